@@ -1,0 +1,65 @@
+# Every target makes the environment it needs; running one again costs next to nothing.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The machine's uv where there is one; else one from PyPI, kept in a folder of its own.
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+PINS := requirements/dev.txt
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help install demo test check format lint types contract tests bench chaos services pins clean
+
+help: ## Show this list.
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+.uv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer; '$(PYTHON)' is older. Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv .uv || { rm -rf .uv; echo "'$(PYTHON) -m venv' failed. On Debian: apt-get install python3-venv (or install uv), then run make again." >&2; exit 1; }
+	@.uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+$(INSTALLED): pyproject.toml $(PINS) $(filter .uv/bin/uv,$(UV))
+	@test -x $(BIN)/python || $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $(PINS)
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+install: $(INSTALLED) ## Make .venv with the package and its tools.
+
+demo: install ## See it work, on embedded parts.
+	@$(BIN)/python examples/first_flow.py
+
+test: tests ## Run the tests on every server this machine has.
+
+tests: install
+	@$(BIN)/python -m pytest -n 2
+
+check: format lint types contract tests ## Format, lint, types, import contract, tests.
+
+format: install
+	@$(BIN)/ruff format --check .
+
+lint: install
+	@$(BIN)/ruff check .
+
+types: install
+	@$(BIN)/basedpyright --warnings
+
+contract: install
+	@$(BIN)/lint-imports --config pyproject.toml
+
+bench: install ## Measure, and keep the figures in bench/RESULTS.md.
+	@test -x .peers/bin/python || $(UV) venv --quiet --allow-existing --python $(PYTHON) .peers
+	@$(UV) pip install --quiet --python .peers/bin/python --require-hashes -r requirements/peers.txt
+	@$(BIN)/python -m bench
+
+services: ## Install the servers that come from the system (Debian: Redis, MariaDB), for the tests.
+	@sh tests/servers/install.sh
+
+pins: $(filter .uv/bin/uv,$(UV)) ## Pin the newest versions again.
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --all-extras --group dev --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements/dev.txt
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade bench/peers/requirements.in -o requirements/peers.txt
+
+clean: ## Remove the environment and what the tools left behind.
+	@rm -rf $(VENV) .uv .peers .pytest_cache .ruff_cache .hypothesis build dist

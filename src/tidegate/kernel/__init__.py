@@ -1,0 +1,1 @@
+"""Values and arithmetic; no input, no output."""

@@ -1,0 +1,37 @@
+"""How long to wait before the next try."""
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tidegate.kernel.arguments import require_positive
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Exponential growth with full jitter: anywhere from nothing to the ceiling, which doubles up to `most`.
+
+    Full jitter spreads a crowd that failed together over the whole span, so it does not return together.
+    """
+
+    first: timedelta = timedelta(seconds=1)
+    most: timedelta = timedelta(minutes=5)
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        require_positive("first", self.first.total_seconds())
+        require_positive("most", self.most.total_seconds())
+        require_positive("factor", self.factor)
+
+    def ceiling(self, attempt: int) -> timedelta:
+        """The longest wait after the `attempt`-th failure (the first is 1)."""
+        require_positive("attempt", attempt)
+        first, most = self.first.total_seconds(), self.most.total_seconds()
+        try:
+            return timedelta(seconds=min(most, first * self.factor ** (attempt - 1)))
+        except OverflowError:
+            return self.most
+
+    def delay(self, attempt: int) -> timedelta:
+        """A wait drawn for the `attempt`-th failure."""
+        return self.ceiling(attempt) * random.random()  # noqa: S311 - spreads load, guards nothing

@@ -1,0 +1,112 @@
+"""Everything Tidegate raises on purpose.
+
+    TidegateError
+    ├── InvalidArgument         a value no caller may pass: names it and says why (also a ValueError)
+    ├── InvalidSettings         the configuration cannot be used as it stands
+    ├── Unavailable             a server cannot be reached now; trying again later is right
+    │   ├── ValkeyUnavailable
+    │   ├── DatabaseUnavailable
+    │   │   └── CommitUnknown   the connection broke during a commit: it may have happened
+    │   └── CircuitOpen         a breaker refuses calls until `retry_at_ms`
+    ├── ServerRefused           a server answered, and will not serve us until somebody changes something
+    ├── ContractBroken          code and Lua, or code and schema, disagree
+    ├── LeaseTaken              somebody else holds it for `remaining_ms` more
+    ├── LeaseLost               we held it, and no longer do
+    ├── GrantVoid               a permit that ended or was used: the call must not be made
+    ├── TooManyWaiting          a line in this process is full
+    └── NotFound                nothing has this id
+
+Whoever catches `Unavailable` may retry; whoever catches anything else should not.
+"""
+
+
+class TidegateError(Exception):
+    """The root of the tree."""
+
+
+class InvalidArgument(TidegateError, ValueError):
+    """`name` may not be `value`, because of `reason`."""
+
+    def __init__(self, name: str, value: object, reason: str) -> None:
+        super().__init__(f"{name} is {value!r}: {reason}")
+        self.name, self.value, self.reason = name, value, reason
+
+
+class InvalidSettings(TidegateError):
+    """The settings as given cannot be used; the message names each and says why."""
+
+
+class Unavailable(TidegateError):
+    """A server cannot be reached at this moment."""
+
+
+class ValkeyUnavailable(Unavailable):
+    """Valkey did not answer, or the connection broke."""
+
+
+class DatabaseUnavailable(Unavailable):
+    """The database did not answer, or the connection broke."""
+
+
+class CommitUnknown(DatabaseUnavailable):
+    """The connection broke during a commit: it may have happened or not. Only what is idempotent may be tried again."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(f"{server}: the connection broke during a commit, which may have happened or not")
+        self.server = server
+
+
+class CircuitOpen(Unavailable):
+    """Calls to `name` are refused until `retry_at_ms`, because too many failed."""
+
+    def __init__(self, name: str, *, retry_at_ms: int) -> None:
+        super().__init__(f"{name} failed too often; it is tried again in due time")
+        self.name, self.retry_at_ms = name, retry_at_ms
+
+
+class ServerRefused(TidegateError):
+    """The server answered and will not serve us: wrong password, too old, a read-only replica."""
+
+    def __init__(self, server: str, what: str, *, remedy: str) -> None:
+        super().__init__(f"{server}: {what}. {remedy}")
+        self.server, self.what, self.remedy = server, what, remedy
+
+
+class ContractBroken(TidegateError):
+    """Two parts that must agree do not; this is a defect, not a condition."""
+
+
+class LeaseTaken(TidegateError):
+    """Another owner holds the lease `name`, for at most `remaining_ms` more."""
+
+    def __init__(self, name: str, *, remaining_ms: int) -> None:
+        super().__init__(f"lease {name!r} is held by another owner for {remaining_ms} ms more")
+        self.name, self.remaining_ms = name, remaining_ms
+
+
+class LeaseLost(TidegateError):
+    """The lease `name` ended, or passed to another owner, while we believed to hold it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"lease {name!r} is no longer ours")
+        self.name = name
+
+
+class GrantVoid(TidegateError):
+    """The permit ended, or was used already: the call it stood for must not be made."""
+
+
+class TooManyWaiting(TidegateError):
+    """`most` already wait in this process; whoever comes now is refused at once."""
+
+    def __init__(self, name: str, *, most: int) -> None:
+        super().__init__(f"{most} already wait for {name!r} in this process")
+        self.name, self.most = name, most
+
+
+class NotFound(TidegateError):
+    """There is no `kind` with the id `ident`."""
+
+    def __init__(self, kind: str, ident: object) -> None:
+        super().__init__(f"there is no {kind} {ident!r}")
+        self.kind, self.ident = kind, ident
