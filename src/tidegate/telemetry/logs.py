@@ -1,0 +1,114 @@
+"""Log lines: a dotted past event from the catalogue, facts as fields, units in the names of fields.
+
+    log = get_logger(__name__)
+    log.info("stream.taken_over", stream=name, messages=12, idle_ms=15_004)
+
+What libraries say through the standard `logging` leaves through the same door, so it has the same form, and its secrets
+are taken out too.
+"""
+
+import json
+import logging
+import sys
+from typing import Literal, TextIO
+
+import structlog
+from pydantic import BaseModel
+from structlog.stdlib import ProcessorFormatter
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.telemetry.redaction import redact
+
+LogFormat = Literal["console", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+_LEVELS: dict[str, int] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+_HANDLER_NAME = "tidegate"
+
+
+class LogSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """What is logged, and in which form."""
+
+    format: LogFormat = "console"
+    """`console` for people, `json` for machines: one object per line."""
+    level: LogLevel = "info"
+    """The least severe events that are written."""
+
+
+def get_logger(name: str) -> FilteringBoundLogger:
+    """The logger of one module; it obeys `configure` whenever that is called."""
+    return structlog.get_logger(module=name)
+
+
+def configure(
+    format: LogFormat = "console",  # noqa: A002 - the word the setting has
+    level: LogLevel = "info",
+    *,
+    stream: TextIO | None = None,
+) -> None:
+    """Send all log lines to `stream` (standard error unless given), from `level` upwards. May be called again."""
+    if level not in _LEVELS:
+        raise InvalidArgument("level", level, f"must be one of {', '.join(_LEVELS)}")
+    if format not in ("console", "json"):
+        raise InvalidArgument("format", format, "must be console or json")
+    out = stream or sys.stderr
+    render = _renderer(format, out)
+    structlog.configure(
+        processors=[*_shared_processors(), _without_secrets, render],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(out),
+        # A logger kept from before the configuration would go on writing where it wrote first.
+        cache_logger_on_first_use=False,
+    )
+    _adopt_standard_logging(render, out, level)
+
+
+def _shared_processors() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+    ]
+
+
+def _without_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Comes after tracebacks became text, so that their secrets go too."""
+    return {name: redact(value, name=name) for name, value in event.items()}
+
+
+def _name_library(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    event["module"] = event["_record"].name
+    return event
+
+
+def _renderer(format: LogFormat, out: TextIO) -> Processor:  # noqa: A002
+    if format == "json":
+        return structlog.processors.JSONRenderer(serializer=json.dumps)
+    return structlog.dev.ConsoleRenderer(
+        colors=out.isatty(), timestamp_key="at", exception_formatter=structlog.dev.plain_traceback
+    )
+
+
+def _adopt_standard_logging(render: Processor, out: TextIO, level: LogLevel) -> None:
+    """One handler at the root; libraries are heard from `warning` upwards."""
+    handler = logging.StreamHandler(out)
+    handler.set_name(_HANDLER_NAME)
+    handler.setFormatter(
+        ProcessorFormatter(
+            foreign_pre_chain=[_name_library, *_shared_processors()],
+            processors=[ProcessorFormatter.remove_processors_meta, _without_secrets, render],
+        )
+    )
+    root = logging.getLogger()
+    for earlier in [each for each in root.handlers if each.get_name() == _HANDLER_NAME]:
+        root.removeHandler(earlier)
+    root.addHandler(handler)
+    root.setLevel(max(_LEVELS[level], logging.WARNING))

@@ -1,0 +1,107 @@
+"""Every metric there is, in one place: name, meaning, unit.
+
+Names are those that dashboards and alert rules know. A counter called `x` is exposed as `x_total`. Labels have few
+values, chosen by us (a stream, a service, a priority): never a user, a subject or a key.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+REGISTRY = CollectorRegistry()
+"""Ours alone, so that a program that embeds Tidegate decides itself what it exposes."""
+
+_BRIEF_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_LONG_S = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+
+# flow/stream
+STREAM_DEPTH = Gauge("stream_depth", "Messages in the stream, delivered or not.", ["stream"], registry=REGISTRY)
+STREAM_PENDING_COUNT = Gauge(
+    "stream_pending_count", "Messages delivered to a worker and not yet acknowledged.", ["stream"], registry=REGISTRY
+)
+STREAM_CONSUMER_LAG = Gauge(
+    "stream_consumer_lag", "Messages not yet delivered to any worker.", ["stream"], registry=REGISTRY
+)
+XAUTOCLAIM_RECOVERED = Counter(
+    "xautoclaim_recovered", "Messages taken over from workers that died or stalled.", ["stream"], registry=REGISTRY
+)
+STREAM_BURIED = Counter(
+    "stream_buried", "Messages moved to the dead letters after too many deliveries.", ["stream"], registry=REGISTRY
+)
+
+# flow/timers and their keeper
+DELAYED_QUEUE_SIZE = Gauge("delayed_queue_size", "Timers that are not yet due.", ["queue"], registry=REGISTRY)
+TIMERS_PROMOTED = Counter("timers_promoted", "Timers that came due and were carried out.", ["queue"], registry=REGISTRY)
+TIMER_LATENESS = Histogram(
+    "timer_lateness_seconds",
+    "How long after its due time a timer was promoted, in seconds.",
+    registry=REGISTRY,
+    buckets=_BRIEF_S,
+)
+SCHEDULER_SLEEP_DURATION = Histogram(
+    "scheduler_sleep_duration",
+    "How long the timekeeper slept until a timer or a wake-up, in seconds.",
+    registry=REGISTRY,
+    buckets=_LONG_S,
+)
+SCHEDULER_LEADER_ACTIVE = Gauge(
+    "scheduler_leader_active", "1 while this process is the leader, else 0.", registry=REGISTRY
+)
+
+# flow/gate
+GATE_PERMITS = Counter("gate_permits", "Permits taken: jobs let out of their lane.", ["gate"], registry=REGISTRY)
+GATE_WAITING = Gauge("gate_waiting", "Jobs in their lanes that wait for a permit.", ["gate"], registry=REGISTRY)
+RATE_LIMIT_TOKENS_BLOCKED = Gauge(
+    "rate_limit_tokens_blocked", "Credentials that may make no call at present.", ["gate"], registry=REGISTRY
+)
+
+# flow/limiter
+RATE_LIMITER_ACQUIRED = Counter(
+    "rate_limiter_acquired", "Grants given by the limiter, in units.", ["priority"], registry=REGISTRY
+)
+RATE_LIMITER_REJECTED = Counter(
+    "rate_limiter_rejected", "Requests refused by the limiter, in units.", ["priority"], registry=REGISTRY
+)
+
+# flow/coalescer
+DEDUP_COALESCE_HIT = Counter(
+    "dedup_coalesce_hit", "Requests answered by work that was already under way.", registry=REGISTRY
+)
+DEDUP_UPGRADE = Counter(
+    "dedup_upgrade", "Work under way that was overtaken by a more urgent request.", registry=REGISTRY
+)
+DEDUP_LOCK_CONFLICT = Counter(
+    "dedup_lock_conflict", "Releases that found the lock gone or in other hands.", registry=REGISTRY
+)
+
+# flow/breaker
+CIRCUIT_BREAKER_REFUSED = Counter(
+    "circuit_breaker_refused", "Calls refused because a breaker was open.", ["breaker"], registry=REGISTRY
+)
+
+# database/outbox and its relay
+OUTBOX_DEPTH = Gauge("outbox_depth", "Events committed and not yet handled.", registry=REGISTRY)
+OUTBOX_DELIVERED = Counter("outbox_delivered", "Events handled.", ["kind"], registry=REGISTRY)
+OUTBOX_RETRIED = Counter("outbox_retried", "Failed handlings that will be tried again.", ["kind"], registry=REGISTRY)
+OUTBOX_BURIED = Counter("outbox_buried", "Events moved to the dead letters.", ["kind"], registry=REGISTRY)
+OUTBOX_HANDLING = Histogram(
+    "outbox_handling_seconds",
+    "How long a handler worked on one event, in seconds.",
+    ["kind"],
+    registry=REGISTRY,
+    buckets=_BRIEF_S,
+)
+OUTBOX_WAIT = Histogram(
+    "outbox_wait_seconds",
+    "From an event's commit to the end of its handling, in seconds.",
+    registry=REGISTRY,
+    buckets=_BRIEF_S,
+)
+
+# runtime/supervisor
+SERVICE_RESTARTS = Counter(
+    "service_restarts", "Services started again after they fell.", ["service"], registry=REGISTRY
+)
+
+
+def exposition() -> bytes:
+    """All metrics as text, in the format that Prometheus reads."""
+    return generate_latest(REGISTRY)

@@ -1,0 +1,154 @@
+"""Take secrets out of whatever is about to be shown.
+
+Two nets, because each has holes. A *name* tells that its value is secret (`password`, `access_token`, `X-Api-Key`)
+whatever the value looks like; a *shape* tells it in the middle of any text (the password in an address, a GitHub
+token, a private key), whatever it is called. In doubt a value is hidden: a line with a hole can still be read, a leaked
+secret cannot be unread.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, cast
+
+HIDDEN = "***"
+
+_DEEPEST = 8
+"""Nesting beyond this is shown as text, which also ends a structure that contains itself."""
+
+_SECRET_WORDS = frozenset(
+    {
+        "authorization",
+        "cookie",
+        "cookies",
+        "credential",
+        "credentials",
+        "passphrase",
+        "passwd",
+        "password",
+        "passwords",
+        "pat",
+        "pwd",
+        "secret",
+        "secrets",
+        "token",
+        "tokens",
+    }
+)
+_SECRET_KEY_WORDS = frozenset(
+    {"access", "api", "encryption", "hmac", "master", "private", "secret", "session", "signing", "ssh"}
+)
+_HARMLESS_ENDINGS = frozenset(
+    {
+        "age",
+        "at",
+        "blocked",
+        "count",
+        "expiry",
+        "fingerprint",
+        "hash",
+        "id",
+        "ids",
+        "kind",
+        "length",
+        "limit",
+        "ms",
+        "name",
+        "owner",
+        "remaining",
+        "seconds",
+        "state",
+        "total",
+        "type",
+    }
+)
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+_TELLTALE = r"password|passwd|passphrase|secret|token|credential|api_?key|private_?key|access_?key"
+_TELLTALE_NAME = rf"\b\w*(?:{_TELLTALE})s?"
+_SCHEME = r"[a-z][a-z0-9+.-]{0,20}"
+
+_SHAPES: list[tuple[str, str]] = [
+    # A private key, also one that was cut off.
+    (r"(?s:-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))", HIDDEN),
+    # scheme://user:password@host, up to the last @, since a careless password contains : @ and / itself. A web address
+    # often has a port and an @ in its path; there, digits before a slash are the port.
+    (rf"(\b(?!https?:){_SCHEME}:/{{1,2}}[^\s/:@\"']*:)[^\s\"'<>]{{0,2048}}@", rf"\1{HIDDEN}@"),
+    (r"(\bhttps?://[^\s/:@\"']*:)(?!\d{1,5}[/?#])[^\s\"'<>]{0,2048}@", rf"\1{HIDDEN}@"),
+    # GitHub's tokens, also behind a percent-encoded character.
+    (
+        r"(?:(?<![a-z0-9])|(?<=%[0-9a-f]{2}))(gh[pousr]_|github_pat_)[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_-])?",
+        rf"\1{HIDDEN}",
+    ),
+    # A JSON Web Token.
+    (r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*", HIDDEN),
+    # A header inside a text: Authorization: Basic dXNlcjp4, or 'Authorization': 'token abc'.
+    (
+        r"(\bauthorization[\"']?\s*[:=,]\s*(?:b?[\"'])?)(?:(?:basic|bearer|digest|token)\s+)?[^\s\"',;)}\]]+",
+        rf"\1{HIDDEN}",
+    ),
+    (r"(\bbearer\s+)[\w.~+/=-]{12,}", rf"\1{HIDDEN}"),
+    # password='x', "token": "x"; where the closing quote was cut off, the rest of the line.
+    (rf"({_TELLTALE_NAME}[\"']?\s*[:=]\s*b?)([\"'])(?:\\.|(?!\2).)*(?:\2|$)", rf"\1\2{HIDDEN}\2"),
+    # password=x, ?access_token=x&next=y. Not "token: x", which is how parsers speak of words.
+    (rf"({_TELLTALE_NAME}=)(?![\"'*])[^\s&,;)}}\]\"']+", rf"\1{HIDDEN}"),
+]
+_COMPILED = [(re.compile(shape, re.IGNORECASE | re.MULTILINE), instead) for shape, instead in _SHAPES]
+# Every shape contains one of these and most texts contain none, which spares them the search for all shapes.
+_WORTH_A_LOOK = re.compile(rf"@|gh[pousr]_|github_pat_|eyJ|authorization|bearer|private key|{_TELLTALE}", re.IGNORECASE)
+
+
+def redact(value: object, *, name: str = "") -> Any:
+    """The same value without its secrets, in plain types only: fit to be shown, and to be written as JSON.
+
+    `name` is what the value is called where it stands; a secret name hides it altogether.
+    """
+    return _redact(value, name, _DEEPEST)
+
+
+def redact_text(text: str) -> str:
+    """The same text, with `***` for every secret that its shape gives away."""
+    if not _WORTH_A_LOOK.search(text):
+        return text
+    for shape, instead in _COMPILED:
+        text = shape.sub(instead, text)
+    return text
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a field of this name holds a secret: `access_token` does, `token_id` and `tokens_blocked` do not."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if not words or words[-1] in _HARMLESS_ENDINGS:
+        return False
+    if _SECRET_WORDS.intersection(words) or {"key", "material"} <= set(words):
+        return True
+    return any(word in ("key", "keys") and before in _SECRET_KEY_WORDS for before, word in pairwise(words))
+
+
+def _redact(value: object, name: str, depth: int) -> Any:
+    if depth > 0 and isinstance(value, Mapping):
+        entries = cast("Mapping[object, object]", value).items()
+        return {_text(key): _redact(inner, f"{name}.{_text(key)}", depth - 1) for key, inner in entries}
+    if depth > 0 and isinstance(value, list | tuple | set | frozenset):
+        return [_redact(inner, name, depth - 1) for inner in cast("Iterable[object]", value)]
+    if value is None or isinstance(value, bool | int | float):
+        return _redact_number(value, name)
+    return HIDDEN if is_secret_name(name) else _text(value)
+
+
+def _redact_number(value: float | None, name: str) -> Any:
+    """Numbers called tokens are counts; numbers called anything else that is secret are secrets."""
+    if value is not None and "token" not in name.lower() and is_secret_name(name):
+        return HIDDEN
+    return value if value is None or math.isfinite(value) else str(value)
+
+
+def _text(value: object) -> str:
+    """Any object in words; one that cannot be shown must not take its log line with it."""
+    if isinstance(value, bytes | bytearray):
+        return redact_text(value.decode(errors="backslashreplace"))
+    try:
+        return redact_text(str(value))
+    except Exception:
+        return f"<unprintable {type(value).__name__}>"

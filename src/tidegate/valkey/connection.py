@@ -1,0 +1,156 @@
+"""One connection object for every kind of server, and one place where its errors get our names."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Self
+
+from redis import exceptions as redis_errors
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialWithJitterBackoff
+
+from tidegate.kernel.arguments import require_name, require_not_negative
+from tidegate.kernel.errors import ServerRefused, TidegateError, ValkeyUnavailable
+from tidegate.telemetry.logs import get_logger
+from tidegate.valkey.capabilities import ServerInfo, examine
+from tidegate.valkey.keys import Unit
+from tidegate.valkey.urls import require_url, without_password
+
+log = get_logger(__name__)
+
+_ANSWER_WITHIN_S = 5.0
+_GRACE_S = 10.0
+"""How much longer than asked a blocking command may take before the connection counts as dead."""
+_AT_ONCE = 64
+"""Commands on their way at one moment, each on its own connection; the others wait their turn."""
+_WAITING_AT_ONCE = 10_000
+"""Blocking commands are as many as there are readers; this bound only catches a leak."""
+
+_TRANSIENT = (
+    *(redis_errors.ConnectionError, redis_errors.TimeoutError, TimeoutError, OSError),
+    *(redis_errors.ClusterError, redis_errors.TryAgainError, redis_errors.SlotNotCoveredError),
+)
+
+
+class Valkey:
+    """A server, or a cluster of them, shared by everything in this process.
+
+    Ordinary commands answer within seconds or fail; a broken connection is tried again a few times. Blocking commands
+    have connections of their own, on which a long silence is no error, and are never retried here: only the reader
+    knows what a lost reply means.
+    """
+
+    def __init__(self, url: str, *, prefix: str = "tidegate") -> None:
+        self.is_cluster = require_url(url).scheme.endswith("+cluster")
+        self.url, self.prefix = url, require_name("prefix", prefix)
+        self.address = without_password(url)
+        # The client opens as many connections as there are commands at once, and fails where they become too many.
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._client = _open(url, self.is_cluster, answer_within_s=_ANSWER_WITHIN_S, retries=3, at_once=_AT_ONCE)
+        self._waiting = _open(url, self.is_cluster, answer_within_s=None, retries=0, at_once=_WAITING_AT_ONCE)
+        self._info: ServerInfo | None = None
+
+    @classmethod
+    async def connect(cls, url: str, *, prefix: str = "tidegate") -> Self:
+        """Open, and raise `ServerRefused` at once where the server cannot serve us."""
+        valkey = cls(url, prefix=prefix)
+        try:
+            valkey._info = await examine(valkey)
+        except BaseException:
+            await valkey.close()
+            raise
+        log.info("valkey.connected", server=valkey.address, product=valkey.info.product, version=valkey.info.version)
+        return valkey
+
+    @property
+    def info(self) -> ServerInfo:
+        """What was found at the other end when we connected."""
+        assert self._info is not None, "use Valkey.connect"
+        return self._info
+
+    def unit(self, name: str) -> Unit:
+        """The family of keys called `name`, under this connection's prefix."""
+        return Unit(self.prefix, name)
+
+    async def execute(self, *command: Any) -> Any:
+        """One command, one reply."""
+        with self._our_errors():
+            async with self._turns:
+                return await self._client.execute_command(*command)
+
+    async def execute_blocking(self, *command: Any, within_s: float) -> Any:
+        """One command that may stay silent for `within_s` seconds by its own design."""
+        require_not_negative("within_s", within_s)
+        with self._our_errors():
+            async with asyncio.timeout(within_s + _GRACE_S):
+                return await self._waiting.execute_command(*command)
+
+    async def pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Many commands in one round trip, not one transaction; an error stands in the place of its reply."""
+        if not commands:
+            return []
+        with self._our_errors():
+            pipeline = self._client.pipeline() if self.is_cluster else self._client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            async with self._turns:
+                replies = await pipeline.execute(raise_on_error=False)
+        return [self._our_name(reply) or reply if isinstance(reply, Exception) else reply for reply in replies]
+
+    async def close(self) -> None:
+        """Close every connection; blocking commands under way end with an error."""
+        await self._client.aclose()
+        await self._waiting.aclose()
+
+    @contextmanager
+    def _our_errors(self) -> Generator[None]:
+        try:
+            yield
+        except Exception as error:
+            if ours := self._our_name(error):
+                raise ours from error
+            raise
+
+    def _our_name(self, error: Exception) -> TidegateError | None:
+        """What an error of the client means to our callers; None for what only a defect can cause."""
+        if isinstance(error, redis_errors.RedisClusterException) and isinstance(error.__cause__, Exception):
+            if "mode is not enabled" in str(error.__cause__):
+                return self._refusal("the server is no cluster", "Use redis:// (or rediss://) in TIDEGATE_VALKEY_URL")
+            return self._our_name(error.__cause__)
+        if isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError)):
+            return self._refusal("the server refused our user or password", "Check TIDEGATE_VALKEY_URL")
+        if isinstance(error, redis_errors.ReadOnlyError):
+            return self._refusal("the server is a read-only replica", "Point TIDEGATE_VALKEY_URL at the primary")
+        if isinstance(error, redis_errors.OutOfMemoryError):
+            return self._refusal("the server is out of memory", "Raise its maxmemory, or give it less to hold")
+        if isinstance(error, _TRANSIENT):
+            return ValkeyUnavailable(f"{self.address}: {str(error) or type(error).__name__}")
+        return None
+
+    def _refusal(self, what: str, remedy: str) -> ServerRefused:
+        return ServerRefused(self.address, what, remedy=remedy)
+
+
+@asynccontextmanager
+async def connected(url: str, *, prefix: str = "tidegate") -> AsyncGenerator[Valkey]:
+    """A connection for the length of a block."""
+    valkey = await Valkey.connect(url, prefix=prefix)
+    try:
+        yield valkey
+    finally:
+        await valkey.close()
+
+
+def _open(url: str, is_cluster: bool, *, answer_within_s: float | None, retries: int, at_once: int) -> Any:
+    options: dict[str, Any] = {
+        "protocol": 3,
+        "legacy_responses": False,
+        "socket_timeout": answer_within_s,
+        "socket_connect_timeout": _ANSWER_WITHIN_S,
+        "retry": Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), retries),
+        "max_connections": at_once,
+    }
+    if is_cluster:
+        return RedisCluster.from_url(url.replace("+cluster", "", 1), **options)
+    return Redis.from_url(url, **options)

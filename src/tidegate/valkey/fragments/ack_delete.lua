@@ -1,0 +1,7 @@
+-- Acknowledge messages and delete them: they are done. Ids that are gone change nothing. Returns how many were there.
+---@key stream  stream  messages
+local function ack_delete(group, ids)
+  if #ids == 0 then return 0 end
+  redis.call('XACK', stream, group, unpack(ids))
+  return redis.call('XDEL', stream, unpack(ids))
+end
