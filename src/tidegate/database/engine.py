@@ -1,0 +1,222 @@
+"""The database: transactions as functions, on whatever server the URL names.
+
+    async with await Database.open("sqlite:///tidegate.db") as database:
+        await database.transaction(rename, "old", "new")       # rename(tx, "old", "new"), committed
+
+A transaction is a plain function because then it can be run again: a deadlock undoes everything it did, so everything
+has to be done anew, and only a function says what everything is. See docs/decisions/0001.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import NoReturn, Self, TypeVarTuple
+
+from tidegate.database.backend import Attempt, Backend, Result
+from tidegate.database.faults import Fault, Kind, classify
+from tidegate.database.pooled import PooledBackend
+from tidegate.database.servers import Server, ask_server
+from tidegate.database.sqlite import SqliteBackend
+from tidegate.database.transaction import Transaction
+from tidegate.database.urls import Address, Dialect, parse_address
+from tidegate.kernel.arguments import require_name, require_positive
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.clock import Clock, SystemClock
+from tidegate.kernel.errors import ContractBroken, DatabaseUnavailable, ServerRefused
+from tidegate.telemetry import get_logger
+
+Args = TypeVarTuple("Args")
+log = get_logger(__name__)
+
+Listener = Callable[[], object]
+
+_TRIES = 10
+_PAUSE = Backoff(first=timedelta(milliseconds=20), most=timedelta(seconds=1))
+_TRANSACTION_TIMEOUT = timedelta(seconds=60)
+
+
+class Database:
+    """One database, used from one event loop. Open it with `Database.open`."""
+
+    def __init__(self, address: Address, backend: Backend, clock: Clock) -> None:
+        self._address, self._backend, self._clock = address, backend, clock
+        self._listeners: dict[str, list[Listener]] = {}
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        connections: int = 10,
+        readers: int = 4,
+        busy_timeout: timedelta = timedelta(seconds=30),
+    ) -> Self:
+        """Connect to the database at `url` and see that we can work with it.
+
+        `connections` bounds the pool of a server, `readers` the reading threads of SQLite; `busy_timeout` is how long
+        SQLite waits for a writer of another process. Raises `ServerRefused` when somebody has to change something
+        (password, version, a read-only replica), `DatabaseUnavailable` when trying again later may do.
+        """
+        require_positive("connections", connections)
+        require_positive("readers", readers)
+        require_positive("busy_timeout", busy_timeout.total_seconds())
+        address = parse_address(url)
+        if address.dialect == "sqlite":
+            backend: Backend = SqliteBackend(address, readers=readers, busy_timeout=busy_timeout)
+        else:
+            backend = PooledBackend(address, connections=connections)
+        database = cls(address, backend, clock or SystemClock())
+        try:
+            await database._patiently(backend.prepare)
+            server = await database.describe()
+            server.require_usable(address.shown)
+        except BaseException:
+            await database.close()
+            raise
+        log.info("database.connected", database=address.shown, product=server.product, version=server.version)
+        return database
+
+    @property
+    def dialect(self) -> Dialect:
+        """`sqlite`, `postgresql` or `mysql` (which MariaDB speaks too)."""
+        return self._address.dialect
+
+    @property
+    def name(self) -> str:
+        """The address without password and options, for logs and messages."""
+        return self._address.shown
+
+    @property
+    def clock(self) -> Clock:
+        """What its transactions take for now."""
+        return self._clock
+
+    async def transaction(
+        self,
+        work: Callable[[Transaction, *Args], Result],
+        *args: *Args,
+        timeout: timedelta = _TRANSACTION_TIMEOUT,
+    ) -> Result:
+        """Run `work(tx, *args)` and commit; an error rolls everything back and is raised here.
+
+        `work` is run again, from its beginning, when other transactions were in the way or the connection broke
+        before the commit. Cancelling the caller before the commit rolls back; later, the commit stands. A server that
+        is silent for `timeout` is taken for dead (SQLite has no such limit). Raises `DatabaseUnavailable`, or its
+        `CommitUnknown` when the connection broke during the commit.
+        """
+        return await self._run(partial(_call, work, args), writes=True, timeout=timeout)
+
+    async def read(
+        self,
+        work: Callable[[Transaction, *Args], Result],
+        *args: *Args,
+        timeout: timedelta = _TRANSACTION_TIMEOUT,
+    ) -> Result:
+        """Run `work(tx, *args)`, which only reads; on SQLite it waits for no writer. Nothing it does is kept."""
+        return await self._run(partial(_call, work, args), writes=False, timeout=timeout)
+
+    def subscribe(self, topic: str, listener: Listener) -> Callable[[], None]:
+        """Call `listener` on the event loop after each transaction here that `announce`d `topic`.
+
+        Returns the function that ends it. Transactions of other processes are not heard.
+        """
+        listeners = self._listeners.setdefault(require_name("topic", topic), [])
+        listeners.append(listener)
+        return partial(listeners.remove, listener)
+
+    async def describe(self) -> Server:
+        """Which server this is, its version, and what it can do."""
+        return await self.transaction(ask_server)
+
+    async def close(self) -> None:
+        """Refuse new work, let what is running finish, and let go of all connections."""
+        self._closed = True
+        await self._idle.wait()
+        await self._backend.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run(self, work: Callable[[Transaction], Result], *, writes: bool, timeout: timedelta) -> Result:
+        require_positive("timeout", timeout.total_seconds())
+        if self._closed:
+            raise ContractBroken(f"{self.name} was closed")
+        self._running += 1
+        self._idle.clear()
+        try:
+            return await self._patiently(
+                lambda: self._backend.attempt(
+                    Attempt(work, self._clock.now(), writes, timeout, self._committed, self._fate_unknown)
+                )
+            )
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def _patiently(self, step: Callable[[], Awaitable[Result]]) -> Result:
+        """Do one step, again if need be; raise what its error means."""
+        breaks = 0
+        for tries in range(1, _TRIES + 1):
+            try:
+                return await step()
+            except Exception as error:
+                fault = classify(error)
+                breaks += fault.kind is Kind.BROKEN
+                # The first break may be the end of a connection that lay idle too long; a second is the server's.
+                if fault.kind in (Kind.OTHER, Kind.REFUSED) or breaks > 1 or tries == _TRIES:
+                    self._give_up(fault, error, tries)
+                log.info("database.transaction_retried", database=self.name, reason=fault.what, tries=tries)
+                if fault.kind is Kind.CONFLICT:
+                    await asyncio.sleep(_PAUSE.delay(tries).total_seconds())
+        raise AssertionError("the last try either returns or raises")
+
+    def _give_up(self, fault: Fault, error: Exception, tries: int) -> NoReturn:
+        match fault.kind:
+            case Kind.OTHER:
+                raise error
+            case Kind.REFUSED:
+                raise ServerRefused(self.name, fault.what, remedy=fault.remedy) from error
+            case Kind.CONFLICT:
+                raise DatabaseUnavailable(f"{self.name}: {fault.what}, {tries} times in a row") from error
+            case Kind.BROKEN:
+                raise DatabaseUnavailable(f"{self.name}: {fault.what}") from error
+
+    def _committed(self, tx: Transaction) -> None:
+        for callback in tx.callbacks:
+            _call_safely(callback)
+        self._notify(tx)
+
+    def _fate_unknown(self, tx: Transaction) -> None:
+        self._notify(tx)
+
+    def _notify(self, tx: Transaction) -> None:
+        for topic in tx.topics:
+            for listener in list(self._listeners.get(topic, ())):
+                _call_safely(listener)
+
+
+def _call(work: Callable[[Transaction, *Args], Result], args: tuple[*Args], tx: Transaction) -> Result:
+    return work(tx, *args)
+
+
+def _call_safely(callback: Listener) -> None:
+    """The commit stands, so whoever waits for it must not take a callback's error for its failure."""
+    try:
+        callback()
+    except Exception as error:
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": "a callback after a commit failed", "exception": error}
+        )

@@ -1,0 +1,10 @@
+"""Called by Alembic; the connection is given, and its transaction belongs to whoever gave it."""
+
+from alembic import context
+
+from tidegate.database.schema import metadata
+
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, target_metadata=metadata, version_table="schema_version")
+with context.begin_transaction():
+    context.run_migrations()
