@@ -1,0 +1,1 @@
+"""The primitives: one folder each, with its class, its keys and its Lua."""

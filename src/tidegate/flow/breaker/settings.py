@@ -1,0 +1,20 @@
+"""When a breaker opens, and how it closes again."""
+
+from datetime import timedelta
+from typing import Annotated
+
+from annotated_types import Gt
+from pydantic import BaseModel, Field
+
+
+class BreakerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """When a breaker opens, and how it closes again."""
+
+    window: int = Field(default=10, ge=1)
+    """How many of the last calls are judged; it stays closed until there were that many."""
+    failure_rate: float = Field(default=0.5, gt=0, le=1)
+    """The share of failures among them from which it opens."""
+    open_for: Annotated[timedelta, Gt(timedelta(0))] = timedelta(seconds=30)
+    """How long calls are refused before it is tried again."""
+    trials: int = Field(default=5, ge=1)
+    """How many calls are let through to try; the same share of failures among them opens it again."""

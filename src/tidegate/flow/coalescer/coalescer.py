@@ -1,0 +1,182 @@
+"""One piece of work per subject at a time, however many ask for it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from tidegate.flow.coalescer.keys import CoalescerKeys
+from tidegate.flow.coalescer.settings import CoalescerSettings
+from tidegate.kernel.arguments import require_at_most, require_name, require_not_negative, require_positive
+from tidegate.kernel.clock import Clock, SystemClock, milliseconds
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.kernel.ids import new_id
+from tidegate.kernel.priority import Priority
+from tidegate.telemetry.metrics import DEDUP_COALESCE_HIT, DEDUP_LOCK_CONFLICT, DEDUP_UPGRADE
+from tidegate.valkey import Key, Valkey, lua_script
+
+_HIGHEST_VERSION = 2**52
+"""Lua counts exactly up to 2**53. Microseconds reach half of that in the year 2112; the rest is room to grow."""
+_READ_AT_ONCE = 1000
+
+
+@lua_script("request.lua")
+async def _request(
+    valkey: Valkey,
+    *,
+    work: Key,
+    mark: Key,
+    token: str,
+    urgent: int,
+    lasts_ms: int,
+    keep_ms: int,
+    known_version: int,
+    now_ms: int | None,
+) -> list[Any]: ...
+
+
+@lua_script("release.lua")
+async def _release(valkey: Valkey, *, work: Key, version: int) -> int: ...
+
+
+@dataclass(frozen=True)
+class Published:
+    """The work is the caller's to publish, under this version."""
+
+    version: int
+    token: str
+
+
+@dataclass(frozen=True)
+class Upgraded:
+    """The same, and it takes the place of less urgent work, whose older version is obsolete from now on."""
+
+    version: int
+    token: str
+
+
+@dataclass(frozen=True)
+class AlreadyProcessing:
+    """Somebody else does it, under this version; there is nothing to publish."""
+
+    version: int
+
+
+Outcome = Published | Upgraded | AlreadyProcessing
+
+
+class Coalescer:
+    """Locks and versions of subjects.
+
+    Whoever is told `Published` or `Upgraded` must publish the work, or `release` it. The versions of a subject only
+    ever grow: after they were forgotten, when clocks differ or are set back, and, if callers pass the version they
+    know of, even when the server lost its data.
+    """
+
+    def __init__(
+        self,
+        valkey: Valkey,
+        settings: CoalescerSettings | None = None,
+        clock: Clock | None = None,
+        *,
+        name: str = "coalescer",
+    ) -> None:
+        self._valkey, self.name = valkey, require_name("name", name)
+        self._settings, self._clock = settings or CoalescerSettings(), clock or SystemClock()
+
+    async def request(
+        self, subject: str, priority: Priority, *, known_version: int = 0, token: str | None = None
+    ) -> Outcome:
+        """Ask to do the work now.
+
+        `known_version`: the highest version of this subject the caller knows, as from SQL; the new one is higher.
+        `token`: the name of this request. Whoever got no answer asks again with the same one, and gets the same.
+        """
+        require_not_negative("known_version", known_version)
+        require_at_most("known_version", known_version, _HIGHEST_VERSION)
+        token = new_id() if token is None else require_name("token", token)
+        urgent = _is_urgent(priority)
+        keys = self._keys(subject)
+        reply = await _request(
+            self._valkey,
+            work=keys.work,
+            mark=keys.mark,
+            token=token,
+            urgent=int(urgent),
+            lasts_ms=milliseconds(self._settings.high_lock if urgent else self._settings.low_lock),
+            keep_ms=milliseconds(self._settings.keep_version),
+            known_version=known_version,
+            now_ms=self._clock.pinned_ms,
+        )
+        return _counted(_outcome(reply, token))
+
+    async def release(self, subject: str, version: int) -> bool:
+        """End the work of this version early; True for the one call that did.
+
+        False: its lock had been taken over, taken anew after it lapsed, or released before.
+        """
+        require_positive("version", version)
+        released = bool(await _release(self._valkey, work=self._keys(subject).work, version=version))
+        if not released:
+            DEDUP_LOCK_CONFLICT.inc()
+        return released
+
+    async def current_version(self, subject: str) -> int | None:
+        """The newest version of this subject; None when it was never asked for, or too long ago."""
+        (version,) = await self.current_versions([subject])
+        return version
+
+    async def current_versions(self, subjects: Iterable[str]) -> list[int | None]:
+        """The newest version of each, in the order of the subjects; many in one round trip."""
+        reads = iter([("HGET", self._keys(subject).work, "version") for subject in subjects])
+        versions: list[int | None] = []
+        while some := list(islice(reads, _READ_AT_ONCE)):
+            versions += [_version(reply) for reply in await self._valkey.pipeline(some)]
+        return versions
+
+    async def is_obsolete(self, subject: str, version: int) -> bool:
+        """Whether newer work on this subject has been published since; False when nothing is known of it."""
+        (obsolete,) = await self.are_obsolete([(subject, version)])
+        return obsolete
+
+    async def are_obsolete(self, events: Sequence[tuple[str, int]]) -> list[bool]:
+        """The same for many events, each a subject and its version, in one round trip."""
+        for _, version in events:
+            require_positive("version", version)
+        current = await self.current_versions(subject for subject, _ in events)
+        return [newest is not None and version < newest for (_, version), newest in zip(events, current, strict=True)]
+
+    def _keys(self, subject: str) -> CoalescerKeys:
+        return CoalescerKeys(self._valkey, self.name, subject, buckets=self._settings.buckets)
+
+
+def _is_urgent(priority: Priority) -> bool:
+    if priority not in set(Priority):
+        raise InvalidArgument("priority", priority, f"must be one of {', '.join(Priority)}")
+    return priority == Priority.HIGH
+
+
+def _outcome(reply: list[Any], token: str) -> Outcome:
+    match reply:
+        case [b"published", version]:
+            return Published(version, token)
+        case [b"upgraded", version]:
+            return Upgraded(version, token)
+        case [b"already_processing", version]:
+            return AlreadyProcessing(version)
+        case _:
+            raise AssertionError(f"request.lua replied {reply!r}")
+
+
+def _counted(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, AlreadyProcessing):
+        DEDUP_COALESCE_HIT.inc()
+    elif isinstance(outcome, Upgraded):
+        DEDUP_UPGRADE.inc()
+    return outcome
+
+
+def _version(reply: Any) -> int | None:
+    if isinstance(reply, Exception):
+        raise reply
+    return None if reply is None else int(reply)

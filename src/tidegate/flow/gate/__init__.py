@@ -1,0 +1,23 @@
+"""The gate: jobs wait in lanes for a permit of their pool, and never reach a worker without one."""
+
+from tidegate.flow.gate.gate import Census, Gate, Settled
+from tidegate.flow.gate.jobs import Admitted, Allowance, Job, Outcome, Settlement, settlement
+from tidegate.flow.gate.settings import CredentialLimits, GateSettings
+from tidegate.flow.gate.status import BucketStatus, CredentialStatus, PoolStatus
+
+__all__ = [
+    "Admitted",
+    "Allowance",
+    "BucketStatus",
+    "Census",
+    "CredentialLimits",
+    "CredentialStatus",
+    "Gate",
+    "GateSettings",
+    "Job",
+    "Outcome",
+    "PoolStatus",
+    "Settled",
+    "Settlement",
+    "settlement",
+]

@@ -1,0 +1,45 @@
+-- What a call's answer says about its credential.
+---@include capacity
+local SAME_WINDOW_S = 1  -- an upstream may tell one window's end a second apart
+local RETRY_MS = 1000    -- when a window that should have ended is looked at again
+
+-- The permit is no longer in flight. A call of unknown fate was counted by the upstream, for all we know; if a window
+-- has ended since, in the new one.
+local function give_back(credential, bucket, cost, is_unknown, now)
+  local state, book = account(credential), bucket_of(credential, bucket)
+  roll_over(book, now)
+  touched[credential] = true
+  state.in_flight = math.max(0, state.in_flight - 1)
+  book.held = math.max(0, book.held - cost)
+  if is_unknown then book.lost, book.lost_at = book.lost + cost, now end
+end
+
+-- Within a window the least value counts; a newer window brings its own. After a window ended by our clock, what calls
+-- made before it say is late; what a call made after it says is right, even if that is "not yet": then it is not over.
+local function book_allowance(book, result, is_late, now)
+  local is_newer = not book.window or result.window > book.window + SAME_WINDOW_S
+  local is_same = not is_newer and result.window >= book.window - SAME_WINDOW_S
+  if is_newer then
+    book.remaining, book.window, book.fresh = result.remaining, result.window, nil
+    book.limit, book.resets_at = result.limit, now + result.resets_in_ms
+  elseif is_same and not is_late then
+    book.remaining, book.limit = math.min(book.remaining, result.remaining), result.limit
+    if book.fresh then
+      book.fresh, book.resets_at = nil, now + math.max(result.resets_in_ms, RETRY_MS)
+    end
+  end
+end
+
+local function book_result(result, now)
+  local state = account(result.credential)
+  if not state then return end
+  touched[result.credential] = true
+  if result.window then
+    local book = bucket_of(result.credential, result.said_of)
+    book_allowance(book, result, book.fresh and result.turned ~= book.turned, now)
+  end
+  if result.blocked_ms then
+    state.blocked_until = math.max(state.blocked_until, now + result.blocked_ms)
+  end
+  if result.retired then state.retired = true end
+end

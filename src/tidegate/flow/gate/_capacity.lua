@@ -1,0 +1,66 @@
+-- What a credential may do at this moment.
+---@include ledger
+local MINUTE_MS, SLOT_MS, GRACE_MS = 60000, 5000, 5000
+
+-- Calls of the last minute. Slots are counted whole, so the count errs by up to one slot, always to the safe side.
+local function calls_in_minute(state, now)
+  local oldest, calls, kept = math.floor((now - MINUTE_MS) / SLOT_MS), 0, {}
+  for _, slot in ipairs(state.minute) do
+    if slot[1] >= oldest then
+      kept[#kept + 1] = slot
+      calls = calls + slot[2]
+    end
+  end
+  state.minute = kept
+  return calls
+end
+
+-- A small limit keeps a small floor: never more than a tenth.
+local function floor_of(state, limit)
+  return math.min(state.floor, math.floor(limit / 10))
+end
+
+-- A call lost shortly before our end of a window may have come after the upstream's, so it counts in the new one too.
+local function roll_over(book, now)
+  if book.resets_at and now >= book.resets_at then
+    if book.lost_at < book.resets_at - GRACE_MS then book.lost = 0 end
+    book.remaining, book.resets_at, book.fresh = book.limit, nil, true
+    book.turned = book.turned + 1
+  end
+end
+
+-- Returns calls, units and, where there are none, when there may be some (nil: when a call in flight is settled),
+-- and the reason: 'blocked', 'retired', 'concurrency', 'minute', 'probing', 'exhausted'.
+local function capacity(credential, bucket, now)
+  local state, book = account(credential), bucket_of(credential, bucket)
+  touched[credential] = true
+  if state.retired then return 0, 0, nil, 'retired' end
+  if state.blocked_until > now then return 0, 0, state.blocked_until, 'blocked' end
+  local calls = state.concurrency - state.in_flight
+  if calls <= 0 then return 0, 0, nil, 'concurrency' end
+  local left = state.per_minute - calls_in_minute(state, now)
+  if left <= 0 then return 0, 0, (state.minute[1][1] + 1) * SLOT_MS + MINUTE_MS, 'minute' end
+  calls = math.min(calls, left)
+  if not book.limit then  -- nothing is known: one call finds out, and unknown never means unlimited
+    if book.held > 0 then return 0, 0, nil, 'probing' end
+    return 1, math.huge, nil, nil
+  end
+  roll_over(book, now)
+  local units = book.remaining - book.held - book.lost - floor_of(state, book.limit)
+  if units > 0 then return calls, units, nil, nil end
+  if book.held == 0 and not book.resets_at then book.resets_at = now + state.window_ms end
+  return 0, 0, book.resets_at, 'exhausted'
+end
+
+local function spend(state, book, calls, units, now)
+  local slot, last = math.floor(now / SLOT_MS), state.minute[#state.minute]
+  if last and last[1] >= slot then
+    last[2] = last[2] + calls
+  else
+    state.minute[#state.minute + 1] = {slot, calls}
+  end
+  state.in_flight = state.in_flight + calls
+  book.held = book.held + units
+  -- The window opens with its first call. If that one is never answered, ours must end all the same.
+  if book.limit and not book.resets_at then book.resets_at = now + state.window_ms end
+end

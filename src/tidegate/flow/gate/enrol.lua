@@ -1,0 +1,41 @@
+-- Add a credential to its pool, or change what it may do. What is known of its allowances stays known.
+--
+---@key waiting     zset    line|class|turn|job
+---@key lanes       hash    turns of pools and runs
+---@key inside      hash    job -> record or permit
+---@key permits     hash    permit -> credential|bucket|cost|job
+---@key allowances  hash    credential or credential|bucket -> its state
+---@key pools       hash    pool -> credentials
+---@key due         zset    what happens later
+---@key stream      stream  jobs that may run
+---@key wake        list    the timekeeper's doorbell
+---@arg credential   str
+---@arg pool         str
+---@arg concurrency  int
+---@arg per_minute   int
+---@arg floor        int
+---@arg window_ms    int
+---@arg patience_ms  int
+---@arg now_ms       time
+---@include open
+---@include every_line
+-- Reply: {'enrolled', jobs let out} | {'elsewhere', the pool it belongs to}
+
+local state = account(credential)
+if state and state.pool ~= pool and not state.retired then return {'elsewhere', state.pool} end
+state = state or {in_flight = 0, bound = 0, blocked_until = 0, buckets = {}, minute = {}}
+state.pool, state.retired = pool, nil
+state.concurrency, state.per_minute, state.floor = concurrency, per_minute, floor
+state.window_ms, state.patience_ms = window_ms, patience_ms
+ledger[credential], touched[credential] = state, true
+
+local members, present = credentials_of(pool), false
+for _, member in ipairs(members) do present = present or member == credential end
+if not present then
+  members[#members + 1] = credential
+  redis.call('HSET', pools, pool, cmsgpack.pack(members))
+end
+for _, bucket in ipairs(buckets_in_line('p:' .. pool)) do want_open(pool, bucket) end
+for _, bucket in ipairs(buckets_in_line('c:' .. credential)) do want_open(pool, bucket) end
+finish(now_ms)
+return {'enrolled', let_out}

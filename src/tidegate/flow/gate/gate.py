@@ -1,0 +1,203 @@
+"""The gate: permits are taken before the stream, so no worker ever holds a job that it may not run.
+
+Invariants, each kept by every script, whatever happens between two of them:
+- a job is inside at most once: waiting, delayed, or out with exactly one permit;
+- a credential's calls in flight are its permits, its held units theirs; both end only by `settle` or `repair`;
+- what may be spent is what the upstream last said, less what is held, less the floor; unknown means one probe.
+
+What a crash leaves behind, and who repairs it. Between the commit in SQL and `offer`: a job that nobody offers, and
+recovery offers everything unfinished, which changes nothing for those inside. Between the call and `settle`: a message
+that a living worker takes over, with its permit. A server that lost its data: `begin_epoch` tells, and everything
+unfinished is offered again.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tidegate.flow.gate import scripts
+from tidegate.flow.gate.jobs import Job, Settlement
+from tidegate.flow.gate.keys import epoch_key, gate_keys
+from tidegate.flow.gate.settings import CredentialLimits, GateSettings
+from tidegate.flow.gate.status import PoolStatus, read_status
+from tidegate.kernel.arguments import require_name
+from tidegate.kernel.clock import Clock, SystemClock, milliseconds
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.kernel.ids import new_id
+from tidegate.telemetry import metrics
+from tidegate.telemetry.logs import get_logger
+from tidegate.valkey import Key, Unit, Valkey
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+_MOST_PER_CALL = 500
+"""Jobs or results in one script call: enough to make the round trip cheap, few enough not to hold the server."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What one `settle` did."""
+
+    settled: int
+    stale: int
+    """Permits that had been settled before, by whoever took the message over."""
+    entered: int
+    let_out: int
+
+
+@dataclass(frozen=True)
+class Census:
+    """One shard at a glance."""
+
+    waiting: int
+    """Jobs that wait for a permit."""
+    planned: int
+    """Jobs that are delayed, and gates that will open."""
+    blocked: int
+    """Credentials, or buckets of theirs, that may make no call at present."""
+
+
+class Gate:
+    """One shard: the pools whose names hash to it, the stream of jobs that may run, and the timers of both."""
+
+    def __init__(
+        self,
+        valkey: Valkey,
+        unit: Unit,
+        *,
+        stream: Key,
+        group: str,
+        wake: Key,
+        settings: GateSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._valkey, self._unit, self._group = valkey, unit, require_name("group", group)
+        self._keys = gate_keys(unit, stream=stream, wake=wake)
+        self._settings = settings or GateSettings()
+        self._clock = clock or SystemClock()
+        self._permits = metrics.GATE_PERMITS.labels(unit.name)
+
+    async def enrol(self, credential: str, *, pool: str, limits: CredentialLimits | None = None) -> None:
+        """Add a credential to `pool`, or change its limits. A credential belongs to one pool only.
+
+        One that was retired is good again; what is known of its allowances stays known.
+        """
+        require_name("credential", credential)
+        require_name("pool", pool)
+        limits = limits or self._settings
+        reply = await scripts.enrol(
+            self._valkey,
+            credential=credential,
+            pool=pool,
+            concurrency=limits.concurrency,
+            per_minute=limits.per_minute,
+            floor=limits.floor,
+            window_ms=milliseconds(limits.window),
+            patience_ms=milliseconds(limits.patience),
+            now_ms=self._clock.pinned_ms,
+            **self._keys,
+        )
+        match reply:
+            case [b"enrolled", int()]:
+                return
+            case [b"elsewhere", bytes() as other]:
+                raise InvalidArgument("credential", credential, f"it belongs to the pool {other.decode()!r}")
+            case _:
+                raise AssertionError(f"enrol.lua replied {reply!r}")
+
+    async def dismiss(self, credential: str) -> None:
+        """Use this credential no more; jobs that wanted it wait for another of its pool."""
+        require_name("credential", credential)
+        while await scripts.dismiss(self._valkey, credential=credential, now_ms=self._clock.pinned_ms, **self._keys):
+            pass
+
+    async def offer(self, jobs: Sequence[Job]) -> int:
+        """Let jobs wait for their permits; return how many were new. A job that is inside already is left alone."""
+        entered = 0
+        for some in _batches(jobs):
+            new, let_out = await scripts.offer(self._valkey, offers=some, now_ms=self._clock.pinned_ms, **self._keys)
+            entered += new
+            self._permits.inc(let_out)
+        return entered
+
+    async def settle(self, results: Sequence[Settlement], *, follow_ups: Sequence[Job] = ()) -> Settled:
+        """End permits: acknowledge their messages, book what the upstream said, offer what follows, open the gates."""
+        totals = [0, 0, 0, 0]
+        parts = list(_batches(results)) or [results]
+        offers = list(_batches(follow_ups)) or [follow_ups]
+        for n in range(max(len(parts), len(offers))):
+            reply = await scripts.settle(
+                self._valkey,
+                group=self._group,
+                results=parts[n] if n < len(parts) else [],
+                offers=offers[n] if n < len(offers) else [],
+                now_ms=self._clock.pinned_ms,
+                **self._keys,
+            )
+            totals = [total + more for total, more in zip(totals, reply, strict=True)]
+        settled = Settled(*totals)
+        self._permits.inc(settled.let_out)
+        return settled
+
+    async def forget(self, jobs: Sequence[str]) -> int:
+        """Take jobs back that still wait; return how many did. Those that are out are left to their workers."""
+        forgotten = 0
+        for some in _batches(jobs):
+            gone, _ = await scripts.forget(self._valkey, jobs=some, now_ms=self._clock.pinned_ms, **self._keys)
+            forgotten += gone
+        return forgotten
+
+    async def fire(self) -> int | None:
+        """Do everything that is due; return in how many ms the next thing is, None if nothing is planned."""
+        while True:
+            _, let_out, due_in_ms = await scripts.tick(
+                self._valkey, most=_MOST_PER_CALL // 2, now_ms=self._clock.pinned_ms, **self._keys
+            )
+            self._permits.inc(let_out)
+            if due_in_ms != 0:
+                return due_in_ms if due_in_ms > 0 else None
+
+    async def status(self, pool: str) -> PoolStatus:
+        """The pool's credentials, their allowances, and what waits."""
+        require_name("pool", pool)
+        return read_status(await scripts.status(self._valkey, pool=pool, now_ms=self._clock.pinned_ms, **self._keys))
+
+    async def pools(self) -> list[str]:
+        """The pools that have a credential."""
+        return sorted(name.decode() for name in await self._valkey.execute("HKEYS", self._keys["pools"]))
+
+    async def census(self) -> Census:
+        """The whole shard in three figures, which become its metrics; counted in pages, not to hold the server."""
+        waiting = await self._valkey.execute("ZCARD", self._keys["waiting"])
+        delayed = await self._valkey.execute("ZCARD", self._keys["due"])
+        blocked, cursor = 0, "0"
+        while True:
+            after, more = await scripts.census(self._valkey, cursor=cursor, now_ms=self._clock.pinned_ms, **self._keys)
+            blocked, cursor = blocked + more, after.decode()
+            if cursor == "0":
+                break
+        metrics.GATE_WAITING.labels(self._unit.name).set(waiting)
+        metrics.DELAYED_QUEUE_SIZE.labels(self._unit.name).set(delayed)
+        metrics.RATE_LIMIT_TOKENS_BLOCKED.labels(self._unit.name).set(blocked)
+        return Census(waiting, delayed, blocked)
+
+    async def begin_epoch(self) -> bool:
+        """True where the server knows nothing of us, at first or because it lost its data: then `rebuild`."""
+        return bool(await self._valkey.execute("SET", epoch_key(self._unit), new_id(), "NX"))
+
+    async def rebuild(self, unfinished: Iterable[Sequence[Job]]) -> int:
+        """Make the gate agree with SQL: free permits without a message, then offer everything that is unfinished.
+
+        Always correct, at any moment: what is inside is left as it is. Return how many jobs had been missing.
+        """
+        freed = await scripts.repair(self._valkey, now_ms=self._clock.pinned_ms, **self._keys)
+        missing = sum([await self.offer(jobs) for jobs in unfinished])
+        log.info("gate.rebuilt", gate=self._unit.name, jobs_missing=missing, permits_freed=freed)
+        return missing
+
+
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), _MOST_PER_CALL):
+        yield items[start : start + _MOST_PER_CALL]

@@ -1,0 +1,39 @@
+"""The keys of one shard of the gate: a fixed handful, whatever the number of users."""
+
+from typing import TypedDict
+
+from tidegate.valkey import Key, Unit
+
+
+class GateKeys(TypedDict):
+    """One field for each `---@key` that all of the gate's scripts declare."""
+
+    waiting: Key
+    lanes: Key
+    inside: Key
+    permits: Key
+    allowances: Key
+    pools: Key
+    due: Key
+    stream: Key
+    wake: Key
+
+
+def gate_keys(unit: Unit, *, stream: Key, wake: Key) -> GateKeys:
+    """The gate's own keys, with the stream it lets jobs into and the doorbell it rings, all of one unit."""
+    return GateKeys(
+        waiting=unit.key("waiting"),
+        lanes=unit.key("lanes"),
+        inside=unit.key("inside"),
+        permits=unit.key("permits"),
+        allowances=unit.key("allowances"),
+        pools=unit.key("pools"),
+        due=unit.key("due"),
+        stream=stream,
+        wake=wake,
+    )
+
+
+def epoch_key(unit: Unit) -> Key:
+    """Gone when the server lost its data: then everything unfinished must be offered again."""
+    return unit.key("epoch")

@@ -1,0 +1,82 @@
+"""The gate's Lua, with its Python face. Each script is one atomic step on one shard."""
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from tidegate.flow.gate.jobs import Job, Settlement
+from tidegate.flow.gate.keys import GateKeys
+from tidegate.valkey import Valkey, lua_script
+
+
+@lua_script("offer.lua")
+async def offer(valkey: Valkey, *, offers: Sequence[Job], now_ms: int | None, **keys: Unpack[GateKeys]) -> list[int]:
+    """Take jobs in."""
+    ...
+
+
+@lua_script("settle.lua")
+async def settle(
+    valkey: Valkey,
+    *,
+    group: str,
+    results: Sequence[Settlement],
+    offers: Sequence[Job],
+    now_ms: int | None,
+    **keys: Unpack[GateKeys],
+) -> list[int]:
+    """Acknowledge, book, take follow-ups in, open."""
+    ...
+
+
+@lua_script("tick.lua")
+async def tick(valkey: Valkey, *, most: int, now_ms: int | None, **keys: Unpack[GateKeys]) -> list[int]:
+    """Do what is due."""
+    ...
+
+
+@lua_script("forget.lua")
+async def forget(valkey: Valkey, *, jobs: Sequence[str], now_ms: int | None, **keys: Unpack[GateKeys]) -> list[int]:
+    """Take jobs out again."""
+    ...
+
+
+@lua_script("enrol.lua")
+async def enrol(
+    valkey: Valkey,
+    *,
+    credential: str,
+    pool: str,
+    concurrency: int,
+    per_minute: int,
+    floor: int,
+    window_ms: int,
+    patience_ms: int,
+    now_ms: int | None,
+    **keys: Unpack[GateKeys],
+) -> list[bytes | int]:
+    """Add or change a credential."""
+    ...
+
+
+@lua_script("dismiss.lua")
+async def dismiss(valkey: Valkey, *, credential: str, now_ms: int | None, **keys: Unpack[GateKeys]) -> int:
+    """Take a credential out of its pool."""
+    ...
+
+
+@lua_script("status.lua")
+async def status(valkey: Valkey, *, pool: str, now_ms: int | None, **keys: Unpack[GateKeys]) -> bytes:
+    """How a pool stands."""
+    ...
+
+
+@lua_script("repair.lua")
+async def repair(valkey: Valkey, *, now_ms: int | None, **keys: Unpack[GateKeys]) -> int:
+    """Free permits whose message is gone."""
+    ...
+
+
+@lua_script("census.lua")
+async def census(valkey: Valkey, *, cursor: str, now_ms: int | None, **keys: Unpack[GateKeys]) -> tuple[bytes, int]:
+    """Count credentials that may make no call at present, one page."""
+    ...

@@ -1,0 +1,26 @@
+"""What a credential may do unless it says otherwise."""
+
+from datetime import timedelta
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class CredentialLimits(BaseModel):
+    """Bounds that the upstream's headers do not tell."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    concurrency: int = Field(default=50, ge=1, le=10_000)
+    """Calls of one credential that may be under way at once."""
+    per_minute: int = Field(default=840, ge=1)
+    """Calls of one credential in any minute."""
+    floor: int = Field(default=100, ge=0)
+    """Permits of each window that are never spent; at most a tenth of a small limit."""
+    window: timedelta = Field(default=timedelta(hours=1), gt=timedelta(0))
+    """How long a window lasts at most, for calls whose answers never came."""
+    patience: timedelta = Field(default=timedelta(minutes=1), ge=timedelta(0))
+    """How long a job waits for the credential it had before, while another could serve it."""
+
+
+class GateSettings(CredentialLimits):
+    """Defaults for every credential of the gate."""

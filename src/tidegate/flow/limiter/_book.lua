@@ -1,0 +1,67 @@
+-- What each rule has left, at this moment of a clock that never goes back.
+---@key state    hash  clock, paused_until, spent|<rule>
+---@key counts   hash  <rule>|<slot> -> units granted in that slot of time
+---@key leaving  zset  <rule>|<slot> scored by the moment when it has left every window of its rule
+---@key waiting  hash  <priority>|<owner> -> units|promised|due
+local NEARLY = 1e-6  -- units; a bucket that leaks in fractions must not owe a whole unit to rounding
+
+-- A server that forgot everything cannot know what it granted a moment ago, so it grants nothing for a while.
+local function read_book(quiet_ms, now_ms)
+  local flat, book = redis.call('HGETALL', state), {}
+  for i = 1, #flat, 2 do book[flat[i]] = tonumber(flat[i + 1]) end
+  if not book.clock then
+    redis.call('DEL', counts, leaving, waiting)
+    book.clock, book.paused_until = now_ms, now_ms + quiet_ms
+  end
+  return book
+end
+
+local function drop_what_left(book)
+  for _, slot in ipairs(redis.call('ZRANGEBYSCORE', leaving, '-inf', book.clock)) do
+    local field = 'spent|' .. string.match(slot, '^(.*)|')
+    book[field] = math.max(0, (book[field] or 0) - (tonumber(redis.call('HGET', counts, slot)) or 0))
+    redis.call('HDEL', counts, slot)
+  end
+  redis.call('ZREMRANGEBYSCORE', leaving, '-inf', book.clock)
+end
+
+local function drain(book, bucket, elapsed)
+  local field = 'spent|' .. bucket.name
+  book[field] = math.max(0, (book[field] or 0) - elapsed * bucket.per_ms)
+end
+
+-- The book as it stands now. When the server's clock was set back, time stands still until it has caught up.
+local function open_book(plan, now_ms)
+  local book = read_book(plan.quiet_ms, now_ms)
+  local elapsed = math.max(0, now_ms - book.clock)
+  book.clock = book.clock + elapsed
+  drop_what_left(book)
+  for _, rule in ipairs(plan.rules) do
+    if rule.per_ms then drain(book, rule, elapsed) end
+  end
+  drain(book, plan.floor, elapsed)
+  return book
+end
+
+local function left_of(book, rule)
+  return math.floor(rule.capacity - (book['spent|' .. rule.name] or 0) + NEARLY)
+end
+
+local function spend(book, rule, units)
+  local field = 'spent|' .. rule.name
+  book[field] = (book[field] or 0) + units
+  if rule.per_ms or units == 0 then return end
+  local slot = math.floor(book.clock / rule.grain_ms)
+  local member = rule.name .. '|' .. string.format('%.0f', slot)
+  redis.call('HINCRBY', counts, member, units)
+  redis.call('ZADD', leaving, (slot + 1) * rule.grain_ms + rule.span_ms, member)
+end
+
+local function close_book(book, ttl_ms)
+  local flat = {}
+  for field, value in pairs(book) do
+    flat[#flat + 1], flat[#flat + 2] = field, string.format('%.17g', value)
+  end
+  redis.call('HSET', state, unpack(flat))
+  for _, key in ipairs({state, counts, leaving, waiting}) do redis.call('PEXPIRE', key, ttl_ms) end
+end

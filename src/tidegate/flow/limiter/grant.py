@@ -1,0 +1,38 @@
+"""A permit in the hand of the caller."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tidegate.flow.limiter.settings import Priority
+from tidegate.kernel.clock import monotonic_ms
+from tidegate.kernel.errors import GrantVoid
+
+
+@dataclass(eq=False)
+class Grant:
+    """The right to make one call of `units`, for a short time and once: `use` it right before the call.
+
+    Its time runs from before the limiter was asked, on a clock that only goes forward, so it ends no later for the
+    caller than for the server.
+    """
+
+    priority: Priority
+    units: int
+    ends_at_ms: float
+    """On the monotonic clock of this process."""
+    stopwatch: Callable[[], float] = field(default=monotonic_ms, repr=False)
+    _used: bool = field(default=False, init=False, repr=False)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it could be used at this moment."""
+        return not self._used and self.stopwatch() < self.ends_at_ms
+
+    def use(self) -> None:
+        """Spend it, or raise `GrantVoid`: then the call must not be made."""
+        if self._used:
+            raise GrantVoid("this permit was used already; each call needs its own")
+        late_ms = self.stopwatch() - self.ends_at_ms
+        if late_ms >= 0:
+            raise GrantVoid(f"this permit ended {late_ms:.0f} ms ago; take another")
+        self._used = True

@@ -1,0 +1,118 @@
+"""The rules of a limiter, as data."""
+
+import math
+from collections.abc import Iterable
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Self
+
+from annotated_types import Gt, Le
+from pydantic import AfterValidator, BaseModel, Field, model_validator
+
+from tidegate.kernel.arguments import require_name
+
+
+class Priority(StrEnum):
+    """Who goes first. LOW keeps a floor, so it is slowed down and never stopped."""
+
+    HIGH = "high"
+    LOW = "low"
+
+
+ALL = frozenset(Priority)
+
+RuleName = Annotated[str, Field(max_length=64), AfterValidator(lambda name: require_name("name", name))]
+Span = Annotated[timedelta, Gt(timedelta(0)), Le(timedelta(days=31))]
+Brief = Annotated[timedelta, Gt(timedelta(0)), Le(timedelta(seconds=10))]
+
+
+class Limit(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """At most `permits` units in ANY window of this length, as the upstream sees it."""
+
+    name: RuleName
+    """What status and settings call it."""
+    permits: int = Field(ge=1, le=10**12)
+    """Units in one window."""
+    window: Span
+    """The length of the window."""
+    priorities: frozenset[Priority] = Field(default=ALL, min_length=1)
+    """Whose calls count, and are bound."""
+
+
+class Rate(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """On the long run `per_second` units, and never more than `burst` ahead of that pace."""
+
+    name: RuleName
+    """What status and settings call it."""
+    per_second: float = Field(gt=0, le=10**9, allow_inf_nan=False)
+    """The pace."""
+    burst: int = Field(ge=1, le=10**9)
+    """What may gather while nobody asks."""
+    priorities: frozenset[Priority] = Field(default=ALL, min_length=1)
+    """Whose calls count, and are bound."""
+
+
+def _default_limits() -> tuple[Limit, ...]:
+    second = timedelta(seconds=1)
+    return (
+        Limit(name="second", permits=500, window=second),
+        Limit(name="low", permits=350, window=second, priorities=frozenset({Priority.LOW})),
+        Limit(name="day", permits=20_000_000, window=timedelta(days=1)),
+    )
+
+
+class LimiterSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """Limits and rates that all hold at once, and how permits are handed out."""
+
+    limits: tuple[Limit, ...] = Field(default_factory=_default_limits, max_length=16)
+    """Hold in any window."""
+    rates: tuple[Rate, ...] = Field(default=(Rate(name="sustained", per_second=450, burst=50),), max_length=16)
+    """Hold on the long run; they spread the calls within the windows."""
+    use_by: Brief = timedelta(milliseconds=50)
+    """How long after it was asked for a permit may be used. Every window is longer by this, so it costs throughput."""
+    guard: Brief = timedelta(milliseconds=20)
+    """How much longer one call may be under way to the upstream than another. Also added to every window."""
+    pace: Brief = timedelta(milliseconds=60)
+    """The least time between two questions of one process to the server: those who come meanwhile ask together."""
+    low_floor: float = Field(default=0.05, ge=0, le=0.5)
+    """The share of LOW's own rate that HIGH leaves to it, however much HIGH wants."""
+    quiet_start: timedelta = Field(default=timedelta(milliseconds=1100), ge=timedelta(0), le=timedelta(hours=1))
+    """How long a server without memory (new, or its data was lost) grants nothing: windows up to this length, `use_by`
+    and `guard` included, hold even then."""
+    most_waiting: int = Field(default=100_000, ge=1)
+    """How many may wait in one process; more are refused at once."""
+
+    @property
+    def rules(self) -> tuple[Limit | Rate, ...]:
+        """Limits first, then rates: the order in which the scripts know them."""
+        return (*self.limits, *self.rates)
+
+    @model_validator(mode="after")
+    def _names_are_distinct(self) -> Self:
+        names = [rule.name for rule in self.rules]
+        if len(names) != len(set(names)):
+            raise ValueError(f"two rules have one name: {sorted(names)}")
+        return self
+
+    @model_validator(mode="after")
+    def _everyone_is_bound(self) -> Self:
+        for priority in Priority:
+            if not any(priority in rule.priorities for rule in self.rules):
+                raise ValueError(f"no rule binds {priority}: a limiter without a limit is a mistake")
+        return self
+
+    @model_validator(mode="after")
+    def _bursts_outlast_the_pace(self) -> Self:
+        """A bucket that runs over between two questions loses permits for good."""
+        for rate in self.rates:
+            least = rate.per_second * self.pace.total_seconds() * 1.5
+            if rate.burst < least:
+                raise ValueError(
+                    f"rate {rate.name!r}: a burst of {rate.burst} runs over within the pace; take {math.ceil(least)}"
+                )
+        return self
+
+
+def binding(rules: Iterable[Limit | Rate], priority: Priority) -> list[Limit | Rate]:
+    """The rules that count the calls of this priority."""
+    return [rule for rule in rules if priority in rule.priorities]

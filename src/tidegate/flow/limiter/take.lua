@@ -1,0 +1,79 @@
+-- Take permits for those who wait in one process, under every rule at once, HIGH before LOW.
+--
+---@key state    hash
+---@key counts   hash
+---@key leaving  zset
+---@key waiting  hash
+---@arg plan     packed  rules, floor, shares, and how long things are kept
+---@arg demands  packed  {priority, {units, ...}} for each priority that asks, HIGH first
+---@arg owner    str
+---@arg now_ms   time
+---@include room
+-- Reply: {{granted, wait_ms}, ...} in the order of the demands: how many requests were granted, from the first on, and
+-- in how many ms to come back for the rest.
+-- A repeated call spends again what it spends, so a lost reply costs permits and never grants too many.
+
+-- Who was told to come back, and has not been away for too long.
+local function read_lines(book)
+  local lines = {{units = 0, promised = 0, latest = 0, own = 0}, {units = 0, promised = 0, latest = 0, own = 0}}
+  local flat = redis.call('HGETALL', waiting)
+  for i = 1, #flat, 2 do
+    local priority, who = string.match(flat[i], '^(%d)|(.*)$')
+    local units, promised, due = string.match(flat[i + 1], '^(%d+)|(%d+)|(%d+)$')
+    local line = lines[tonumber(priority)]
+    if due + plan.grace_ms < book.clock then
+      redis.call('HDEL', waiting, flat[i])
+    elseif who == owner then
+      line.own = tonumber(units)
+    else
+      line.units, line.promised = line.units + units, line.promised + promised
+      line.latest = math.max(line.latest, due)
+    end
+  end
+  return lines
+end
+
+local function longest_prefix(costs, allowed)
+  local count, taken, unmet = 0, 0, 0
+  for _, cost in ipairs(costs) do
+    if unmet == 0 and taken + cost <= allowed then
+      count, taken = count + 1, taken + cost
+    else
+      unmet = unmet + cost
+    end
+  end
+  return count, taken, unmet
+end
+
+-- When to come back: as soon as there is room, and behind the turns of those who were sent away before us. Turns follow
+-- on turns, not on the moment of asking, so lateness does not add up and each finds a batch.
+local function wait_in_line(book, lines, priority, need)
+  local turn = math.max(0, lines[priority].latest - book.clock) + need / plan.flow[priority]
+  if priority == LOW then turn = turn + (lines[HIGH].units + lines[HIGH].own) / plan.flow[HIGH] end
+  local room_in = wait_for_room(book, plan, priority, need)
+  return math.max(1, math.ceil(math.max(room_in, math.min(turn, room_in + plan.longest_line_ms))))
+end
+
+local book = open_book(plan, now_ms)
+local lines, reply = read_lines(book), {}
+for n, demand in ipairs(demands) do
+  local priority, costs = demand[1], demand[2]
+  local count, taken, unmet = longest_prefix(costs, usable(book, plan, lines, priority))
+  for _, rule in ipairs(plan.rules) do
+    if rule.binds[priority] then spend(book, rule, taken) end
+  end
+  if priority == LOW then spend(book, plan.floor, math.min(taken, left_of(book, plan.floor))) end
+  lines[priority].own = unmet
+  local place, wait = priority .. '|' .. owner, 0
+  if unmet > 0 then
+    local need = math.max(costs[count + 1], math.min(unmet, plan.share[priority]))
+    wait = wait_in_line(book, lines, priority, need)
+    redis.call('HSET', waiting, place, string.format('%.0f|%.0f|%.0f', unmet, need, book.clock + wait))
+    wait = wait + book.clock - now_ms
+  else
+    redis.call('HDEL', waiting, place)
+  end
+  reply[n] = {count, wait}
+end
+close_book(book, plan.ttl_ms)
+return reply

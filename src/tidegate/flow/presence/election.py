@@ -1,0 +1,79 @@
+"""One leader among the processes of a unit.
+
+The lead is valid while the leader's presence lasts, so it needs no heartbeat of its own. Followers sleep until that
+presence can have ended, or until the leader resigns, whichever comes first.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.flow.doorbell import Doorbell
+from tidegate.flow.presence.keys import PresenceKeys
+from tidegate.kernel.arguments import require_name
+from tidegate.kernel.clock import Clock, SystemClock
+from tidegate.kernel.errors import LeaseLost
+from tidegate.valkey import Key, Unit, Valkey, lua_script
+
+
+@lua_script("stand.lua")
+async def _stand(
+    valkey: Valkey, *, presence: Key, leader: Key, fence: Key, vacancy: Key, owner: str, now_ms: int | None
+) -> list[Any]: ...
+
+
+@lua_script("resign.lua")
+async def _resign(valkey: Valkey, *, leader: Key, wake: Key, owner: str) -> int: ...
+
+
+@dataclass(frozen=True)
+class Elected:
+    """We lead, for as long as our presence is unbroken."""
+
+    fence: int
+    """Greater than that of every leader before; the same when we stand again and still lead."""
+
+
+@dataclass(frozen=True)
+class Following:
+    """Another leads."""
+
+    remaining_ms: int
+    """For how long its presence lasts at the least: nobody needs to stand before, unless it resigns."""
+
+
+class Election:
+    """One process's part in it; that process must be present in the same unit."""
+
+    def __init__(self, valkey: Valkey, unit: Unit, owner: str, clock: Clock | None = None) -> None:
+        self.owner = require_name("owner", owner)
+        self._valkey, self._keys, self._clock = valkey, PresenceKeys(unit), clock or SystemClock()
+        self._vacancy = Doorbell(valkey, self._keys.vacancy)
+
+    async def stand(self) -> Elected | Following:
+        """Become the leader if there is none. Raises `LeaseLost` where our own presence has ended."""
+        reply = await _stand(
+            self._valkey,
+            presence=self._keys.presence,
+            leader=self._keys.leader,
+            fence=self._keys.fence,
+            vacancy=self._keys.vacancy,
+            owner=self.owner,
+            now_ms=self._clock.pinned_ms,
+        )
+        match reply:
+            case [b"elected", fence]:
+                return Elected(fence)
+            case [b"following", remaining_ms]:
+                return Following(remaining_ms)
+            case [b"absent"]:
+                raise LeaseLost(f"presence of {self.owner}")
+            case _:
+                raise AssertionError(f"stand.lua replied {reply!r}")
+
+    async def resign(self) -> bool:
+        """Give the lead up; one that waits for a vacancy wakes at once. False when we did not lead."""
+        return await _resign(self._valkey, leader=self._keys.leader, wake=self._keys.vacancy, owner=self.owner) == 1
+
+    async def wait_for_vacancy(self, within_s: float) -> bool:
+        """Block until the leader resigned (True) or `within_s` seconds passed (False); then stand in either case."""
+        return await self._vacancy.wait(within_s)

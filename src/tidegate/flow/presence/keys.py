@@ -1,0 +1,19 @@
+"""The keys of a community of processes."""
+
+from tidegate.valkey import Key, Unit
+
+
+class PresenceKeys:
+    """Where the processes of one unit are registered, and their leader."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.presence: Key = unit.key("presence")
+        """zset: owner scored by the ms at which its lease ends."""
+        self.leader: Key = unit.key("leader")
+        """hash: owner, fence; valid while that owner's lease has not ended."""
+        self.fence: Key = unit.key("fence")
+        """string: the greatest fence that was given in this unit."""
+        self.vacancy: Key = unit.key("vacancy")
+        """list: at most one token, put there by a leader that resigned."""
+        self.wake: Key = unit.key("wake")
+        """list: the doorbell of the unit's timekeeper, at most one token."""

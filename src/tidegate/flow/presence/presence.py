@@ -1,0 +1,164 @@
+"""The life of a process as others see it: a lease that it renews for as long as it lives.
+
+One small heartbeat carries everything that depends on it: that its messages are its own, and, if it is the leader, that
+it still leads. Members that do not beat are found by whoever asks `lapsed`, which also says when to ask again.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from tidegate.flow.presence.keys import PresenceKeys
+from tidegate.kernel.arguments import require_name
+from tidegate.kernel.clock import Clock, SystemClock, milliseconds, monotonic_ms
+from tidegate.kernel.errors import InvalidArgument, LeaseLost
+from tidegate.valkey import Key, Unit, Valkey, lua_script
+
+_MOST_LAPSED = 100
+
+
+@lua_script("join.lua")
+async def _join(valkey: Valkey, *, presence: Key, wake: Key, owner: str, ttl_ms: int, now_ms: int | None) -> int: ...
+
+
+@lua_script("renew.lua")
+async def _renew(
+    valkey: Valkey, *, presence: Key, owner: str, known_ms: int, ttl_ms: int, now_ms: int | None
+) -> list[Any]: ...
+
+
+@lua_script("lapsed.lua")
+async def _lapsed(valkey: Valkey, *, presence: Key, owner: str, limit: int, now_ms: int | None) -> list[Any]: ...
+
+
+@lua_script("remove.lua")
+async def _remove(valkey: Valkey, *, presence: Key, owner: str, now_ms: int | None) -> int: ...
+
+
+@lua_script("members.lua")
+async def _members(valkey: Valkey, *, presence: Key, now_ms: int | None) -> list[Any]: ...
+
+
+class PresenceSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """How soon a silent process counts as dead. The same for all processes of a deployment."""
+
+    lease: timedelta = Field(default=timedelta(seconds=10), gt=timedelta(0))
+    """How long a process may be silent."""
+    renew_every: timedelta = Field(default=timedelta(seconds=7), gt=timedelta(0))
+    """How often it gives a sign of life; what is left of the lease is the time to try again."""
+
+    @model_validator(mode="after")
+    def _renewed_in_time(self) -> Self:
+        if self.renew_every >= self.lease:
+            raise ValueError("renew_every must be shorter than lease")
+        return self
+
+
+@dataclass(frozen=True)
+class Member:
+    """A registered process."""
+
+    owner: str
+    remaining_ms: int
+    """Until its lease ends; 0 or less when it has."""
+
+
+@dataclass(frozen=True)
+class Lapse:
+    """What `lapsed` found."""
+
+    owners: list[str]
+    """Those whose lease has ended, and who were not removed yet; never the asking one."""
+    next_in_ms: int | None
+    """When the next lease can end, at the earliest; None when there is no other, and `join` will ring."""
+
+
+class Presence:
+    """One process among the others of its unit."""
+
+    def __init__(
+        self,
+        valkey: Valkey,
+        unit: Unit,
+        owner: str,
+        clock: Clock | None = None,
+        settings: PresenceSettings | None = None,
+    ) -> None:
+        self.owner, self.settings = require_name("owner", owner), settings or PresenceSettings()
+        self._valkey, self._keys, self._clock = valkey, PresenceKeys(unit), clock or SystemClock()
+        self._ttl_ms = milliseconds(self.settings.lease)
+        self._known_ms = 0
+        self._ends_ms = 0.0
+
+    @property
+    def remaining_ms(self) -> float:
+        """For how long we certainly count as alive, unless this process was suspended; 0 when that may have ended."""
+        return max(self._ends_ms - monotonic_ms(), 0)
+
+    async def join(self) -> None:
+        """Begin to live, or begin anew, and tell the unit's timekeeper that there is one more to watch."""
+        asked_ms = monotonic_ms()
+        self._known_ms = await _join(
+            self._valkey,
+            presence=self._keys.presence,
+            wake=self._keys.wake,
+            owner=self.owner,
+            ttl_ms=self._ttl_ms,
+            now_ms=self._clock.pinned_ms,
+        )
+        self._ends_ms = asked_ms + self._ttl_ms
+
+    async def renew(self) -> bool:
+        """Live on. False when the lease had ended in between: what we held may be with others, so look before acting
+        on it (a leader stands again, which tells whether it still leads).
+
+        Raises `LeaseLost` when we were counted as dead and removed: what we held *is* with others.
+        """
+        asked_ms = monotonic_ms()
+        reply = await _renew(
+            self._valkey,
+            presence=self._keys.presence,
+            owner=self.owner,
+            known_ms=self._known_ms,
+            ttl_ms=self._ttl_ms,
+            now_ms=self._clock.pinned_ms,
+        )
+        match reply:
+            case [b"renewed" | b"resumed" as how, until_ms]:
+                self._known_ms, self._ends_ms = until_ms, asked_ms + self._ttl_ms
+                return how == b"renewed"
+            case [b"removed"]:
+                self._known_ms, self._ends_ms = 0, 0.0
+                raise LeaseLost(f"presence of {self.owner}")
+            case _:
+                raise AssertionError(f"renew.lua replied {reply!r}")
+
+    async def leave(self) -> None:
+        """End in good order: nobody will look for us. To be called when nothing is held any more."""
+        await self._valkey.execute("ZREM", self._keys.presence, self.owner)
+        self._known_ms, self._ends_ms = 0, 0.0
+
+    async def lapsed(self) -> Lapse:
+        """The other processes whose lease has ended, and when the next one's can."""
+        owners, next_in_ms = await _lapsed(
+            self._valkey,
+            presence=self._keys.presence,
+            owner=self.owner,
+            limit=_MOST_LAPSED,
+            now_ms=self._clock.pinned_ms,
+        )
+        return Lapse([owner.decode() for owner in owners], next_in_ms if next_in_ms >= 0 else None)
+
+    async def remove(self, owner: str) -> bool:
+        """Strike off a process whose lease has ended, once what it held is safe. False when it lives, or was gone."""
+        if require_name("owner", owner) == self.owner:
+            raise InvalidArgument("owner", owner, "is ourselves; use leave")
+        reply = await _remove(self._valkey, presence=self._keys.presence, owner=owner, now_ms=self._clock.pinned_ms)
+        return reply == 1
+
+    async def members(self) -> list[Member]:
+        """Everybody who is registered, the one whose lease ends first at the head."""
+        found = await _members(self._valkey, presence=self._keys.presence, now_ms=self._clock.pinned_ms)
+        return [Member(owner.decode(), remaining_ms) for owner, remaining_ms in found]

@@ -1,0 +1,12 @@
+-- Give the lead up, and tell one of those that wait for it.
+--
+---@key leader  hash  owner, fence
+---@key wake    list  the vacancy's token
+---@arg owner   str
+---@include ring
+-- Reply: 1 | 0 where somebody else leads, or nobody
+
+if redis.call('HGET', leader, 'owner') ~= owner then return 0 end
+redis.call('DEL', leader)
+ring()
+return 1

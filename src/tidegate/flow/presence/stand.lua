@@ -1,0 +1,24 @@
+-- Stand for election: whoever comes first when nobody leads is the leader, and stays it while its lease lasts.
+--
+---@key presence  zset    owner scored by the ms at which its lease ends
+---@key leader    hash    owner, fence
+---@key fence     string  the greatest fence that was given
+---@key vacancy   list    at most one token
+---@arg owner     str
+---@arg now_ms    time
+---@include next_fence
+-- Reply: {'elected', fence} | {'following', ms for which the leader's lease still lasts} | {'absent'}
+-- The leader who stands again is told the same fence.
+
+local function lasts(who)
+  return tonumber(redis.call('ZSCORE', presence, who) or 0) - now_ms
+end
+
+if lasts(owner) <= 0 then return {'absent'} end
+local holder, held_fence = unpack(redis.call('HMGET', leader, 'owner', 'fence'))
+if holder == owner then return {'elected', tonumber(held_fence)} end
+if holder and lasts(holder) > 0 then return {'following', lasts(holder)} end
+local new_fence = next_fence(now_ms)
+redis.call('HSET', leader, 'owner', owner, 'fence', new_fence)
+redis.call('DEL', vacancy)
+return {'elected', new_fence}

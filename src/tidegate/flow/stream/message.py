@@ -1,0 +1,130 @@
+"""What a stream carries, and what it tells about itself."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.kernel.arguments import require_at_most
+from tidegate.kernel.clock import from_ms
+from tidegate.kernel.errors import InvalidArgument
+
+DELIVERIES = b"deliveries"
+"""The field that counts them; absent at the first."""
+DEAD_PREFIX = b"dead."
+"""Fields of a dead letter that are not its message's own."""
+
+_MOST_FIELDS = 500
+
+
+class Message(NamedTuple):
+    """Something to do, as one consumer received it."""
+
+    id: str
+    fields: dict[bytes, bytes]
+    deliveries: int
+    """The how-maniest delivery this is: more than 1 when an earlier consumer gave it back, stalled or died."""
+
+
+class DeadLetter(NamedTuple):
+    """A message that nobody could handle, and why."""
+
+    id: str
+    message_id: str
+    fields: dict[bytes, bytes]
+    deliveries: int
+    reason: str
+    at: datetime
+
+
+class DeadLetterPage(NamedTuple):
+    """Some dead letters, the oldest first."""
+
+    letters: list[DeadLetter]
+    next_after: str | None
+    """Pass this as `after` for the next page; None when there is none."""
+
+
+class ConsumerStatus(NamedTuple):
+    """One member of the group."""
+
+    name: str
+    pending: int
+    idle_ms: int
+    """Since it last asked for messages."""
+
+
+class StreamStatus(NamedTuple):
+    """How a stream stands at one moment."""
+
+    depth: int
+    """Messages that are not done."""
+    pending: int
+    """Of these, delivered to a consumer."""
+    lag: int
+    """Of these, not delivered to anybody yet."""
+    dead: int
+    """Dead letters; not part of the depth."""
+    consumers: list[ConsumerStatus]
+
+
+Entry = tuple[bytes, dict[bytes, bytes]]
+"""An id with its fields, as the server sends it."""
+
+
+def to_message(entry: Entry) -> Message:
+    """Take our own bookkeeping out of the fields."""
+    entry_id, fields = entry
+    return Message(entry_id.decode(), fields, int(fields.pop(DELIVERIES, 1)))
+
+
+def to_dead_letter(entry: Entry) -> DeadLetter:
+    """Tell the message's own fields from those that were added when it was buried."""
+    entry_id, fields = entry
+    added = {name: fields.pop(name) for name in list(fields) if name.startswith(DEAD_PREFIX)}
+    return DeadLetter(
+        id=entry_id.decode(),
+        message_id=added[b"dead.message"].decode(),
+        fields=fields,
+        deliveries=int(added[b"dead.deliveries"]),
+        reason=added[b"dead.reason"].decode(errors="replace"),
+        at=from_ms(int(added[b"dead.at_ms"])),
+    )
+
+
+def pack_messages(messages: Sequence[Mapping[bytes, bytes]]) -> msgspec.Raw:
+    """A batch in msgpack, with every value as a *string*: the server's decoder does not know msgpack's binary type."""
+    parts = [_array(len(messages))]
+    for fields in messages:
+        _check(fields)
+        parts.append(_array(2 * len(fields)))
+        for name, value in fields.items():
+            parts += (_header(len(name)), name, _header(len(value)), value)
+    return msgspec.Raw(b"".join(parts))
+
+
+def _check(fields: Mapping[bytes, bytes]) -> None:
+    if not fields:
+        raise InvalidArgument("message", fields, "must have at least one field")
+    require_at_most("number of fields", len(fields), _MOST_FIELDS)
+    for name, value in fields.items():
+        _check_bytes("field name", name)
+        _check_bytes(f"field {name!r}", value)
+        if name == DELIVERIES or name.startswith(DEAD_PREFIX):
+            raise InvalidArgument("field", name, "is a name the stream uses itself")
+
+
+def _check_bytes(what: str, value: Any) -> None:
+    if not isinstance(value, bytes):
+        raise InvalidArgument(what, type(value).__name__, "must be bytes")
+
+
+def _array(length: int) -> bytes:
+    return b"\xdd" + length.to_bytes(4)
+
+
+def _header(length: int) -> bytes:
+    if length < 32:
+        return bytes((0xA0 | length,))
+    return b"\xda" + length.to_bytes(2) if length < 65_536 else b"\xdb" + length.to_bytes(4)

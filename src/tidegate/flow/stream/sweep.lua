@@ -1,0 +1,28 @@
+-- Look at one page of what is pending, and hand on what has been held too long.
+--
+---@key stream    stream  messages
+---@key dead      stream  dead letters
+---@arg group     str
+---@arg after     str     the last id of the page before; empty at first
+---@arg limit     int
+---@arg idle_ms   int     how long is too long
+---@arg most      int     deliveries after which a message is buried
+---@arg reason    str
+---@arg now_ms    time
+---@include pending
+---@include hand_on
+-- Reply: {given again, buried, the last id seen or '' at the end, ms until the first of the others is held too long}
+-- Idle times are the server's own; `now_ms` only dates the dead letters.
+
+local page = pending(group, after == '' and '-' or '(' .. after, '+', limit)
+local stale, soonest = {}, idle_ms
+for _, item in ipairs(page) do
+  local id, idle = item[1], item[3]
+  if idle >= idle_ms then
+    stale[#stale + 1] = id
+  else
+    soonest = math.min(soonest, idle_ms - idle)
+  end
+end
+local given, buried = hand_on(group, stale, {reason = reason, most = most}, now_ms)
+return {given, buried, #page == limit and page[limit][1] or '', soonest}

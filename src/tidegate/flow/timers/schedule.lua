@@ -1,0 +1,23 @@
+-- Set timers; one that exists already is replaced.
+--
+---@key due       zset  timer id scored by due ms
+---@key payloads  hash  timer id -> payload
+---@key wake      list  at most one token
+---@arg batch     packed  list of {timer_id, 'in' | 'at', ms, payload}: a delay from now, or ms since the epoch
+---@arg now_ms    time
+---@include ring
+---@include earliest
+-- Reply: how many of them are new
+-- Rings when the earliest due time moved forward: whoever sleeps until the former one would sleep too long.
+-- The same batch again sets the same timers; delays then count from the repetition, so nothing is ever early.
+
+local before = earliest()
+local added = 0
+for _, timer in ipairs(batch) do
+  local timer_id, kind, ms, payload = unpack(timer)
+  if kind == 'in' then ms = now_ms + ms end
+  added = added + redis.call('ZADD', due, ms, timer_id)
+  redis.call('HSET', payloads, timer_id, payload)
+end
+if before == nil or earliest() < before then ring() end
+return added
