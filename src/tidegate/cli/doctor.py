@@ -1,0 +1,141 @@
+"""`tidegate doctor`: every part of the installation tried for real, and what to do where it fails."""
+
+import os
+import platform
+from collections.abc import AsyncIterator
+from enum import StrEnum
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from tidegate import __version__
+from tidegate.assembly import open_valkey
+from tidegate.cli.running import load_settings, run
+from tidegate.database import Database
+from tidegate.database.migrate import pending_migrations
+from tidegate.kernel.errors import ServerRefused, TidegateError
+from tidegate.settings import Settings
+from tidegate.telemetry.redaction import redact_text
+from tidegate.valkey import Valkey
+
+
+class Verdict(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    ADVICE = "advice"  # it works, and could be better
+    FAILED = "failed"
+
+
+_COLOURS = {Verdict.OK: "green", Verdict.ADVICE: "yellow", Verdict.FAILED: "red"}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of the report."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+
+def doctor(*, as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON.")) -> None:
+    """Say what is reachable, in which version, what it can do, and what to do about the rest. Exit 1 on a failure."""
+    findings = run(_examine_all(load_settings()))
+    if as_json:
+        typer.echo(msgspec.json.encode(findings))
+    else:
+        _print(findings)
+    if any(finding.verdict is Verdict.FAILED for finding in findings):
+        raise typer.Exit(1)
+
+
+def _print(findings: list[Finding]) -> None:
+    """A line for each finding, and under it what to do; never cut, since paths are there to be copied."""
+    console, width = Console(soft_wrap=True, highlight=False), max(len(finding.check) for finding in findings)
+    for finding in findings:
+        colour = _COLOURS[finding.verdict]
+        console.print(f"[{colour}]{finding.verdict:6}[/]  {finding.check:{width}}  {escape(finding.found)}")
+        if finding.remedy:
+            console.print(f"{'':6}  {'':{width}}  [bold]→ {escape(finding.remedy)}[/]")
+
+
+async def _examine_all(settings: Settings) -> list[Finding]:
+    parts = (_installation(settings), _valkey(settings), _database(settings))
+    return [finding for part in parts async for finding in part]
+
+
+async def _installation(settings: Settings) -> AsyncIterator[Finding]:
+    system = f"{platform.system()} {platform.machine()}"
+    yield Finding("tidegate", Verdict.OK, f"{__version__} on Python {platform.python_version()}, {system}")
+    folder = settings.data_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        usable = os.access(folder, os.W_OK | os.X_OK)
+    except OSError:
+        usable = False
+    if usable:
+        yield Finding("data folder", Verdict.OK, str(folder))
+    else:
+        yield Finding(
+            "data folder", Verdict.FAILED, f"{folder} cannot be written", "Name another one in TIDEGATE_DATA_DIR"
+        )
+
+
+async def _valkey(settings: Settings) -> AsyncIterator[Finding]:
+    name = "valkey (embedded)" if settings.valkey_url is None else "valkey"
+    try:
+        async with open_valkey(settings) as valkey:
+            yield Finding(name, Verdict.OK, _describe(valkey))
+            for finding in _advice(name, valkey):
+                yield finding
+    except (TidegateError, OSError) as error:
+        yield _failure(name, error, "Is it running, and is TIDEGATE_VALKEY_URL right?")
+
+
+def _describe(valkey: Valkey) -> str:
+    info = valkey.info
+    reads = "blocking reads" if info.can_block else "no blocking reads"
+    kind = "cluster, " if info.is_cluster else ""
+    return f"{info.product} {info.version} at {valkey.address}: {kind}{reads}"
+
+
+def _advice(name: str, valkey: Valkey) -> list[Finding]:
+    found: list[Finding] = []
+    if not valkey.info.persists:
+        remedy = "Set `appendonly yes`; without it a restart is repaired from SQL, and waiting rooms lose their lines"
+        found.append(Finding(f"{name}: persistence", Verdict.ADVICE, "no append-only file", remedy))
+    if valkey.info.evicts:
+        remedy = "Set `maxmemory-policy noeviction`: what is thrown away has to be rebuilt"
+        found.append(Finding(f"{name}: memory", Verdict.ADVICE, "may evict keys", remedy))
+    if not valkey.info.can_block:
+        remedy = "Allow blocking commands: waiting then costs nothing and wakes at once"
+        found.append(Finding(f"{name}: blocking", Verdict.ADVICE, "blocking reads are forbidden", remedy))
+    return found
+
+
+async def _database(settings: Settings) -> AsyncIterator[Finding]:
+    name = "database (embedded)" if settings.database_url is None else "database"
+    try:
+        async with await Database.open(settings.effective_database_url) as database:
+            server = await database.describe()
+            abilities = ", ".join(sorted(server.capabilities))
+            yield Finding(name, Verdict.OK, f"{server.product} {server.version} at {database.name}: {abilities}")
+            missing = await pending_migrations(database)
+            if not missing:
+                yield Finding(f"{name}: schema", Verdict.OK, "up to date")
+            elif settings.migrates_at_start:
+                yield Finding(f"{name}: schema", Verdict.OK, f"{len(missing)} migration(s) will run at the next start")
+            else:
+                remedy = "Run `tidegate migrate`"
+                yield Finding(f"{name}: schema", Verdict.FAILED, f"lacks {len(missing)} migration(s)", remedy)
+    except (TidegateError, OSError) as error:
+        yield _failure(name, error, "Is it running, and is TIDEGATE_DATABASE_URL right?")
+
+
+def _failure(name: str, error: Exception, remedy: str) -> Finding:
+    if isinstance(error, ServerRefused):
+        return Finding(name, Verdict.FAILED, redact_text(f"{error.server}: {error.what}"), error.remedy)
+    return Finding(name, Verdict.FAILED, redact_text(str(error)), remedy)

@@ -1,0 +1,26 @@
+"""`tidegate migrate`"""
+
+import msgspec
+import typer
+
+from tidegate.cli.running import load_settings, run
+from tidegate.database import Database
+from tidegate.database.migrate import migrate as bring_up_to_date
+from tidegate.settings import Settings
+
+
+def migrate(*, as_json: bool = typer.Option(False, "--json", help="Print the result as JSON.")) -> None:
+    """Bring the database's schema up to date. Running it again, or twice at once, does no harm."""
+    name, applied = run(_migrate(load_settings()))
+    if as_json:
+        typer.echo(msgspec.json.encode({"database": name, "applied": applied}))
+    elif applied:
+        typer.echo(f"{name}: applied {', '.join(applied)}")
+    else:
+        typer.echo(f"{name}: up to date")
+
+
+async def _migrate(settings: Settings) -> tuple[str, list[str]]:
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    async with await Database.open(settings.effective_database_url) as database:
+        return database.name, await bring_up_to_date(database)

@@ -1,0 +1,21 @@
+"""`tidegate settings`"""
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tidegate.cli.running import load_settings
+from tidegate.settings.reference import effective_settings
+
+
+def settings(*, as_json: bool = typer.Option(False, "--json", help="Print the result as JSON.")) -> None:
+    """Show every setting with its value; passwords are hidden."""
+    effective = effective_settings(load_settings())
+    if as_json:
+        typer.echo(msgspec.json.encode(effective))
+        return
+    table = Table("setting", "value", box=None, pad_edge=False)
+    for name, value in effective.items():
+        table.add_row(name, str(value))
+    Console().print(table)

@@ -1,0 +1,1 @@
+"""Services that live long: the supervisor and what it keeps running."""

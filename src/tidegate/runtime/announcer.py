@@ -1,0 +1,78 @@
+"""Tells the leader that this process committed events.
+
+The relay runs in one process; the others ring its doorbell after a commit. A ring that fails is tried again until it
+succeeds. A process that dies between its commit and the ring is noticed when its lease ends, and the recoverer of the
+leader has the relay look for what it left.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from tidegate.database import Database, outbox
+from tidegate.flow.doorbell import Doorbell
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.relay import Relay
+from tidegate.runtime.waiting import end, occurs, unless
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
+_LISTEN_S = 300.0
+
+
+class Announcer:
+    """A service of every process. `leads_here` says that the relay is in this process, and heard of it already."""
+
+    def __init__(self, database: Database, doorbell: Doorbell, *, leads_here: Callable[[], bool]) -> None:
+        self._database, self._doorbell, self._leads_here = database, doorbell, leads_here
+        self._committed = asyncio.Event()
+        self._committed.set()  # what this process committed before we listened
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Ring after commits, until told to stop; what was committed until then is announced."""
+        silence = self._database.subscribe(outbox.COMMITTED, self._committed.set)
+        try:
+            while not stopping.is_set():
+                await unless(stopping, self._committed.wait())
+                if self._committed.is_set():
+                    self._committed.clear()
+                    await self._announce(stopping)
+        finally:
+            silence()
+
+    async def _announce(self, stopping: asyncio.Event) -> None:
+        tries = 0
+        while not self._leads_here():
+            try:
+                await self._doorbell.ring()
+            except Unavailable as error:
+                tries += 1
+                log.warning("outbox.announce_failed", tries=tries, error=str(error))
+                if await occurs(stopping, within_s=_RETRIES.delay(tries).total_seconds()):
+                    return
+            else:
+                return
+
+
+class AttentiveRelay:
+    """A duty of the leader: the relay, and an ear at the doorbell that the announcers ring."""
+
+    def __init__(self, relay: Relay, doorbell: Doorbell) -> None:
+        self._relay, self._doorbell = relay, doorbell
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Relay until told to stop."""
+        await self._doorbell.claim()
+        listener = asyncio.create_task(self._listen(), name="listen for commits")
+        try:
+            await self._relay.run(stopping)
+        finally:
+            await end(listener)
+
+    async def _listen(self) -> None:
+        while True:
+            if await self._doorbell.wait(_LISTEN_S):
+                self._relay.ring()

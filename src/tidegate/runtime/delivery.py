@@ -1,0 +1,170 @@
+"""What one event goes through: its handlers, and what becomes of it then."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tidegate.database import Transaction, outbox
+from tidegate.database.outbox import Event, StoredEvent
+from tidegate.kernel.arguments import require_name, require_positive
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.clock import Clock
+from tidegate.kernel.errors import InvalidArgument, TidegateError
+from tidegate.telemetry import get_logger
+from tidegate.telemetry.metrics import (
+    OUTBOX_BURIED,
+    OUTBOX_DELIVERED,
+    OUTBOX_HANDLING,
+    OUTBOX_RETRIED,
+    OUTBOX_WAIT,
+)
+
+log = get_logger(__name__)
+
+
+class Undeliverable(TidegateError):
+    """Raised by a handler for an event that no further try can help: it is buried at once."""
+
+
+@dataclass(frozen=True)
+class Handler:
+    """Does something about each event of a kind.
+
+    It may be called again for the same event, after a failure or a crash; with `outbox.once(tx, name, event_id)` in its
+    own transaction, its effect happens once.
+    """
+
+    kind: str
+    name: str
+    handle: Callable[[Event], Awaitable[None]]
+
+    def __post_init__(self) -> None:
+        require_name("kind", self.kind)
+        require_name("name", self.name)
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """All handlers succeeded."""
+
+    row: StoredEvent
+
+
+@dataclass(frozen=True)
+class Postponed:
+    """A handler failed; the event is tried again, not before a moment."""
+
+    row: StoredEvent
+    not_before: datetime
+    error: str
+
+
+@dataclass(frozen=True)
+class Buried:
+    """The event failed for good."""
+
+    row: StoredEvent
+    error: str
+
+
+Outcome = Delivered | Postponed | Buried
+
+
+def settle(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
+    """Write down what became of a group of events. Doing it twice is the same as once."""
+    outbox.remove(tx, [outcome.row.id for outcome in outcomes if isinstance(outcome, Delivered)])
+    for outcome in sorted(outcomes, key=lambda each: each.row.id):
+        row, tries = outcome.row, outcome.row.attempts + 1
+        if isinstance(outcome, Postponed):
+            outbox.postpone(tx, row.id, attempts=tries, not_before=outcome.not_before, error=outcome.error)
+        if isinstance(outcome, Buried):
+            outbox.bury(tx, row.id, attempts=tries, error=outcome.error)
+
+
+class Courier:
+    """Takes one event to its handlers."""
+
+    def __init__(
+        self, handlers: Sequence[Handler], *, clock: Clock, backoff: Backoff, max_attempts: int, timeout: timedelta
+    ) -> None:
+        require_positive("max_attempts", max_attempts)
+        require_positive("timeout", timeout.total_seconds())
+        self._handlers = _by_kind(handlers)
+        self._clock, self._backoff = clock, backoff
+        self._max_attempts, self._timeout = max_attempts, timeout
+
+    async def deliver(self, row: StoredEvent) -> Outcome:
+        """Call every handler of the event; one that fails does not keep the others from being called."""
+        handlers = self._handlers.get(row.kind, ())
+        if not handlers:
+            return self._bury(row, "no handler for this kind of event")
+        try:
+            event = row.event()
+        except ValueError as error:
+            return self._bury(row, f"its payload cannot be read: {error}")
+        started = time.monotonic()
+        failures = [failure for handler in handlers if (failure := await self._call(handler, event))]
+        OUTBOX_HANDLING.labels(row.kind).observe(time.monotonic() - started)
+        return self._failed(row, failures) if failures else self._delivered(row)
+
+    async def _call(self, handler: Handler, event: Event) -> "_Failure | None":
+        try:
+            async with asyncio.timeout(self._timeout.total_seconds()):
+                await handler.handle(event)
+        except Exception as error:
+            return _Failure(f"{handler.name}: {_told(error)}", final=isinstance(error, Undeliverable))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # it is we who are told to stop
+            return _Failure(f"{handler.name}: {_told(error)}", final=False)
+        return None
+
+    def _delivered(self, row: StoredEvent) -> Delivered:
+        OUTBOX_DELIVERED.labels(row.kind).inc()
+        OUTBOX_WAIT.observe(max(0.0, (self._clock.now() - row.created_at).total_seconds()))
+        log.debug("outbox.delivered", event_id=row.event_id, kind=row.kind, key=row.key, attempt=row.attempts + 1)
+        return Delivered(row)
+
+    def _failed(self, row: StoredEvent, failures: "Sequence[_Failure]") -> Outcome:
+        tries, error = row.attempts + 1, "; ".join(failure.text for failure in failures)
+        if tries >= self._max_attempts or any(failure.final for failure in failures):
+            return self._bury(row, error)
+        delay = self._backoff.delay(tries)
+        OUTBOX_RETRIED.labels(row.kind).inc()
+        log.warning(
+            "outbox.retry_planned",
+            event_id=row.event_id,
+            kind=row.kind,
+            attempt=tries,
+            delay_s=delay.total_seconds(),
+            error=error,
+        )
+        return Postponed(row, self._clock.now() + delay, error)
+
+    def _bury(self, row: StoredEvent, error: str) -> Buried:
+        OUTBOX_BURIED.labels(row.kind).inc()
+        log.error("outbox.buried", event_id=row.event_id, kind=row.kind, attempt=row.attempts + 1, error=error)
+        return Buried(row, error)
+
+
+@dataclass(frozen=True)
+class _Failure:
+    text: str
+    final: bool
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _by_kind(handlers: Sequence[Handler]) -> Mapping[str, Sequence[Handler]]:
+    by_kind: dict[str, list[Handler]] = {}
+    for handler in handlers:
+        others = by_kind.setdefault(handler.kind, [])
+        if any(other.name == handler.name for other in others):
+            raise InvalidArgument("handlers", handler.name, f"has two handlers of that name for {handler.kind!r}")
+        others.append(handler)
+    return by_kind

@@ -1,0 +1,113 @@
+"""The sign of life of this process, which carries its workers' messages and its lead.
+
+Whoever holds something by virtue of being alive watches: the event is set in the very moment in which the lease ends by
+our own clock, before any other task runs, so that even a process that was frozen for a minute acts on nothing it lost.
+"""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+from tidegate.flow.presence import Presence
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.errors import LeaseLost, Unavailable
+from tidegate.runtime.waiting import occurs, unless
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_RETRIES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=2))
+_LEAVE_WITHIN_S = 2.0
+
+
+class Heartbeat:
+    """Joins, renews in time, joins again when it came too late, leaves at the end."""
+
+    def __init__(self, presence: Presence) -> None:
+        self.alive = asyncio.Event()
+        """Set while our lease certainly lasts."""
+        self._presence = presence
+        self._is_member = False
+        self._watchers: set[asyncio.Event] = set()
+        self._doubted = asyncio.Event()
+        self._lease_end: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def watch(self) -> Generator[asyncio.Event]:
+        """An event that is set when the lease ends, or ended without our notice: what was held by it is lost.
+
+        It stays set though a new lease begins.
+        """
+        lost = asyncio.Event()
+        self._watchers.add(lost)
+        try:
+            yield lost
+        finally:
+            self._watchers.discard(lost)
+
+    def doubt(self) -> None:
+        """Somebody heard from the server that we are not there: count as lost, and join again now."""
+        self._lose("the server does not know us")
+        self._doubted.set()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Beat until told to stop, then leave. Stop it last: whoever relies on being alive must have ended."""
+        pause_s = self._presence.settings.renew_every.total_seconds()
+        try:
+            while not stopping.is_set():
+                self._doubted.clear()
+                await unless(stopping, self._beat())
+                await unless(stopping, occurs(self._doubted, within_s=pause_s))
+            self.alive.clear()
+            await self._leave()
+        finally:
+            self._lose("nobody renews it any more")
+
+    async def _beat(self) -> None:
+        """Give one sign of life, however many tries it takes."""
+        tries = 0
+        while True:
+            try:
+                return await self._sign()
+            except Unavailable as error:
+                tries += 1
+                pause = _RETRIES.delay(tries)
+                log.warning("heartbeat.missed", owner=self._presence.owner, tries=tries, error=str(error))
+                await asyncio.sleep(pause.total_seconds())
+
+    async def _sign(self) -> None:
+        if self._is_member:
+            try:
+                if not await self._presence.renew():
+                    self._lose("it was renewed too late")
+            except LeaseLost:
+                self._is_member = False
+                self._lose("we were counted as dead")
+        if not self._is_member:
+            await self._presence.join()
+            self._is_member = True
+        self._live()
+
+    def _live(self) -> None:
+        """Note that the lease lasts, and set the alarm for its end."""
+        if self._lease_end is not None:
+            self._lease_end.cancel()
+        remaining_s = self._presence.remaining_ms / 1000
+        self._lease_end = asyncio.get_running_loop().call_later(remaining_s, self._lose, "it was not renewed in time")
+        self.alive.set()
+
+    def _lose(self, reason: str) -> None:
+        if self._lease_end is not None:
+            self._lease_end.cancel()
+        for lost in self._watchers:
+            lost.set()
+        if self.alive.is_set():
+            self.alive.clear()
+            log.error("heartbeat.lost", owner=self._presence.owner, reason=reason)
+
+    async def _leave(self) -> None:
+        self._is_member = False
+        with suppress(Unavailable, TimeoutError):  # the lease then ends by itself
+            async with asyncio.timeout(_LEAVE_WITHIN_S):
+                await self._presence.leave()

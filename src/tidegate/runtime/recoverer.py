@@ -1,0 +1,75 @@
+"""Gives what dead processes held to the living.
+
+A process that died is noticed when its lease ends, and its messages go to others at once. Messages that a living
+process holds for too long (it hangs, or lost them) are found by a second, slower look at each stream.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from tidegate.flow.presence import Presence
+from tidegate.flow.stream import Stream
+from tidegate.kernel.clock import monotonic_ms
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class Recoverer:
+    """A source of due things for the timekeeper at the doorbell of the presence's unit, which rings at each join."""
+
+    def __init__(
+        self,
+        presence: Presence,
+        streams: Sequence[Stream],
+        *,
+        on_death: Callable[[], object] | None = None,
+        now_ms: Callable[[], float] = monotonic_ms,
+    ) -> None:
+        """`on_death` is called for each process that died: it may have left more than messages."""
+        self._presence, self._streams = presence, tuple(streams)
+        self._on_death = on_death
+        self._now_ms = now_ms
+        self._sweep_at_ms = [0.0 for _ in self._streams]
+
+    async def fire(self) -> int | None:
+        """Take over from those whose lease has ended, look for what is held too long; say when to come back.
+
+        A stream that fails does not keep the others from being served; its error is raised at the end, and a process
+        that still has messages in it stays registered as lapsed, so that the next call goes on with it.
+        """
+        failures: list[Exception] = []
+        lapse = await self._presence.lapsed()
+        for owner in lapse.owners:
+            await self._recover(owner, failures)
+        for n, stream in enumerate(self._streams):
+            if self._now_ms() >= self._sweep_at_ms[n]:
+                next_in_ms = await _attempt(stream.sweep_idle(), failures)
+                self._sweep_at_ms[n] = self._now_ms() + (next_in_ms or 0)
+        if failures:
+            raise failures[0]
+        return self._earliest(lapse.next_in_ms)
+
+    async def _recover(self, owner: str, failures: list[Exception]) -> None:
+        before = len(failures)
+        taken = [await _attempt(stream.take_over(owner), failures) for stream in self._streams]
+        if len(failures) == before:
+            if self._on_death is not None:
+                self._on_death()
+            await self._presence.remove(owner)
+            log.warning("worker.lease_ended", owner=owner, messages=sum(count or 0 for count in taken))
+
+    def _earliest(self, next_lapse_in_ms: int | None) -> int | None:
+        now_ms = self._now_ms()
+        waits = [max(0, round(at_ms - now_ms)) for at_ms in self._sweep_at_ms]
+        return min([*waits, *([] if next_lapse_in_ms is None else [next_lapse_in_ms])], default=None)
+
+
+async def _attempt(work: Awaitable[T], failures: list[Exception]) -> T | None:
+    try:
+        return await work
+    except Exception as error:  # told to the timekeeper once the others have been served
+        failures.append(error)
+        return None

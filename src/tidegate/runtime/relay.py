@@ -1,0 +1,195 @@
+"""Delivers the events of the outbox after their transactions committed.
+
+Only the leader's relay runs. What holds at every moment, whoever dies:
+
+- An event whose transaction committed has a row until its handlers succeeded or it was buried: the row goes last.
+- A ring, a due time, or a start reads ALL due rows from the beginning, so a row that became visible late is not missed.
+- Of one key, one event is out at a time, and the next starts only when the one before was handled or is buried in the
+  table; a failing key keeps only its own events back.
+- After a crash the rows that are left are delivered again, in their order.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from tidegate.database import Database, Transaction, outbox
+from tidegate.database.outbox import StoredEvent
+from tidegate.kernel.arguments import require_positive
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.errors import DatabaseUnavailable
+from tidegate.runtime.backlog import Backlog
+from tidegate.runtime.delivery import Buried, Courier, Delivered, Handler, Outcome, Postponed, settle
+from tidegate.runtime.waiting import end, occurs
+from tidegate.telemetry.metrics import OUTBOX_DEPTH
+
+_PAGE = 200
+
+
+class Relay:
+    """A service of the leader: see the module's promise.
+
+    `concurrency` bounds the handlers that run at once, `most_in_memory` the events held. An event is tried
+    `max_attempts` times, `backoff` apart; a handler that takes longer than `handler_timeout` has failed.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        handlers: Sequence[Handler],
+        *,
+        concurrency: int = 32,
+        max_attempts: int = 12,
+        backoff: Backoff | None = None,
+        handler_timeout: timedelta = timedelta(minutes=5),
+        most_in_memory: int = 1000,
+    ) -> None:
+        require_positive("concurrency", concurrency)
+        require_positive("most_in_memory", most_in_memory)
+        self._database, self._concurrency = database, concurrency
+        self._courier = Courier(
+            handlers,
+            clock=database.clock,
+            backoff=backoff or Backoff(),
+            max_attempts=max_attempts,
+            timeout=handler_timeout,
+        )
+        self._most_in_memory = most_in_memory
+        self._reconnect = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
+        self._wake = asyncio.Event()
+        self._start_anew()
+
+    def ring(self) -> None:
+        """There may be new events: look as soon as possible. From the event loop only; many rings are one."""
+        self._must_look = True
+        self._wake.set()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Deliver until `stopping` is set; then let the running handlers finish, and leave the rest."""
+        self._start_anew()
+        silence = self._database.subscribe(outbox.COMMITTED, self.ring)
+        watch = asyncio.create_task(self._wake_at(stopping))
+        try:
+            while not stopping.is_set():
+                await self._take_a_turn(stopping)
+                await self._wait()
+            await self._finish()
+        finally:
+            silence()
+            await end(watch, *self._running)
+
+    def _start_anew(self) -> None:
+        # A share for each key such that the memory cannot be full while a handler is free.
+        share = max(1, self._most_in_memory // (2 * self._concurrency))
+        self._backlog = Backlog(most=self._most_in_memory, most_per_key=share)
+        self._running: set[asyncio.Task[None]] = set()
+        self._outcomes: list[Outcome] = []
+        self._next_due: datetime | None = None
+        self._must_look = True
+        self._failures = 0
+        self._stopping = False
+
+    async def _take_a_turn(self, stopping: asyncio.Event) -> None:
+        """Write down what was done, see what there is to do, and begin it."""
+        self._wake.clear()
+        try:
+            await self._settle()
+            if self._must_look or self._backlog.wants_more or self._is_due():
+                await self._look()
+        except DatabaseUnavailable:
+            self._failures += 1
+            self.ring()  # whatever happened meanwhile, a fresh pass will see it
+            await occurs(stopping, within_s=self._reconnect.delay(self._failures).total_seconds())
+            return
+        self._failures = 0
+        self._begin()
+
+    async def _settle(self) -> None:
+        """One transaction for all that was done since the last one. If it fails, the next turn does it again."""
+        if not self._outcomes:
+            return
+        outcomes = list(self._outcomes)
+        await self._database.transaction(settle, outcomes)
+        # Only now, and with no pass under way, can a row be forgotten without being loaded once more.
+        del self._outcomes[: len(outcomes)]
+        for outcome in outcomes:
+            self._close(outcome)
+        OUTBOX_DEPTH.set(len(self._backlog))
+
+    def _close(self, outcome: Outcome) -> None:
+        self._backlog.forget(outcome.row.id)
+        match outcome:
+            case Delivered():
+                pass  # its key went on when the handlers had succeeded
+            case Buried():
+                self._backlog.release(outcome.row.key)
+            case Postponed():
+                self._backlog.drop(outcome.row.key)
+                self._next_due = min(self._next_due or outcome.not_before, outcome.not_before)
+
+    async def _look(self) -> None:
+        """One pass over all due rows, from the beginning, as far as there is room."""
+        self._must_look, self._next_due = False, None
+        self._backlog.begin_pass()
+        after, complete = 0, False
+        while not complete and self._backlog.has_room:
+            page, self._next_due = await self._database.read(_page, after, list(self._backlog.full_keys))
+            for row in page:
+                self._backlog.add(row)
+            self._begin()
+            complete = len(page) < _PAGE
+            after = page[-1].id if page else after
+        if not complete:
+            self._backlog.note_rows_left()
+        OUTBOX_DEPTH.set(len(self._backlog))
+
+    def _begin(self) -> None:
+        """Start as many handlers as may run."""
+        while not self._stopping and len(self._running) < self._concurrency and (row := self._backlog.take()):
+            task = asyncio.create_task(self._deliver(row), name=f"deliver {row.event_id}")
+            self._running.add(task)
+            task.add_done_callback(self._delivered)
+
+    async def _deliver(self, row: StoredEvent) -> None:
+        outcome = await self._courier.deliver(row)
+        self._outcomes.append(outcome)
+        if isinstance(outcome, Delivered):
+            # The next of this key need not wait for the removal: should we die before it, both are delivered again.
+            self._backlog.release(row.key)
+
+    def _delivered(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            self._begin()
+            self._wake.set()
+
+    async def _wait(self) -> None:
+        """Until a ring, the end of a handler, the next due time, or the end."""
+        if self._outcomes or self._must_look:
+            return
+        if self._next_due is None:
+            await self._wake.wait()
+        else:
+            left = (self._next_due - self._database.clock.now()).total_seconds()
+            await occurs(self._wake, within_s=max(0.0, left))
+
+    def _is_due(self) -> bool:
+        return self._next_due is not None and self._next_due <= self._database.clock.now()
+
+    async def _finish(self) -> None:
+        """Begin nothing more, and write down what ends; what cannot be written is delivered again by the next."""
+        self._stopping = True
+        with suppress(DatabaseUnavailable):
+            while self._running:
+                await asyncio.wait(list(self._running), return_when=asyncio.FIRST_COMPLETED)
+                await self._settle()
+            await self._settle()
+
+    async def _wake_at(self, stopping: asyncio.Event) -> None:
+        await stopping.wait()
+        self._wake.set()
+
+
+def _page(tx: Transaction, after: int, full_keys: Sequence[str]) -> tuple[list[StoredEvent], datetime | None]:
+    return outbox.pending_page(tx, after=after, limit=_PAGE, without_keys=full_keys), outbox.next_due(tx)

@@ -1,0 +1,68 @@
+"""What lives long, and how it is kept alive."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.waiting import occurs
+from tidegate.telemetry.logs import get_logger
+from tidegate.telemetry.metrics import SERVICE_RESTARTS
+
+log = get_logger(__name__)
+
+
+class Service(Protocol):
+    """Runs until it is told to stop."""
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Work until `stopping` is set; then finish what is begun, begin nothing, and return."""
+        ...
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """How the fallen are started again."""
+
+    backoff: Backoff = field(default_factory=lambda: Backoff(timedelta(milliseconds=500), timedelta(seconds=10)))
+    """The pause before each new start."""
+    steady_after: timedelta = timedelta(minutes=1)
+    """Who stood this long before it fell begins anew at the shortest pause."""
+
+
+async def keep_running(
+    name: str, service: Service, stopping: asyncio.Event, *, restarts: Restarts, may_end: bool = False
+) -> bool:
+    """Run a service, and run it again whenever it falls, until `stopping` is set. Whether it ended in good order.
+
+    A service that returns without being told to has fallen too, unless it `may_end`.
+    """
+    falls, loop = 0, asyncio.get_running_loop()
+    while not stopping.is_set():
+        started_at = loop.time()
+        ended_well = await _run_once(name, service, stopping)
+        if ended_well and (may_end or stopping.is_set()):
+            log.info("service.stopped", service=name)
+            return True
+        if stopping.is_set():
+            return False
+        stood_for_s = loop.time() - started_at
+        falls = 1 if stood_for_s >= restarts.steady_after.total_seconds() else falls + 1
+        SERVICE_RESTARTS.labels(name).inc()
+        await occurs(stopping, within_s=restarts.backoff.delay(falls).total_seconds())
+    return True
+
+
+async def _run_once(name: str, service: Service, stopping: asyncio.Event) -> bool:
+    log.info("service.started", service=name)
+    try:
+        await service.run(stopping)
+    except Unavailable as error:  # a server is away: its name says more than a traceback
+        log.warning("service.failed", service=name, error=str(error))
+        return False
+    except Exception:
+        log.exception("service.failed", service=name)
+        return False
+    return True

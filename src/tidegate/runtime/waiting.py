@@ -1,0 +1,47 @@
+"""Waits that end when they should: on an event, at a time, or both."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def occurs(event: asyncio.Event, *, within_s: float) -> bool:
+    """Wait for `event`; False if `within_s` seconds passed without it."""
+    if event.is_set():
+        return True
+    try:
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    except TimeoutError:
+        return event.is_set()
+    return True
+
+
+async def first_of(*events: asyncio.Event) -> None:
+    """Wait until one of `events` is set."""
+    if any(event.is_set() for event in events):
+        return
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end(*waits)
+
+
+async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `work`; None if `event` came first, and then `work` was cancelled and has ended."""
+    task, interrupted = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait([task, interrupted], return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        await end(task, interrupted)
+
+
+async def end(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel them and wait until they have ended, however they did."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

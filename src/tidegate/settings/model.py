@@ -1,0 +1,149 @@
+"""The settings themselves. Those of a part stand beside their owner; here they are put together."""
+
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from platformdirs import user_data_path
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from tidegate.database.urls import parse_address
+from tidegate.flow.breaker.settings import BreakerSettings
+from tidegate.flow.gate.settings import GateSettings
+from tidegate.flow.limiter.settings import LimiterSettings
+from tidegate.flow.presence.presence import PresenceSettings
+from tidegate.flow.stream.settings import StreamSettings
+from tidegate.flow.timers.timers import TimerSettings
+from tidegate.kernel.arguments import require_name
+from tidegate.kernel.errors import InvalidArgument, InvalidSettings
+from tidegate.settings.sources import PREFIX, Sources
+from tidegate.telemetry.logs import LogSettings
+
+_VALKEY_SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
+
+
+def _default_data_dir() -> Path:
+    return user_data_path("tidegate", appauthor=False)
+
+
+class Settings(BaseSettings):
+    """How this installation runs; nothing here changes while it does.
+
+    `Settings.load()` is the one entry that looks at the surroundings; `Settings(...)` in code looks at nothing but its
+    arguments.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        use_attribute_docstrings=True,
+    )
+
+    data_dir: Path = Field(default_factory=_default_data_dir)
+    """The folder of the embedded server and of the SQLite file; by default the platform's folder for user data."""
+    valkey_url: str | None = Field(default=None, repr=False)
+    """A server (`redis://`, `rediss://`, `unix://`) or a cluster (`redis+cluster://`, `rediss+cluster://`); else the
+    embedded one."""
+    key_prefix: str = "tidegate"
+    """What every key begins with, so that several installations can share a server."""
+    database_url: str | None = Field(default=None, repr=False)
+    """A database: `sqlite://`, `postgresql://`, `mysql://` or `mariadb://`; else an SQLite file in the data folder."""
+    auto_migrate: bool | None = None
+    """Whether the schema is brought up to date at the start; else only where the database is our own SQLite file."""
+    log: LogSettings = LogSettings()
+    """What is logged, and in which form."""
+    breaker: BreakerSettings = BreakerSettings()
+    """When calls to a failing server are refused."""
+    gate: GateSettings = GateSettings()
+    """What a credential may do unless it says otherwise."""
+    limiter: LimiterSettings = LimiterSettings()
+    """How many calls all processes together may make."""
+    presence: PresenceSettings = PresenceSettings()
+    """How soon a silent process counts as dead."""
+    stream: StreamSettings = StreamSettings()
+    """How a stream treats its messages."""
+    timers: TimerSettings = TimerSettings()
+    """How timers are promoted."""
+
+    @classmethod
+    def load(cls) -> Self:
+        """Read the environment and the file, or raise `InvalidSettings` that names every mistake at once."""
+        sources = Sources.read(cls, default_data_dir=_default_data_dir())
+        mistakes = list(sources.strangers())
+        loaded: Self | None = None
+        try:
+            loaded = cls(**sources.values())
+        except ValidationError as error:
+            mistakes += [sources.explain(details) for details in error.errors(include_url=False)]
+        # Raised out here, so that it carries no trace of pydantic's error, which quotes every value.
+        if mistakes or loaded is None:
+            raise InvalidSettings("\n  ".join([f"{len(mistakes)} of the settings cannot be used:", *sorted(mistakes)]))
+        return loaded
+
+    @property
+    def effective_database_url(self) -> str:
+        """The database that is used: the one given, else the SQLite file in the data folder."""
+        return self.database_url or f"sqlite:///{self.data_dir / 'tidegate.db'}"
+
+    @property
+    def migrates_at_start(self) -> bool:
+        """Whether the schema is brought up to date at the start, by choice or by default."""
+        return self.database_url is None if self.auto_migrate is None else self.auto_migrate
+
+    @field_validator("data_dir")
+    @classmethod
+    def _is_absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("key_prefix")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        try:
+            return require_name("key_prefix", value)
+        except InvalidArgument as error:
+            raise ValueError(error.reason) from None
+
+    @field_validator("valkey_url")
+    @classmethod
+    def _is_a_server(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            parts = urlsplit(value)
+            scheme, place = parts.scheme, parts.path if parts.scheme == "unix" else parts.hostname
+            _ = parts.port
+        except ValueError:  # its text may quote the password
+            raise ValueError("is not an address: look at its port, and at characters to be percent-encoded") from None
+        if scheme not in _VALKEY_SCHEMES:
+            raise ValueError(f"must begin with one of {', '.join(f'{each}://' for each in _VALKEY_SCHEMES)}")
+        if not place:
+            raise ValueError("names no socket" if scheme == "unix" else "names no host")
+        return value
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_a_database(cls, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                parse_address(value)
+        except InvalidArgument as error:
+            raise ValueError(error.reason) from None
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments only; `load` reads the other sources itself, because it must know what came from where."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
