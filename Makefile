@@ -49,10 +49,10 @@ types: install
 contract: install
 	@$(BIN)/lint-imports --config pyproject.toml
 
-bench: install ## Measure, and keep the figures in bench/RESULTS.md.
+bench: install ## Measure, and keep the figures in bench/RESULTS.md; some only: make bench ONLY='gate idle'.
 	@test -x .peers/bin/python || $(UV) venv --quiet --allow-existing --python $(PYTHON) .peers
 	@$(UV) pip install --quiet --python .peers/bin/python --require-hashes -r requirements/peers.txt
-	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench $(ONLY)
 
 services: ## Install the servers that come from the system (Debian: Redis, MariaDB), for the tests.
 	@sh tests/servers/install.sh

@@ -45,7 +45,7 @@ class Parts:
     jobs: Stream
     """Jobs that have their permit."""
     gate: Gate
-    due: Stream
+    alarms: Stream
     """Timers that have come due."""
     timers: Timers
 
@@ -83,8 +83,8 @@ def put_together(settings: Settings, valkey: Valkey, database: Database) -> Part
     unit, owner = valkey.unit(_SHARD), new_owner()
     presence = Presence(valkey, unit, owner, settings=settings.presence)
     jobs = Stream(valkey, unit, "jobs", settings.stream.model_copy(update={"max_deliveries": _NEVER_BURIED}))
-    due = Stream(valkey, unit, "due", settings.stream)
-    timers = Timers(valkey, unit, due.keys.stream, settings=settings.timers)
+    alarms = Stream(valkey, unit, "alarms", settings.stream)
+    timers = Timers(valkey, unit, alarms.keys.stream, settings=settings.timers)
     gate = Gate(
         valkey,
         unit,
@@ -93,7 +93,7 @@ def put_together(settings: Settings, valkey: Valkey, database: Database) -> Part
         wake=timers.keys.wake,
         settings=settings.gate,
     )
-    return Parts(settings, owner, valkey, database, unit, presence, jobs, gate, due, timers)
+    return Parts(settings, owner, valkey, database, unit, presence, jobs, gate, alarms, timers)
 
 
 def build_process(
@@ -110,13 +110,14 @@ def build_process(
     """
     relay = Relay(parts.database, handlers)
     commits = Doorbell(parts.valkey, parts.unit.key("commits"))
-    recoverer = Recoverer(parts.presence, [parts.jobs, parts.due], on_death=relay.ring)
+    recoverer = Recoverer(parts.presence, [parts.jobs, parts.alarms], on_death=relay.ring)
+    ours = [parts.timers, parts.gate, recoverer, Pruner(parts.database)]
     heartbeat = Heartbeat(parts.presence)
     leadership = Leadership(
         Election(parts.valkey, parts.unit, parts.owner),
         heartbeat,
         {
-            "timekeeper": Timekeeper(parts.timers.doorbell, [parts.timers, parts.gate, recoverer, Pruner(parts.database), *sources]),
+            "timekeeper": Timekeeper(parts.timers.doorbell, [*ours, *sources]),
             "relay": AttentiveRelay(relay, commits),
         },
     )

@@ -108,7 +108,7 @@ def _advice(name: str, valkey: Valkey) -> list[Finding]:
         remedy = "Set `appendonly yes`; without it a restart is repaired from SQL, and waiting rooms lose their lines"
         found.append(Finding(f"{name}: persistence", Verdict.ADVICE, "no append-only file", remedy))
     if valkey.info.evicts:
-        remedy = "Set `maxmemory-policy noeviction`: what is thrown away has to be rebuilt"
+        remedy = "Set `maxmemory-policy noeviction`: a key thrown away alone breaks what belongs together"
         found.append(Finding(f"{name}: memory", Verdict.ADVICE, "may evict keys", remedy))
     if not valkey.info.can_block:
         remedy = "Allow blocking commands: waiting then costs nothing and wakes at once"

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
 
 from platformdirs import user_data_path
 from pydantic import Field, ValidationError, field_validator
@@ -10,6 +9,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from tidegate.database.urls import parse_address
 from tidegate.flow.breaker.settings import BreakerSettings
+from tidegate.flow.coalescer.settings import CoalescerSettings
 from tidegate.flow.gate.settings import GateSettings
 from tidegate.flow.limiter.settings import LimiterSettings
 from tidegate.flow.presence.presence import PresenceSettings
@@ -19,8 +19,7 @@ from tidegate.kernel.arguments import require_name
 from tidegate.kernel.errors import InvalidArgument, InvalidSettings
 from tidegate.settings.sources import PREFIX, Sources
 from tidegate.telemetry.logs import LogSettings
-
-_VALKEY_SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
+from tidegate.valkey.urls import require_url
 
 
 def _default_data_dir() -> Path:
@@ -59,6 +58,8 @@ class Settings(BaseSettings):
     """What is logged, and in which form."""
     breaker: BreakerSettings = BreakerSettings()
     """When calls to a failing server are refused."""
+    coalescer: CoalescerSettings = CoalescerSettings()
+    """How long one request for a subject stands for all."""
     gate: GateSettings = GateSettings()
     """What a credential may do unless it says otherwise."""
     limiter: LimiterSettings = LimiterSettings()
@@ -111,18 +112,11 @@ class Settings(BaseSettings):
     @field_validator("valkey_url")
     @classmethod
     def _is_a_server(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
         try:
-            parts = urlsplit(value)
-            scheme, place = parts.scheme, parts.path if parts.scheme == "unix" else parts.hostname
-            _ = parts.port
-        except ValueError:  # its text may quote the password
-            raise ValueError("is not an address: look at its port, and at characters to be percent-encoded") from None
-        if scheme not in _VALKEY_SCHEMES:
-            raise ValueError(f"must begin with one of {', '.join(f'{each}://' for each in _VALKEY_SCHEMES)}")
-        if not place:
-            raise ValueError("names no socket" if scheme == "unix" else "names no host")
+            if value is not None:
+                require_url(value)
+        except InvalidArgument as error:
+            raise ValueError(error.reason) from None
         return value
 
     @field_validator("database_url")

@@ -37,7 +37,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "timekeeper.source_failed": "A source of due things failed; it is tried again after a pause, the others go on.",
         "timers.promoted": "Due timers were carried out.",
         "valkey.connected": "The server answered and can serve us.",
-        "valkey.embedded_started": "The embedded server runs: started by this process, or found running and joined.",
+        "valkey.embedded_started": "This process started the embedded server; others of the same data folder share it.",
         "worker.lease_ended": "A worker has given no sign of life; its messages go to others.",
     }
 )

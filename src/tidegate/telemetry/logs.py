@@ -59,6 +59,11 @@ def configure(
         raise InvalidArgument("format", format, "must be console or json")
     out = stream or sys.stderr
     render = _renderer(format, out)
+    _configure_our_own(render, out, level)
+    _adopt_standard_logging(render, out, level)
+
+
+def _configure_our_own(render: Processor, out: TextIO, level: LogLevel) -> None:
     structlog.configure(
         processors=[*_shared_processors(), _without_secrets, render],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
@@ -66,7 +71,6 @@ def configure(
         # A logger kept from before the configuration would go on writing where it wrote first.
         cache_logger_on_first_use=False,
     )
-    _adopt_standard_logging(render, out, level)
 
 
 def _shared_processors() -> list[Processor]:
@@ -112,3 +116,8 @@ def _adopt_standard_logging(render: Processor, out: TextIO, level: LogLevel) -> 
         root.removeHandler(earlier)
     root.addHandler(handler)
     root.setLevel(max(_LEVELS[level], logging.WARNING))
+
+
+# A program that uses a part of us and configures nothing hears of what goes wrong, where errors belong, and no secrets.
+if not structlog.is_configured():
+    _configure_our_own(_renderer("console", sys.stderr), sys.stderr, "warning")

@@ -78,7 +78,9 @@ CIRCUIT_BREAKER_REFUSED = Counter(
 )
 
 # database/outbox and its relay
-OUTBOX_DEPTH = Gauge("outbox_depth", "Events committed and not yet handled.", registry=REGISTRY)
+OUTBOX_DEPTH = Gauge(
+    "outbox_depth", "Events that the relay has in hand; more may wait in the database.", registry=REGISTRY
+)
 OUTBOX_DELIVERED = Counter("outbox_delivered", "Events handled.", ["kind"], registry=REGISTRY)
 OUTBOX_RETRIED = Counter("outbox_retried", "Failed handlings that will be tried again.", ["kind"], registry=REGISTRY)
 OUTBOX_BURIED = Counter("outbox_buried", "Events moved to the dead letters.", ["kind"], registry=REGISTRY)
@@ -92,6 +94,18 @@ OUTBOX_HANDLING = Histogram(
 OUTBOX_WAIT = Histogram(
     "outbox_wait_seconds",
     "From an event's commit to the end of its handling, in seconds.",
+    registry=REGISTRY,
+    buckets=_BRIEF_S,
+)
+
+# upstream
+UPSTREAM_REQUESTS = Counter(
+    "upstream_requests", "Calls made, by the class of their status or `failed`.", ["host", "status"], registry=REGISTRY
+)
+UPSTREAM_REQUEST_SECONDS = Histogram(
+    "upstream_request_seconds",
+    "From a request to the last byte of its answer, in seconds.",
+    ["host"],
     registry=REGISTRY,
     buckets=_BRIEF_S,
 )

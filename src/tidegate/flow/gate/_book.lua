@@ -3,15 +3,21 @@
 local SAME_WINDOW_S = 1  -- an upstream may tell one window's end a second apart
 local RETRY_MS = 1000    -- when a window that should have ended is looked at again
 
--- The permit is no longer in flight. A call of unknown fate was counted by the upstream, for all we know; if a window
--- has ended since, in the new one.
-local function give_back(credential, bucket, cost, is_unknown, now)
+-- The permit is no longer in flight.
+local function give_back(credential, bucket, cost, now)
   local state, book = account(credential), bucket_of(credential, bucket)
   roll_over(book, now)
   touched[credential] = true
   state.in_flight = math.max(0, state.in_flight - 1)
   book.held = math.max(0, book.held - cost)
-  if is_unknown then book.lost, book.lost_at = book.lost + cost, now end
+end
+
+-- A call of unknown fate: the upstream counted it, for all we know; if a window has ended since, in the new one.
+local function lose(credential, bucket, cost, now)
+  if not account(credential) then return end
+  local book = bucket_of(credential, bucket)
+  roll_over(book, now)
+  book.lost, book.lost_at = book.lost + cost, now
 end
 
 -- Within a window the least value counts; a newer window brings its own. After a window ended by our clock, what calls

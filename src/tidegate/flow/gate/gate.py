@@ -42,7 +42,7 @@ class Settled:
 
     settled: int
     stale: int
-    """Permits that had been settled before, by whoever took the message over."""
+    """Results that came too late: somebody else holds the message, or it was settled before."""
     entered: int
     let_out: int
 

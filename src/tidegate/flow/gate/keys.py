@@ -22,13 +22,13 @@ class GateKeys(TypedDict):
 def gate_keys(unit: Unit, *, stream: Key, wake: Key) -> GateKeys:
     """The gate's own keys, with the stream it lets jobs into and the doorbell it rings, all of one unit."""
     return GateKeys(
-        waiting=unit.key("waiting"),
-        lanes=unit.key("lanes"),
-        inside=unit.key("inside"),
-        permits=unit.key("permits"),
-        allowances=unit.key("allowances"),
-        pools=unit.key("pools"),
-        due=unit.key("due"),
+        waiting=unit.key("gate:waiting"),
+        lanes=unit.key("gate:lanes"),
+        inside=unit.key("gate:inside"),
+        permits=unit.key("gate:permits"),
+        allowances=unit.key("gate:allowances"),
+        pools=unit.key("gate:pools"),
+        due=unit.key("gate:due"),
         stream=stream,
         wake=wake,
     )
@@ -36,4 +36,4 @@ def gate_keys(unit: Unit, *, stream: Key, wake: Key) -> GateKeys:
 
 def epoch_key(unit: Unit) -> Key:
     """Gone when the server lost its data: then everything unfinished must be offered again."""
-    return unit.key("epoch")
+    return unit.key("gate:epoch")

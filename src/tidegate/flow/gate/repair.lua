@@ -25,7 +25,8 @@ local freed, all = 0, redis.call('HGETALL', permits)
 for n = 1, #all, 2 do
   if all[n] ~= '#' and not alive[all[n]] then
     local credential, bucket, cost, job = string.match(all[n + 1], '^([^|]*)|([^|]*)|([^|]*)|(.*)$')
-    give_back(credential, bucket, tonumber(cost), true, now_ms)
+    give_back(credential, bucket, tonumber(cost), now_ms)
+    lose(credential, bucket, tonumber(cost), now_ms)
     redis.call('HDEL', permits, all[n])
     redis.call('HDEL', inside, job)
     want_open(account(credential).pool, bucket)

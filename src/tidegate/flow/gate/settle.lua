@@ -15,33 +15,31 @@
 ---@arg now_ms   time
 ---@include offer
 ---@include book
--- Reply: {permits settled, permits that were settled before, jobs that were new, jobs let out}
--- A permit is settled once; what the upstream said of its allowance counts in any case.
+-- Reply: {permits settled, results that came too late, jobs that were new, jobs let out}
+-- Who holds the message holds the permit. A result for a message that has passed to another, or was settled before, ends
+-- nothing; a call that was made all the same counts as spent. What the upstream said of its allowance counts in any case.
 
 local messages, names, jobs = {}, {}, {}
+for n, result in ipairs(results) do names[n] = result.permit end
+local settled, freed = 0, {}
+local known = #names > 0 and redis.call('HMGET', permits, unpack(names)) or {}
 for n, result in ipairs(results) do
-  messages[n], names[n] = result.message, result.permit
-end
-local settled, stale, freed = 0, 0, {}
-local held = #names > 0 and redis.call('HMGET', permits, unpack(names)) or {}
-for n, result in ipairs(results) do
-  if held[n] and not freed[result.permit] then
+  if redis.call('XACK', stream, group, result.message) == 1 then
     settled = settled + 1
-    freed[result.permit] = true
-    jobs[settled] = result.job
-    give_back(result.credential, result.bucket, result.cost, result.outcome == 'unknown', now_ms)
+    messages[settled], freed[settled], jobs[settled] = result.message, result.permit, result.job
+    give_back(result.credential, result.bucket, result.cost, now_ms)
+    if result.outcome == 'unknown' then lose(result.credential, result.bucket, result.cost, now_ms) end
     want_open(account(result.credential).pool, result.bucket)
-  else
-    stale = stale + 1
+  elseif known[n] and result.outcome ~= 'unused' then
+    lose(result.credential, result.bucket, result.cost, now_ms)
   end
   book_result(result, now_ms)
 end
-if #messages > 0 then
-  redis.call('XACK', stream, group, unpack(messages))
+if settled > 0 then
   redis.call('XDEL', stream, unpack(messages))
-  redis.call('HDEL', permits, unpack(names))
+  redis.call('HDEL', permits, unpack(freed))
+  redis.call('HDEL', inside, unpack(jobs))
 end
-if settled > 0 then redis.call('HDEL', inside, unpack(jobs)) end
 local entered = offer_all(offers, now_ms)
 finish(now_ms)
-return {settled, stale, entered, let_out}
+return {settled, #results - settled, entered, let_out}

@@ -4,7 +4,8 @@ from tidegate.flow.limiter.grant import Grant
 from tidegate.flow.limiter.keys import LimiterKeys
 from tidegate.flow.limiter.ledger import LimiterStatus, Usage
 from tidegate.flow.limiter.limiter import Batch, Limiter
-from tidegate.flow.limiter.settings import Limit, LimiterSettings, Priority, Rate
+from tidegate.flow.limiter.settings import Limit, LimiterSettings, Rate
+from tidegate.kernel.priority import Priority
 
 __all__ = [
     "Batch",

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tidegate.flow.limiter.settings import Priority
 from tidegate.kernel.clock import monotonic_ms
 from tidegate.kernel.errors import GrantVoid
+from tidegate.kernel.priority import Priority
 
 
 @dataclass(eq=False)

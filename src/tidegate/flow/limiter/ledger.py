@@ -7,9 +7,10 @@ from typing import Any
 
 from tidegate.flow.limiter.keys import LimiterKeys
 from tidegate.flow.limiter.plan import make_plan
-from tidegate.flow.limiter.settings import LimiterSettings, Priority
+from tidegate.flow.limiter.settings import LimiterSettings
 from tidegate.kernel.clock import Clock, milliseconds
 from tidegate.kernel.ids import new_owner
+from tidegate.kernel.priority import Priority
 from tidegate.telemetry.metrics import RATE_LIMITER_ACQUIRED, RATE_LIMITER_REJECTED
 from tidegate.valkey import Key, Unit, Valkey, lua_script
 

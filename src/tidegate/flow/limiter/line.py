@@ -8,7 +8,7 @@ from itertools import islice
 
 from tidegate.flow.limiter.grant import Grant
 from tidegate.flow.limiter.ledger import Answer, Demand
-from tidegate.flow.limiter.settings import Priority
+from tidegate.kernel.priority import Priority
 
 _MOST_PER_QUESTION = 1000
 

@@ -3,21 +3,13 @@
 import math
 from collections.abc import Iterable
 from datetime import timedelta
-from enum import StrEnum
 from typing import Annotated, Self
 
 from annotated_types import Gt, Le
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from tidegate.kernel.arguments import require_name
-
-
-class Priority(StrEnum):
-    """Who goes first. LOW keeps a floor, so it is slowed down and never stopped."""
-
-    HIGH = "high"
-    LOW = "low"
-
+from tidegate.kernel.priority import Priority
 
 ALL = frozenset(Priority)
 

@@ -1,0 +1,34 @@
+"""`make bench [ONLY='gate idle']`: measure, print, and keep the whole."""
+
+import sys
+
+import uvloop
+
+from bench import gate, idle, limiter, outbox, stream, timers
+from bench.figures import Section, machine, write
+from tidegate.telemetry.logs import configure
+
+PARTS = {
+    "stream": stream.measure,
+    "gate": gate.measure,
+    "limiter": limiter.measure,
+    "timers": timers.measure,
+    "outbox": outbox.measure,
+    "idle": idle.measure,
+}
+
+
+async def main(wanted: list[str]) -> None:
+    sections: list[Section] = []
+    for name in wanted:
+        section = await PARTS[name]()
+        print(section.text(), flush=True)
+        sections.append(section)
+    if wanted == list(PARTS):
+        write(sections)
+
+
+if __name__ == "__main__":
+    configure(level="warning")
+    print(machine() + "\n")
+    uvloop.run(main(sys.argv[1:] or list(PARTS)))

@@ -1,0 +1,73 @@
+"""Every Lua file has a contract and somebody who calls it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tidegate.valkey.scripts import Header, parse_header
+
+SOURCE = Path(__file__).parents[2] / "src"
+SHARED = SOURCE / "tidegate/valkey/fragments"
+FILES = sorted(SOURCE.rglob("*.lua"))
+FRAGMENTS = [path for path in FILES if path.parent == SHARED or path.name.startswith("_")]
+SCRIPTS = [path for path in FILES if path not in FRAGMENTS]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(SOURCE / "tidegate"))
+
+
+def header_of(path: Path) -> Header:
+    return parse_header(path, path.read_text())
+
+
+def test_there_are_scripts_to_look_at():
+    assert SCRIPTS
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_lua_file_begins_with_what_it_does(path: Path):
+    assert path.read_text().startswith("-- ")
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=name_of)
+def test_a_script_declares_its_keys_and_its_replies(path: Path):
+    header = header_of(path)
+
+    assert header.keys, "a cluster cannot place a script without keys"
+    assert header.has_reply
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_keys_and_arguments_are_used_by_name(path: Path):
+    """Keys and arguments have the names that the header gives them; there is no second way to them."""
+    code = [line.partition("--")[0] for line in path.read_text().splitlines()]
+
+    assert [line for line in code if "KEYS[" in line or "ARGV[" in line] == []
+
+
+def test_every_script_has_one_stub(modules: dict[str, ast.Module]):
+    bound = [
+        SOURCE / Path(module).parent / str(node.args[0].value)
+        for module, tree in modules.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "lua_script"
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+    ]
+
+    assert sorted(map(name_of, bound)) == sorted(map(name_of, SCRIPTS))
+
+
+def test_every_fragment_is_included_by_somebody():
+    included: set[Path] = set()
+    for path in FILES:
+        for name in header_of(path).includes:
+            beside = path.parent / f"_{name}.lua"
+            included.add(beside if beside.exists() else SHARED / f"{name}.lua")
+
+    assert sorted(map(name_of, set(FRAGMENTS) - included)) == []
+    assert sorted(map(name_of, included - set(FRAGMENTS))) == [], "included, but not there"

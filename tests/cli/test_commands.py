@@ -1,0 +1,90 @@
+"""The commands as a user runs them: in a process of their own, judged by what they print and their exit code."""
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate import __version__
+
+SECRET = "hunter2-and-more"
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+async def tidegate(folder: Path, *arguments: str, **variables: str) -> Ended:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("tidegate")),
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=folder,
+        env=kept | {"TIDEGATE_DATA_DIR": str(folder / "data"), "COLUMNS": "200"} | variables,
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return Ended(process.returncode, out.decode(), err.decode())
+
+
+async def test_the_doctor_finds_a_new_installation_healthy(tmp_path: Path):
+    ended = await tidegate(tmp_path, "doctor", "--json")
+
+    assert (ended.code, ended.err) == (0, "")
+    findings = {finding["check"]: finding for finding in json.loads(ended.out)}
+    assert {finding["verdict"] for finding in findings.values()} == {"ok"}
+    assert findings["valkey (embedded)"]["found"].startswith("valkey 9.")
+    assert findings["database (embedded)"]["found"].startswith("sqlite 3.")
+
+
+async def test_the_doctor_tells_what_to_do_about_a_server_that_is_away(tmp_path: Path):
+    url = f"redis://:{SECRET}@127.0.0.1:1"
+    ended = await tidegate(tmp_path, "doctor", TIDEGATE_VALKEY_URL=url)
+
+    assert ended.code == 1
+    assert "failed" in ended.out
+    assert "TIDEGATE_VALKEY_URL" in ended.out
+    assert SECRET not in ended.out + ended.err
+
+
+async def test_the_doctor_tells_of_a_schema_that_is_behind(tmp_path: Path, database_url: str):
+    behind = await tidegate(tmp_path, "doctor", TIDEGATE_DATABASE_URL=database_url)
+    assert behind.code == 1
+    assert "tidegate migrate" in behind.out
+
+    migrated = await tidegate(tmp_path, "migrate", "--json", TIDEGATE_DATABASE_URL=database_url)
+    assert migrated.code == 0
+    assert json.loads(migrated.out)["applied"]
+
+    again = await tidegate(tmp_path, "migrate", TIDEGATE_DATABASE_URL=database_url)
+    assert "up to date" in again.out
+    assert (await tidegate(tmp_path, "doctor", TIDEGATE_DATABASE_URL=database_url)).code == 0
+
+
+async def test_an_unknown_setting_is_refused_by_name_before_anything_runs(tmp_path: Path):
+    ended = await tidegate(tmp_path, "doctor", TIDEGATE_VALKY_URL="redis://localhost")
+
+    assert ended.code == 1
+    assert "TIDEGATE_VALKY_URL" in ended.err
+    assert "Traceback" not in ended.err
+
+
+async def test_settings_are_shown_without_secrets(tmp_path: Path):
+    url = f"postgresql://tide:{SECRET}@db.example/tidegate"
+    ended = await tidegate(tmp_path, "settings", "--json", TIDEGATE_DATABASE_URL=url)
+
+    assert ended.code == 0
+    shown = json.loads(ended.out)
+    assert "db.example" in shown["database_url"]
+    assert SECRET not in ended.out
+
+
+async def test_the_version_is_told(tmp_path: Path):
+    assert (await tidegate(tmp_path, "--version")).out == f"tidegate {__version__}\n"

@@ -1,0 +1,58 @@
+"""The architecture page and the lifecycles say what the code says."""
+
+import importlib
+import re
+import tomllib
+from enum import StrEnum
+from typing import Any, cast
+
+import pytest
+
+from tests.docs.pages import ROOT, section_of
+
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+LIFECYCLES = ROOT / "docs" / "lifecycles.md"
+SOURCE = ROOT / "src" / "tidegate"
+TABLES = {"Outbox event": "tidegate.database.outbox", "Breaker": "tidegate.flow.breaker.breaker"}
+"""Sections of the lifecycles whose diagram is that of a module's `MOVES`."""
+
+
+def layers() -> list[str]:
+    """The layers of the import contract, the highest first: what counts as a part of the house."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    [contract] = project["tool"]["importlinter"]["contracts"]
+    return [layer.replace("tidegate.", "") for layer in contract["layers"]]
+
+
+def test_the_layers_are_those_of_the_import_contract():
+    assert f"`{' → '.join(layers())}`" in section_of(ARCHITECTURE, "The house")
+
+
+def test_every_folder_and_every_primitive_is_introduced():
+    house, primitives = section_of(ARCHITECTURE, "The house"), section_of(ARCHITECTURE, "The primitives")
+    folders = [name for layer in layers() for name in layer.split(" | ") if (SOURCE / name).is_dir()]
+    flows = [path.name for path in (SOURCE / "flow").iterdir() if (path / "__init__.py").exists()]
+
+    assert [name for name in folders if f"  {name}/" not in house] == []
+    assert [name for name in flows if f"`flow/{name}`" not in primitives] == []
+    assert [name for name in flows if not re.search(rf"\b{name}\b", house)] == []
+
+
+@pytest.mark.parametrize(("section", "module"), TABLES.items())
+def test_a_diagram_shows_the_moves_of_its_table(section: str, module: str):
+    moves = cast("dict[StrEnum, set[StrEnum]]", cast("Any", importlib.import_module(module)).MOVES)
+    drawn = set(re.findall(r"^ +(\w+) --> (\w+)", section_of(LIFECYCLES, section), re.MULTILINE))
+
+    assert {(a, b) for a, b in drawn if a != b} == {(str(a), str(b)) for a in moves for b in moves[a]}
+
+
+def test_every_table_of_moves_has_its_diagram():
+    with_table = {
+        ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+        for layer in layers()
+        for name in layer.split(" | ")
+        for path in (SOURCE / name).rglob("*.py")
+        if re.search(r"^(?:\w+_)?MOVES\b.*=", path.read_text(), re.MULTILINE)
+    }
+
+    assert with_table == set(TABLES.values())

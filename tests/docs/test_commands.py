@@ -1,0 +1,106 @@
+"""Every command that the documentation names exists, and those that a test can run, run."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from tests.docs.pages import PAGES, ROOT, all_blocks, prose_of
+from tidegate.cli import app
+
+BIN = Path(sys.executable).parent
+COMMANDS = sorted({line for block in all_blocks("sh") for line in block.text.splitlines() if line.strip()})
+OURS = sorted({line.removeprefix(".venv/bin/tidegate ") for line in COMMANDS if line.startswith(".venv/bin/tidegate ")})
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TOOLS = {"basedpyright", "pre-commit", "pytest", "ruff"}
+"""Tools of others: that they are installed is all that is checked."""
+
+
+RUN_ALL = """
+import json, sys
+from typer.testing import CliRunner
+from tidegate.cli import app
+results = [CliRunner().invoke(app, arguments.split()) for arguments in sys.argv[1:]]
+print(json.dumps([[each.exit_code, each.stdout, each.stderr] for each in results]))
+"""
+"""One process for all commands: most of the time of each is spent on its start."""
+
+
+def run(*command: str | Path, data_dir: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run something in surroundings without any other setting."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+    return subprocess.run(
+        command,
+        env=kept | {"TIDEGATE_DATA_DIR": str(data_dir)} | variables,
+        cwd=data_dir,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_documented_command_is_one_of_ours_or_an_installed_tool(command: str):
+    first, *rest = shlex.split(command)
+    if first == "make":
+        assert rest[0] in TARGETS
+    elif first == ".venv/bin/python":
+        assert rest[0] == "-m"
+        assert find_spec(rest[1])
+    else:
+        name = first.removeprefix(".venv/bin/")
+        assert name in TOOLS | {"tidegate"}
+        assert (BIN / name).exists()
+
+
+def test_every_target_named_in_the_text_exists():
+    """`make` without a target is one too."""
+    named = {target for page in PAGES for target in re.findall(r"`make ([a-z]+)", prose_of(page))}
+
+    assert named, "the search finds nothing any more"
+    assert named - TARGETS == set()
+
+
+def test_every_command_of_ours_named_in_the_text_exists():
+    named = {name for page in PAGES for name in re.findall(r"`(?:\.venv/bin/)?tidegate ([a-z]+)", prose_of(page))}
+
+    # Typer's own type of a group differs between its releases.
+    commands = set(getattr(typer.main.get_command(app), "commands"))  # noqa: B009
+    assert named == commands, "the command line and the documentation name the same commands"
+
+
+def test_the_documented_commands_of_ours_run_on_a_fresh_folder(tmp_path: Path):
+    asked = [*OURS, *(f"{each} --json" for each in OURS)]
+
+    ran = run(sys.executable, "-c", RUN_ALL, *asked, data_dir=tmp_path)
+
+    assert ran.returncode == 0, ran.stderr
+    for arguments, (exit_code, stdout, stderr) in zip(asked, json.loads(ran.stdout), strict=True):
+        assert (exit_code, stderr) == (0, ""), f"tidegate {arguments}: {stdout}{stderr}"
+        assert json.loads(stdout) if "--json" in arguments else stdout
+
+
+def test_a_setting_that_there_is_not_is_refused_by_name(tmp_path: Path):
+    ran = run(BIN / "tidegate", "settings", data_dir=tmp_path, TIDEGATE_BREAKER__WINDW="3")
+
+    assert ran.returncode == 1
+    assert "TIDEGATE_BREAKER__WINDW: there is no such setting" in ran.stderr
+
+
+def test_the_hooks_before_a_commit_are_valid_and_run_installed_tools():
+    config = ROOT / ".pre-commit-config.yaml"
+    validated = subprocess.run([BIN / "pre-commit", "validate-config", config], capture_output=True, check=False)
+    entries = re.findall(r"entry: \.venv/bin/(\S+)", config.read_text())
+
+    assert validated.returncode == 0, validated.stderr
+    assert re.findall(r"repo: (\S+)", config.read_text()) == ["local"]
+    assert entries
+    assert [entry for entry in entries if not (BIN / entry).exists()] == []

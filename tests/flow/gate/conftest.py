@@ -1,0 +1,10 @@
+import pytest
+
+from tests.flow.gate.desk import Desk
+from tidegate.kernel.clock import ManualClock
+from tidegate.valkey import Valkey
+
+
+@pytest.fixture
+async def desk(valkey: Valkey, clock: ManualClock) -> Desk:
+    return await Desk(valkey, clock).prepare()

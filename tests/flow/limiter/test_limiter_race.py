@@ -1,0 +1,75 @@
+"""Many processes at once, seen by an upstream that counts with a clock of its own."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.flow.limiter.conftest import SECOND
+from tests.flow.limiter.exactness import go_flat_out
+from tidegate.flow.limiter import Limit, Limiter, LimiterKeys, LimiterSettings, Priority, Rate
+from tidegate.kernel.clock import SystemClock
+from tidegate.kernel.ids import new_id
+from tidegate.valkey import Unit, Valkey
+
+HARD = LimiterSettings(rates=(Rate(name="sustained", per_second=450, burst=450),), guard=timedelta(milliseconds=80))
+"""The bucket alone would let 900 through in its first second, so all depends on the window. The guard is wide because
+this machine may keep eleven busy processes waiting for a core."""
+
+
+@pytest.mark.race
+async def test_the_upstream_never_sees_more_than_the_limit_from_eight_processes_with_wrong_clocks(embedded: Valkey):
+    unit = embedded.unit(new_id())
+    await Limiter(embedded, unit, settings=HARD).status()  # its quiet time passes while the processes start
+
+    observed = await go_flat_out(embedded.url, unit.name, HARD, processes=8, seconds=4)
+
+    assert observed.windows_above(500) == 0, f"{observed.most_in_any_window()} calls within a second"
+    assert observed.per_second >= 0.9 * 450
+    seconds, micros = await embedded.execute("TIME")
+    limiter_ms = int(await embedded.execute("HGET", LimiterKeys(unit).state, "clock"))
+    assert limiter_ms <= int(seconds) * 1000 + int(micros) // 1000, "no process's clock was taken for the server's"
+
+
+@pytest.mark.race
+async def test_many_takers_at_once_share_one_limit(valkey: Valkey, unit: Unit):
+    settings = LimiterSettings(
+        limits=(Limit(name="x", permits=100, window=60 * SECOND),), rates=(), quiet_start=0 * SECOND
+    )
+    limiters = [Limiter(valkey, unit, SystemClock(), settings) for _ in range(40)]
+
+    batches = await asyncio.gather(*[limiter.take(7, Priority.HIGH) for limiter in limiters])
+
+    assert sum(len(batch.grants) for batch in batches) == 100
+    assert [len(batch.grants) for batch in batches if not batch.wait] == [7] * 14
+
+
+@pytest.mark.race
+async def test_one_busy_process_reaches_the_sustained_rate_with_few_questions(
+    embedded: Valkey, monkeypatch: pytest.MonkeyPatch
+):
+    """450 permits a second, at least 98 % of them used, for at most 20 questions a second."""
+    questions = granted = 0
+    ask = embedded.execute
+
+    async def counted(*command: object) -> object:
+        nonlocal questions
+        questions += 1
+        return await ask(*command)
+
+    monkeypatch.setattr(embedded, "execute", counted)
+    limiter, loop = Limiter(embedded, embedded.unit(new_id())), asyncio.get_running_loop()
+    await limiter.acquire()
+    questions, begin = 0, loop.time()
+
+    async def caller() -> None:
+        nonlocal granted
+        while loop.time() < begin + 3:
+            (await limiter.acquire()).use()
+            granted += 1
+
+    await asyncio.gather(*[caller() for _ in range(200)])
+    seconds = loop.time() - begin
+
+    assert granted / seconds >= 0.98 * 450
+    assert questions / seconds <= 20

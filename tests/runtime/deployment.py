@@ -1,0 +1,86 @@
+"""One process of a deployment, with all that lives long: `-m tests.runtime.deployment URL LEASE_MS`.
+
+Prints its owner's name when it has joined, and "leading" when it begins to lead.
+"""
+
+import asyncio
+import sys
+from datetime import timedelta
+
+import uvloop
+
+from tidegate.flow.doorbell import Doorbell
+from tidegate.flow.presence import Election, Presence, PresenceKeys, PresenceSettings
+from tidegate.flow.stream import Stream
+from tidegate.flow.timers import Timers
+from tidegate.kernel.ids import new_owner
+from tidegate.runtime.heartbeat import Heartbeat
+from tidegate.runtime.leadership import Leadership
+from tidegate.runtime.recoverer import Recoverer
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.timekeeper import Timekeeper
+from tidegate.telemetry.logs import configure
+from tidegate.valkey import Valkey
+from tidegate.valkey.connection import connected
+
+
+def jobs(valkey: Valkey) -> tuple[Stream, Timers]:
+    unit = valkey.unit("jobs")
+    stream = Stream(valkey, unit, "stream")
+    return stream, Timers(valkey, unit, stream.keys.stream)
+
+
+class Announcing:
+    """Says that this process leads."""
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        print("leading", flush=True)
+        await stopping.wait()
+
+
+class Reading:
+    """A worker that waits for messages and leaves them unacknowledged, as one would that died at its work."""
+
+    def __init__(self, stream: Stream, owner: str, heartbeat: Heartbeat) -> None:
+        self._consumer, self._owner, self._heartbeat = stream.consumer(owner), owner, heartbeat
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        await self._heartbeat.alive.wait()
+        print(self._owner, flush=True)
+        waiting = asyncio.create_task(self._read())
+        await stopping.wait()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await self._consumer.leave()
+
+    async def _read(self) -> None:
+        while True:
+            await self._consumer.read(10, 60)
+
+
+def supervised(valkey: Valkey, lease: timedelta) -> Supervisor:
+    owner, unit = new_owner(), valkey.unit("processes")
+    stream, timers = jobs(valkey)
+    presence = Presence(valkey, unit, owner, settings=PresenceSettings(lease=lease, renew_every=lease * 0.7))
+    heartbeat = Heartbeat(presence)
+    duties = {
+        "timers": Timekeeper(timers.doorbell, [timers]),
+        "recoverer": Timekeeper(Doorbell(valkey, PresenceKeys(unit).wake), [Recoverer(presence, [stream])]),
+        "announcing": Announcing(),
+    }
+    supervisor = Supervisor()
+    supervisor.add("heartbeat", heartbeat)
+    supervisor.add("leadership", Leadership(Election(valkey, unit, owner), heartbeat, duties))
+    supervisor.add("reading", Reading(stream, owner, heartbeat))
+    return supervisor
+
+
+async def main(url: str, lease: timedelta) -> int:
+    async with connected(url) as valkey:
+        report = await supervised(valkey, lease).run()
+    return 0 if report.in_good_order else 1
+
+
+if __name__ == "__main__":
+    configure(level="warning")
+    sys.exit(uvloop.run(main(sys.argv[1], timedelta(milliseconds=int(sys.argv[2])))))

@@ -1,0 +1,33 @@
+"""A process whose service takes a while to drain: `draining.py asyncio|uvloop drains|hangs`."""
+
+import asyncio
+import sys
+
+import uvloop
+
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.telemetry.logs import configure
+
+
+class Worker:
+    async def run(self, stopping: asyncio.Event) -> None:
+        print("working", flush=True)
+        await stopping.wait()
+        print("stopping", flush=True)
+        if sys.argv[2] == "hangs":
+            await asyncio.Event().wait()
+        print((await asyncio.to_thread(sys.stdin.readline)).strip(), flush=True)
+
+
+async def main() -> int:
+    supervisor = Supervisor()
+    supervisor.add("worker", Worker())
+    report = await supervisor.run()
+    print("left in good order" if report.in_good_order else "cut off", flush=True)
+    return 0 if report.in_good_order else 1
+
+
+if __name__ == "__main__":
+    configure(level="warning")
+    run = uvloop.run if sys.argv[1] == "uvloop" else asyncio.run
+    sys.exit(run(main()))

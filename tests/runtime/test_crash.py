@@ -1,0 +1,131 @@
+"""Real processes, killed and frozen at their worst moment."""
+
+import asyncio
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runtime.deployment import jobs
+from tidegate.flow.timers import Timer
+from tidegate.valkey import Valkey
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.crash
+
+Starter = Callable[[], Awaitable[Process]]
+
+
+@asynccontextmanager
+async def deployment(valkey: Valkey, lease_ms: int) -> AsyncGenerator[Starter]:
+    """Starts processes, and kills at the end those that still run."""
+    started: list[Process] = []
+
+    async def start() -> Process:
+        command = (sys.executable, "-m", "tests.runtime.deployment", valkey.url, str(lease_ms))
+        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, cwd=ROOT)
+        started.append(process)
+        return process
+
+    try:
+        yield start
+    finally:
+        for process in started:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def says(process: Process, *, within_s: float = 15) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(within_s):
+        return (await process.stdout.readline()).decode().strip()
+
+
+async def leading(start: Starter) -> Process:
+    process = await start()
+    assert "leading" in {await says(process), await says(process)}
+    return process
+
+
+async def following(start: Starter) -> Process:
+    process = await start()
+    assert await says(process) != "leading"
+    return process
+
+
+async def until_added(valkey: Valkey, count: int, *, within_s: float) -> list[dict[bytes, bytes]]:
+    """The first `count` messages that are in the stream from now on, whoever holds them."""
+    stream, _ = jobs(valkey)
+    entries: list[Any] = []
+    async with asyncio.timeout(within_s):
+        while len(entries) < count:
+            last = entries[-1][0] if entries else b"0"
+            command = ("XREAD", "BLOCK", 1000, "STREAMS", stream.keys.stream, last)
+            reply = await valkey.execute_blocking(*command, within_s=1)
+            entries += reply[stream.keys.stream.encode()] if reply else []
+    return [fields for _, fields in entries]
+
+
+async def test_what_a_killed_leader_had_in_hand_is_with_others_within_15_s(valkey: Valkey):
+    """Its timers are promoted by another, and the message that it worked on is given to another."""
+    stream, timers = jobs(valkey)
+    async with deployment(valkey, lease_ms=10_000) as start:
+        leader = await leading(start)
+        await stream.add([{b"held": b"by the leader"}])
+        while not (await stream.status()).pending:
+            pass  # it is the only reader
+        follower = await following(start)
+        await timers.schedule_many([Timer(f"t{n}", timedelta(milliseconds=500), b"x") for n in range(50)])
+
+        leader.kill()
+        killed = time.monotonic()
+
+        first, *added = await until_added(valkey, 52, within_s=20)
+        assert time.monotonic() - killed < 15
+        assert first == {b"held": b"by the leader"}
+        assert {b"held": b"by the leader", b"deliveries": b"2"} in added
+        promoted = sorted(fields[b"timer"] for fields in added if b"timer" in fields)
+        assert promoted == sorted(f"t{n}".encode() for n in range(50))
+        assert await says(follower) == "leading"
+
+
+async def test_a_frozen_leader_is_replaced_hears_no_ring_in_the_others_stead_and_does_no_harm_when_it_thaws(
+    valkey: Valkey,
+):
+    _, timers = jobs(valkey)
+    async with deployment(valkey, lease_ms=1000) as start:
+        leader, follower = await leading(start), await following(start)
+        leader.send_signal(signal.SIGSTOP)
+        assert await says(follower) == "leading"
+
+        # The frozen one still waits at the doorbell, and has waited longest.
+        await timers.schedule("after", timedelta(milliseconds=100))
+        await until_added(valkey, 1, within_s=5)
+
+        leader.send_signal(signal.SIGCONT)
+        await timers.schedule_many([Timer(f"t{n}", timedelta(milliseconds=10 * n)) for n in range(50)])
+        async with asyncio.timeout(10):
+            while (await timers.status()).count:
+                pass
+        entries = await until_added(valkey, 51, within_s=5)
+        assert len({fields[b"timer"] for fields in entries}) == 51
+
+
+async def test_a_leader_that_is_told_to_stop_hands_over_at_once(valkey: Valkey):
+    _, timers = jobs(valkey)
+    async with deployment(valkey, lease_ms=10_000) as start:
+        leader, follower = await leading(start), await following(start)
+        await timers.schedule("after", timedelta(milliseconds=500))
+        leader.send_signal(signal.SIGTERM)
+        assert await says(follower, within_s=5) == "leading"
+        assert await leader.wait() == 0
+        await until_added(valkey, 1, within_s=5)

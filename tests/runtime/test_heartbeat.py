@@ -1,0 +1,172 @@
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from tests.servers.proxy import Proxy
+from tests.servers.valkey import ValkeyServer, free_ports
+from tidegate.flow.presence import Presence, PresenceSettings
+from tidegate.kernel.clock import ManualClock
+from tidegate.runtime.heartbeat import Heartbeat
+from tidegate.valkey import Valkey
+
+BRIEF = PresenceSettings(lease=timedelta(milliseconds=400), renew_every=timedelta(milliseconds=100))
+LONG = PresenceSettings(lease=timedelta(seconds=60), renew_every=timedelta(seconds=50))
+
+
+def presence_of(valkey: Valkey, owner: str = "me", settings: PresenceSettings = BRIEF) -> Presence:
+    return Presence(valkey, valkey.unit("all"), owner, settings=settings)
+
+
+@asynccontextmanager
+async def beating(heartbeat: Heartbeat) -> AsyncGenerator[asyncio.Event]:
+    stopping = asyncio.Event()
+    running = asyncio.create_task(heartbeat.run(stopping))
+    try:
+        yield stopping
+    finally:
+        stopping.set()
+        async with asyncio.timeout(10):
+            await running
+
+
+async def members(valkey: Valkey) -> list[str]:
+    return [member.owner for member in await presence_of(valkey).members()]
+
+
+async def test_it_joins_lives_longer_than_one_lease_and_leaves(valkey: Valkey):
+    heartbeat = Heartbeat(presence_of(valkey))
+    async with beating(heartbeat):
+        await heartbeat.alive.wait()
+        with heartbeat.watch() as lost:
+            began = time.monotonic()
+            while time.monotonic() - began < 1:
+                [member] = await presence_of(valkey).members()
+                assert member.remaining_ms > 0
+        assert not lost.is_set()
+        assert heartbeat.alive.is_set()
+    assert not heartbeat.alive.is_set()
+    assert await members(valkey) == []
+
+
+async def test_between_two_beats_the_server_hears_nothing(valkey: Valkey):
+    heartbeat = Heartbeat(presence_of(valkey, settings=LONG))
+    async with beating(heartbeat):
+        await heartbeat.alive.wait()
+        before = await _commands(valkey)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert await _commands(valkey) - before == 1, "only our own INFO"
+
+
+async def _commands(valkey: Valkey) -> int:
+    return int((await valkey.execute("INFO", "stats"))["total_commands_processed"])
+
+
+async def test_who_was_counted_as_dead_hears_it_and_joins_again(valkey: Valkey):
+    heartbeat = Heartbeat(presence_of(valkey))
+    async with beating(heartbeat):
+        await heartbeat.alive.wait()
+        with heartbeat.watch() as lost:
+            await valkey.execute("FLUSHALL")
+            async with asyncio.timeout(5):
+                await lost.wait()
+                await heartbeat.alive.wait()
+        assert await members(valkey) == ["me"]
+
+
+async def test_a_lease_that_ended_and_was_resumed_counts_as_lost(valkey: Valkey, clock: ManualClock):
+    """A suspended machine's own clock stood still, but nobody else's did; others may have acted as if we were dead."""
+    heartbeat = Heartbeat(Presence(valkey, valkey.unit("all"), "me", clock=clock, settings=BRIEF))
+    async with beating(heartbeat):
+        await heartbeat.alive.wait()
+        with heartbeat.watch() as lost:
+            clock.advance(timedelta(minutes=1))
+            async with asyncio.timeout(5):
+                await lost.wait()
+                await heartbeat.alive.wait()
+
+
+async def test_in_a_process_that_stood_still_everybody_learns_of_the_loss_before_acting(valkey: Valkey):
+    heartbeat = Heartbeat(presence_of(valkey))
+    async with beating(heartbeat):
+        await heartbeat.alive.wait()
+        with heartbeat.watch() as lost:
+
+            async def act_soon() -> bool:
+                await asyncio.sleep(0.01)
+                return lost.is_set()
+
+            acting = [asyncio.create_task(act_soon()) for _ in range(5)]
+            await asyncio.sleep(0)
+            time.sleep(0.5)  # longer than the lease
+            assert await asyncio.gather(*acting) == [True] * 5
+
+
+async def test_somebody_who_knows_better_makes_it_join_again_at_once(valkey: Valkey):
+    heartbeat = Heartbeat(presence_of(valkey, settings=LONG))
+    async with beating(heartbeat):
+        await heartbeat.alive.wait()
+        with heartbeat.watch() as lost:
+            await valkey.execute("FLUSHALL")
+            heartbeat.doubt()
+            assert lost.is_set()
+            assert not heartbeat.alive.is_set()
+            async with asyncio.timeout(5):
+                await heartbeat.alive.wait()
+        assert await members(valkey) == ["me"]
+
+
+async def test_one_who_no_longer_watches_is_not_told(valkey: Valkey):
+    heartbeat = Heartbeat(presence_of(valkey, settings=LONG))
+    async with beating(heartbeat):
+        await heartbeat.alive.wait()
+        with heartbeat.watch() as lost:
+            pass
+        heartbeat.doubt()
+        assert not lost.is_set()
+
+
+@pytest.fixture
+async def wire() -> AsyncGenerator[Proxy]:
+    [port] = free_ports(1)
+    with ValkeyServer(port=port):
+        async with Proxy(port) as proxy:
+            yield proxy
+
+
+async def test_a_short_break_is_bridged_and_a_long_one_ends_the_lease(wire: Proxy):
+    settings = PresenceSettings(lease=timedelta(seconds=1.5), renew_every=timedelta(milliseconds=100))
+    valkey = await Valkey.connect(f"redis://127.0.0.1:{wire.port}")
+    heartbeat = Heartbeat(presence_of(valkey, settings=settings))
+    async with beating(heartbeat):
+        await heartbeat.alive.wait()
+        with heartbeat.watch() as lost:
+            wire.cut()
+            remaining_ms = (await presence_of(valkey).members())[0].remaining_ms
+            while (await presence_of(valkey).members())[0].remaining_ms <= remaining_ms:
+                pass  # until it was renewed over a new connection
+            assert not lost.is_set()
+
+            await wire.refuse()
+            began = time.monotonic()
+            await lost.wait()
+            assert time.monotonic() - began <= 1.6, "not later than the server believes"
+            assert not heartbeat.alive.is_set()
+
+            await wire.listen()
+            async with asyncio.timeout(10):
+                await heartbeat.alive.wait()
+    await valkey.close()
+
+
+async def test_when_the_server_is_away_at_the_end_it_does_not_wait_for_it(wire: Proxy):
+    valkey = await Valkey.connect(f"redis://127.0.0.1:{wire.port}")
+    heartbeat = Heartbeat(presence_of(valkey))
+    async with beating(heartbeat):
+        await heartbeat.alive.wait()
+        await wire.refuse()
+    await valkey.close()

@@ -1,0 +1,223 @@
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from tests.flow.doorbell.waiters import until_blocked
+from tidegate.flow.presence import Election, Presence, PresenceKeys, PresenceSettings
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.runtime.heartbeat import Heartbeat
+from tidegate.runtime.leadership import Leadership
+from tidegate.runtime.service import Restarts, Service
+from tidegate.runtime.waiting import end
+from tidegate.telemetry.metrics import SCHEDULER_LEADER_ACTIVE
+from tidegate.valkey import Valkey
+
+BRIEF = PresenceSettings(lease=timedelta(milliseconds=500), renew_every=timedelta(milliseconds=100))
+AT_ONCE = Restarts(backoff=Backoff(first=timedelta(microseconds=1), most=timedelta(microseconds=1)))
+
+
+class Duty:
+    """Tells when it runs, and how it ended."""
+
+    def __init__(self) -> None:
+        self.running, self.ended = asyncio.Event(), asyncio.Event()
+        self.starts, self.was_cancelled = 0, False
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        self.starts += 1
+        self.running.set()
+        try:
+            await stopping.wait()
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
+        finally:
+            self.running.clear()
+            self.ended.set()
+
+
+class Process:
+    """What one process has of all this; several of them share the test's."""
+
+    def __init__(self, valkey: Valkey, owner: str, settings: PresenceSettings | None = None, **more: Service) -> None:
+        unit = valkey.unit("all")
+        self.heartbeat = Heartbeat(Presence(valkey, unit, owner, settings=settings))
+        self.election, self.duty = Election(valkey, unit, owner), Duty()
+        self.leadership = Leadership(self.election, self.heartbeat, {"duty": self.duty, **more}, restarts=AT_ONCE)
+        self.stopping = asyncio.Event()
+        self._heart_stopping = asyncio.Event()
+        self._beating = asyncio.create_task(self.heartbeat.run(self._heart_stopping))
+        self.leading = asyncio.create_task(self.leadership.run(self.stopping))
+
+    async def stop(self) -> None:
+        self.stopping.set()
+        await asyncio.wait([self.leading])
+        self._heart_stopping.set()
+        await self._beating
+
+    async def die(self) -> None:
+        """As if killed: neither resign nor leave."""
+        await end(self.leading, self._beating)
+
+
+@asynccontextmanager
+async def process(
+    valkey: Valkey, owner: str, settings: PresenceSettings | None = None, **more: Service
+) -> AsyncGenerator[Process]:
+    made = Process(valkey, owner, settings, **more)
+    try:
+        yield made
+    finally:
+        async with asyncio.timeout(10):
+            await made.stop()
+
+
+async def soon(event: asyncio.Event) -> None:
+    async with asyncio.timeout(5):
+        await event.wait()
+
+
+def gauge() -> float:
+    return SCHEDULER_LEADER_ACTIVE.collect()[0].samples[0].value  # pyright: ignore[reportIndexIssue]
+
+
+async def test_one_alone_leads_does_its_duties_and_drains_them_at_the_stop(valkey: Valkey):
+    async with process(valkey, "one") as one:
+        await soon(one.duty.running)
+        assert one.leadership.fence is not None
+        assert gauge() == 1
+        await one.stop()
+        assert one.duty.ended.is_set()
+        assert not one.duty.was_cancelled
+        assert one.leadership.fence is None
+        assert gauge() == 0
+
+
+async def test_of_several_one_does_the_duties(valkey: Valkey):
+    async with process(valkey, "one") as one:
+        await soon(one.duty.running)
+        async with process(valkey, "two") as two, process(valkey, "three") as three:
+            await until_blocked(valkey, PresenceKeys(valkey.unit("all")).vacancy, 2)
+            assert one.duty.starts == 1
+            assert two.duty.starts == three.duty.starts == 0
+
+
+async def test_when_the_leader_resigns_a_follower_takes_over_at_once_with_a_greater_fence(valkey: Valkey):
+    async with process(valkey, "one") as one:
+        await soon(one.duty.running)
+        first = one.leadership.fence
+        async with process(valkey, "two") as two:
+            await until_blocked(valkey, PresenceKeys(valkey.unit("all")).vacancy)
+            began = time.monotonic()
+            await one.stop()
+            await soon(two.duty.running)
+            assert time.monotonic() - began < 2, "not only when the lease of 10 s has ended"
+            assert first is not None
+            assert two.leadership.fence is not None
+            assert two.leadership.fence > first
+
+
+async def test_when_the_leader_dies_a_follower_takes_over_after_its_lease(valkey: Valkey):
+    one = Process(valkey, "one", BRIEF)
+    await soon(one.duty.running)
+    async with process(valkey, "two", BRIEF) as two:
+        await until_blocked(valkey, PresenceKeys(valkey.unit("all")).vacancy)
+        await one.die()
+        await soon(two.duty.running)
+
+
+async def test_a_leader_whose_lease_ends_drops_its_duties_there_and_then_and_stands_again(valkey: Valkey):
+    class Sluggish(Duty):
+        async def run(self, stopping: asyncio.Event) -> None:
+            self.starts += 1
+            self.running.set()
+            await stopping.wait()
+            try:
+                await asyncio.Event().wait()  # would drain for ever
+            finally:
+                self.running.clear()
+                self.ended.set()
+
+    sluggish = Sluggish()
+    async with process(valkey, "one", sluggish=sluggish) as one:
+        for start in (1, 2):
+            await soon(sluggish.running)
+            assert sluggish.starts == start
+            sluggish.ended.clear()
+            await valkey.execute("FLUSHALL")
+            one.heartbeat.doubt()
+            await soon(sluggish.ended)
+        await end(one.leading)  # or the stop would wait for the sluggish one
+
+
+async def test_a_duty_sees_the_loss_in_the_moment_in_which_it_happens(valkey: Valkey):
+    class Watching(Duty):
+        told: asyncio.Event | None = None
+
+        async def run(self, stopping: asyncio.Event) -> None:
+            self.told = stopping
+            await super().run(stopping)
+
+    watching = Watching()
+    async with process(valkey, "one", watching=watching) as one:
+        await soon(watching.running)
+        assert watching.told is not None
+        one.heartbeat.doubt()
+        assert watching.told.is_set(), "before any other task had its turn"
+
+
+async def test_a_process_the_server_has_forgotten_joins_again_and_leads(valkey: Valkey):
+    async with process(valkey, "one") as one:
+        await soon(one.duty.running)
+        async with process(valkey, "two") as two:
+            vacancy = PresenceKeys(valkey.unit("all")).vacancy
+            await until_blocked(valkey, vacancy)
+            await valkey.execute("FLUSHALL")
+            await valkey.execute("RPUSH", vacancy, "1")  # the follower stands, and hears that it is not there
+            await soon(two.duty.running)
+
+
+async def test_a_duty_that_falls_is_started_again_and_the_others_go_on(valkey: Valkey):
+    class Falling(Duty):
+        async def run(self, stopping: asyncio.Event) -> None:
+            if self.starts < 3:
+                self.starts += 1
+                raise ZeroDivisionError
+            await super().run(stopping)
+
+    falling = Falling()
+    async with process(valkey, "one", falling=falling) as one:
+        await soon(falling.running)
+        assert falling.starts == 4
+        assert one.duty.starts == 1
+
+
+async def test_a_follower_that_is_told_to_stop_does_not_wait(valkey: Valkey):
+    async with process(valkey, "one") as one:
+        await soon(one.duty.running)
+        two = Process(valkey, "two")
+        await until_blocked(valkey, PresenceKeys(valkey.unit("all")).vacancy)
+        async with asyncio.timeout(2):
+            await two.stop()
+        assert two.duty.starts == 0
+
+
+async def test_one_that_is_stopped_before_it_was_ever_alive_ends(valkey: Valkey):
+    unit = valkey.unit("all")
+    never = Heartbeat(Presence(valkey, unit, "one"))
+    stopping = asyncio.Event()
+    running = asyncio.create_task(Leadership(Election(valkey, unit, "one"), never, {"duty": Duty()}).run(stopping))
+    stopping.set()
+    async with asyncio.timeout(2):
+        await running
+
+
+async def test_a_leader_without_duties_is_refused(valkey: Valkey):
+    unit = valkey.unit("all")
+    with pytest.raises(InvalidArgument, match="duties"):
+        Leadership(Election(valkey, unit, "one"), Heartbeat(Presence(valkey, unit, "one")), {})

@@ -1,0 +1,136 @@
+from datetime import timedelta
+
+import pytest
+
+from tidegate.flow.presence import Presence
+from tidegate.flow.stream import Stream, StreamSettings
+from tidegate.kernel.clock import ManualClock, to_ms
+from tidegate.kernel.errors import ValkeyUnavailable
+from tidegate.runtime.recoverer import Recoverer
+from tidegate.valkey import Valkey
+
+LEASE_MS = 10_000
+IDLE_MS = 300_000
+
+
+class Away(Stream):
+    """A stream whose node of the cluster cannot be reached."""
+
+    away = True
+
+    async def take_over(self, owner: str) -> int:
+        if self.away:
+            raise ValkeyUnavailable("node is away")
+        return await super().take_over(owner)
+
+
+def presence(valkey: Valkey, owner: str, clock: ManualClock) -> Presence:
+    return Presence(valkey, valkey.unit("all"), owner, clock=clock)
+
+
+def stream(valkey: Valkey, name: str, *, kind: type[Stream] = Stream) -> Stream:
+    return kind(valkey, valkey.unit(name), "messages", StreamSettings())
+
+
+def recoverer(valkey: Valkey, clock: ManualClock, *streams: Stream) -> Recoverer:
+    return Recoverer(presence(valkey, "leader", clock), streams, now_ms=lambda: to_ms(clock.now()))
+
+
+async def held_by(owner: str, *streams: Stream, count: int = 3) -> None:
+    for each in streams:
+        await each.add([{b"n": str(n).encode()} for n in range(count)])
+        assert len(await each.consumer(owner).read(count, 1)) == count
+
+
+async def owners(valkey: Valkey, clock: ManualClock) -> list[str]:
+    return [member.owner for member in await presence(valkey, "leader", clock).members()]
+
+
+async def test_messages_of_a_dead_process_go_to_others_from_every_stream(valkey: Valkey, clock: ManualClock):
+    one, two = stream(valkey, "one"), stream(valkey, "two")
+    await presence(valkey, "dead", clock).join()
+    await held_by("dead", one, two)
+    recovering = recoverer(valkey, clock, one, two)
+
+    assert await recovering.fire() == LEASE_MS
+    assert (await one.status()).pending == 3, "its lease has not ended"
+
+    clock.advance(timedelta(milliseconds=LEASE_MS))
+    next_in_ms = await recovering.fire()
+    assert next_in_ms is not None
+    assert LEASE_MS < next_in_ms <= IDLE_MS - LEASE_MS, "when the next message can have been held too long"
+    for each in (one, two):
+        messages = await each.consumer("living").read(10, 1)
+        assert [message.deliveries for message in messages] == [2, 2, 2]
+    assert await owners(valkey, clock) == []
+
+
+async def test_the_living_keep_what_they_hold(valkey: Valkey, clock: ManualClock):
+    one = stream(valkey, "one")
+    living = presence(valkey, "living", clock)
+    await living.join()
+    await held_by("living", one)
+    clock.advance(timedelta(seconds=7))
+    await living.renew()
+    clock.advance(timedelta(seconds=7))
+    assert await recoverer(valkey, clock, one).fire() == 3000
+    assert (await one.status()).pending == 3
+    assert await owners(valkey, clock) == ["living"]
+
+
+async def test_one_alone_is_not_asked_before_a_message_can_have_been_held_too_long(valkey: Valkey, clock: ManualClock):
+    alone = recoverer(valkey, clock, stream(valkey, "one"))
+    assert await alone.fire() == IDLE_MS
+
+
+async def test_without_streams_and_others_nothing_is_ever_due(valkey: Valkey, clock: ManualClock):
+    assert await recoverer(valkey, clock).fire() is None
+
+
+async def test_what_a_living_process_holds_too_long_goes_to_others(valkey: Valkey, clock: ManualClock):
+    """The server measures how long a message was held, so here the limit is short and time is real."""
+    hasty = Stream(valkey, valkey.unit("one"), "messages", StreamSettings(idle_limit=timedelta(milliseconds=1)))
+    await held_by("stuck", hasty)
+    sweeping = recoverer(valkey, clock, hasty)
+    while (await hasty.status()).pending:
+        clock.advance(timedelta(milliseconds=1))
+        await sweeping.fire()
+    assert len(await hasty.consumer("living").read(10, 1)) == 3
+
+
+async def test_between_two_sweeps_a_stream_is_left_alone(valkey: Valkey, clock: ManualClock):
+    class Counting(Stream):
+        sweeps = 0
+
+        async def sweep_idle(self, idle_limit: timedelta | None = None) -> int:
+            self.sweeps += 1
+            return await super().sweep_idle(idle_limit)
+
+    counting = Counting(valkey, valkey.unit("one"), "messages")
+    sweeping = recoverer(valkey, clock, counting)
+    for _ in range(5):
+        await sweeping.fire()
+    assert counting.sweeps == 1
+    clock.advance(timedelta(milliseconds=IDLE_MS))
+    await sweeping.fire()
+    assert counting.sweeps == 2
+
+
+async def test_a_stream_that_fails_holds_up_no_other_and_loses_nothing(valkey: Valkey, clock: ManualClock):
+    away, near = stream(valkey, "away", kind=Away), stream(valkey, "near")
+    for owner in ("dead", "dead too"):
+        await presence(valkey, owner, clock).join()
+        await held_by(owner, away, near)
+    clock.advance(timedelta(milliseconds=LEASE_MS))
+    recovering = recoverer(valkey, clock, away, near)
+
+    with pytest.raises(ValkeyUnavailable):
+        await recovering.fire()
+    assert (await near.status()).pending == 0
+    assert await owners(valkey, clock) == ["dead", "dead too"], "not forgotten while they still hold something"
+
+    assert isinstance(away, Away)
+    away.away = False
+    await recovering.fire()
+    assert (await away.status()).pending == 0
+    assert await owners(valkey, clock) == []

@@ -1,0 +1,71 @@
+"""Processes that relay are killed without warning; every committed event still has its effect, once, in order."""
+
+import asyncio
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from tests.runtime import relaying_process
+from tidegate.database import Database, Transaction, outbox
+from tidegate.runtime.relay import Relay
+
+KEYS = 4
+
+
+def make_tables(tx: Transaction) -> None:
+    tx.execute(text("CREATE TABLE facts (n INTEGER)"))
+    tx.execute(text("CREATE TABLE effects (k VARCHAR(20), position INTEGER, n INTEGER)"))
+
+
+def facts(tx: Transaction) -> list[int]:
+    return list(tx.execute(text("SELECT n FROM facts ORDER BY n")).scalars())
+
+
+def effects(tx: Transaction) -> dict[str, list[int]]:
+    rows = tx.execute(text("SELECT k, n FROM effects ORDER BY k, position")).all()
+    return {key: [row.n for row in rows if row.k == key] for key in {row.k for row in rows}}
+
+
+@pytest.mark.crash
+async def test_killed_relays_lose_nothing_and_do_nothing_twice(database: Database, database_url: str) -> None:
+    await database.transaction(make_tables)
+    told: list[int] = []
+    for life in range(3):
+        told += await asyncio.to_thread(_live_and_be_killed, database_url, life * 100_000, random.randint(20, 60))
+
+    committed: list[int] = []
+    while committed != (now := await database.read(facts)):  # a server may still commit for one who is dead
+        committed = now
+        await _relay_the_rest(database)
+
+    assert set(told) <= set(committed)  # what a process told, it had committed
+    expected = {f"key {k}": [n for n in committed if n % KEYS == k] for k in range(KEYS)}
+    assert await database.read(effects) == expected
+
+
+def _live_and_be_killed(url: str, first: int, lines: int) -> list[int]:
+    program = Path(relaying_process.__file__)
+    process = subprocess.Popen(
+        [sys.executable, str(program), url, str(first), str(KEYS)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    told = [int(process.stdout.readline()) for _ in range(lines)]
+    process.kill()
+    told += [int(line) for line in process.stdout if line.endswith("\n")]
+    process.stdout.close()
+    process.wait()
+    return told
+
+
+async def _relay_the_rest(database: Database) -> None:
+    stopping = asyncio.Event()
+    relay = asyncio.create_task(Relay(database, [relaying_process.handler(database)]).run(stopping))
+    async with asyncio.timeout(30):
+        while (await database.read(outbox.depth)).pending:
+            await asyncio.sleep(0.01)
+        stopping.set()
+        await relay

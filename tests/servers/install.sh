@@ -1,0 +1,48 @@
+#!/bin/sh
+# Install the servers that the tests use and that do not come from PyPI: Redis and MariaDB.
+# Does nothing for those that are there. Starts no service: every test starts its own server, in its own folder.
+set -eu
+
+# Debian keeps servers here, and leaves it out of the PATH of ordinary users.
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+
+missing=""
+command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
+command -v mariadbd >/dev/null 2>&1 || missing="$missing mariadb-server"
+
+if [ -z "$missing" ]; then
+    echo "redis-server and mariadbd are installed."
+    exit 0
+fi
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "Missing:$missing. Please install them yourself, for instance:" >&2
+    echo "  macOS:   brew install redis mariadb" >&2
+    echo "  Fedora:  dnf install redis mariadb-server" >&2
+    echo "Tests that need them are skipped until then." >&2
+    exit 1
+fi
+
+as_root=""
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null 2>&1 || { echo "Missing:$missing. Run this as root, or install sudo." >&2; exit 1; }
+    as_root="sudo"
+fi
+
+# While this file forbids it, Debian's packages do not start their services.
+policy=/usr/sbin/policy-rc.d
+ours=""
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
+    $as_root chmod 755 "$policy"
+    ours=yes
+fi
+trap '[ -z "$ours" ] || $as_root rm -f "$policy"' EXIT
+
+echo "Installing:$missing"
+install() {
+    # shellcheck disable=SC2086  # a list of words
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
+install 2>/dev/null || { $as_root apt-get update -qq && install; }
+echo "Installed:$missing"

@@ -1,0 +1,80 @@
+"""A wire between a client and a real server that a test can cut."""
+
+import asyncio
+from contextlib import suppress
+from typing import Self
+
+
+class Proxy:
+    """Passes bytes on between a port of its own and `port`, until it is told otherwise."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._fatal: bytes | None = None
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        await self.listen()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.refuse()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def listen(self) -> None:
+        """Take connections, on the same port as before."""
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def refuse(self) -> None:
+        """Cut all connections and take no new ones."""
+        if self._server:
+            self._server.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut all connections that are open."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    def cut_after(self, fatal: bytes) -> None:
+        """Pass the next message that contains `fatal` on to the server, and cut the wire before its answer."""
+        self._fatal = fatal
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers |= {writer, back}
+        answers = asyncio.create_task(self._pass_on(there, writer))
+        self._tasks.add(answers)
+        requests = asyncio.current_task()
+        assert requests
+        self._tasks.add(requests)
+        await self._pass_on(reader, back, answers=answers, client=writer)
+
+    async def _pass_on(
+        self,
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+        *,
+        answers: asyncio.Task[None] | None = None,
+        client: asyncio.StreamWriter | None = None,
+    ) -> None:
+        with suppress(ConnectionError):
+            while data := await source.read(65536):
+                fatal = client is not None and self._fatal is not None and self._fatal in data
+                if fatal and answers and client:
+                    self._fatal = None
+                    answers.cancel()  # nobody hears the answer
+                    sink.write(data)
+                    await sink.drain()
+                    client.transport.abort()
+                    return
+                sink.write(data)
+                await sink.drain()
+        sink.close()

@@ -1,0 +1,122 @@
+"""Log lines have one form and no secrets, whoever writes them."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+import structlog
+
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.telemetry import configure, get_logger
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """Whatever a test configures ends with it."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    structlog.reset_defaults()
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+def written(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [cast("dict[str, Any]", json.loads(line)) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_for_machines_is_one_object_with_event_level_time_and_facts():
+    configure("json", stream=(stream := io.StringIO()))
+
+    get_logger("tidegate.flow.stream").info("stream.taken_over", stream="jobs", messages=12, idle_ms=15_004)
+
+    [line] = written(stream)
+    assert line.pop("at").endswith("Z")
+    assert line == {
+        "event": "stream.taken_over",
+        "level": "info",
+        "module": "tidegate.flow.stream",
+        "stream": "jobs",
+        "messages": 12,
+        "idle_ms": 15_004,
+    }
+
+
+def test_a_line_for_people_has_event_and_facts():
+    configure("console", stream=(stream := io.StringIO()))
+
+    get_logger("tidegate.flow.stream").warning("stream.buried", stream="jobs")
+
+    assert "stream.buried" in stream.getvalue()
+    assert "stream=jobs" in stream.getvalue()
+
+
+def test_only_the_level_asked_for_is_written():
+    configure("json", "warning", stream=(stream := io.StringIO()))
+    log = get_logger("tidegate")
+
+    log.info("service.started")
+    log.warning("service.failed")
+
+    assert [line["event"] for line in written(stream)] == ["service.failed"]
+
+
+def test_a_logger_made_earlier_obeys_a_later_configuration():
+    log = get_logger("tidegate")
+    configure("json", stream=(first := io.StringIO()))
+    log.info("service.started")
+    configure("json", stream=(second := io.StringIO()))
+    log.info("service.stopped")
+
+    assert [line["event"] for line in written(first)] == ["service.started"]
+    assert [line["event"] for line in written(second)] == ["service.stopped"]
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_no_secret_leaves_by_a_field_an_exception_or_a_library(form: Any):
+    configure(form, stream=(stream := io.StringIO()))
+    log = get_logger("tidegate")
+
+    log.info("valkey.connected", url="redis://:hunter2@h", headers={"Authorization": "hunter2"}, token="hunter2")
+    try:
+        try:
+            raise ValueError("redis://:hunter2@h")
+        except ValueError as cause:
+            raise RuntimeError("password='hunter2'") from cause
+    except RuntimeError:
+        log.exception("service.failed", service="relay")
+        logging.getLogger("library").exception("lost redis://me:hunter2@h")
+
+    assert "hunter2" not in stream.getvalue()
+    assert "RuntimeError" in stream.getvalue()
+
+
+def test_libraries_are_heard_once_and_from_warnings_upwards():
+    configure("json", stream=io.StringIO())
+    configure("json", stream=(stream := io.StringIO()))
+
+    logging.getLogger("library").info("chatter")
+    logging.getLogger("library").warning("trouble at %s", "redis://:hunter2@h")
+
+    [line] = written(stream)
+    assert line["event"] == "trouble at redis://:***@h"
+    assert line["module"] == "library"
+
+
+def test_a_fact_that_json_does_not_know_is_written_all_the_same():
+    configure("json", stream=(stream := io.StringIO()))
+
+    get_logger("tidegate").info("service.started", what={1, 2}, half=float("nan"), odd="\ud800", raw=b"\xff")
+
+    [line] = written(stream)
+    assert line["half"] == "nan"
+    assert line["raw"] == "\\xff"
+
+
+@pytest.mark.parametrize(("form", "level"), [("xml", "info"), ("json", "loud")])
+def test_an_unknown_form_or_level_is_refused(form: Any, level: Any):
+    with pytest.raises(InvalidArgument):
+        configure(form, level)

@@ -1,0 +1,315 @@
+"""Settings come from the environment and a file, and a mistake in them is told in the user's words."""
+
+import os
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from tidegate.kernel.errors import InvalidSettings
+from tidegate.settings import Settings
+from tidegate.settings.reference import describe_settings
+from tidegate.settings.sources import settings_of
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder and data folder, and no variable of ours."""
+    for variable in [name for name in os.environ if name.upper().startswith("TIDEGATE_")]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("TIDEGATE_DATA_DIR", str(tmp_path / "data"))
+    working = tmp_path / "working"
+    working.mkdir()
+    monkeypatch.chdir(working)
+    return working
+
+
+def refusal() -> str:
+    with pytest.raises(InvalidSettings) as refused:
+        Settings.load()
+    return str(refused.value)
+
+
+def test_nothing_given_means_embedded_parts(tmp_path: Path):
+    settings = Settings.load()
+
+    assert settings.valkey_url is None
+    assert settings.effective_database_url == f"sqlite:///{tmp_path}/data/tidegate.db"
+    assert settings.migrates_at_start
+    assert settings.breaker.window == 10
+
+
+def test_the_data_folder_is_the_platforms_unless_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delenv("TIDEGATE_DATA_DIR")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+
+    assert Settings.load().data_dir.is_relative_to(tmp_path)
+    assert Settings.load().data_dir.name == "tidegate"
+
+
+def test_a_data_folder_is_made_absolute(monkeypatch: pytest.MonkeyPatch, folder: Path):
+    monkeypatch.setenv("TIDEGATE_DATA_DIR", "here")
+
+    assert Settings.load().data_dir == folder / "here"
+
+
+def test_the_environment_wins_over_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    (folder / "tidegate.toml").write_text("key_prefix = 'file'\n[breaker]\nwindow = 20\ntrials = 2\n")
+    monkeypatch.setenv("TIDEGATE_BREAKER__WINDOW", "30")
+
+    settings = Settings.load()
+
+    assert settings.key_prefix == "file"
+    assert settings.breaker.window == 30
+    assert settings.breaker.trials == 2
+
+
+def test_an_empty_variable_is_no_setting(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """Compose files and units set variables to nothing when they mean not to set them."""
+    (folder / "tidegate.toml").write_text("key_prefix = 'file'")
+    monkeypatch.setenv("TIDEGATE_KEY_PREFIX", "")
+
+    assert Settings.load().key_prefix == "file"
+
+
+def test_the_named_file_comes_first_then_the_working_folder_then_the_data_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "tidegate.toml").write_text("key_prefix = 'data'")
+    assert Settings.load().key_prefix == "data"
+
+    (folder / "tidegate.toml").write_text("key_prefix = 'working'")
+    assert Settings.load().key_prefix == "working"
+
+    (tmp_path / "named.toml").write_text("key_prefix = 'named'")
+    monkeypatch.setenv("TIDEGATE_CONFIG", str(tmp_path / "named.toml"))
+    assert Settings.load().key_prefix == "named"
+
+
+@pytest.mark.parametrize(
+    ("written", "span"),
+    [
+        ("250ms", timedelta(milliseconds=250)),
+        ("30", timedelta(seconds=30)),
+        ("1.5 s", timedelta(seconds=1.5)),
+        ("5m", timedelta(minutes=5)),
+        ("2h", timedelta(hours=2)),
+        ("1d", timedelta(days=1)),
+        ("PT45S", timedelta(seconds=45)),
+    ],
+)
+def test_a_span_of_time_is_written_as_people_write_it(written: str, span: timedelta, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEGATE_BREAKER__OPEN_FOR", written)
+
+    assert Settings.load().breaker.open_for == span
+
+
+@pytest.mark.parametrize("database", ["postgresql://u:p@db/tidegate", "mysql://u:p@db/tidegate"])
+def test_a_database_that_is_not_our_own_is_not_migrated_unasked(database: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEGATE_DATABASE_URL", database)
+    assert not Settings.load().migrates_at_start
+
+    monkeypatch.setenv("TIDEGATE_AUTO_MIGRATE", "true")
+    assert Settings.load().migrates_at_start
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://localhost:6379/0",
+        "rediss://user:pass@host",
+        "unix:///run/valkey.sock",
+        "redis+cluster://one:7000",
+        "rediss+cluster://one:7000",
+    ],
+)
+def test_every_kind_of_server_is_accepted(url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEGATE_VALKEY_URL", url)
+
+    assert Settings.load().valkey_url == url
+
+
+def test_every_mistake_is_told_at_once_with_its_name_its_reason_and_what_was_meant(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = folder / "tidegate.toml"
+    file.write_text("key_prefx = 'x'\nlog = 3\n[breaker]\nwindw = 3\ntrials = 0\nopen_for = 'soon'\n")
+    monkeypatch.setenv("TIDEGATE_BREAKER_WINDOW", "7")
+    monkeypatch.setenv("TIDEGATE_TRIALS", "7")
+    monkeypatch.setenv("TIDEGATE_ZEBRA", "7")
+    monkeypatch.setenv("TIDEGATE_BREAKER__FAILURE_RATE", "2")
+
+    lines = [line.strip() for line in refusal().splitlines()]
+
+    assert lines == [
+        "9 of the settings cannot be used:",
+        "TIDEGATE_BREAKER_WINDOW: there is no such setting; did you mean TIDEGATE_BREAKER__WINDOW?",
+        "TIDEGATE_BREAKER__FAILURE_RATE is '2': must be less than or equal to 1",
+        "TIDEGATE_TRIALS: there is no such setting; did you mean TIDEGATE_BREAKER__TRIALS?",
+        "TIDEGATE_ZEBRA: there is no such setting",
+        f"breaker.open_for in {file} is 'soon': must be a span of time, such as 250ms, 30s, 5m, 2h or 1d",
+        f"breaker.trials in {file} is 0: must be greater than or equal to 1",
+        f"breaker.windw in {file}: there is no such setting; did you mean breaker.window?",
+        f"key_prefx in {file}: there is no such setting; did you mean key_prefix?",
+        f"log in {file}: is a group of settings, and not one of them",
+    ]
+
+
+def test_settings_that_do_not_fit_together_are_all_named(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    file = folder / "tidegate.toml"
+    file.write_text("[presence]\nrenew_every = '1m'\n")
+    monkeypatch.setenv("TIDEGATE_PRESENCE__LEASE", "10s")
+
+    assert (
+        f"TIDEGATE_PRESENCE__LEASE, presence.renew_every in {file}: renew_every must be shorter than lease" in refusal()
+    )
+
+
+def test_a_list_comes_from_a_table_or_from_json(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    (folder / "tidegate.toml").write_text("[[limiter.limits]]\nname = 'all'\npermits = 5\nwindow = '2s'\n")
+    monkeypatch.setenv("TIDEGATE_LIMITER__RATES", '[{"name": "pace", "per_second": 2, "burst": 9}]')
+
+    settings = Settings.load()
+
+    assert [(limit.permits, limit.window) for limit in settings.limiter.limits] == [(5, timedelta(seconds=2))]
+    assert [rate.burst for rate in settings.limiter.rates] == [9]
+
+
+def test_a_mistake_inside_a_list_is_told_with_its_place(folder: Path):
+    file = folder / "tidegate.toml"
+    file.write_text("[[limiter.limits]]\nname = 'all'\npermits = 0\nwindow = 'soon'\npermitz = 3\n")
+
+    text = refusal()
+
+    assert f"limiter.limits in {file} 0 permits is 0: must be greater than or equal to 1" in text
+    assert f"limiter.limits in {file} 0 window is 'soon': must be a span of time" in text
+    assert f"limiter.limits in {file} 0 permitz: there is no such setting" in text
+
+
+def test_a_list_that_is_not_json_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEGATE_LIMITER__LIMITS", "[{")
+
+    assert refusal() == "TIDEGATE_LIMITER__LIMITS: must be JSON, as it is a list"
+
+
+def test_a_group_cannot_be_set_by_one_variable(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEGATE_BREAKER", '{"window": 3}')
+
+    assert "TIDEGATE_BREAKER: there is no such setting" in refusal()
+
+
+def test_variables_of_tests_are_not_ours(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEGATE_TEST_REQUIRE_ALL_SERVERS", "1")
+
+    Settings.load()
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://:hunter2@host", "must start with one of redis"),
+        ("redis:/:hunter2@host", "cannot be read"),
+        ("redis://:hunter2@", "names no host"),
+        ("redis://:hunter2@host:port", "cannot be read"),
+        ("redis://:hunter2/x@host", "cannot be read"),
+        ("redis://:hunter2\u2100@host", "cannot be read"),
+        ("redis://[:hunter2@host", "cannot be read"),
+        ("unix://", "names no socket"),
+        ("hunter2", "must start with"),
+    ],
+)
+def test_a_wrong_address_is_refused_without_its_password(url: str, reason: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEGATE_VALKEY_URL", url)
+
+    with pytest.raises(InvalidSettings) as refused:
+        Settings.load()
+
+    assert f"TIDEGATE_VALKEY_URL: {reason}" in str(refused.value)
+    assert "hunter2" not in "".join(traceback.format_exception(refused.value))
+    assert refused.value.__context__ is None
+
+
+@pytest.mark.parametrize("url", ["oracle://u:hunter2@db/x", "postgres//u:hunter2@db", "hunter2", "sqlite://"])
+def test_a_wrong_database_is_refused_without_its_password(url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEGATE_DATABASE_URL", url)
+
+    text = refusal()
+
+    assert "TIDEGATE_DATABASE_URL: " in text
+    assert "hunter2" not in text
+
+
+def test_settings_do_not_show_passwords():
+    settings = Settings(valkey_url="redis://:hunter2@h", database_url="postgresql://u:hunter2@h/d")
+
+    assert "hunter2" not in repr(settings)
+    assert "hunter2" not in str(settings)
+
+
+def test_a_prefix_that_keys_cannot_carry_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEGATE_KEY_PREFIX", "a{b}")
+
+    assert "TIDEGATE_KEY_PREFIX is 'a{b}': must be printable and contain none of | { }" in refusal()
+
+
+def test_a_file_that_was_named_must_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("TIDEGATE_CONFIG", str(tmp_path / "missing.toml"))
+
+    assert refusal() == f"{tmp_path}/missing.toml cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize("content", [b"key_prefix = ", b"\xff\xfe", b"a = 1\na = 2"])
+def test_a_file_that_is_not_toml_is_told_as_such(content: bytes, folder: Path):
+    (folder / "tidegate.toml").write_bytes(content)
+
+    assert "is not a TOML file" in refusal()
+
+
+def test_settings_made_in_code_look_at_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    (folder / "tidegate.toml").write_text("key_prefix = 'file'")
+    monkeypatch.setenv("TIDEGATE_BREAKER__WINDOW", "30")
+
+    settings = Settings(data_dir=folder)
+
+    assert settings.key_prefix == "tidegate"
+    assert settings.breaker.window == 10
+
+
+def test_settings_do_not_change():
+    settings = Settings()
+
+    with pytest.raises(ValidationError):
+        settings.key_prefix = "other"  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(ValidationError):
+        settings.breaker.window = 3  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def groups(model: type[BaseModel]) -> list[type[BaseModel]]:
+    inner = [field.annotation for field in model.model_fields.values()]
+    found = [each for each in inner if isinstance(each, type) and issubclass(each, BaseModel)]
+    return [model, *(deeper for each in found for deeper in groups(each))]
+
+
+@pytest.mark.parametrize("group", groups(Settings), ids=lambda group: group.__name__)
+def test_every_group_is_frozen_refuses_strangers_and_explains_its_fields(group: type[BaseModel]):
+    assert group.model_config.get("frozen")
+    assert group.model_config.get("extra") == "forbid"
+    assert [name for name, field in group.model_fields.items() if not field.description] == []
+
+
+def test_every_default_is_valid():
+    for path, field in settings_of(Settings):
+        assert not field.is_required(), f"{'.'.join(path)} has no default"
+    Settings.model_validate(Settings().model_dump())
+
+
+def test_the_reference_page_is_current():
+    page = (ROOT / "docs/reference/settings.md").read_text()
+
+    assert page == describe_settings(), "run: python -m tidegate.settings.reference > docs/reference/settings.md"
