@@ -4,6 +4,7 @@ import asyncio
 import random
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -34,6 +35,11 @@ async def start(data_dir: Path, port: int) -> Process:
 def handled_by(tx: Transaction, handler: str) -> int:
     count = select(func.count()).select_from(handled_events).where(handled_events.c.handler == handler)
     return tx.execute(count).scalar_one()
+
+
+async def nothing() -> AsyncIterator[Sequence[Job]]:
+    for page in list[list[Job]]():
+        yield page
 
 
 async def until_done(parts: Parts) -> None:
@@ -73,7 +79,7 @@ async def test_processes_are_killed_and_every_job_is_done_once_within_the_limit(
         assert await parts.database.read(handled_by, "recorder") == JOBS
         depth = await parts.database.read(outbox.depth)
         assert (depth.pending, depth.dead) == (0, 0)
-        await parts.gate.rebuild([])
+        await parts.gate.rebuild(nothing())
         assert (await parts.gate.census()).waiting == 0
         assert upstream.violations == 0
         assert JOBS <= upstream.calls <= JOBS + 4 * 5

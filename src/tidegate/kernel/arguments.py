@@ -32,3 +32,11 @@ def require_at_most(name: str, value: float, most: float) -> None:
     """No more than `most`."""
     if value > most:
         raise InvalidArgument(name, value, f"must be at most {most}")
+
+
+def require_whole(name: str, value: int, *, least: int, most: int) -> None:
+    """A whole number (a truth value is none), no less than `least` and no more than `most`."""
+    if type(value) is not int:
+        raise InvalidArgument(name, value, "must be a whole number")
+    if not least <= value <= most:
+        raise InvalidArgument(name, value, f"must be from {least} to {most}")

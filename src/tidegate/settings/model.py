@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from tidegate.database.urls import parse_address
 from tidegate.flow.breaker.settings import BreakerSettings
 from tidegate.flow.coalescer.settings import CoalescerSettings
-from tidegate.flow.gate.settings import GateSettings
+from tidegate.flow.gate.settings import CredentialLimits
 from tidegate.flow.limiter.settings import LimiterSettings
 from tidegate.flow.presence.presence import PresenceSettings
 from tidegate.flow.stream.settings import StreamSettings
@@ -60,7 +60,7 @@ class Settings(BaseSettings):
     """When calls to a failing server are refused."""
     coalescer: CoalescerSettings = CoalescerSettings()
     """How long one request for a subject stands for all."""
-    gate: GateSettings = GateSettings()
+    gate: CredentialLimits = CredentialLimits()
     """What a credential may do unless it says otherwise."""
     limiter: LimiterSettings = LimiterSettings()
     """How many calls all processes together may make."""

@@ -1,14 +1,26 @@
 """Whatever is lost, offering everything unfinished repairs it."""
 
+from collections.abc import AsyncIterator, Sequence
+
 from tests.flow.gate.desk import PLENTY, Desk, jobs, names
+from tidegate.flow.gate import Job
 
 
-async def test_an_empty_server_is_noticed_once(desk: Desk):
-    assert await desk.gate.begin_epoch()
-    assert not await desk.gate.begin_epoch()
+async def pages(*of: Sequence[Job]) -> AsyncIterator[Sequence[Job]]:
+    for page in of:
+        yield page
+
+
+async def test_an_empty_server_is_noticed_until_it_was_rebuilt(desk: Desk):
+    """Whoever notices may die before it has repaired anything."""
+    assert await desk.gate.needs_rebuild()
+    assert await desk.gate.needs_rebuild()
+
+    await desk.gate.rebuild(pages())
+    assert not await desk.gate.needs_rebuild()
 
     await desk.valkey.execute("DEL", desk.unit.key("gate:epoch"))
-    assert await desk.gate.begin_epoch()
+    assert await desk.gate.needs_rebuild()
 
 
 async def test_rebuilding_after_a_flush_brings_every_job_out_once(desk: Desk):
@@ -25,7 +37,7 @@ async def test_rebuilding_after_a_flush_brings_every_job_out_once(desk: Desk):
     await desk.prepare()
     await desk.enrol()
     rest = unfinished[10:]
-    assert await desk.gate.rebuild([rest[:20], rest[20:]]) == 30
+    assert await desk.gate.rebuild(pages(rest[:20], rest[20:])) == 30
 
     (probe,) = await desk.admitted()
     await desk.settle([desk.answered(probe, 1000, 899)])
@@ -39,7 +51,7 @@ async def test_rebuilding_a_sound_gate_changes_nothing(desk: Desk):
     await desk.gate.offer(all_jobs)
     out = await desk.admitted(5)
 
-    assert await desk.gate.rebuild([all_jobs]) == 0
+    assert await desk.gate.rebuild(pages(all_jobs)) == 0
 
     assert len(out) + len(await desk.admitted()) == 10
     assert (await desk.gate.status("octocat")).credentials[0].in_flight == 10
@@ -52,7 +64,7 @@ async def test_a_permit_whose_message_vanished_is_freed_and_its_job_offered_agai
     lost, *_ = await desk.admitted()
     await desk.valkey.execute("XDEL", desk.stream, lost.message)
 
-    assert await desk.gate.rebuild([jobs(3)]) == 1
+    assert await desk.gate.rebuild(pages(jobs(3))) == 1
 
     assert names(await desk.admitted()) == [lost.job]
     status = await desk.gate.status("octocat")
@@ -67,7 +79,7 @@ async def test_a_message_taken_over_under_a_new_id_keeps_its_permit(desk: Desk):
     (taken,) = await desk.admitted()
     await desk.take_over()
 
-    assert await desk.gate.rebuild([jobs(1)]) == 0
+    assert await desk.gate.rebuild(pages(jobs(1))) == 0
     (heir,) = await desk.admitted()
     assert heir.permit == taken.permit
     assert (await desk.settle([desk.answered(heir, 10, 8)])).settled == 1

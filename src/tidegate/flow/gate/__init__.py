@@ -2,7 +2,7 @@
 
 from tidegate.flow.gate.gate import Census, Gate, Settled
 from tidegate.flow.gate.jobs import Admitted, Allowance, Job, Outcome, Settlement, settlement
-from tidegate.flow.gate.settings import CredentialLimits, GateSettings
+from tidegate.flow.gate.settings import CredentialLimits
 from tidegate.flow.gate.status import BucketStatus, CredentialStatus, PoolStatus
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "CredentialLimits",
     "CredentialStatus",
     "Gate",
-    "GateSettings",
     "Job",
     "Outcome",
     "PoolStatus",

@@ -3,6 +3,13 @@
 local SAME_WINDOW_S = 1  -- an upstream may tell one window's end a second apart
 local RETRY_MS = 1000    -- when a window that should have ended is looked at again
 
+-- A call of unknown fate: the upstream counted it, for all we know; if a window has ended since, in the new one.
+local function lose(credential, bucket, cost, now)
+  local book = bucket_of(credential, bucket)
+  roll_over(book, now)
+  book.lost, book.lost_at = book.lost + cost, now
+end
+
 -- The permit is no longer in flight.
 local function give_back(credential, bucket, cost, now)
   local state, book = account(credential), bucket_of(credential, bucket)
@@ -10,14 +17,7 @@ local function give_back(credential, bucket, cost, now)
   touched[credential] = true
   state.in_flight = math.max(0, state.in_flight - 1)
   book.held = math.max(0, book.held - cost)
-end
-
--- A call of unknown fate: the upstream counted it, for all we know; if a window has ended since, in the new one.
-local function lose(credential, bucket, cost, now)
-  if not account(credential) then return end
-  local book = bucket_of(credential, bucket)
-  roll_over(book, now)
-  book.lost, book.lost_at = book.lost + cost, now
+  if state.pool == '' and state.in_flight == 0 then strike_off(credential) end
 end
 
 -- Within a window the least value counts; a newer window brings its own. After a window ended by our clock, what calls
@@ -26,6 +26,7 @@ local function book_allowance(book, result, is_late, now)
   local is_newer = not book.window or result.window > book.window + SAME_WINDOW_S
   local is_same = not is_newer and result.window >= book.window - SAME_WINDOW_S
   if is_newer then
+    if book.lost_at < now - GRACE_MS then book.lost = 0 end
     book.remaining, book.window, book.fresh = result.remaining, result.window, nil
     book.limit, book.resets_at = result.limit, now + result.resets_in_ms
   elseif is_same and not is_late then

@@ -29,6 +29,12 @@ local function roll_over(book, now)
   end
 end
 
+-- When there are units again. A window that nobody opens, since nothing fits into what is left of it, ends all the same.
+local function opens_at(state, book, now)
+  if book.held == 0 and not book.resets_at then book.resets_at = now + state.window_ms end
+  return book.resets_at
+end
+
 -- Returns calls, units and, where there are none, when there may be some (nil: when a call in flight is settled),
 -- and the reason: 'blocked', 'retired', 'concurrency', 'minute', 'probing', 'exhausted'.
 local function capacity(credential, bucket, now)
@@ -48,8 +54,7 @@ local function capacity(credential, bucket, now)
   roll_over(book, now)
   local units = book.remaining - book.held - book.lost - floor_of(state, book.limit)
   if units > 0 then return calls, units, nil, nil end
-  if book.held == 0 and not book.resets_at then book.resets_at = now + state.window_ms end
-  return 0, 0, book.resets_at, 'exhausted'
+  return 0, 0, opens_at(state, book, now), 'exhausted'
 end
 
 local function spend(state, book, calls, units, now)

@@ -1,6 +1,6 @@
 -- Credentials and their buckets: each read once per call, kept in tables, written back once by `close_ledger`.
 --
--- A credential (field `name`):  pool, concurrency, per_minute, floor, window_ms, patience_ms, in_flight, bound,
+-- A credential (field `name`):  pool ('' once dismissed), concurrency, per_minute, floor, window_ms, patience_ms, in_flight, bound,
 --                               blocked_until, retired, buckets = {name, ...}, minute = {{slot, calls}, ...}
 -- A bucket (field `name|bucket`): limit, remaining, held, lost, lost_at, window, resets_at, fresh, turned
 --   remaining  what the upstream said last, the least within one window
@@ -39,8 +39,22 @@ local function credentials_of(pool)
   return packed and cmsgpack.unpack(packed) or {}
 end
 
+-- A credential that was dismissed is forgotten with its last call.
+local function strike_off(credential)
+  for _, bucket in ipairs(account(credential).buckets) do
+    ledger[credential .. '|' .. bucket] = false
+    touched[credential .. '|' .. bucket] = true
+  end
+  ledger[credential] = false
+  touched[credential] = true
+end
+
 local function close_ledger()
   for field in pairs(touched) do
-    redis.call('HSET', allowances, field, cmsgpack.pack(ledger[field]))
+    if ledger[field] then
+      redis.call('HSET', allowances, field, cmsgpack.pack(ledger[field]))
+    else
+      redis.call('HDEL', allowances, field)
+    end
   end
 end

@@ -3,27 +3,36 @@
 -- A line is `p:pool|bucket`, or `c:credential|bucket` for jobs that keep the credential they had. Turns are counted per
 -- pool, bucket and class: a job's turn is one more than the larger of the pool's present turn and its run's last one, so
 -- a run with 100,000 jobs and a run with one take turns. A run's lane goes when its last job leaves the line.
---
--- A job's record: {pool, bucket, class, run, cost, affinity, payload, place}; place is its member of `waiting`.
 ---@key waiting  zset  line|class|turn|job
----@key lanes    hash  T:pool|bucket|class -> {present turn}; R:pool|bucket|class|run -> {last turn, jobs}
+---@key lanes    hash  T:pool|bucket|class -> {present turn, 0}; R:pool|bucket|class|run -> {last turn, jobs}
 ---@key inside   hash  job -> its record while it waits, its permit while it is out
 ---@include ledger
+local POOL, BUCKET, CLASS, RUN, COST, AFFINITY, PAYLOAD, PLACE = 1, 2, 3, 4, 5, 6, 7, 8  -- a job's record
 local lane_cache, arrivals, records = {}, {}, {}
 
-local function lane(field)
-  local known = lane_cache[field]
-  if not known then
-    local packed = redis.call('HGET', lanes, field)
-    known = packed and cmsgpack.unpack(packed) or {0, 0}
-    lane_cache[field] = known
-  end
-  return known
+local function pool_lane_of(record)
+  return 'T:' .. record[POOL] .. '|' .. record[BUCKET] .. '|' .. record[CLASS]
 end
 
-local function lanes_of(record)
-  local base = record[1] .. '|' .. record[2] .. '|' .. record[3]
-  return lane('T:' .. base), lane('R:' .. base .. '|' .. record[4])
+local function run_lane_of(record)
+  return 'R:' .. record[POOL] .. '|' .. record[BUCKET] .. '|' .. record[CLASS] .. '|' .. record[RUN]
+end
+
+-- Read the lanes of many jobs at once.
+local function load_lanes(of)
+  local wanted = {}
+  for _, record in ipairs(of) do
+    for _, field in ipairs({pool_lane_of(record), run_lane_of(record)}) do
+      if not lane_cache[field] then
+        lane_cache[field] = {0, 0}
+        wanted[#wanted + 1] = field
+      end
+    end
+  end
+  if #wanted == 0 then return end
+  for n, packed in ipairs(redis.call('HMGET', lanes, unpack(wanted))) do
+    if packed then lane_cache[wanted[n]] = cmsgpack.unpack(packed) end
+  end
 end
 
 local function is_record(value)
@@ -36,36 +45,37 @@ local function keep(job, record)
 end
 
 local function stand(job, record, line, rank)
-  record[8] = line .. '|' .. rank
+  record[PLACE] = line .. '|' .. rank
   arrivals[#arrivals + 1] = 0
-  arrivals[#arrivals + 1] = record[8]
+  arrivals[#arrivals + 1] = record[PLACE]
   keep(job, record)
 end
 
+-- The lanes must be loaded.
 local function enter(job, record)
-  local pool_lane, run_lane = lanes_of(record)
+  local pool_lane, run_lane = lane_cache[pool_lane_of(record)], lane_cache[run_lane_of(record)]
   local turn = math.max(pool_lane[1], run_lane[1]) + 1
   run_lane[1], run_lane[2] = turn, run_lane[2] + 1
-  local line, keeper = 'p:' .. record[1], record[6] ~= '' and account(record[6])
-  if keeper and not keeper.retired and keeper.pool == record[1] then
-    line = 'c:' .. record[6]
+  local line, keeper = 'p:' .. record[POOL], record[AFFINITY] ~= '' and account(record[AFFINITY])
+  if keeper and not keeper.retired and keeper.pool == record[POOL] then
+    line = 'c:' .. record[AFFINITY]
     keeper.bound = keeper.bound + 1
-    touched[record[6]] = true
+    touched[record[AFFINITY]] = true
   end
-  stand(job, record, line .. '|' .. record[2], record[3] .. '|' .. string.format('%012d', turn) .. '|' .. job)
+  stand(job, record, line .. '|' .. record[BUCKET], record[CLASS] .. '|' .. string.format('%012d', turn) .. '|' .. job)
 end
 
 local function unbind(record)
-  if string.sub(record[8], 1, 2) == 'c:' then
-    local keeper = account(record[6])
-    keeper.bound = keeper.bound - 1
-    touched[record[6]] = true
+  local keeper = string.sub(record[PLACE], 1, 2) == 'c:' and account(record[AFFINITY])
+  if keeper then
+    keeper.bound = math.max(0, keeper.bound - 1)
+    touched[record[AFFINITY]] = true
   end
 end
 
--- The job is out of the line. If it was called up, `turn` is now the pool's present one.
+-- The job is out of the line. If it was called up, `turn` is now the pool's present one. The lanes must be loaded.
 local function leave(record, turn)
-  local pool_lane, run_lane = lanes_of(record)
+  local pool_lane, run_lane = lane_cache[pool_lane_of(record)], lane_cache[run_lane_of(record)]
   if turn and turn > pool_lane[1] then pool_lane[1] = turn end
   run_lane[2] = run_lane[2] - 1
   unbind(record)
@@ -90,21 +100,21 @@ end
 
 -- What came is written before anybody looks at the line; the lanes at the end of the script.
 local function take_places()
-  if #arrivals > 0 then
-    redis.call('ZADD', waiting, unpack(arrivals))
-  end
-  if #records > 0 then
-    redis.call('HSET', inside, unpack(records))
-  end
+  if #arrivals > 0 then redis.call('ZADD', waiting, unpack(arrivals)) end
+  if #records > 0 then redis.call('HSET', inside, unpack(records)) end
   arrivals, records = {}, {}
 end
 
 local function close_lanes()
+  local kept, empty = {}, {}
   for field, state in pairs(lane_cache) do
     if string.sub(field, 1, 2) == 'R:' and state[2] <= 0 then
-      redis.call('HDEL', lanes, field)
+      empty[#empty + 1] = field
     else
-      redis.call('HSET', lanes, field, cmsgpack.pack(state))
+      kept[#kept + 1] = field
+      kept[#kept + 1] = cmsgpack.pack(state)
     end
   end
+  if #kept > 0 then redis.call('HSET', lanes, unpack(kept)) end
+  if #empty > 0 then redis.call('HDEL', lanes, unpack(empty)) end
 end

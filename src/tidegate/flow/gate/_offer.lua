@@ -1,24 +1,29 @@
 -- Jobs come to the gate. One that is inside already, in whatever state, is left as it is.
 ---@include open
 local function offer_all(offers, now)
-  local names, seen, entered = {}, {}, 0
+  local names, seen, at_once = {}, {}, {}
   for n, offered in ipairs(offers) do names[n] = offered.job end
-  local known = #names > 0 and redis.call('HMGET', inside, unpack(names)) or {}
+  local known, entered = #names > 0 and redis.call('HMGET', inside, unpack(names)) or {}, 0
   for n, offered in ipairs(offers) do
-    local job = offered.job
-    if not known[n] and not seen[job] then
-      seen[job] = true
+    if not known[n] and not seen[offered.job] then
       entered = entered + 1
       local record = {offered.pool, offered.bucket, offered.priority, offered.run, offered.cost, offered.affinity,
         offered.payload, ''}
+      seen[offered.job] = record
       if offered.delay_ms > 0 then
-        keep(job, record)
-        plan('j|' .. job, now + offered.delay_ms)
+        keep(offered.job, record)
+        plan('j|' .. offered.job, now + offered.delay_ms)
       else
-        enter(job, record)
-        want_open(offered.pool, offered.bucket)
+        at_once[#at_once + 1] = offered.job
       end
     end
+  end
+  local coming = {}
+  for n, job in ipairs(at_once) do coming[n] = seen[job] end
+  load_lanes(coming)
+  for n, job in ipairs(at_once) do
+    enter(job, coming[n])
+    want_open(coming[n][POOL], coming[n][BUCKET])
   end
   return entered
 end

@@ -10,11 +10,11 @@ local let_out, doors, granted, outside = 0, {}, {}, {}
 local function call_up(job, turn, record, credential, permit, turned)
   leave(record, turn)
   granted[#granted + 1] = permit
-  granted[#granted + 1] = credential .. '|' .. record[2] .. '|' .. record[5] .. '|' .. job
+  granted[#granted + 1] = credential .. '|' .. record[BUCKET] .. '|' .. record[COST] .. '|' .. job
   outside[#outside + 1] = job
   outside[#outside + 1] = permit
-  redis.call('XADD', stream, '*', 'job', job, 'permit', permit, 'credential', credential, 'bucket', record[2],
-    'cost', record[5], 'turned', turned, 'payload', record[7])
+  redis.call('XADD', stream, '*', 'job', job, 'permit', permit, 'credential', credential, 'bucket', record[BUCKET],
+    'cost', record[COST], 'turned', turned, 'payload', record[PAYLOAD])
 end
 
 -- The two lines a credential serves, as one: whoever has the lower class and turn goes first. Returns ranks and places.
@@ -40,16 +40,22 @@ local function queue_of(credential, pool, bucket, most)
   return ranks, places
 end
 
--- The records of those at the front that the units pay for; what they cost; when there may be more for the next one.
-local function affordable(jobs, units, book, floor)
-  local chosen, cost = {}, 0
-  local full = book.limit and math.max(1, book.limit - floor) or math.huge
-  for n, packed in ipairs(redis.call('HMGET', inside, unpack(jobs))) do
-    local record = cmsgpack.unpack(packed)
-    record[5] = math.min(record[5], full)  -- nothing costs more than a whole window, or it would wait for ever
-    if cost + record[5] > units then return chosen, cost, book.resets_at end
-    cost = cost + record[5]
-    chosen[n] = record
+-- Those at the front that the units pay for, as {job, turn, place, record}; what they cost; when there may be more for
+-- the next one. A place whose record is gone is nobody's, and is taken away.
+local function affordable(ranks, places, units, state, book, now)
+  local names, chosen, cost = {}, {}, 0
+  for n, rank in ipairs(ranks) do names[n] = job_of(rank) end
+  local full = book.limit and math.max(1, book.limit - floor_of(state, book.limit)) or math.huge
+  for n, packed in ipairs(redis.call('HMGET', inside, unpack(names))) do
+    if packed and is_record(packed) then
+      local record = cmsgpack.unpack(packed)
+      record[COST] = math.min(record[COST], full)  -- nothing costs more than a whole window, or it waits for ever
+      if cost + record[COST] > units then return chosen, cost, opens_at(state, book, now) end
+      cost = cost + record[COST]
+      chosen[#chosen + 1] = {job = names[n], turn = turn_of(ranks[n]), place = places[n], record = record}
+    else
+      redis.call('ZREM', waiting, places[n])
+    end
   end
   return chosen, cost, nil
 end
@@ -57,15 +63,17 @@ end
 local function serve(credential, calls, units, pool, bucket, now)
   local ranks, places = queue_of(credential, pool, bucket, math.min(calls, MOST_AT_ONCE - let_out))
   if #ranks == 0 then return nil end
-  local book, state, jobs = bucket_of(credential, bucket), account(credential), {}
-  for n, rank in ipairs(ranks) do jobs[n] = job_of(rank) end
-  local chosen, cost, again = affordable(jobs, units, book, floor_of(state, book.limit or 0))
+  local book, state = bucket_of(credential, bucket), account(credential)
+  local chosen, cost, again = affordable(ranks, places, units, state, book, now)
   if #chosen == 0 then return again end
+  local called, gone = {}, {}
+  for n, one in ipairs(chosen) do called[n], gone[n] = one.record, one.place end
+  load_lanes(called)
   local before = redis.call('HINCRBY', permits, '#', #chosen) - #chosen
-  for n, record in ipairs(chosen) do
-    call_up(jobs[n], turn_of(ranks[n]), record, credential, string.format('%d', before + n), book.turned)
+  for n, one in ipairs(chosen) do
+    call_up(one.job, one.turn, one.record, credential, string.format('%d', before + n), book.turned)
   end
-  redis.call('ZREM', waiting, unpack(places, 1, #chosen))
+  redis.call('ZREM', waiting, unpack(gone))
   spend(state, book, #chosen, cost, now)
   let_out = let_out + #chosen
   return again
@@ -77,11 +85,13 @@ local function abandon(credential, pool, bucket)
   local places = heads(line, MOST_AT_ONCE)
   for _, place in ipairs(places) do
     local rank = rank_of(place, line)
-    local job = job_of(rank)
-    local record = cmsgpack.unpack(redis.call('HGET', inside, job))
-    unbind(record)
-    record[6] = ''
-    stand(job, record, 'p:' .. pool .. '|' .. bucket, rank)
+    local packed = redis.call('HGET', inside, job_of(rank))
+    if packed and is_record(packed) then
+      local record = cmsgpack.unpack(packed)
+      unbind(record)
+      record[AFFINITY] = ''
+      stand(job_of(rank), record, 'p:' .. pool .. '|' .. bucket, rank)
+    end
   end
   if #places > 0 then redis.call('ZREM', waiting, unpack(places)) end
   take_places()
@@ -111,6 +121,7 @@ end
 
 local function open(pool, bucket, now)
   local credentials, able, away, again = credentials_of(pool), {}, {}, nil
+  if not anybody_waits(credentials, pool, bucket) then return end
   for _, credential in ipairs(credentials) do
     local calls, units, at = capacity(credential, bucket, now)
     local list = calls > 0 and able or away
@@ -132,6 +143,12 @@ end
 
 local function want_open(pool, bucket)
   doors[pool .. '|' .. bucket] = {pool, bucket}
+end
+
+-- Calls at once are counted for all buckets together, so one that ends may make room in any.
+local function want_open_all(credential)
+  local state = account(credential)
+  for _, bucket in ipairs(state.buckets) do want_open(state.pool, bucket) end
 end
 
 -- Write down everything; to be called once, at the end of a script.

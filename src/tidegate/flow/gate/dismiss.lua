@@ -13,24 +13,29 @@
 ---@arg now_ms      time
 ---@include open
 ---@include every_line
--- Reply: jobs that changed lines; call again until it is 0
+-- Reply: jobs that changed lines; call again until it is 0, and only then is it out
+-- It is marked first and leaves last, so that whoever dies between two calls leaves nothing in a line that nobody reads.
 
 local state = account(credential)
-if not state then return 0 end
+if not state or state.pool == '' then return 0 end
 state.retired, touched[credential] = true, true
-local remaining = {}
-for _, member in ipairs(credentials_of(state.pool)) do
-  if member ~= credential then remaining[#remaining + 1] = member end
-end
-if #remaining > 0 then
-  redis.call('HSET', pools, state.pool, cmsgpack.pack(remaining))
-else
-  redis.call('HDEL', pools, state.pool)
-end
-local moved = 0
+local pool, moved = state.pool, 0
 for _, bucket in ipairs(buckets_in_line('c:' .. credential)) do
-  moved = moved + abandon(credential, state.pool, bucket)
-  want_open(state.pool, bucket)
+  moved = moved + abandon(credential, pool, bucket)
+  want_open(pool, bucket)
+end
+if moved == 0 then
+  local others = {}
+  for _, member in ipairs(credentials_of(pool)) do
+    if member ~= credential then others[#others + 1] = member end
+  end
+  if #others > 0 then
+    redis.call('HSET', pools, pool, cmsgpack.pack(others))
+  else
+    redis.call('HDEL', pools, pool)
+  end
+  state.pool = ''
+  if state.in_flight == 0 then strike_off(credential) end
 end
 finish(now_ms)
 return moved

@@ -19,10 +19,12 @@
 ---@arg now_ms       time
 ---@include open
 ---@include every_line
--- Reply: {'enrolled', jobs let out} | {'elsewhere', the pool it belongs to}
+-- Reply: {'enrolled', jobs let out} | {'elsewhere', the pool it belongs to, 1 if it is no good there any more}
 
 local state = account(credential)
-if state and state.pool ~= pool and not state.retired then return {'elsewhere', state.pool} end
+if state and state.pool ~= '' and state.pool ~= pool then
+  return {'elsewhere', state.pool, state.retired and 1 or 0}
+end
 state = state or {in_flight = 0, bound = 0, blocked_until = 0, buckets = {}, minute = {}}
 state.pool, state.retired = pool, nil
 state.concurrency, state.per_minute, state.floor = concurrency, per_minute, floor

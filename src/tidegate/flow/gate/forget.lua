@@ -19,11 +19,13 @@ for _, job in ipairs(jobs) do
   local value = redis.call('HGET', inside, job)
   if value and is_record(value) then
     local record = cmsgpack.unpack(value)
-    if record[8] == '' then
+    if record[PLACE] == '' then
       redis.call('ZREM', due, 'j|' .. job)
     else
-      redis.call('ZREM', waiting, record[8])
+      redis.call('ZREM', waiting, record[PLACE])
+      load_lanes({record})
       leave(record, nil)
+      want_open(record[POOL], record[BUCKET])  -- it may have stood before one that can go
     end
     redis.call('HDEL', inside, job)
     forgotten = forgotten + 1

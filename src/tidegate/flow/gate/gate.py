@@ -7,18 +7,18 @@ Invariants, each kept by every script, whatever happens between two of them:
 
 What a crash leaves behind, and who repairs it. Between the commit in SQL and `offer`: a job that nobody offers, and
 recovery offers everything unfinished, which changes nothing for those inside. Between the call and `settle`: a message
-that a living worker takes over, with its permit. A server that lost its data: `begin_epoch` tells, and everything
+that a living worker takes over, with its permit. A server that lost its data: `needs_rebuild` tells, and everything
 unfinished is offered again.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tidegate.flow.gate import scripts
 from tidegate.flow.gate.jobs import Job, Settlement
 from tidegate.flow.gate.keys import epoch_key, gate_keys
-from tidegate.flow.gate.settings import CredentialLimits, GateSettings
+from tidegate.flow.gate.settings import CredentialLimits
 from tidegate.flow.gate.status import PoolStatus, read_status
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.clock import Clock, SystemClock, milliseconds
@@ -70,12 +70,12 @@ class Gate:
         stream: Key,
         group: str,
         wake: Key,
-        settings: GateSettings | None = None,
+        settings: CredentialLimits | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._valkey, self._unit, self._group = valkey, unit, require_name("group", group)
         self._keys = gate_keys(unit, stream=stream, wake=wake)
-        self._settings = settings or GateSettings()
+        self._settings = settings or CredentialLimits()
         self._clock = clock or SystemClock()
         self._permits = metrics.GATE_PERMITS.labels(unit.name)
 
@@ -102,7 +102,10 @@ class Gate:
         match reply:
             case [b"enrolled", int()]:
                 return
-            case [b"elsewhere", bytes() as other]:
+            case [b"elsewhere", bytes(), 1]:  # it was retired there, so it may begin anew here
+                await self.dismiss(credential)
+                await self.enrol(credential, pool=pool, limits=limits)
+            case [b"elsewhere", bytes() as other, 0]:
                 raise InvalidArgument("credential", credential, f"it belongs to the pool {other.decode()!r}")
             case _:
                 raise AssertionError(f"enrol.lua replied {reply!r}")
@@ -124,22 +127,27 @@ class Gate:
 
     async def settle(self, results: Sequence[Settlement], *, follow_ups: Sequence[Job] = ()) -> Settled:
         """End permits: acknowledge their messages, book what the upstream said, offer what follows, open the gates."""
-        totals = [0, 0, 0, 0]
-        parts = list(_batches(results)) or [results]
-        offers = list(_batches(follow_ups)) or [follow_ups]
-        for n in range(max(len(parts), len(offers))):
+        # What does not fit into one call is offered first: after the last acknowledgement nobody would.
+        totals = [0, 0, await self.offer(follow_ups[_MOST_PER_CALL:]), 0]
+        offers = follow_ups[:_MOST_PER_CALL]
+        for some in list(_batches(results)) or [results]:
             reply = await scripts.settle(
                 self._valkey,
                 group=self._group,
-                results=parts[n] if n < len(parts) else [],
-                offers=offers[n] if n < len(offers) else [],
+                results=some,
+                offers=offers,
                 now_ms=self._clock.pinned_ms,
                 **self._keys,
             )
-            totals = [total + more for total, more in zip(totals, reply, strict=True)]
+            offers, totals = [], [total + more for total, more in zip(totals, reply, strict=True)]
         settled = Settled(*totals)
         self._permits.inc(settled.let_out)
         return settled
+
+    async def open(self, pool: str) -> int:
+        """Look at a pool again, as every step does by itself; return how many jobs were let out."""
+        require_name("pool", pool)
+        return await scripts.open_pool(self._valkey, pool=pool, now_ms=self._clock.pinned_ms, **self._keys)
 
     async def forget(self, jobs: Sequence[str]) -> int:
         """Take jobs back that still wait; return how many did. Those that are out are left to their workers."""
@@ -164,10 +172,6 @@ class Gate:
         require_name("pool", pool)
         return read_status(await scripts.status(self._valkey, pool=pool, now_ms=self._clock.pinned_ms, **self._keys))
 
-    async def pools(self) -> list[str]:
-        """The pools that have a credential."""
-        return sorted(name.decode() for name in await self._valkey.execute("HKEYS", self._keys["pools"]))
-
     async def census(self) -> Census:
         """The whole shard in three figures, which become its metrics; counted in pages, not to hold the server."""
         waiting = await self._valkey.execute("ZCARD", self._keys["waiting"])
@@ -183,19 +187,50 @@ class Gate:
         metrics.RATE_LIMIT_TOKENS_BLOCKED.labels(self._unit.name).set(blocked)
         return Census(waiting, delayed, blocked)
 
-    async def begin_epoch(self) -> bool:
-        """True where the server knows nothing of us, at first or because it lost its data: then `rebuild`."""
-        return bool(await self._valkey.execute("SET", epoch_key(self._unit), new_id(), "NX"))
+    async def needs_rebuild(self) -> bool:
+        """Whether the server knows nothing of us, at first or because it lost its data."""
+        return not await self._valkey.execute("EXISTS", epoch_key(self._unit))
 
-    async def rebuild(self, unfinished: Iterable[Sequence[Job]]) -> int:
+    async def rebuild(self, unfinished: AsyncIterable[Sequence[Job]]) -> int:
         """Make the gate agree with SQL: free permits without a message, then offer everything that is unfinished.
 
         Always correct, at any moment: what is inside is left as it is. Return how many jobs had been missing.
         """
-        freed = await scripts.repair(self._valkey, now_ms=self._clock.pinned_ms, **self._keys)
-        missing = sum([await self.offer(jobs) for jobs in unfinished])
+        freed = await self._free_lost_permits()
+        missing = 0
+        async for jobs in unfinished:
+            missing += await self.offer(jobs)
+        await self._valkey.execute("SET", epoch_key(self._unit), new_id())
         log.info("gate.rebuilt", gate=self._unit.name, jobs_missing=missing, permits_freed=freed)
         return missing
+
+    async def _free_lost_permits(self) -> int:
+        """Permits are listed before messages: one whose message is not found then has none, or was settled since."""
+        listed = [permit.decode() async for permit in self._pages("HSCAN", self._keys["permits"]) if permit != b"#"]
+        alive = {fields[b"permit"].decode() async for fields in self._messages()}
+        lost = [permit for permit in listed if permit not in alive]
+        freed = 0
+        for some in _batches(lost):
+            freed += await scripts.free(self._valkey, lost=some, now_ms=self._clock.pinned_ms, **self._keys)
+        return freed
+
+    async def _pages(self, command: str, key: Key) -> AsyncIterator[bytes]:
+        cursor: bytes | int = 0
+        while True:
+            cursor, page = await self._valkey.execute(command, key, cursor, "COUNT", _MOST_PER_CALL)
+            for field in page:
+                yield field
+            if int(cursor) == 0:
+                return
+
+    async def _messages(self) -> AsyncIterator[dict[bytes, bytes]]:
+        start = "-"
+        while entries := await self._valkey.execute(
+            "XRANGE", self._keys["stream"], start, "+", "COUNT", _MOST_PER_CALL
+        ):
+            for _, fields in entries:
+                yield fields
+            start = f"({entries[-1][0].decode()}"
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

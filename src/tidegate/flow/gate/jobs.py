@@ -6,10 +6,15 @@ from typing import Self
 
 import msgspec
 
-from tidegate.kernel.arguments import require_at_most, require_name, require_not_negative, require_positive
+from tidegate.kernel.arguments import require_name, require_whole
 from tidegate.kernel.errors import InvalidArgument
 
 LOWEST_PRIORITY = 9
+_LARGEST_COST = 10**9
+_LARGEST_PAYLOAD = 64 * 1024
+"""In characters. What is larger belongs into SQL, and its id into the job."""
+_LONGEST_MS = 31 * 24 * 3600 * 1000
+_LARGEST_SAID = 10**15
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +39,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         require_name("pool", self.pool)
         require_name("run", self.run)
         require_name("bucket", self.bucket)
-        require_positive("cost", self.cost)
-        require_not_negative("priority", self.priority)
-        require_at_most("priority", self.priority, LOWEST_PRIORITY)
-        require_not_negative("delay_ms", self.delay_ms)
+        if self.affinity:
+            require_name("affinity", self.affinity)
+        require_whole("cost", self.cost, least=1, most=_LARGEST_COST)
+        require_whole("priority", self.priority, least=0, most=LOWEST_PRIORITY)
+        require_whole("delay_ms", self.delay_ms, least=0, most=_LONGEST_MS)
+        if len(self.payload) > _LARGEST_PAYLOAD:
+            raise InvalidArgument(
+                "payload", f"{self.payload[:32]}…", f"must have at most {_LARGEST_PAYLOAD} characters"
+            )
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +84,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(StrEnum):
     """What became of a permit."""
 
-    ANSWERED = "answered"  # the upstream answered, whatever it said
+    ANSWERED = "answered"  # the upstream answered; without an allowance, the call counts as spent
     UNKNOWN = "unknown"  # nobody knows whether the upstream counted it, so it counts
     UNUSED = "unused"  # the call was never made
 
@@ -91,7 +101,8 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("limit", "remaining", "window"):
-            require_not_negative(name, getattr(self, name))
+            require_whole(name, getattr(self, name), least=0, most=_LARGEST_SAID)
+        require_whole("resets_in_ms", self.resets_in_ms, least=-_LONGEST_MS, most=_LONGEST_MS)
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,6 +115,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bucket: str
     cost: int
     turned: int
+    deliveries: int
     outcome: Outcome
     said_of: str
     """The bucket that the headers are about."""
@@ -129,7 +141,7 @@ def settlement(
     `bucket` is the one the answer named, where that differs from the one the job assumed.
     """
     if blocked_ms is not None:
-        require_positive("blocked_ms", blocked_ms)
+        require_whole("blocked_ms", blocked_ms, least=1, most=_LONGEST_MS)
     if allowance is not None and outcome is not Outcome.ANSWERED:
         raise InvalidArgument("allowance", allowance, f"there are no headers where the outcome is {outcome}")
     return Settlement(
@@ -140,6 +152,7 @@ def settlement(
         bucket=admitted.bucket,
         cost=admitted.cost,
         turned=admitted.turned,
+        deliveries=admitted.deliveries,
         outcome=outcome,
         said_of=admitted.bucket if bucket is None else require_name("bucket", bucket),
         limit=allowance.limit if allowance else None,

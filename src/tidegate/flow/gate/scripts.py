@@ -70,9 +70,15 @@ async def status(valkey: Valkey, *, pool: str, now_ms: int | None, **keys: Unpac
     ...
 
 
-@lua_script("repair.lua")
-async def repair(valkey: Valkey, *, now_ms: int | None, **keys: Unpack[GateKeys]) -> int:
+@lua_script("free.lua")
+async def free(valkey: Valkey, *, lost: Sequence[str], now_ms: int | None, **keys: Unpack[GateKeys]) -> int:
     """Free permits whose message is gone."""
+    ...
+
+
+@lua_script("open.lua")
+async def open_pool(valkey: Valkey, *, pool: str, now_ms: int | None, **keys: Unpack[GateKeys]) -> int:
+    """Let out of a pool what may go."""
     ...
 
 

@@ -20,7 +20,3 @@ class CredentialLimits(BaseModel):
     """How long a window lasts at most, for calls whose answers never came."""
     patience: timedelta = Field(default=timedelta(minutes=1), ge=timedelta(0))
     """How long a job waits for the credential it had before, while another could serve it."""
-
-
-class GateSettings(CredentialLimits):
-    """Defaults for every credential of the gate."""

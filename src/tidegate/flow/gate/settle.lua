@@ -17,29 +17,35 @@
 ---@include book
 -- Reply: {permits settled, results that came too late, jobs that were new, jobs let out}
 -- Who holds the message holds the permit. A result for a message that has passed to another, or was settled before, ends
--- nothing; a call that was made all the same counts as spent. What the upstream said of its allowance counts in any case.
+-- nothing. A call counts as spent where nobody knows what became of it: the answer did not come, or did not say what is
+-- left, or a worker had the message before this one and died. What the upstream said of its allowance counts in any case.
 
-local messages, names, jobs = {}, {}, {}
+local messages, names, jobs, ended, seen = {}, {}, {}, {}, {}
 for n, result in ipairs(results) do names[n] = result.permit end
-local settled, freed = 0, {}
 local known = #names > 0 and redis.call('HMGET', permits, unpack(names)) or {}
 for n, result in ipairs(results) do
-  if redis.call('XACK', stream, group, result.message) == 1 then
-    settled = settled + 1
-    messages[settled], freed[settled], jobs[settled] = result.message, result.permit, result.job
-    give_back(result.credential, result.bucket, result.cost, now_ms)
-    if result.outcome == 'unknown' then lose(result.credential, result.bucket, result.cost, now_ms) end
-    want_open(account(result.credential).pool, result.bucket)
-  elseif known[n] and result.outcome ~= 'unused' then
-    lose(result.credential, result.bucket, result.cost, now_ms)
+  local has_permit = known[n] and not seen[result.permit]
+  local is_ours = redis.call('XACK', stream, group, result.message) == 1
+  local is_unsaid = result.outcome == 'unknown' or (result.outcome == 'answered' and not result.window)
+  local blind = result.outcome ~= 'unused' and 1 or 0
+  seen[result.permit] = true
+  if is_ours then
+    blind = result.deliveries - 1 + (is_unsaid and 1 or 0)
+    messages[#messages + 1] = result.message
+    if has_permit then jobs[#jobs + 1], ended[#ended + 1] = result.job, result.permit end
+  end
+  if has_permit and account(result.credential) then
+    want_open_all(result.credential)
+    if blind > 0 then lose(result.credential, result.bucket, result.cost * blind, now_ms) end
+    if is_ours then give_back(result.credential, result.bucket, result.cost, now_ms) end
   end
   book_result(result, now_ms)
 end
-if settled > 0 then
-  redis.call('XDEL', stream, unpack(messages))
-  redis.call('HDEL', permits, unpack(freed))
+if #messages > 0 then redis.call('XDEL', stream, unpack(messages)) end
+if #ended > 0 then
   redis.call('HDEL', inside, unpack(jobs))
+  redis.call('HDEL', permits, unpack(ended))
 end
 local entered = offer_all(offers, now_ms)
 finish(now_ms)
-return {settled, #results - settled, entered, let_out}
+return {#messages, #results - #messages, entered, let_out}

@@ -15,6 +15,7 @@
 -- Reply: {things done, jobs let out, ms until the next thing is due or -1}
 
 local now_due = redis.call('ZRANGE', due, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, most)
+local jobs, coming = {}, {}
 for _, what in ipairs(now_due) do
   local kind, rest = string.sub(what, 1, 1), string.sub(what, 3)
   if kind == 'o' then
@@ -23,11 +24,15 @@ for _, what in ipairs(now_due) do
   else
     local value = redis.call('HGET', inside, rest)
     local record = value and is_record(value) and cmsgpack.unpack(value)
-    if record and record[8] == '' then
-      enter(rest, record)
-      want_open(record[1], record[2])
+    if record and record[PLACE] == '' then
+      jobs[#jobs + 1], coming[#coming + 1] = rest, record
     end
   end
+end
+load_lanes(coming)
+for n, job in ipairs(jobs) do
+  enter(job, coming[n])
+  want_open(coming[n][POOL], coming[n][BUCKET])
 end
 if #now_due > 0 then redis.call('ZREM', due, unpack(now_due)) end
 finish(now_ms)
