@@ -7,28 +7,36 @@ BIN := $(VENV)/bin
 # The machine's uv where there is one; else one from PyPI, kept in a folder of its own.
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PINS := requirements/dev.txt
-INSTALLED := $(VENV)/.installed
+# Named after where we are: an environment that was moved along with its folder is made again.
+INSTALLED := $(VENV)/.installed.$(shell pwd | cksum | cut -d' ' -f1)
 
-.PHONY: help install demo test check format lint types contract tests bench chaos services pins clean
+define CHECK_PYTHON
+command -v $(PYTHON) >/dev/null 2>&1 || { echo "There is no '$(PYTHON)'. Name your Python: make PYTHON=python3.12 ..." >&2; exit 1; }; \
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer, and '$(PYTHON)' is older. Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+endef
+
+.PHONY: help install demo test check format lint types contract tests bench services pins clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
 
 .uv/bin/uv:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer; '$(PYTHON)' is older. Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(CHECK_PYTHON)
 	@$(PYTHON) -m venv .uv || { rm -rf .uv; echo "'$(PYTHON) -m venv' failed. On Debian: apt-get install python3-venv (or install uv), then run make again." >&2; exit 1; }
 	@.uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 
 $(INSTALLED): pyproject.toml $(PINS) $(filter .uv/bin/uv,$(UV))
-	@test -x $(BIN)/python || $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+	@$(CHECK_PYTHON)
+	@echo "Making the environment in $(VENV), once ..."
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $(PINS)
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
-	@touch $@
+	@rm -f $(VENV)/.installed.*; touch $@
 
 install: $(INSTALLED) ## Make .venv with the package and its tools.
 
-demo: install ## See it work, on embedded parts.
-	@$(BIN)/python examples/first_flow.py
+demo: install ## See it work: collect 25 users from a GitHub of our own, on embedded parts.
+	@$(BIN)/python examples/github_demo.py
 
 test: tests ## Run the tests on every server this machine has.
 
@@ -49,7 +57,7 @@ types: install
 contract: install
 	@$(BIN)/lint-imports --config pyproject.toml
 
-bench: install ## Measure, and keep the figures in bench/RESULTS.md; some only: make bench ONLY='gate idle'.
+bench: install ## Measure, and keep the figures in bench/RESULTS.md (only some, and not kept: make bench ONLY='gate idle').
 	@test -x .peers/bin/python || $(UV) venv --quiet --allow-existing --python $(PYTHON) .peers
 	@$(UV) pip install --quiet --python .peers/bin/python --require-hashes -r requirements/peers.txt
 	@$(BIN)/python -m bench $(ONLY)
@@ -62,4 +70,5 @@ pins: $(filter .uv/bin/uv,$(UV)) ## Pin the newest versions again.
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade bench/peers/requirements.in -o requirements/peers.txt
 
 clean: ## Remove the environment and what the tools left behind.
-	@rm -rf $(VENV) .uv .peers .pytest_cache .ruff_cache .hypothesis build dist
+	@rm -rf $(VENV) .uv .peers .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

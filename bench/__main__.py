@@ -4,7 +4,7 @@ import sys
 
 import uvloop
 
-from bench import gate, idle, limiter, outbox, stream, timers
+from bench import engine, gate, idle, limiter, outbox, stream, timers
 from bench.figures import Section, machine, write
 from tidegate.telemetry.logs import configure
 
@@ -14,6 +14,7 @@ PARTS = {
     "limiter": limiter.measure,
     "timers": timers.measure,
     "outbox": outbox.measure,
+    "engine": engine.measure,
     "idle": idle.measure,
 }
 

@@ -102,15 +102,15 @@ async def show_progress(parts: Parts, tally: Tally) -> None:
     """A line whenever the picture has changed."""
     seen = None
     while True:
-        done = "  ".join(f"{run} {len(tally.pages[run]):2}/{PAGES}" for run in RUNS)
+        done = "  ".join(f"{run.removeprefix('run-')}: {len(tally.pages[run]):2}/{PAGES}" for run in RUNS)
         waits = [
-            f"{one.name}: {bucket.remaining} left, opens in {(bucket.opens_in_ms or 0) / 1000:.1f} s"
+            f"{one.name.removeprefix('token of ')} opens in {(bucket.opens_in_ms or 0) / 1000:.1f} s"
             for one in (await parts.gate.status(POOL)).credentials
             for bucket in one.buckets
             if bucket.reason == "exhausted"
         ]
         if done != seen:
-            console.print(f"  {done}   [dim]{'; '.join(waits)}[/]")
+            console.print(f"  {done}   [dim]{', '.join(waits)}[/]", soft_wrap=True)
         seen = done
         await asyncio.sleep(0.5)
 
@@ -145,11 +145,17 @@ async def main() -> None:
             process.stop()
             await running
             depth = await parts.database.read(outbox.depth)
+    if not tally.complete.is_set():
+        console.print(f"\nstopped: {sum(map(len, tally.pages.values()))} of {jobs} pages")
+        raise SystemExit(130)
+    if upstream.refused or upstream.calls != jobs or depth.pending:
+        raise SystemExit(f"the demo's own proof failed: {upstream}, {depth}")
     console.print(f"\n[green]done[/]: {upstream.calls} calls for {jobs} pages, limit broken {upstream.refused} times,")
     console.print(f"      every page's event handled, {depth.pending} events left, {depth.dead} dead letters")
-    if upstream.refused or upstream.calls != jobs or depth.pending:
-        raise SystemExit("the demo's own proof failed")
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    try:
+        uvloop.run(main())
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

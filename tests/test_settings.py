@@ -313,3 +313,33 @@ def test_the_reference_page_is_current():
     page = (ROOT / "docs/reference/settings.md").read_text()
 
     assert page == describe_settings(), "run: python -m tidegate.settings.reference > docs/reference/settings.md"
+
+
+def test_a_data_folder_that_cannot_be_used_is_told_when_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("/proc/nope", f"/tmp/{'x' * 300}"):
+        monkeypatch.setenv("TIDEGATE_DATA_DIR", folder)
+        settings = Settings.load()
+        with pytest.raises(InvalidSettings, match=r"cannot be used: .* TIDEGATE_DATA_DIR"):
+            settings.make_data_dir()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("TIDEGATE_PRESENCE__RENEW_EVERY", "PT0.0004S"),
+        ("TIDEGATE_PRESENCE__RENEW_EVERY", "PT0.05S"),
+        ("TIDEGATE_PRESENCE__LEASE", "P40D"),
+        ("TIDEGATE_STREAM__IDLE_LIMIT", "PT0.0001S"),
+        ("TIDEGATE_STREAM__IDLE_LIMIT", "PT0.5S"),
+        ("TIDEGATE_STREAM__REMEMBER_ADDS_FOR", "PT0.0001S"),
+        ("TIDEGATE_STREAM__GROUP", "a|b"),
+        ("TIDEGATE_STREAM__MAX_DELIVERIES", "1" + "0" * 18),
+    ],
+)
+def test_what_would_break_the_scripts_or_keep_a_server_busy_is_refused(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(variable, value)
+
+    assert variable.partition("__")[0] in refusal()

@@ -1,6 +1,6 @@
 """Where the parts meet: settings in, a running process out."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -54,18 +54,21 @@ class Parts:
 async def open_valkey(settings: Settings) -> AsyncGenerator[Valkey]:
     """The server named by the settings, else the embedded one."""
     async with AsyncExitStack() as stack:
-        url = settings.valkey_url
+        url, revive = settings.valkey_url, None
         if url is None:
-            url = (await stack.enter_async_context(await EmbeddedServer.start(settings.data_dir))).url
+            embedded = await stack.enter_async_context(await EmbeddedServer.start(settings.make_data_dir()))
+            url, revive = embedded.url, embedded.revive
         valkey = await Valkey.connect(url, prefix=settings.key_prefix)
         stack.push_async_callback(valkey.close)
+        if revive is not None:
+            valkey.on_unavailable = revive
         yield valkey
 
 
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncGenerator[Database]:
     """The database named by the settings, else our SQLite file; its schema is up to date, or it is refused."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    settings.make_data_dir()
     async with await Database.open(settings.effective_database_url) as database:
         await (migrate(database) if settings.migrates_at_start else require_current(database))
         yield database
@@ -102,15 +105,17 @@ def build_process(
     handlers: Sequence[Handler] = (),
     services: Mapping[str, Service] | None = None,
     sources: Sequence[DueSource] = (),
+    duties: Mapping[str, Service] | None = None,
+    on_death: Sequence[Callable[[], object]] = (),
 ) -> Supervisor:
     """A process of the deployment: a sign of life, the leader's duties whenever it leads, and `services` of its own.
 
     Services stop before what they stand on. The leader keeps the time of timers, gate, dead processes and `sources`,
-    and delivers events to `handlers`.
+    delivers events to `handlers`, and has `duties` besides; `on_death` is called when a process died.
     """
     relay = Relay(parts.database, handlers)
     commits = Doorbell(parts.valkey, parts.unit.key("commits"))
-    recoverer = Recoverer(parts.presence, [parts.jobs, parts.alarms], on_death=relay.ring)
+    recoverer = Recoverer(parts.presence, [parts.jobs, parts.alarms], on_death=[relay.ring, *on_death])
     ours = [parts.timers, parts.gate, recoverer, Pruner(parts.database)]
     heartbeat = Heartbeat(parts.presence)
     leadership = Leadership(
@@ -119,6 +124,7 @@ def build_process(
         {
             "timekeeper": Timekeeper(parts.timers.doorbell, [*ours, *sources]),
             "relay": AttentiveRelay(relay, commits),
+            **(duties or {}),
         },
     )
     supervisor = Supervisor()

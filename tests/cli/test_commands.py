@@ -19,15 +19,20 @@ class Ended:
     err: str
 
 
+def environment(folder: Path, **variables: str) -> dict[str, str]:
+    """That of a user who has set nothing but `variables`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEGATE_", "GITHUB_"))}
+    return kept | {"TIDEGATE_DATA_DIR": str(folder / "data"), "COLUMNS": "200"} | variables
+
+
 async def tidegate(folder: Path, *arguments: str, **variables: str) -> Ended:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("tidegate")),
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=folder,
-        env=kept | {"TIDEGATE_DATA_DIR": str(folder / "data"), "COLUMNS": "200"} | variables,
+        env=environment(folder, **variables),
     )
     out, err = await process.communicate()
     assert process.returncode is not None
@@ -52,6 +57,31 @@ async def test_the_doctor_tells_what_to_do_about_a_server_that_is_away(tmp_path:
     assert "failed" in ended.out
     assert "TIDEGATE_VALKEY_URL" in ended.out
     assert SECRET not in ended.out + ended.err
+
+
+async def test_the_doctor_tells_of_a_server_of_another_kind(tmp_path: Path):
+    async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as stranger:
+        port = stranger.sockets[0].getsockname()[1]
+        ended = await tidegate(tmp_path, "doctor", TIDEGATE_VALKEY_URL=f"redis://127.0.0.1:{port}")
+
+    assert (ended.code, ended.err) == (1, "")
+    assert "no Valkey or Redis" in ended.out
+
+
+async def test_the_doctor_tells_to_name_another_data_folder_where_this_one_cannot_be_used(tmp_path: Path):
+    (tmp_path / "file").touch()
+    ended = await tidegate(tmp_path, "doctor", "--json", TIDEGATE_DATA_DIR=str(tmp_path / "file" / "data"))
+
+    assert ended.code == 1
+    failed = {each["check"]: each["remedy"] for each in json.loads(ended.out) if each["verdict"] == "failed"}
+    assert failed.keys() == {"data folder", "valkey (embedded)", "database (embedded)"}
+    assert "TIDEGATE_DATA_DIR" in failed["valkey (embedded)"]
+    assert not any("_URL" in remedy for remedy in failed.values())
 
 
 async def test_the_doctor_tells_of_a_schema_that_is_behind(tmp_path: Path, database_url: str):
@@ -84,6 +114,14 @@ async def test_settings_are_shown_without_secrets(tmp_path: Path):
     shown = json.loads(ended.out)
     assert "db.example" in shown["database_url"]
     assert SECRET not in ended.out
+
+
+async def test_settings_are_shown_as_they_are(tmp_path: Path):
+    folder = tmp_path / "[/tide] [bold]gate"
+    ended = await tidegate(tmp_path, "settings", TIDEGATE_DATA_DIR=str(folder), COLUMNS="400")
+
+    assert (ended.code, ended.err) == (0, "")
+    assert str(folder) in ended.out
 
 
 async def test_the_version_is_told(tmp_path: Path):

@@ -3,6 +3,8 @@
 import asyncio
 import sys
 from collections.abc import AsyncGenerator
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 from sqlalchemy.util import await_only
 
+import tidegate
 from tests.servers.sql import SERVERS, SqlName, sql_server
 from tidegate.database import Database, Transaction
 from tidegate.database.migrate import (
@@ -53,6 +56,10 @@ async def test_a_schema_of_a_newer_program_is_refused(database: Database) -> Non
 
 
 async def test_migrations_and_declared_tables_agree(database: Database) -> None:
+    for declaring in Path(tidegate.__file__).parent.glob("*/tables.py"):
+        import_module(f"tidegate.{declaring.parent.name}.tables")
+    assert "documents" in metadata.tables
+
     def differences(tx: Transaction) -> list[Any]:
         options = {"version_table": "schema_version", "compare_type": True, "compare_server_default": True}
         return compare_metadata(MigrationContext.configure(tx.connection, opts=options), metadata)

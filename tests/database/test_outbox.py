@@ -105,6 +105,15 @@ async def test_an_event_that_waits_keeps_its_key_back_and_no_other(db: Database,
     assert await db.read(outbox.next_due) is None
 
 
+async def test_no_secret_of_an_error_is_kept(db: Database, clock: ManualClock) -> None:
+    postponed, buried = await add(db, "a", "b")
+    error = f"{'x' * 3982} redis://:hunter2@host refused"
+    await db.transaction(lambda tx: outbox.postpone(tx, postponed, attempts=1, not_before=clock.now(), error=error))
+    await db.transaction(lambda tx: outbox.bury(tx, buried, attempts=1, error=error))
+    kept = [*await pending(db), *await db.read(outbox.dead_letters)]
+    assert [(each.last_error or "").endswith(" redis://:***@host") for each in kept] == [True, True]
+
+
 async def test_named_keys_are_left_out(db: Database) -> None:
     _, wanted, _ = await add(db, "a", "b", "c")
     assert [row.id for row in await pending(db, without_keys=["a", "c"])] == [wanted]

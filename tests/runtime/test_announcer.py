@@ -2,20 +2,31 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.flow.doorbell.waiters import until_blocked
 from tidegate.assembly import build_process, open_parts
-from tidegate.database import outbox
+from tidegate.database import Database, outbox
+from tidegate.database.migrate import migrate
 from tidegate.database.outbox import Event
+from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.presence import PresenceSettings
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.errors import ValkeyUnavailable
+from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.runtime.delivery import Handler
+from tidegate.runtime.relay import Relay
+from tidegate.runtime.service import Restarts, keep_running
 from tidegate.settings import Settings
+from tidegate.valkey import Valkey
 
 ROOT = Path(__file__).parents[2]
 LEASE = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=500))
@@ -45,6 +56,97 @@ async def main():
         await running
 asyncio.run(main())
 """
+
+
+class Bell(Doorbell):
+    """Counts the rings, and lets something happen during each."""
+
+    def __init__(self, valkey: Valkey) -> None:
+        super().__init__(valkey, valkey.unit("announcer").key("commits"))
+        self.rings = 0
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def ring(self) -> None:
+        await super().ring()
+        self.rings += 1
+        if self.meanwhile:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncGenerator[Database]:
+    async with await Database.open(f"sqlite:///{tmp_path / 'announced.db'}") as opened:
+        await migrate(opened)
+        yield opened
+
+
+async def test_a_commit_that_comes_with_the_stop_during_a_ring_is_announced(database: Database, valkey: Valkey):
+    bell, stopping = Bell(valkey), asyncio.Event()
+
+    async def commit_and_stop() -> None:
+        await database.transaction(outbox.add, Event("told", "key", {}))
+        stopping.set()
+
+    bell.meanwhile = commit_and_stop
+    async with asyncio.timeout(10):
+        await Announcer(database, bell, leads_here=lambda: False).run(stopping)
+    assert bell.rings == 2
+
+
+async def test_a_stop_while_the_server_is_away_is_not_held_up(database: Database, valkey: Valkey):
+    class Broken(Bell):
+        async def ring(self) -> None:
+            self.rings += 1
+            stopping.set()
+            raise ValkeyUnavailable("gone")
+
+    bell, stopping = Broken(valkey), asyncio.Event()
+    async with asyncio.timeout(10):
+        await Announcer(database, bell, leads_here=lambda: False).run(stopping)
+    assert bell.rings == 1
+
+
+@pytest.mark.parametrize("how", [ZeroDivisionError, asyncio.CancelledError])
+async def test_a_relay_that_can_hear_no_more_is_started_again_and_hears(
+    database: Database, valkey: Valkey, how: type[BaseException]
+):
+    class GoesDeaf(Bell):
+        waits = 0
+
+        async def wait(self, within_s: float) -> bool:
+            self.waits += 1
+            if self.waits == 1:
+                raise how
+            return await super().wait(within_s)
+
+    bell, stopping = GoesDeaf(valkey), asyncio.Event()
+    relay = AttentiveRelay(Relay(database, []), bell)
+    at_once = Restarts(backoff=Backoff(first=timedelta(microseconds=1), most=timedelta(microseconds=1)))
+    running = asyncio.create_task(keep_running("relay", relay, stopping, restarts=at_once))
+    try:
+        async with asyncio.timeout(10):
+            await until_blocked(valkey, valkey.unit("announcer").key("commits"))
+    finally:
+        stopping.set()
+        await running
+
+
+async def test_a_reader_that_is_unblocked_by_hand_hears_on(database: Database, valkey: Valkey):
+    bell, stopping = Bell(valkey), asyncio.Event()
+    key = valkey.unit("announcer").key("commits")
+    running = asyncio.create_task(AttentiveRelay(Relay(database, []), bell).run(stopping))
+    await until_blocked(valkey, key)
+    reader = re.search(rb"id=(\d+) .* cmd=blpop", await valkey.execute("CLIENT", "LIST"))
+    assert reader
+    assert await valkey.execute("CLIENT", "UNBLOCK", reader[1], "ERROR")
+    await bell.ring()
+    async with asyncio.timeout(10):
+        while await valkey.execute("LLEN", key):  # until the token was taken, which nobody announces
+            await asyncio.sleep(0)
+    assert not running.done()
+    stopping.set()
+    await running
 
 
 @pytest.mark.crash

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tidegate.database.outbox import StoredEvent
 from tidegate.runtime.backlog import Backlog
 
-MOST, MOST_PER_KEY = 6, 2
+MOST, MOST_PER_KEY, PAGE = 6, 2, 3
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -29,19 +29,26 @@ class Relaying(RuleBasedStateMachine):
         self.unsettled: list[StoredEvent] = []
         self.highest = 0
 
-    @rule(key=st.sampled_from("abc"), gap=st.integers(1, 3))
-    def commit(self, key: str, gap: int) -> None:
-        self.highest += gap
-        self.table[self.highest] = row(self.highest, key)
+    @rule(keys=st.lists(st.sampled_from("aaabc"), min_size=1, max_size=6), gap=st.integers(1, 3))
+    def commit(self, keys: list[str], gap: int) -> None:
+        for key in keys:
+            self.highest += gap
+            self.table[self.highest] = row(self.highest, key)
 
-    @rule()
-    def look(self) -> None:
-        """A pass as the relay makes it: everything from the beginning, full keys left out."""
+    @rule(takes=st.lists(st.integers(0, 2), max_size=4))
+    def look(self, takes: list[int]) -> None:
+        """A pass as the relay makes it: pages from the beginning, closed keys left out, events begun in between."""
         self.backlog.begin_pass()
-        full = set(self.backlog.full_keys)
-        for number in sorted(self.table):
-            if self.table[number].key not in full:
+        after, complete = 0, False
+        while not complete and self.backlog.has_room:
+            closed = self.backlog.close_full_keys()
+            rest = [n for n in sorted(self.table) if n > after and self.table[n].key not in closed]
+            page, complete = rest[:PAGE], len(rest) < PAGE
+            for number in page:
                 self.backlog.add(self.table[number])
+            after = page[-1] if page else after
+            for _ in range(takes.pop() if takes else 0):
+                self.take()
 
     @rule()
     def take(self) -> None:
@@ -58,10 +65,20 @@ class Relaying(RuleBasedStateMachine):
     @precondition(lambda self: self.out)
     @rule(data=st.data())
     def handle(self, data: st.DataObject) -> None:
-        done = self.out.pop(data.draw(st.sampled_from(sorted(self.out))))
+        self._handle(data.draw(st.sampled_from(sorted(self.out))))
+
+    @rule()
+    def handle_all_in_memory(self) -> None:
+        self.take()
+        while self.out:
+            self._handle(min(self.out))
+            self.take()
+
+    def _handle(self, key: str) -> None:
+        done = self.out.pop(key)
         self.handled.append(done)
         self.unsettled.append(done)
-        self.backlog.release(done.key)
+        self.backlog.release(key)
 
     @precondition(lambda self: self.out)
     @rule(data=st.data())
@@ -85,13 +102,10 @@ class Relaying(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened, going on handles everything."""
         for _ in range(3 * len(self.table) + 3):
-            self.look()
+            self.look([])
             self.take()
             for key in list(self.out):
-                done = self.out.pop(key)
-                self.handled.append(done)
-                self.unsettled.append(done)
-                self.backlog.release(key)
+                self._handle(key)
             self.settle()
         assert not self.table
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -19,7 +19,8 @@ from tidegate.database.schema import outbox_events
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import InvalidArgument
-from tidegate.runtime.delivery import Handler, Undeliverable
+from tidegate.runtime import relay as relay_module
+from tidegate.runtime.delivery import Handler, Outcome, Undeliverable
 from tidegate.runtime.relay import Relay
 
 AT_ONCE = Backoff(first=timedelta(microseconds=1), most=timedelta(microseconds=1))
@@ -288,6 +289,62 @@ async def test_every_handler_of_a_kind_is_called_even_if_one_fails(database: Dat
     assert len(second.events) == 2  # at least once: with the failed try, and with the good one
 
 
+class Unspeakable(Exception):
+    """Cannot even be told."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("error", [ValueError("cannot read \udcff"), ValueError("a \0 in it"), Unspeakable()])
+async def test_an_error_whose_text_cannot_be_stored_harms_nobody_else(database: Database, error: Exception) -> None:
+    log = Log()
+
+    async def handle(event: Event) -> None:
+        if event.payload == "bad":
+            raise error
+        await log(event)
+
+    await add(database, "sick", "bad", "behind")
+    await add(database, "well", 1, 2, 3)
+    async with running(relay_of(database, handle, max_attempts=2)):
+        await log.has(4)
+        await empty(database)
+    (letter,) = await database.read(outbox.dead_letters)
+    assert (letter.last_error or "").startswith(f"handler: {type(error).__name__}: ")
+
+
+async def test_an_outcome_that_cannot_be_written_harms_only_its_own_key(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, refused = Log(), 0
+    settle_truly = relay_module.settle
+
+    def settle(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
+        nonlocal refused
+        if refused < 2 and any(outcome.row.key == "sick" for outcome in outcomes):
+            refused += 1  # once with the others, and once alone
+            raise ZeroDivisionError
+        settle_truly(tx, outcomes)
+
+    async def handle(event: Event) -> None:
+        if event.payload == "bad":
+            raise Undeliverable
+        await log(event)
+
+    monkeypatch.setattr(relay_module, "settle", settle)
+    monkeypatch.setattr(relay_module, "_WRITE_AGAIN_AFTER_S", 0.05)
+    await add(database, "sick", "bad", "behind")
+    await add(database, "well", 1, 2, 3)
+    async with running(relay_of(database, handle)):
+        await log.has(4)
+        await empty(database)
+    assert refused == 2
+    assert log.payloads[-1] == "behind"
+    (letter,) = await database.read(outbox.dead_letters)
+    assert letter.event().payload == "bad"
+
+
 async def test_a_handler_that_hangs_has_failed(database: Database) -> None:
     async def hang(event: Event) -> None:
         await asyncio.Event().wait()
@@ -364,6 +421,40 @@ async def test_memory_is_bounded_and_nothing_is_forgotten_for_it(database: Datab
     assert seen <= most
     assert [event.payload for event in log.events if event.key == "hot"] == list(range(60))
     assert sorted(event.payload for event in log.events if event.key != "hot") == list(range(20))
+
+
+async def test_order_is_kept_in_a_key_that_is_read_over_many_pages(database: Database) -> None:
+    """Its share of the memory is full before a page ends, and has room again when the next one comes."""
+    log = Log()
+    await add(database, "one", *range(450))
+    async with running(relay_of(database, log)):
+        await log.has(450)
+    assert log.payloads == list(range(450))
+
+
+async def test_a_key_whose_next_try_comes_due_between_two_pages_stays_in_order(database_url: str) -> None:
+    clock, log = ManualClock(), Log()
+    async with await Database.open(database_url, clock=clock) as database:
+        await migrate(database)
+        await add(database, "key", "first")
+        (first,) = await database.read(outbox.pending_page)
+        later = clock.now() + timedelta(minutes=1)
+        await database.transaction(
+            lambda tx: outbox.postpone(tx, first.id, attempts=1, not_before=later, error="not yet")
+        )
+        await add(database, "others", *range(250))
+        await add(database, "key", "second")
+        read = database.read
+
+        async def read_slowly(*args: Any) -> Any:
+            page = await read(*args)
+            clock.advance(timedelta(minutes=1))
+            return page
+
+        database.read = read_slowly  # pyright: ignore[reportAttributeAccessIssue]
+        async with running(relay_of(database, log)):
+            await log.has(252)
+    assert [event.payload for event in log.events if event.key == "key"] == ["first", "second"]
 
 
 async def test_a_key_that_hangs_does_not_fill_the_memory(database: Database) -> None:

@@ -71,6 +71,10 @@ def _raise_a_defect() -> None:
     raise ZeroDivisionError
 
 
+def _raise_a_stray_cancellation() -> None:
+    raise asyncio.CancelledError
+
+
 def _return_unasked() -> None:
     return
 
@@ -113,7 +117,7 @@ async def test_a_service_is_told_to_stop_only_when_those_after_it_have_ended():
     await running
 
 
-@pytest.mark.parametrize("how", [_raise_ours, _raise_a_defect, _return_unasked])
+@pytest.mark.parametrize("how", [_raise_ours, _raise_a_defect, _raise_a_stray_cancellation, _return_unasked])
 async def test_the_fallen_are_started_again_and_the_others_do_not_notice(how: Callable[[], None]):
     falling, steady = Falling(3, how), Steady()
     supervised = supervisor(("steady", steady), ("falling", falling))
@@ -240,6 +244,17 @@ async def test_when_the_supervisor_is_cancelled_so_are_its_services():
     with pytest.raises(asyncio.CancelledError):
         await running
     assert hanging.was_cancelled
+
+
+async def test_a_service_whose_task_somebody_cancelled_takes_no_other_with_it():
+    steady, hanging = Steady(), Hanging()
+    supervised = supervisor(("steady", steady), ("hanging", hanging))
+    running = asyncio.create_task(supervised.run())
+    await hanging.running.wait()
+    [task] = [task for task in asyncio.all_tasks() if task.get_name() == "hanging"]
+    task.cancel()
+    async with asyncio.timeout(5):
+        assert await running == StopReport(drained=("steady",), failed=(), cancelled=("hanging",))
 
 
 async def test_signals_are_heeded_while_it_runs_and_handed_back_after():

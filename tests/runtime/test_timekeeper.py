@@ -22,7 +22,7 @@ SOON = Backoff(first=timedelta(milliseconds=1), most=timedelta(milliseconds=1))
 class Source:
     """Answers as planned, then that nothing is due; tells how often it was asked."""
 
-    def __init__(self, *answers: int | Exception | None) -> None:
+    def __init__(self, *answers: int | BaseException | None) -> None:
         self.answers, self.fired = list(answers), 0
         self._changed = asyncio.Condition()
 
@@ -31,7 +31,7 @@ class Source:
             self.fired += 1
             self._changed.notify_all()
         answer = self.answers.pop(0) if self.answers else None
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -131,8 +131,8 @@ async def test_a_ring_between_the_firing_and_the_wait_is_not_lost(bell: Doorbell
         await source.has_fired(2)
 
 
-@pytest.mark.parametrize("error", [ValkeyUnavailable("gone"), ZeroDivisionError()])
-async def test_a_source_that_fails_is_tried_again_and_holds_up_no_other(bell: Doorbell, error: Exception):
+@pytest.mark.parametrize("error", [ValkeyUnavailable("gone"), ZeroDivisionError(), asyncio.CancelledError()])
+async def test_a_source_that_fails_is_tried_again_and_holds_up_no_other(bell: Doorbell, error: BaseException):
     bad, good = Source(error, error, error, NEVER), Source(1, 1, 1, NEVER)
     async with kept(bell, bad, good):
         await good.has_fired(4)

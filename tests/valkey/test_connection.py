@@ -1,9 +1,11 @@
 """Every server that cannot serve us says so at once and in our words; one that stumbles is tried again."""
 
 import asyncio
+import re
 import time
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -128,6 +130,86 @@ async def test_a_server_that_is_not_there_is_unavailable_and_may_come_back(schem
         await Valkey.connect(f"{scheme}://:{PASSWORD}@127.0.0.1:{port}")
     assert str(port) in str(failure.value)
     assert PASSWORD not in "".join(traceback.format_exception(failure.value))
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+@pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-Open\r\n", b"220 mail ready\r\n"])
+async def test_a_server_of_another_kind_is_told_as_such(scheme: str, greeting: bytes):
+    async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        await writer.drain()
+        writer.close()
+
+    stranger = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with stranger:
+        refusal = await refusal_of(f"{scheme}://127.0.0.1:{stranger.sockets[0].getsockname()[1]}")
+    assert refusal.what == "the server is no Valkey or Redis"
+    assert "TIDEGATE_VALKEY_URL" in refusal.remedy
+
+
+async def test_a_server_that_lacks_replicas_refuses_our_writes_in_our_words():
+    with ValkeyServer("--min-replicas-to-write", "1") as server:
+        async with connected(server.url) as valkey:
+            with pytest.raises(ServerRefused, match="lacks replicas") as refusal:
+                await valkey.execute("SET", valkey.unit("lonely").key("x"), 1)
+    assert "min-replicas-to-write" in refusal.value.remedy
+
+
+async def test_a_server_that_cannot_save_refuses_our_writes_in_our_words():
+    with ValkeyServer("--save", "3600 1", "--dbfilename", "dump.rdb") as server:
+        async with connected(server.url) as valkey:
+            folder = Path((await valkey.execute("CONFIG", "GET", "dir"))[b"dir"].decode())
+            (folder / "dump.rdb").mkdir()  # where the file should be
+            try:
+                await valkey.execute("BGSAVE")
+                async with asyncio.timeout(10):
+                    while (await valkey.execute("INFO", "persistence"))["rdb_last_bgsave_status"] == "ok":
+                        await asyncio.sleep(0.01)
+                with pytest.raises(ServerRefused, match="cannot save"):
+                    await valkey.execute("SET", valkey.unit("full").key("x"), 1)
+            finally:
+                await valkey.execute("CONFIG", "SET", "save", "")  # or it would not end without having saved
+
+
+async def ping_until_it_fails(valkey: Valkey) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            await valkey.execute("PING")
+
+
+async def test_a_server_that_is_busy_with_a_script_is_unavailable_for_that_long():
+    with ValkeyServer("--busy-reply-threshold", "1") as server:
+        async with connected(server.url) as valkey, connected(server.url) as other:
+            endless = asyncio.create_task(other.execute_blocking("EVAL", "while true do end", 0, within_s=30))
+            try:
+                with pytest.raises(ValkeyUnavailable, match="BUSY"):
+                    await ping_until_it_fails(valkey)
+            finally:
+                with server.client() as client:
+                    client.script_kill()
+                await asyncio.gather(endless, return_exceptions=True)
+            assert await valkey.execute("PING")
+
+
+async def test_a_blocking_read_that_is_unblocked_by_hand_tells_its_reader(embedded: Valkey):
+    key = embedded.unit("unblocked").key("list")
+    reader = asyncio.create_task(embedded.execute_blocking("BLPOP", key, 30, within_s=30))
+    await until_blocked(embedded, 1)
+    blocked = re.search(rb"id=(\d+) .* cmd=blpop", await embedded.execute("CLIENT", "LIST"))
+    assert blocked
+    await embedded.execute("CLIENT", "UNBLOCK", blocked[1], "ERROR")
+    with pytest.raises(ValkeyUnavailable):
+        await reader
+
+
+async def test_many_first_blocking_reads_at_once_all_succeed(valkey: Valkey):
+    units = [valkey.unit(f"first-{n}") for n in range(20)]
+    async with connected(valkey.url) as fresh:
+        await asyncio.gather(*(fresh.execute("RPUSH", unit.key("list"), "1") for unit in units))
+        replies = await asyncio.gather(
+            *(fresh.execute_blocking("BLPOP", unit.key("list"), 1, within_s=1) for unit in units)
+        )
+    assert [reply[1] for reply in replies] == [b"1"] * 20
 
 
 async def test_a_socket_that_is_not_there_is_unavailable():

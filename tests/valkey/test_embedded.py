@@ -14,7 +14,9 @@ import psutil
 import pytest
 
 from tests.servers.valkey import redis_binary, wait_until_stopped
+from tidegate.assembly import open_valkey
 from tidegate.kernel.errors import ServerRefused, ValkeyUnavailable
+from tidegate.settings import Settings
 from tidegate.valkey import Valkey, embedded
 from tidegate.valkey.connection import connected
 from tidegate.valkey.embedded import EmbeddedServer, server_binary
@@ -139,6 +141,23 @@ async def test_a_server_does_not_outlive_its_guardian(tmp_path: Path):
             assert await valkey.execute("GET", "kept") == b"1", "an older user finds the new server"
     await stopped(tmp_path)
     assert left_behind(tmp_path) == []
+
+
+@pytest.mark.crash
+async def test_a_guardian_that_was_killed_is_replaced_by_those_who_still_need_the_server(tmp_path: Path):
+    """By one of them: two processes of the folder find the same server, with its data."""
+    settings = Settings(data_dir=tmp_path)
+    async with open_valkey(settings) as one, open_valkey(settings) as other:
+        key = one.unit("revived").key("x")
+        await one.execute("SET", key, "kept")
+        pid = await pid_of(one)
+        guardian = psutil.Process(pid).parent()
+        assert guardian is not None
+        guardian.kill()
+        await asyncio.gather(until_answered_by_another(one, pid), until_answered_by_another(other, pid))
+        assert await pid_of(one) == await pid_of(other)
+        assert await other.execute("GET", key) == b"kept"
+    await stopped(tmp_path)
 
 
 async def test_two_processes_share_one_server_which_stays_when_the_first_leaves(tmp_path: Path):

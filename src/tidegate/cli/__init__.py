@@ -8,20 +8,22 @@ import sys
 import typer
 
 from tidegate import __version__
-from tidegate.cli import doctor, migrate, settings
+from tidegate.cli import collect, doctor, migrate, settings, simulate
 from tidegate.kernel.errors import TidegateError
 from tidegate.telemetry.redaction import redact_text
 
 app = typer.Typer(
     name="tidegate",
-    help="Stands between crowds and quotas: every permit used and none exceeded, nothing lost, nothing done twice.",
+    help="Stands between crowds and quotas: exceeds no limit, loses nothing, polls nothing.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("collect")(collect.collect)
 app.command("doctor")(doctor.doctor)
 app.command("migrate")(migrate.migrate)
 app.command("settings")(settings.settings)
+app.add_typer(simulate.app, name="simulate")
 
 
 def _version(*, wanted: bool) -> None:

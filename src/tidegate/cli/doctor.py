@@ -92,7 +92,7 @@ async def _valkey(settings: Settings) -> AsyncIterator[Finding]:
             for finding in _advice(name, valkey):
                 yield finding
     except (TidegateError, OSError) as error:
-        yield _failure(name, error, "Is it running, and is TIDEGATE_VALKEY_URL right?")
+        yield _failure(name, error, _ask_about("TIDEGATE_VALKEY_URL", settings.valkey_url))
 
 
 def _describe(valkey: Valkey) -> str:
@@ -132,7 +132,14 @@ async def _database(settings: Settings) -> AsyncIterator[Finding]:
                 remedy = "Run `tidegate migrate`"
                 yield Finding(f"{name}: schema", Verdict.FAILED, f"lacks {len(missing)} migration(s)", remedy)
     except (TidegateError, OSError) as error:
-        yield _failure(name, error, "Is it running, and is TIDEGATE_DATABASE_URL right?")
+        yield _failure(name, error, _ask_about("TIDEGATE_DATABASE_URL", settings.database_url))
+
+
+def _ask_about(variable: str, url: str | None) -> str:
+    """What to look at first: the address that was given, else the folder where our own server lives."""
+    if url is None:
+        return "Can the data folder be written? Else name another one in TIDEGATE_DATA_DIR"
+    return f"Is it running, and is {variable} right?"
 
 
 def _failure(name: str, error: Exception, remedy: str) -> Finding:

@@ -21,6 +21,6 @@ def migrate(*, as_json: bool = typer.Option(False, "--json", help="Print the res
 
 
 async def _migrate(settings: Settings) -> tuple[str, list[str]]:
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    settings.make_data_dir()
     async with await Database.open(settings.effective_database_url) as database:
         return database.name, await bring_up_to_date(database)

@@ -3,6 +3,7 @@
 import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tidegate.cli.running import load_settings
@@ -17,5 +18,5 @@ def settings(*, as_json: bool = typer.Option(False, "--json", help="Print the re
         return
     table = Table("setting", "value", box=None, pad_edge=False)
     for name, value in effective.items():
-        table.add_row(name, str(value))
+        table.add_row(name, escape(str(value)))
     Console().print(table)

@@ -35,6 +35,7 @@ from tidegate.kernel.errors import InvalidArgument
 from tidegate.kernel.ids import new_id
 from tidegate.kernel.transitions import Moves, check_moves, sources_of
 from tidegate.telemetry import get_logger
+from tidegate.telemetry.redaction import fit_to_keep
 
 COMMITTED = "outbox"
 """The topic announced by every transaction that added or replayed events."""
@@ -113,26 +114,33 @@ def add(tx: Transaction, *events: Event) -> None:
 
 
 def pending_page(
-    tx: Transaction, *, after: int = 0, limit: int = 200, without_keys: Collection[str] = ()
+    tx: Transaction,
+    *,
+    after: int = 0,
+    limit: int = 200,
+    without_keys: Collection[str] = (),
+    now: datetime | None = None,
 ) -> list[StoredEvent]:
     """Due events in the order of their ids, from the first one past `after`.
 
     Keys with an event that waits for its next try are left out, since nothing may overtake it; `without_keys` are left
     out too. Always begin at 0: an id is given before its commit, so a lower one may appear after a higher one was read.
+    Who reads several pages gives the same `now` for all, since a key that comes due in between would lack its first.
     """
     require_not_negative("after", after)
     require_positive("limit", limit)
-    blocked = select(outbox_events.c.event_key).where(_waiting(tx.now))
-    conditions = [_is(EventState.PENDING), _due(tx.now), outbox_events.c.id > after]
+    now = now or tx.now
+    blocked = select(outbox_events.c.event_key).where(_waiting(now))
+    conditions = [_is(EventState.PENDING), _due(now), outbox_events.c.id > after]
     conditions.append(outbox_events.c.event_key.not_in(blocked))
     if without_keys:
         conditions.append(outbox_events.c.event_key.not_in(sorted(without_keys)))
     return _stored(tx, conditions, limit)
 
 
-def next_due(tx: Transaction) -> datetime | None:
+def next_due(tx: Transaction, *, now: datetime | None = None) -> datetime | None:
     """When the earliest of the events that wait for their next try comes due; None when none waits."""
-    return tx.execute(select(func.min(outbox_events.c.not_before)).where(_waiting(tx.now))).scalar_one()
+    return tx.execute(select(func.min(outbox_events.c.not_before)).where(_waiting(now or tx.now))).scalar_one()
 
 
 def remove(tx: Transaction, ids: Collection[int]) -> int:
@@ -151,7 +159,7 @@ def postpone(tx: Transaction, row_id: int, *, attempts: int, not_before: datetim
     False means that the row is gone, dead, or has had as many attempts already: another relay was faster.
     """
     require_positive("attempts", attempts)
-    change = {"attempts": attempts, "not_before": not_before, "last_error": error[:_LONGEST_ERROR]}
+    change = {"attempts": attempts, "not_before": not_before, "last_error": _kept(error)}
     mine = [outbox_events.c.id == row_id, _is(EventState.PENDING), outbox_events.c.attempts < attempts]
     return tx.execute(update(outbox_events).where(*mine).values(change)).rowcount == 1
 
@@ -160,7 +168,7 @@ def bury(tx: Transaction, row_id: int, *, attempts: int, error: str) -> bool:
     """Make the event a dead letter, with the reason. False means that it was not pending any more."""
     require_not_negative("attempts", attempts)
     movable = outbox_events.c.state.in_(sources_of(MOVES, EventState.DEAD))
-    change = {"state": EventState.DEAD, "attempts": attempts, "last_error": error[:_LONGEST_ERROR], "not_before": None}
+    change = {"state": EventState.DEAD, "attempts": attempts, "last_error": _kept(error), "not_before": None}
     return tx.execute(update(outbox_events).where(outbox_events.c.id == row_id, movable).values(change)).rowcount == 1
 
 
@@ -259,6 +267,10 @@ def _due(now: datetime) -> ColumnElement[bool]:
 
 def _waiting(now: datetime) -> ColumnElement[bool]:
     return _is(EventState.PENDING) & (outbox_events.c.not_before > now)
+
+
+def _kept(error: str) -> str:
+    return fit_to_keep(error, most=_LONGEST_ERROR)
 
 
 def _require_short_name(name: str, value: str) -> str:

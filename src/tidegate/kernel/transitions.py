@@ -16,11 +16,6 @@ def sources_of(moves: Moves[State], target: State) -> list[State]:
     return [state for state, targets in moves.items() if target in targets]
 
 
-def final_states(moves: Moves[State]) -> list[State]:
-    """The states that are never left."""
-    return [state for state, targets in moves.items() if not targets]
-
-
 def check_moves(moves: Moves[State], states: type[State], *, initial: State) -> None:
     """Raise `ContractBroken` unless every state has a row and can be reached from `initial`."""
     if missing := set(states) - set(moves):

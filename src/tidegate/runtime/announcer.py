@@ -14,7 +14,7 @@ from tidegate.flow.doorbell import Doorbell
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.relay import Relay
-from tidegate.runtime.waiting import end, occurs, unless
+from tidegate.runtime.waiting import occurs, only_our_cancellation, unless
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -35,7 +35,7 @@ class Announcer:
         """Ring after commits, until told to stop; what was committed until then is announced."""
         silence = self._database.subscribe(outbox.COMMITTED, self._committed.set)
         try:
-            while not stopping.is_set():
+            while self._committed.is_set() or not stopping.is_set():
                 await unless(stopping, self._committed.wait())
                 if self._committed.is_set():
                     self._committed.clear()
@@ -66,13 +66,15 @@ class AttentiveRelay:
     async def run(self, stopping: asyncio.Event) -> None:
         """Relay until told to stop."""
         await self._doorbell.claim()
-        listener = asyncio.create_task(self._listen(), name="listen for commits")
-        try:
+        # A relay that hears nothing any more must not go on: it falls with its ear, and both are started again.
+        async with asyncio.TaskGroup() as tasks:
+            listener = tasks.create_task(self._listen(), name="listen for commits")
             await self._relay.run(stopping)
-        finally:
-            await end(listener)
+            listener.cancel()
 
     async def _listen(self) -> None:
         while True:
-            if await self._doorbell.wait(_LISTEN_S):
+            with only_our_cancellation():
+                rung = await self._doorbell.wait(_LISTEN_S)
+            if rung:
                 self._relay.ring()

@@ -41,19 +41,22 @@ class Backlog:
             return True
         return any(key not in self._queues for key in self._cut_short)
 
-    @property
-    def full_keys(self) -> Collection[str]:
-        """Keys of which no more is to be loaded: one busy key must not use up the room of all."""
-        return [key for key, queue in self._queues.items() if len(queue) >= self._most_per_key]
-
     def begin_pass(self) -> None:
         """The table is about to be read from its beginning: what was left there will be met again."""
         self._had_no_room = False
-        self._cut_short = set(self.full_keys)
+        self._cut_short.clear()
+
+    def close_full_keys(self) -> Collection[str]:
+        """Keys of which this pass shall load no more: one busy key must not use up the room of all.
+
+        A key stays closed until the next pass, also when it has room again: what was left out comes first.
+        """
+        self._cut_short.update(key for key, queue in self._queues.items() if len(queue) >= self._most_per_key)
+        return self._cut_short
 
     def add(self, row: StoredEvent) -> None:
-        """Take in an event, unless it is known or there is no room, which is remembered."""
-        if row.id in self._known:
+        """Take in an event, unless it is known, its key is closed or there is no room, which is remembered."""
+        if row.id in self._known or row.key in self._cut_short:
             return
         if not self.has_room:
             self.note_rows_left()

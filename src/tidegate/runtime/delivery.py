@@ -12,6 +12,7 @@ from tidegate.kernel.arguments import require_name, require_positive
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import Clock
 from tidegate.kernel.errors import InvalidArgument, TidegateError
+from tidegate.runtime.waiting import is_being_cancelled
 from tidegate.telemetry import get_logger
 from tidegate.telemetry.metrics import (
     OUTBOX_BURIED,
@@ -20,6 +21,7 @@ from tidegate.telemetry.metrics import (
     OUTBOX_RETRIED,
     OUTBOX_WAIT,
 )
+from tidegate.telemetry.redaction import redact
 
 log = get_logger(__name__)
 
@@ -116,9 +118,8 @@ class Courier:
         except Exception as error:
             return _Failure(f"{handler.name}: {_told(error)}", final=isinstance(error, Undeliverable))
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # it is we who are told to stop
+            if is_being_cancelled():
+                raise
             return _Failure(f"{handler.name}: {_told(error)}", final=False)
         return None
 
@@ -157,7 +158,8 @@ class _Failure:
 
 
 def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = redact(error)  # never fails, unlike an error's own idea of its text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _by_kind(handlers: Sequence[Handler]) -> Mapping[str, Sequence[Handler]]:

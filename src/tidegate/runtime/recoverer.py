@@ -25,12 +25,12 @@ class Recoverer:
         presence: Presence,
         streams: Sequence[Stream],
         *,
-        on_death: Callable[[], object] | None = None,
+        on_death: Sequence[Callable[[], object]] = (),
         now_ms: Callable[[], float] = monotonic_ms,
     ) -> None:
-        """`on_death` is called for each process that died: it may have left more than messages."""
+        """`on_death` are called for each process that died: it may have left more than messages."""
         self._presence, self._streams = presence, tuple(streams)
-        self._on_death = on_death
+        self._on_death = tuple(on_death)
         self._now_ms = now_ms
         self._sweep_at_ms = [0.0 for _ in self._streams]
 
@@ -56,8 +56,8 @@ class Recoverer:
         before = len(failures)
         taken = [await _attempt(stream.take_over(owner), failures) for stream in self._streams]
         if len(failures) == before:
-            if self._on_death is not None:
-                self._on_death()
+            for notice in self._on_death:
+                notice()
             await self._presence.remove(owner)
             log.warning("worker.lease_ended", owner=owner, messages=sum(count or 0 for count in taken))
 

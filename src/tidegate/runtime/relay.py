@@ -22,9 +22,13 @@ from tidegate.kernel.errors import DatabaseUnavailable
 from tidegate.runtime.backlog import Backlog
 from tidegate.runtime.delivery import Buried, Courier, Delivered, Handler, Outcome, Postponed, settle
 from tidegate.runtime.waiting import end, occurs
+from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import OUTBOX_DEPTH
 
+log = get_logger(__name__)
+
 _PAGE = 200
+_WRITE_AGAIN_AFTER_S = 10.0
 
 
 class Relay:
@@ -110,12 +114,41 @@ class Relay:
         if not self._outcomes:
             return
         outcomes = list(self._outcomes)
-        await self._database.transaction(settle, outcomes)
-        # Only now, and with no pass under way, can a row be forgotten without being loaded once more.
-        del self._outcomes[: len(outcomes)]
-        for outcome in outcomes:
-            self._close(outcome)
+        try:
+            await self._database.transaction(settle, outcomes)
+        except DatabaseUnavailable:
+            raise
+        except Exception:
+            await self._settle_each(outcomes)
+        else:
+            # Only now, and with no pass under way, can a row be forgotten without being loaded once more.
+            del self._outcomes[: len(outcomes)]
+            for outcome in outcomes:
+                self._close(outcome)
         OUTBOX_DEPTH.set(len(self._backlog))
+
+    async def _settle_each(self, outcomes: Sequence[Outcome]) -> None:
+        """One of them spoils it for all: write each alone. What still cannot be written keeps back its own key only."""
+        for outcome in outcomes:
+            try:
+                await self._database.transaction(settle, [outcome])
+            except DatabaseUnavailable:
+                raise
+            except Exception:
+                log.exception("outbox.settle_failed", event_id=outcome.row.event_id, kind=outcome.row.kind)
+                self._write_later(outcome)
+            else:
+                self._close(outcome)
+            self._outcomes.remove(outcome)
+
+    def _write_later(self, outcome: Outcome) -> None:
+        outcomes = self._outcomes  # that of this run: a later one loads the row again
+
+        def write() -> None:
+            outcomes.append(outcome)
+            self._wake.set()
+
+        asyncio.get_running_loop().call_later(_WRITE_AGAIN_AFTER_S, write)
 
     def _close(self, outcome: Outcome) -> None:
         self._backlog.forget(outcome.row.id)
@@ -133,8 +166,11 @@ class Relay:
         self._must_look, self._next_due = False, None
         self._backlog.begin_pass()
         after, complete = 0, False
+        # One moment for all pages: a key whose next try came due in between would begin in its middle.
+        now = self._database.clock.now()
         while not complete and self._backlog.has_room:
-            page, self._next_due = await self._database.read(_page, after, list(self._backlog.full_keys))
+            closed = list(self._backlog.close_full_keys())
+            page, self._next_due = await self._database.read(_page, now, after, closed)
             for row in page:
                 self._backlog.add(row)
             self._begin()
@@ -191,5 +227,8 @@ class Relay:
         self._wake.set()
 
 
-def _page(tx: Transaction, after: int, full_keys: Sequence[str]) -> tuple[list[StoredEvent], datetime | None]:
-    return outbox.pending_page(tx, after=after, limit=_PAGE, without_keys=full_keys), outbox.next_due(tx)
+def _page(
+    tx: Transaction, now: datetime, after: int, closed: Sequence[str]
+) -> tuple[list[StoredEvent], datetime | None]:
+    page = outbox.pending_page(tx, after=after, limit=_PAGE, without_keys=closed, now=now)
+    return page, outbox.next_due(tx, now=now)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import Unavailable
-from tidegate.runtime.waiting import occurs
+from tidegate.runtime.waiting import occurs, only_our_cancellation
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import SERVICE_RESTARTS
 
@@ -58,7 +58,8 @@ async def keep_running(
 async def _run_once(name: str, service: Service, stopping: asyncio.Event) -> bool:
     log.info("service.started", service=name)
     try:
-        await service.run(stopping)
+        with only_our_cancellation():
+            await service.run(stopping)
     except Unavailable as error:  # a server is away: its name says more than a traceback
         log.warning("service.failed", service=name, error=str(error))
         return False

@@ -113,7 +113,7 @@ class Supervisor:
         await asyncio.wait([charge.task, hurried], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         await end(hurried)
         if charge.task.done():
-            return "drained" if charge.task.result() else "failed"
+            return "cancelled" if charge.task.cancelled() else "drained" if charge.task.result() else "failed"
         log.error("service.drain_timed_out", service=charge.name)
         charge.task.cancel()
         await asyncio.wait([charge.task], timeout=_CANCEL_WITHIN_S)

@@ -15,7 +15,7 @@ from tidegate.flow.doorbell import Doorbell
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import milliseconds, monotonic_ms
 from tidegate.kernel.errors import InvalidArgument, Unavailable
-from tidegate.runtime.waiting import occurs
+from tidegate.runtime.waiting import occurs, only_our_cancellation
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import SCHEDULER_SLEEP_DURATION
 
@@ -70,7 +70,9 @@ class Timekeeper:
 
     async def _listen(self, bells: Sequence[asyncio.Event]) -> None:
         while True:
-            if await self._doorbell.wait(_LISTEN_S):
+            with only_our_cancellation():
+                rung = await self._doorbell.wait(_LISTEN_S)
+            if rung:
                 _ring_all(bells)
 
     async def _keep(self, source: DueSource, bell: asyncio.Event, stopping: asyncio.Event) -> None:
@@ -78,7 +80,8 @@ class Timekeeper:
         while not stopping.is_set():
             bell.clear()  # before firing: what rings from here on may not be seen by it
             try:
-                next_in_ms = await source.fire()
+                with only_our_cancellation():
+                    next_in_ms = await source.fire()
             except Exception as error:
                 failures += 1
                 pause = self._backoff.delay(failures)

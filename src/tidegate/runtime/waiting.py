@@ -1,10 +1,35 @@
 """Waits that end when they should: on an event, at a time, or both."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+class StrayCancellation(Exception):
+    """Something we awaited was cancelled, though nobody cancelled us."""
+
+
+@contextmanager
+def only_our_cancellation() -> Generator[None]:
+    """Let a cancellation through that is meant for this task; any other is a failure like any other.
+
+    Otherwise it would end this task too, in silence: nobody looks for the reason of a cancellation.
+    """
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        if is_being_cancelled():
+            raise
+        raise StrayCancellation("something that was awaited here was cancelled") from error
+
+
+def is_being_cancelled() -> bool:
+    """Whether somebody wants the running task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def occurs(event: asyncio.Event, *, within_s: float) -> bool:

@@ -1,5 +1,7 @@
 """The settings themselves. Those of a part stand beside their owner; here they are put together."""
 
+import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
@@ -8,18 +10,24 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tidegate.database.urls import parse_address
+from tidegate.documents.opening import DocumentSettings
 from tidegate.flow.breaker.settings import BreakerSettings
 from tidegate.flow.coalescer.settings import CoalescerSettings
 from tidegate.flow.gate.settings import CredentialLimits
 from tidegate.flow.limiter.settings import LimiterSettings
-from tidegate.flow.presence.presence import PresenceSettings
+from tidegate.flow.presence.settings import PresenceSettings
 from tidegate.flow.stream.settings import StreamSettings
-from tidegate.flow.timers.timers import TimerSettings
+from tidegate.flow.timers.settings import TimerSettings
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.errors import InvalidArgument, InvalidSettings
 from tidegate.settings.sources import PREFIX, Sources
 from tidegate.telemetry.logs import LogSettings
+from tidegate.upstream.settings import UpstreamSettings
 from tidegate.valkey.urls import require_url
+
+# The parts themselves bear less, as their tests show; a deployment would do little else.
+_SHORTEST_BEAT = timedelta(milliseconds=100)
+_SHORTEST_IDLE_LIMIT = timedelta(seconds=1)
 
 
 def _default_data_dir() -> Path:
@@ -54,6 +62,10 @@ class Settings(BaseSettings):
     """A database: `sqlite://`, `postgresql://`, `mysql://` or `mariadb://`; else an SQLite file in the data folder."""
     auto_migrate: bool | None = None
     """Whether the schema is brought up to date at the start; else only where the database is our own SQLite file."""
+    documents: DocumentSettings = DocumentSettings()
+    """Where collected items go."""
+    upstream: UpstreamSettings = UpstreamSettings()
+    """How upstreams are called."""
     log: LogSettings = LogSettings()
     """What is logged, and in which form."""
     breaker: BreakerSettings = BreakerSettings()
@@ -91,6 +103,20 @@ class Settings(BaseSettings):
         """The database that is used: the one given, else the SQLite file in the data folder."""
         return self.database_url or f"sqlite:///{self.data_dir / 'tidegate.db'}"
 
+    def make_data_dir(self) -> Path:
+        """The data folder, made if need be; raise `InvalidSettings` where it cannot be used."""
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            usable = os.access(self.data_dir, os.R_OK | os.W_OK | os.X_OK)
+            reason = "it may not be written"
+        except OSError as error:
+            usable, reason = False, error.strerror or str(error)
+        if not usable:
+            raise InvalidSettings(
+                f"the data folder {self.data_dir} cannot be used: {reason}. Name another one in TIDEGATE_DATA_DIR"
+            )
+        return self.data_dir
+
     @property
     def migrates_at_start(self) -> bool:
         """Whether the schema is brought up to date at the start, by choice or by default."""
@@ -127,6 +153,20 @@ class Settings(BaseSettings):
                 parse_address(value)
         except InvalidArgument as error:
             raise ValueError(error.reason) from None
+        return value
+
+    @field_validator("presence")
+    @classmethod
+    def _gives_servers_a_rest(cls, value: PresenceSettings) -> PresenceSettings:
+        if value.renew_every < _SHORTEST_BEAT:
+            raise ValueError(f"renew_every must be at least {_SHORTEST_BEAT.total_seconds()} seconds")
+        return value
+
+    @field_validator("stream")
+    @classmethod
+    def _gives_workers_a_chance(cls, value: StreamSettings) -> StreamSettings:
+        if value.idle_limit < _SHORTEST_IDLE_LIMIT:
+            raise ValueError(f"idle_limit must be at least {_SHORTEST_IDLE_LIMIT.total_seconds()} seconds")
         return value
 
     @classmethod

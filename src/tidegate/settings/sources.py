@@ -144,7 +144,15 @@ def _find_file(data_dir: Path) -> Path | None:
     if named := os.environ.get(_CONFIG):
         return Path(named).expanduser()
     candidates = [Path.cwd() / _FILE_NAME, data_dir.expanduser() / _FILE_NAME]
-    return next((each for each in candidates if each.is_file()), None)
+    return next((each for each in candidates if _is_file(each)), None)
+
+
+def _is_file(path: Path) -> bool:
+    """A folder that we may not enter, or that cannot exist, holds no file of ours; its use tells what is wrong."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _read_toml(file: Path) -> dict[str, Any]:

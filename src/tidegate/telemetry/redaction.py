@@ -1,4 +1,4 @@
-"""Take secrets out of whatever is about to be shown.
+"""Take secrets out of whatever is about to be shown or kept.
 
 Two nets, because each has holes. A *name* tells that its value is secret (`password`, `access_token`, `X-Api-Key`)
 whatever the value looks like; a *shape* tells it in the middle of any text (the password in an address, a GitHub
@@ -114,6 +114,11 @@ def redact_text(text: str) -> str:
     for shape, instead in _COMPILED:
         text = shape.sub(instead, text)
     return text
+
+
+def fit_to_keep(text: str, *, most: int) -> str:
+    """The first `most` characters of a text without its secrets, and without what no server takes for text."""
+    return redact_text(text.encode(errors="backslashreplace").decode().replace("\0", ""))[:most]
 
 
 def is_secret_name(name: str) -> bool:

@@ -1,7 +1,7 @@
 """One connection object for every kind of server, and one place where its errors get our names."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Self
 
@@ -31,6 +31,12 @@ _TRANSIENT = (
     *(redis_errors.ConnectionError, redis_errors.TimeoutError, TimeoutError, OSError),
     *(redis_errors.ClusterError, redis_errors.TryAgainError, redis_errors.SlotNotCoveredError),
 )
+_TRANSIENT_CODES = frozenset({"BUSY", "UNBLOCKED"})
+"""Answers that the client has no class for: a script holds the server up; somebody ended a blocking read by hand."""
+_REFUSALS = {
+    "MISCONF": ("the server cannot save to its disk, and takes no writes", "Its log says why"),
+    "NOREPLICAS": ("the server lacks replicas, and takes no writes", "Start them, or lower its min-replicas-to-write"),
+}
 
 
 class Valkey:
@@ -50,6 +56,8 @@ class Valkey:
         self._client = _open(url, self.is_cluster, answer_within_s=_ANSWER_WITHIN_S, retries=3, at_once=_AT_ONCE)
         self._waiting = _open(url, self.is_cluster, answer_within_s=None, retries=0, at_once=_WAITING_AT_ONCE)
         self._info: ServerInfo | None = None
+        self.on_unavailable: Callable[[], None] = lambda: None
+        """Called whenever the server could not be reached, in case somebody can do something about it."""
 
     @classmethod
     async def connect(cls, url: str, *, prefix: str = "tidegate") -> Self:
@@ -57,6 +65,9 @@ class Valkey:
         valkey = cls(url, prefix=prefix)
         try:
             valkey._info = await examine(valkey)
+            if valkey.is_cluster:  # several first commands at once would each find it half made
+                with valkey._our_errors():
+                    await valkey._waiting.initialize()
         except BaseException:
             await valkey.close()
             raise
@@ -109,6 +120,8 @@ class Valkey:
             yield
         except Exception as error:
             if ours := self._our_name(error):
+                if isinstance(ours, ValkeyUnavailable):
+                    self.on_unavailable()
                 raise ours from error
             raise
 
@@ -124,7 +137,12 @@ class Valkey:
             return self._refusal("the server is a read-only replica", "Point TIDEGATE_VALKEY_URL at the primary")
         if isinstance(error, redis_errors.OutOfMemoryError):
             return self._refusal("the server is out of memory", "Raise its maxmemory, or give it less to hold")
-        if isinstance(error, _TRANSIENT):
+        if isinstance(error, redis_errors.InvalidResponse):
+            return self._refusal("the server is no Valkey or Redis", "Check TIDEGATE_VALKEY_URL")
+        code = str(error).partition(" ")[0]
+        if code in _REFUSALS:
+            return self._refusal(*_REFUSALS[code])
+        if isinstance(error, _TRANSIENT) or code in _TRANSIENT_CODES:
             return ValkeyUnavailable(f"{self.address}: {str(error) or type(error).__name__}")
         return None
 

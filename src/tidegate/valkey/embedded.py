@@ -2,7 +2,8 @@
 
 Start-up takes `start.lock`, so two processes that come at once start one server. Each user then holds a shared lock on
 `users.lock` for its whole life; see `guardian` for what happens when the last one lets go. A newcomer who arrives while
-the server is being stopped waits for that lock, and then starts it anew: the append-only file has everything.
+the server is being stopped waits for that lock, and then starts it anew: the append-only file has everything. So does
+`revive`, where the guardian was killed and the server ended with it.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -37,7 +40,9 @@ class EmbeddedServer:
     """This process's use of the server of one data folder."""
 
     def __init__(self, folder: Path, users_lock: int) -> None:
+        self._folder = folder
         self._users_lock: int | None = users_lock
+        self._reviving: asyncio.Future[None] | None = None
         self.socket = _socket_path(folder)
         self.url = f"unix://{quote(str(self.socket))}"
 
@@ -50,9 +55,7 @@ class EmbeddedServer:
     def _start(cls, data_dir: Path) -> Self:
         folder = data_dir.resolve() / "valkey"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        start_lock = _open(folder / "start.lock")
-        try:
-            fcntl.flock(start_lock, fcntl.LOCK_EX)
+        with _one_starter(folder):
             users_lock = _open(folder / "users.lock")
             try:
                 fcntl.flock(users_lock, fcntl.LOCK_SH)
@@ -61,9 +64,23 @@ class EmbeddedServer:
             except BaseException:
                 os.close(users_lock)
                 raise
-        finally:
-            os.close(start_lock)
         return cls(folder, users_lock)
+
+    def revive(self) -> None:
+        """Start the server again, in the background, if nobody else looks after it: its guardian was killed.
+
+        For the one who cannot reach it, who will try again anyway. From the event loop only; many calls are one.
+        """
+        if self._users_lock is not None and (self._reviving is None or self._reviving.done()):
+            self._reviving = asyncio.get_running_loop().run_in_executor(None, self._revive)
+
+    def _revive(self) -> None:
+        try:
+            with _one_starter(self._folder):
+                if self._users_lock is not None and not _has_guardian(self._folder):
+                    _launch(self._folder)
+        except (ServerRefused, OSError) as error:
+            log.warning("valkey.embedded_failed", error=str(error))
 
     def close(self) -> None:
         """Stop using it. The last user's leave stops the server, in the background and in good order."""
@@ -94,12 +111,26 @@ def server_binary() -> Path:
     )
 
 
+@contextmanager
+def _one_starter(folder: Path) -> Generator[None]:
+    """Of those who come at once, each waits for the one before."""
+    lock = _open(folder / "start.lock")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
 def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _has_guardian(folder: Path) -> bool:
-    """Whether a guardian holds its lock. One that is leaving still does, but then we would not hold `users.lock`."""
+    """Whether a guardian, or the server of one that was killed, holds its lock.
+
+    A guardian that is leaving still does, but then we would not hold `users.lock`.
+    """
     descriptor = _open(folder / "guardian.lock")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -57,7 +57,7 @@ class Guardian:
         fcntl.flock(own_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         threading.Thread(target=self._wait_for_last_user, daemon=True).start()
         falls = 0
-        while self._start():
+        while self._start(own_lock):
             started = time.monotonic()
             self._copy_log()
             if self._stopping:
@@ -70,8 +70,11 @@ class Guardian:
         # Before the users' lock, which goes with this process: the newcomer who gets that one must not find us here.
         os.close(own_lock)
 
-    def _start(self) -> bool:
-        """Start the server, unless it is time to go."""
+    def _start(self, own_lock: int) -> bool:
+        """Start the server, unless it is time to go.
+
+        It shares our lock: should we be killed, nobody starts another one before it has ended too.
+        """
         with self._lock:
             if self._stopping:
                 return False
@@ -81,6 +84,7 @@ class Guardian:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
+                pass_fds=(own_lock,),
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - one call into the kernel, no lock
             )
             return True

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
+
 from tests.flow.gate.desk import PLENTY, Desk, jobs, names
 from tidegate.flow.gate import Job
 
@@ -105,7 +107,7 @@ async def test_a_worker_that_lost_its_message_does_not_end_the_permit_of_its_hei
 
 
 async def test_a_settlement_from_before_a_flush_ends_nobodys_permit(desk: Desk):
-    """Permits are numbered anew, and the old number may belong to another job by now."""
+    """Permits and messages are numbered anew, and within one millisecond both numbers may be somebody else's."""
     await desk.enrol()
     await desk.gate.offer(jobs(1))
     (old,) = await desk.admitted()
@@ -115,8 +117,13 @@ async def test_a_settlement_from_before_a_flush_ends_nobodys_permit(desk: Desk):
     await desk.gate.offer(jobs(5, "new"))
     (new,) = await desk.admitted()
     assert new.permit == old.permit
+    twins = [
+        msgspec.structs.replace(old, message=new.message),
+        msgspec.structs.replace(old, message=new.message, permit="99"),
+    ]
 
-    assert (await desk.settle([desk.answered(old, 10, 9)])).settled == 0
+    for twin in (old, *twins):
+        assert (await desk.settle([desk.answered(twin, 10, 9)])).settled == 0
 
     assert (await desk.settle([desk.answered(new, 10, 8)])).settled == 1
     assert len(await desk.admitted()) == 4

@@ -45,9 +45,7 @@ async def test_many_takers_at_once_share_one_limit(valkey: Valkey, unit: Unit):
 
 
 @pytest.mark.race
-async def test_a_busy_process_gets_its_permits_with_few_questions(
-    embedded: Valkey, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_busy_process_gets_its_permits_with_few_questions(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
     """How many permits a second it uses is for the benchmark: that depends on the machine."""
     questions = granted = 0
     ask = embedded.execute

@@ -27,6 +27,15 @@ async def test_a_dead_letter_tells_everything(stream: Stream, clock: ManualClock
     assert await stream.dead_letters.get(letter.id) == letter
 
 
+async def test_a_dead_letter_keeps_no_secret_and_any_text_can_be_its_reason(stream: Stream):
+    await stream.add([{b"n": b"1"}])
+    consumer = stream.consumer("w")
+    [message] = await consumer.read(1, 0)
+    await consumer.fail(message, "redis://:hunter2@host said \udcff\0")
+    [letter] = (await stream.dead_letters.page()).letters
+    assert letter.reason == "redis://:***@host said \\udcff"
+
+
 async def test_dead_letters_come_in_pages(stream: Stream):
     await bury(stream, 5)
     first = await stream.dead_letters.page(limit=2)

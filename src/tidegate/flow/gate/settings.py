@@ -12,11 +12,11 @@ class CredentialLimits(BaseModel):
 
     concurrency: int = Field(default=50, ge=1, le=10_000)
     """Calls of one credential that may be under way at once."""
-    per_minute: int = Field(default=840, ge=1)
+    per_minute: int = Field(default=840, ge=1, le=10**9)
     """Calls of one credential in any minute."""
     floor: int = Field(default=100, ge=0)
     """Permits of each window that are never spent; at most a tenth of a small limit."""
-    window: timedelta = Field(default=timedelta(hours=1), gt=timedelta(0))
+    window: timedelta = Field(default=timedelta(hours=1), ge=timedelta(milliseconds=1), le=timedelta(days=31))
     """How long a window lasts at most, for calls whose answers never came."""
-    patience: timedelta = Field(default=timedelta(minutes=1), ge=timedelta(0))
+    patience: timedelta = Field(default=timedelta(minutes=1), ge=timedelta(0), le=timedelta(days=31))
     """How long a job waits for the credential it had before, while another could serve it."""

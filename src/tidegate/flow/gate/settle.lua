@@ -20,12 +20,22 @@
 -- nothing. A call counts as spent where nobody knows what became of it: the answer did not come, or did not say what is
 -- left, or a worker had the message before this one and died. What the upstream said of its allowance counts in any case.
 
+-- A server that lost its data numbers permits and messages anew, so a number alone may be somebody else's.
+local function is_about(result)
+  local entry = redis.call('XRANGE', stream, result.message, result.message)[1]
+  if not entry then return false end
+  local fields = {}
+  for n = 1, #entry[2], 2 do fields[entry[2][n]] = entry[2][n + 1] end
+  return fields.job == result.job and fields.permit == result.permit
+end
+
 local messages, names, jobs, ended, seen = {}, {}, {}, {}, {}
 for n, result in ipairs(results) do names[n] = result.permit end
 local known = #names > 0 and redis.call('HMGET', permits, unpack(names)) or {}
 for n, result in ipairs(results) do
-  local has_permit = known[n] and not seen[result.permit]
-  local is_ours = redis.call('XACK', stream, group, result.message) == 1
+  local whose = result.credential .. '|' .. result.bucket .. '|' .. result.cost .. '|' .. result.job
+  local has_permit = known[n] == whose and not seen[result.permit]
+  local is_ours = (has_permit or is_about(result)) and redis.call('XACK', stream, group, result.message) == 1
   local is_unsaid = result.outcome == 'unknown' or (result.outcome == 'answered' and not result.window)
   local blind = result.outcome ~= 'unused' and 1 or 0
   seen[result.permit] = true

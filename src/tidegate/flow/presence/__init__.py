@@ -2,7 +2,8 @@
 
 from tidegate.flow.presence.election import Elected, Election, Following
 from tidegate.flow.presence.keys import PresenceKeys
-from tidegate.flow.presence.presence import Lapse, Member, Presence, PresenceSettings
+from tidegate.flow.presence.presence import Lapse, Member, Presence
+from tidegate.flow.presence.settings import PresenceSettings
 
 __all__ = [
     "Elected",

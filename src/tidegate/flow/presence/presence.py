@@ -5,12 +5,10 @@ it still leads. Members that do not beat are found by whoever asks `lapsed`, whi
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Self
-
-from pydantic import BaseModel, Field, model_validator
+from typing import Any
 
 from tidegate.flow.presence.keys import PresenceKeys
+from tidegate.flow.presence.settings import PresenceSettings
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.clock import Clock, SystemClock, milliseconds, monotonic_ms
 from tidegate.kernel.errors import InvalidArgument, LeaseLost
@@ -39,21 +37,6 @@ async def _remove(valkey: Valkey, *, presence: Key, owner: str, now_ms: int | No
 
 @lua_script("members.lua")
 async def _members(valkey: Valkey, *, presence: Key, now_ms: int | None) -> list[Any]: ...
-
-
-class PresenceSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How soon a silent process counts as dead. The same for all processes of a deployment."""
-
-    lease: timedelta = Field(default=timedelta(seconds=10), gt=timedelta(0))
-    """How long a process may be silent."""
-    renew_every: timedelta = Field(default=timedelta(seconds=7), gt=timedelta(0))
-    """How often it gives a sign of life; what is left of the lease is the time to try again."""
-
-    @model_validator(mode="after")
-    def _renewed_in_time(self) -> Self:
-        if self.renew_every >= self.lease:
-            raise ValueError("renew_every must be shorter than lease")
-        return self
 
 
 @dataclass(frozen=True)

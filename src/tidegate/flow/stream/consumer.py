@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 from tidegate.flow.stream.message import Entry, Message, to_message
 from tidegate.flow.stream.readers import BlockingReader, PausingReader, Reader
 from tidegate.kernel.arguments import require_at_most, require_not_negative, require_positive
+from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.valkey import Valkey
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Consumer:
         while True:
             try:
                 return self._take(await self._reader.wait(count, max(deadline - loop.time(), 0)))
-            except ResponseError as error:
+            except (ResponseError, ValkeyUnavailable) as error:
                 await self._stream.restore_group(error)
 
     async def _fetch_new(self, count: int, block_ms: int | None) -> list[Entry]:

@@ -9,6 +9,7 @@ import msgspec
 from tidegate.kernel.arguments import require_at_most
 from tidegate.kernel.clock import from_ms
 from tidegate.kernel.errors import InvalidArgument
+from tidegate.valkey.packing import text_header
 
 DELIVERIES = b"deliveries"
 """The field that counts them; absent at the first."""
@@ -94,13 +95,13 @@ def to_dead_letter(entry: Entry) -> DeadLetter:
 
 
 def pack_messages(messages: Sequence[Mapping[bytes, bytes]]) -> msgspec.Raw:
-    """A batch in msgpack, with every value as a *string*: the server's decoder does not know msgpack's binary type."""
+    """A batch in msgpack, with every name and value as a string."""
     parts = [_array(len(messages))]
     for fields in messages:
         _check(fields)
         parts.append(_array(2 * len(fields)))
         for name, value in fields.items():
-            parts += (_header(len(name)), name, _header(len(value)), value)
+            parts += (text_header(len(name)), name, text_header(len(value)), value)
     return msgspec.Raw(b"".join(parts))
 
 
@@ -122,9 +123,3 @@ def _check_bytes(what: str, value: Any) -> None:
 
 def _array(length: int) -> bytes:
     return b"\xdd" + length.to_bytes(4)
-
-
-def _header(length: int) -> bytes:
-    if length < 32:
-        return bytes((0xA0 | length,))
-    return b"\xda" + length.to_bytes(2) if length < 65_536 else b"\xdb" + length.to_bytes(4)

@@ -1,20 +1,28 @@
 """How a stream treats its messages."""
 
 from datetime import timedelta
+from typing import Annotated
 
-from pydantic import BaseModel, Field
+from annotated_types import Ge, Le
+from pydantic import AfterValidator, BaseModel, Field
+
+from tidegate.kernel.arguments import require_name
+
+Span = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(days=31))]
+GroupName = Annotated[str, AfterValidator(lambda name: require_name("group", name))]
 
 
 class StreamSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """The same for all processes that use one stream."""
 
-    group: str = Field(default="workers", min_length=1)
+    group: GroupName = "workers"
     """The consumer group. There is one per stream, since a message is deleted when it is acknowledged."""
-    max_deliveries: int = Field(default=5, ge=1)
+    max_deliveries: int = Field(default=5, ge=1, le=10**9)
     """A message given back after this many deliveries becomes a dead letter."""
-    idle_limit: timedelta = Field(default=timedelta(minutes=5), gt=timedelta(0))
-    """A message held longer than this without an acknowledgement goes to others, whatever became of its consumer."""
+    idle_limit: Span = timedelta(minutes=5)
+    """A message held longer than this without an acknowledgement goes to others, whatever became of its consumer.
+    A deployment takes no less than a second."""
     blocking: bool | None = None
     """Whether reads wait on the server; unset: wherever the server allows it."""
-    remember_adds_for: timedelta = Field(default=timedelta(minutes=1), gt=timedelta(0))
+    remember_adds_for: Span = timedelta(minutes=1)
     """How long adding the same batch again adds nothing; longer than a client goes on trying."""

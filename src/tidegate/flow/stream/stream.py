@@ -19,7 +19,6 @@ from datetime import timedelta
 from typing import Any
 
 from msgspec import Raw
-from redis.exceptions import ResponseError
 
 from tidegate.flow.stream.batches import BATCH, id_batches, in_batches
 from tidegate.flow.stream.consumer import Consumer
@@ -33,6 +32,7 @@ from tidegate.kernel.errors import InvalidArgument
 from tidegate.kernel.ids import new_id
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
+from tidegate.telemetry.redaction import fit_to_keep
 from tidegate.valkey import Key, Unit, Valkey, lua_script
 
 log = get_logger(__name__)
@@ -202,10 +202,10 @@ class Stream:
         metrics.STREAM_CONSUMER_LAG.labels(self.name).set(status.lag)
         return status
 
-    async def restore_group(self, error: ResponseError) -> None:
+    async def restore_group(self, error: Exception) -> None:
         """Make the group if `error` says that there is none; raise `error` if it says anything else."""
         # Redis 7.0 says UNBLOCKED to a reader whose stream was deleted while it waited; later servers say NOGROUP.
-        if not str(error).startswith(("NOGROUP", "UNBLOCKED")):
+        if not str(error.__cause__ or error).startswith(("NOGROUP", "UNBLOCKED")):
             raise error
         await _ensure_group(self._valkey, stream=self.keys.stream, group=self.settings.group)
 
@@ -213,7 +213,7 @@ class Stream:
         require_name("consumer", consumer)
         if not reason:
             raise InvalidArgument("reason", reason, "must not be empty: a dead letter says why")
-        held = 0
+        held, reason = 0, fit_to_keep(reason, most=_LONGEST_REASON)
         for batch in id_batches(ids):
             given, buried = await _refuse(
                 self._valkey,
@@ -222,7 +222,7 @@ class Stream:
                 consumer=consumer,
                 ids=batch,
                 most=most,
-                reason=reason[:_LONGEST_REASON],
+                reason=reason,
                 now_ms=self._clock.pinned_ms,
             )
             self._note_buried(buried, reason)

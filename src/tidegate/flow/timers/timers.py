@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from msgspec import Raw
-from pydantic import BaseModel, Field
-
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.timers.keys import TimerKeys
+from tidegate.flow.timers.settings import TimerSettings
 from tidegate.kernel.arguments import require_at_most, require_name, require_not_negative
 from tidegate.kernel.clock import Clock, SystemClock, from_ms
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import DELAYED_QUEUE_SIZE, TIMER_LATENESS, TIMERS_PROMOTED
 from tidegate.valkey import Key, Unit, Valkey, lua_script
+from tidegate.valkey.packing import as_text
 
 log = get_logger(__name__)
 
@@ -33,13 +32,6 @@ _ONE_MS = timedelta(milliseconds=1)
 _LONGEST_DELAY = timedelta(days=36525)
 _LARGEST_PAYLOAD = 1_048_576
 _LARGEST_BATCH = 10_000
-
-
-class TimerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How timers are promoted."""
-
-    promoted_at_once: int = Field(default=500, ge=1, le=1000)
-    """How many due timers one script promotes: enough to be quick, few enough not to hold up the server."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +120,7 @@ class Timers:
         require_at_most("len(timers)", len(timers), _LARGEST_BATCH)
         if not timers:
             return 0
-        batch = [[timer.timer_id, *self._encode(timer.due), _as_text(timer.payload)] for timer in timers]
+        batch = [[timer.timer_id, *self._encode(timer.due), as_text(timer.payload)] for timer in timers]
         keys = self.keys
         return await _schedule(
             self._valkey,
@@ -202,11 +194,6 @@ class Timers:
         for late_ms in lateness:
             TIMER_LATENESS.observe(late_ms / 1000)
         log.debug("timers.promoted", queue=self.name, timers=len(lateness), late_ms=lateness[0], left=left)
-
-
-def _as_text(value: bytes) -> Raw:
-    """The bytes as a msgpack *string*, whatever they are: the server's decoder does not know msgpack's binary type."""
-    return Raw(b"\xdb" + len(value).to_bytes(4) + value)
 
 
 def _whole_ms(span: timedelta) -> int:

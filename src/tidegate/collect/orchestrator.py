@@ -1,0 +1,60 @@
+"""The one door through which runs begin, are canceled, and are taken up again."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from tidegate.collect import runs
+from tidegate.collect.offers import to_gate_jobs
+from tidegate.collect.runs import Run
+from tidegate.collect.source import Source, Subject
+from tidegate.database import Database
+from tidegate.flow.gate import Gate
+from tidegate.kernel.arguments import require_name
+from tidegate.kernel.errors import InvalidArgument
+
+
+class Trigger(StrEnum):
+    """Why a run began."""
+
+    SIGNUP = "signup"
+    SCHEDULED = "scheduled"
+    MANUAL = "manual"
+
+
+class Orchestrator:
+    """Writes first, and tells the gate after the commit; if we die between the two, recovery tells it."""
+
+    def __init__(self, database: Database, gate: Gate, sources: Mapping[str, Source]) -> None:
+        self._database, self._gate, self._sources = database, gate, sources
+
+    async def begin(self, source: str, subject: Subject, *, pool: str, trigger: Trigger = Trigger.MANUAL) -> int:
+        """Begin a run; raise `RunActive` where the user has one that is not over. Returns its number."""
+        require_name("pool", pool)
+        require_name("user_id", subject.user_id)
+        if source not in self._sources:
+            raise InvalidArgument("source", source, f"must be one of {', '.join(sorted(self._sources))}")
+        first = self._sources[source].first_jobs(subject)
+        if not first:
+            raise InvalidArgument("subject", subject.login, "the source has nothing to do for it")
+        beginning = runs.Beginning(source, subject, pool, trigger, list(first))
+        run_id, jobs = await self._database.transaction(runs.begin, beginning)
+        await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now()))
+        return run_id
+
+    async def cancel(self, run_id: int) -> bool:
+        """Begin nothing more of a run. Calls under way end, and change nothing. False where it was over already."""
+        canceled = await self._database.transaction(runs.cancel, run_id)
+        if canceled is None:
+            return False
+        await self._gate.forget([str(job_id) for job_id in canceled])
+        return True
+
+    async def retry(self, run_id: int) -> int:
+        """Do the failed jobs of a run again; return how many there are."""
+        jobs = await self._database.transaction(runs.retry_failed, run_id)
+        await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now()))
+        return len(jobs)
+
+    async def show(self, run_id: int) -> Run:
+        """One run, as it stands."""
+        return await self._database.read(runs.get, run_id)

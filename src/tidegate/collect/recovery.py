@@ -1,0 +1,68 @@
+"""Makes the gate agree with SQL: everything unfinished is offered, and what is inside already is left as it is.
+
+Always correct, at any moment. Done when a leader begins, when the server has lost its data, when a process died, and,
+for one run, when a message turns out to belong to a job that has ended.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from tidegate.collect import ledger, runs
+from tidegate.collect.lifecycle import OPEN_RUNS
+from tidegate.collect.offers import to_gate_jobs
+from tidegate.database import Database
+from tidegate.flow.gate import Gate, Job
+from tidegate.runtime.waiting import unless
+
+_PAGE = 500
+
+
+class Recovery:
+    """Offers again."""
+
+    def __init__(self, database: Database, gate: Gate) -> None:
+        self._database, self._gate = database, gate
+
+    async def offer_run(self, run_id: int) -> int:
+        """Offer what is unfinished of one run; return how much of it was missing."""
+        return sum([await self._gate.offer(jobs) async for jobs in self._unfinished([run_id])])
+
+    async def offer_everything(self) -> int:
+        """Free permits whose message is gone, and offer what is unfinished of every run."""
+        active = await self._database.read(runs.active)
+        open_runs = [run.id for run in active if run.status in OPEN_RUNS]
+        return await self._gate.rebuild(self._unfinished(open_runs))
+
+    async def _unfinished(self, run_ids: list[int]) -> AsyncIterator[list[Job]]:
+        after = 0
+        while run_ids:
+            jobs = await self._database.read(ledger.unfinished, run_ids, after, _PAGE)
+            yield to_gate_jobs(jobs, now=self._database.clock.now())
+            if len(jobs) < _PAGE:
+                return
+            after = jobs[-1].id
+
+
+class RecoveryDuty:
+    """A duty of the leader: recovers when it begins, and whenever a process died.
+
+    A server that lost its data has lost the leader's lease too, so a leader begins anew, and with it this duty.
+    """
+
+    def __init__(self, recovery: Recovery, enrol_credentials: Callable[[], Awaitable[None]]) -> None:
+        self._recovery, self._enrol_credentials = recovery, enrol_credentials
+        self._needed = asyncio.Event()
+
+    def ring(self) -> None:
+        """Something may have been lost: look."""
+        self._needed.set()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Recover now and at each ring, until told to stop."""
+        self._needed.set()
+        while not stopping.is_set():
+            await unless(stopping, self._needed.wait())
+            if self._needed.is_set():
+                self._needed.clear()
+                await self._enrol_credentials()
+                await self._recovery.offer_everything()

@@ -1,0 +1,131 @@
+"""What a source has to say. It makes requests and reads answers; everything else is done for it.
+
+A source is pure: no clock, no network, no database. It names the first jobs of a run, makes the request for a job, and
+reads an answer into documents, further jobs and a cursor. The engine claims, calls, commits, retries and counts.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from tidegate.documents import Document, Listing
+from tidegate.flow.gate import Allowance
+from tidegate.kernel.arguments import require_name
+from tidegate.upstream import Answer, Request
+
+FIRST_PAGE = "first"
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One call, as the source describes it."""
+
+    kind: str
+    resource: str
+    """What it is about: `user:octocat`, `repo:owner/name`."""
+    page: str = FIRST_PAGE
+    """Which page of it; a run has each (kind, resource, page) once."""
+    params: dict[str, Any] = {}
+    """Whatever the source needs to make the request."""
+    bucket: str = "core"
+    cost: int = 1
+    priority: int = 5
+    affinity: str = ""
+
+    def __post_init__(self) -> None:
+        require_name("kind", self.kind)
+        require_name("resource", self.resource)
+        require_name("page", self.page)
+
+
+class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the last complete run of this user left a resource."""
+
+    cursor: str | None = None
+    timestamp: str | None = None
+    etag: str | None = None
+    credential: str | None = None
+    """Who got the ETag: it is worthless to anybody else."""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in a worker's hands."""
+
+    spec: JobSpec
+    run_id: int
+    user_id: str
+    credential: str
+    """Who makes the call."""
+    cursor: Cursor | None = None
+    """Where the last complete run left the resource; only for first pages."""
+
+    @property
+    def etag(self) -> str | None:
+        """The ETag of the last run, if it was this credential that got it."""
+        if self.cursor is None or self.cursor.credential != self.credential:
+            return None
+        return self.cursor.etag
+
+
+class Verdict(StrEnum):
+    """What an answer means for its job."""
+
+    DONE = "done"
+    RETRY = "retry"  # a fault that may pass: tried again with growing pauses, a limited number of times
+    LATER = "later"  # not ready, or not allowed now: asked again, and it costs no attempt
+    GONE = "gone"  # permanent for this resource: recorded with the reason
+    UNAUTHORIZED = "unauthorized"  # the credential is no good any more
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer said."""
+
+    verdict: Verdict = Verdict.DONE
+    reason: str = ""
+    documents: Sequence[Document] = ()
+    completed: Sequence[Listing] = ()
+    """Lists that were read from beginning to end, this page being the last: what they lack is gone upstream."""
+    follow_ups: Sequence[JobSpec] = ()
+    cursor: Cursor | None = None
+    """Where the next run goes on; given only by the page that ends a listing."""
+    allowance: Allowance | None = None
+    allowance_bucket: str | None = None
+    blocked_ms: int | None = None
+    """The upstream asked this credential to rest."""
+    delay_ms: int | None = None
+    """When to ask again, where the answer said so."""
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a run is about, and what was asked for."""
+
+    user_id: str
+    login: str
+    options: Mapping[str, Any] = {}
+
+
+class Source(Protocol):
+    """One upstream."""
+
+    @property
+    def name(self) -> str:
+        """What runs and settings call it."""
+        ...
+
+    @property
+    def planning_kinds(self) -> frozenset[str]:
+        """Kinds of jobs that find other resources: while one is unfinished, the run is being planned."""
+        ...
+
+    def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
+        """With what a run begins."""
+        ...
+
+    def request(self, task: Task, secret: str) -> Request:
+        """The call for a job."""
+        ...
+
+    def read(self, task: Task, answer: Answer) -> Reading:
+        """What the answer means. Pure: the same answer always means the same."""
+        ...

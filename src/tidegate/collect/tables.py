@@ -1,0 +1,83 @@
+"""What is known of runs, of their jobs, and of where the next run goes on."""
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
+
+from tidegate.database.columns import (
+    NUMBERED_TABLE_OPTIONS,
+    TABLE_OPTIONS,
+    Json,
+    UtcDateTime,
+    ascending_key,
+    exact_text,
+)
+from tidegate.database.schema import metadata
+
+collection_runs = Table(
+    "collection_runs",
+    metadata,
+    Column("id", ascending_key(), primary_key=True),
+    Column("source", exact_text(40), nullable=False),
+    Column("user_id", exact_text(100), nullable=False),
+    Column("github_login", exact_text(100), nullable=False),
+    Column("pool", exact_text(100), nullable=False),
+    Column("options", Json, nullable=False),
+    Column("status", exact_text(16), nullable=False),
+    Column("triggered_by", exact_text(16), nullable=False),
+    # Set while the run is active, and then NULL: at most one active run of a user, on servers without partial indexes.
+    Column("active_key", exact_text(150), unique=True),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("started_at", UtcDateTime),
+    Column("completed_at", UtcDateTime),
+    Column("total_jobs", Integer, nullable=False),
+    Column("succeeded_jobs", Integer, nullable=False),
+    Column("failed_jobs", Integer, nullable=False),
+    Column("canceled_jobs", Integer, nullable=False),
+    Column("last_error", Text),
+    Index(None, "status", "id"),
+    Index(None, "user_id", "id"),
+    **NUMBERED_TABLE_OPTIONS,
+)
+"""One collection for one subject. The counters are written by the transactions that end jobs, and so always agree."""
+
+page_jobs = Table(
+    "page_jobs",
+    metadata,
+    Column("id", ascending_key(), primary_key=True),
+    Column("run_id", BigInteger, ForeignKey("collection_runs.id", ondelete="CASCADE"), nullable=False),
+    Column("job_type", exact_text(40), nullable=False),
+    Column("resource_key", exact_text(200), nullable=False),
+    # Never NULL: NULLs are distinct in a unique index, so a first page could be inserted twice.
+    Column("page_key", exact_text(200), nullable=False),
+    Column("spec", Json, nullable=False),
+    Column("status", exact_text(16), nullable=False),
+    # Raised at every claim; a result that carries an older one changes nothing.
+    Column("fence", Integer, nullable=False),
+    Column("attempt_count", Integer, nullable=False),
+    Column("max_attempts", Integer, nullable=False),
+    Column("not_before", UtcDateTime),
+    Column("next_cursor", Text),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("started_at", UtcDateTime),
+    Column("completed_at", UtcDateTime),
+    Column("last_error", Text),
+    UniqueConstraint("run_id", "job_type", "resource_key", "page_key"),
+    Index(None, "run_id", "status", "id"),
+    **NUMBERED_TABLE_OPTIONS,
+)
+"""One upstream call."""
+
+collection_cursors = Table(
+    "collection_cursors",
+    metadata,
+    Column("user_id", exact_text(100), primary_key=True),
+    Column("resource_type", exact_text(40), primary_key=True),
+    Column("resource_key", exact_text(200), primary_key=True),
+    Column("last_cursor", Text),
+    Column("last_timestamp", exact_text(40)),
+    Column("last_etag", exact_text(200)),
+    Column("last_credential", exact_text(100)),
+    Column("last_run_id", BigInteger, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    **TABLE_OPTIONS,
+)
+"""Where the next run of a user goes on; moved by the transaction that ends a listing, never in its middle."""

@@ -1,0 +1,22 @@
+"""Where collected items go: SQL (default) or MongoDB, behind one interface and one conformance suite.
+
+`tidegate.documents.mongo` is imported by whoever opens it; it needs the extra `mongo`.
+"""
+
+from tidegate.documents.document import LARGEST_BODY, Document, StoredDocument
+from tidegate.documents.opening import DocumentSettings, open_documents
+from tidegate.documents.sql import SqlDocuments
+from tidegate.documents.store import DocumentStore, Listing, Staged, Written
+
+__all__ = [
+    "LARGEST_BODY",
+    "Document",
+    "DocumentSettings",
+    "DocumentStore",
+    "Listing",
+    "SqlDocuments",
+    "Staged",
+    "StoredDocument",
+    "Written",
+    "open_documents",
+]

@@ -1,0 +1,151 @@
+"""An item as the source gives it, and as the store gives it back."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from tidegate.kernel.arguments import require_at_most, require_name, require_not_negative
+from tidegate.kernel.errors import InvalidArgument
+
+LARGEST_BODY = 4 * 1024 * 1024
+"""In bytes of JSON. Every server takes a statement, or a document, of that size as it comes installed."""
+
+LONGEST_KIND = 64
+LONGEST_TEXT = 200
+LONGEST_VERSION = 64
+HASH_LENGTH = 32
+
+_DIGITS = 20  # as many as the largest 64-bit number has
+_LARGEST_NUMBER = 2**63 - 1
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """One item of an upstream, checked and ready to be written. Made by `Document.of`."""
+
+    kind: str
+    id: str
+    owner: str
+    resource: str
+    text: str
+    """The body as JSON."""
+    version: str | None
+    sweep: int
+    hash: str
+    """Of everything above but kind, id and sweep: whether a write would change anything."""
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        id: str,  # noqa: A002 - it is one, and keywords are how people call this
+        *,
+        owner: str,
+        resource: str,
+        body: Mapping[str, Any] | msgspec.Raw,
+        version: int | str | None = None,
+        sweep: int = 0,
+    ) -> "Document":
+        """The document `id` among those of its `kind`, or `InvalidArgument` if no store could take it.
+
+        `owner` is for whom it was collected, `resource` the list it stands in (`repo:octocat/hello`); both follow the
+        newest write. `body` is JSON: a mapping, or the bytes of the upstream themselves as `msgspec.Raw`, which saves
+        writing them anew. `version` is what the upstream calls newer: a number, or a text that sorts, like a time in
+        UTC; an older one never replaces a newer. `sweep` is the number of the run that saw it, higher for later ones;
+        see `Listing`.
+        """
+        require_kind(kind)
+        for name, value in (("id", id), ("owner", owner), ("resource", resource)):
+            _require_text(name, value, LONGEST_TEXT)
+        require_not_negative("sweep", sweep)
+        require_at_most("sweep", sweep, _LARGEST_NUMBER)
+        encoded, text = _encoded(body)
+        sortable = _sortable(version)
+        digest = blake2b("\0".join((owner, resource, sortable or "", "")).encode(), digest_size=HASH_LENGTH // 2)
+        digest.update(encoded)
+        return cls(
+            kind=kind,
+            id=id,
+            owner=owner,
+            resource=resource,
+            text=text,
+            version=sortable,
+            sweep=sweep,
+            hash=digest.hexdigest(),
+        )
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is found under."""
+        return self.kind, self.id
+
+    def __repr__(self) -> str:
+        return f"Document({self.kind} {self.id}, version={self.version}, {len(self.text)} characters)"
+
+
+class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A document as the store has it."""
+
+    kind: str
+    id: str
+    owner: str
+    resource: str
+    version: str | None
+    """A number comes back as its digits, filled up with zeros so that it sorts."""
+    text: str
+    created_at: datetime
+    changed_at: datetime
+    """When it last changed, became missing, or came back."""
+    gone_at: datetime | None
+    """Since when the upstream no longer has it."""
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What was given, decoded anew each time."""
+        return msgspec.json.decode(self.text)
+
+    def body_as(self, kind: type[Any]) -> Any:
+        """The body as a struct, which is faster and uses only the fields it names."""
+        return msgspec.json.decode(self.text, type=kind)
+
+
+def require_kind(kind: str) -> str:
+    """`kind`, if documents can be of it."""
+    return _require_text("kind", require_name("kind", kind), LONGEST_KIND)
+
+
+def _encoded(body: Mapping[str, Any] | msgspec.Raw) -> tuple[bytes, str]:
+    try:
+        encoded = _encoder.encode(body if isinstance(body, msgspec.Raw | dict) else dict(body))
+        text = encoded.decode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidArgument("body", type(body).__name__, f"must be JSON: {error}") from None
+    if not encoded.startswith(b"{"):
+        raise InvalidArgument("body", type(body).__name__, "must be a JSON object")
+    require_at_most("bytes in the body", len(encoded), LARGEST_BODY)
+    return encoded, text
+
+
+def _sortable(version: int | str | None) -> str | None:
+    """As a text that sorts as the versions do."""
+    if version is None:
+        return None
+    if isinstance(version, int):
+        require_not_negative("version", version)
+        require_at_most("version", version, _LARGEST_NUMBER)
+        return str(version).zfill(_DIGITS)
+    return _require_text("version", version, LONGEST_VERSION)
+
+
+def _require_text(name: str, value: str, longest: int) -> str:
+    if not value:
+        raise InvalidArgument(name, value, "must not be empty")
+    if len(value) > longest:
+        raise InvalidArgument(name, value[:32] + "…", f"must have at most {longest} characters")
+    # Some servers take "a" and "a " for the same.
+    if not value.isprintable() or value[0] == " " or value[-1] == " ":
+        raise InvalidArgument(name, value, "must be printable and not begin or end with a space")
+    return value

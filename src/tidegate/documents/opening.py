@@ -1,0 +1,31 @@
+"""Which store it is, by the settings."""
+
+from importlib.util import find_spec
+
+from pydantic import BaseModel, Field
+
+from tidegate.database import Database
+from tidegate.documents.sql import SqlDocuments
+from tidegate.documents.store import DocumentStore
+from tidegate.kernel.errors import InvalidSettings
+
+
+class DocumentSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """Where collected items go."""
+
+    url: str | None = Field(default=None, repr=False, pattern=r"^mongodb(\+srv)?://.+")
+    """A MongoDB, `mongodb://host/name` or `mongodb+srv://…`; else the database that holds everything else."""
+
+
+async def open_documents(settings: DocumentSettings, database: Database) -> DocumentStore:
+    """The store that the settings name; close it in the end.
+
+    Raises `InvalidSettings` when its driver is not installed, and what the store raises when it cannot be used.
+    """
+    if settings.url is None:
+        return SqlDocuments(database)
+    if find_spec("pymongo") is None:
+        raise InvalidSettings('documents in MongoDB need the driver pymongo: pip install "tidegate[mongo]"')
+    from tidegate.documents.mongo import MongoDocuments
+
+    return await MongoDocuments.open(settings.url, clock=database.clock)

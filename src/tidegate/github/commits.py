@@ -1,0 +1,125 @@
+"""Commits of the default branch, from its head down to the head of the last run.
+
+Dates do not tell what is new: a branch of old commits may be merged today. What tells is the graph. Everything that the
+old head stands on is known, everything else is new, and reading ends when no commit stands on one that is new and has
+not been seen. A head that does not show up at all was rewritten: then all was read, and what it lacks is gone.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tidegate.collect.source import Cursor, JobSpec, Reading, Task
+from tidegate.documents import Listing
+from tidegate.github import items, kinds
+from tidegate.github.requests import FREE, PER_PAGE, Call
+from tidegate.github.states import OfRepository
+from tidegate.upstream import Answer
+
+_EMPTY = "empty"
+"""In the place of a head, where the repository had no commit."""
+
+
+class CommitState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
+    """Where we are in the history."""
+
+    head: str | None = None
+    """Pages are counted from this commit, so that a push does not move them."""
+    number: int = 1
+    etag: str | None = None
+    reader: str | None = None
+    has_met: bool = False
+    """The old head has been seen."""
+    awaited_known: tuple[str, ...] = ()
+    """Parents that are known, and not yet seen."""
+    awaited_new: tuple[str, ...] = ()
+    """Parents of new commits, not yet seen."""
+    old_head: str | None = None
+
+
+def ask(task: Task) -> Call:
+    """The call for a page. One that was empty, and to which nothing was pushed, is not asked again."""
+    state = CommitState.of(task)
+    since = f"since={state.since}&" if state.since else ""
+    path = f"{state.repository.path}/commits?{since}per_page={PER_PAGE}"
+    if state.head is not None:
+        return Call(path=f"{path}&sha={state.head}&page={state.number}")
+    if is_known_empty(task):
+        return Call(path=FREE)
+    return Call(path=path, etag=None if state.full else task.etag)
+
+
+def is_known_empty(task: Task) -> bool:
+    """Whether the last run found no commit, and nothing was pushed since."""
+    cursor, state = task.cursor, CommitState.of(task)
+    if cursor is None or state.full or state.repository.pushed_at is None:
+        return False
+    return cursor.cursor == _EMPTY and cursor.timestamp == state.repository.pushed_at
+
+
+def read(task: Task, answer: Answer, following: str | None) -> Reading:
+    """A page of commits."""
+    state, kind = CommitState.of(task), kinds.DOCUMENTS[task.spec.kind]
+    found, documents = items.commits(task, kind, items.raw_list(answer), state.repository.id)
+    if state.head is None:
+        state = _begun(task, state, answer, found)
+    state = _followed(state, found)
+    if following is not None and not (state.has_met and not state.awaited_new):
+        return Reading(documents=documents, follow_ups=[_page(task, state)])
+    whole = following is None and state.since is None
+    return Reading(
+        documents=documents,
+        completed=[Listing(kind, task.spec.resource, task.run_id)] if whole else [],
+        cursor=Cursor(cursor=state.head, etag=state.etag, credential=state.reader),
+    )
+
+
+def unchanged(_task: Task) -> Reading:
+    """304: the head is the same."""
+    return Reading()
+
+
+def refused(task: Task, answer: Answer) -> Reading | None:
+    """409: there is no commit, and whatever was there before is gone."""
+    if answer.status != 409:
+        return None
+    return Reading(
+        completed=[Listing(kinds.DOCUMENTS[task.spec.kind], task.spec.resource, task.run_id)],
+        cursor=Cursor(cursor=_EMPTY, timestamp=CommitState.of(task).repository.pushed_at),
+    )
+
+
+def _begun(task: Task, state: CommitState, answer: Answer, found: Sequence[items.Commit]) -> CommitState:
+    old = task.cursor.cursor if task.cursor and not state.full else None
+    return msgspec.structs.replace(
+        state,
+        head=found[0].sha if found else None,
+        old_head=None if old == _EMPTY else old,
+        etag=answer.headers.get("ETag"),
+        reader=task.credential,
+    )
+
+
+def _followed(state: CommitState, found: Sequence[items.Commit]) -> CommitState:
+    """Which parents are still awaited after these commits; a child comes before its parents."""
+    known, new, has_met = set(state.awaited_known), set(state.awaited_new), state.has_met
+    for commit in found:
+        is_known = commit.sha == state.old_head or commit.sha in known
+        has_met = has_met or commit.sha == state.old_head
+        known.discard(commit.sha)
+        new.discard(commit.sha)
+        (known if is_known else new).update(parent.sha for parent in commit.parents)
+    return msgspec.structs.replace(
+        state, has_met=has_met, awaited_known=tuple(sorted(known)), awaited_new=tuple(sorted(new - known))
+    )
+
+
+def _page(task: Task, state: CommitState) -> JobSpec:
+    number = state.number + 1
+    return JobSpec(
+        kind=task.spec.kind,
+        resource=task.spec.resource,
+        page=f"page {number}",
+        params=msgspec.structs.replace(state, number=number).params,
+        affinity=task.credential,
+    )

@@ -1,0 +1,195 @@
+"""Reviews of pull requests, by GraphQL: fifty pull requests with up to a hundred reviews each cost one point.
+
+They are asked for after the list of pull requests was read, whose ETag and newest change say of which state they are:
+a review changes its pull request. All are read in the order of creation, which nothing moves; what is new is read from
+the last changed pull request down to the time that the last run knew.
+"""
+
+from typing import Any
+
+import msgspec
+
+from tidegate.collect.source import Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.documents import Document, Listing
+from tidegate.github import items, kinds
+from tidegate.github.requests import FREE, Call
+from tidegate.github.review_answers import Pull, Pulls, Review, parse
+from tidegate.github.states import OfRepository
+from tidegate.upstream import Answer
+
+PULLS_AT_ONCE = 50
+_REVIEWS = """
+fragment found on PullRequest {
+  id number updatedAt
+  reviews(first: 100, after: $reviews_after) {
+    nodes {
+      id fullDatabaseId state body submittedAt url authorAssociation
+      commit { oid }
+      author { login ... on User { databaseId } }
+    }
+    pageInfo { hasNextPage endCursor }
+  }
+}
+"""
+_OF_REPOSITORY = """
+query(
+  $id: ID!, $first: Int!, $after: String, $reviews_after: String,
+  $field: IssueOrderField!, $direction: OrderDirection!
+) {
+  node(id: $id) {
+    ... on Repository {
+      pullRequests(first: $first, after: $after, orderBy: {field: $field, direction: $direction}) {
+        nodes { ...found }
+        pageInfo { hasNextPage endCursor }
+      }
+    }
+  }
+}
+"""
+_OF_PULL = "query($id: ID!, $reviews_after: String) { node(id: $id) { ...found } }"
+
+
+class ReviewState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
+    """Where we are."""
+
+    etag: str | None = None
+    """Of the list of pull requests that this is about."""
+    newest: str
+    number: int = 1
+    first: int = PULLS_AT_ONCE
+    after: str | None = None
+    known: str | None = None
+    pending: tuple[tuple[str, str], ...] = ()
+    """Pull requests with more reviews than came along, and where these go on; they are read before the next page."""
+    is_over: bool = False
+    """No further pull requests are wanted."""
+    is_covered: bool = False
+
+
+def first_job(state: OfRepository, etag: str | None, newest: str) -> JobSpec:
+    """The job that follows a list of pull requests."""
+    carried = ReviewState(repository=state.repository, full=state.full, since=state.since, etag=etag, newest=newest)
+    return JobSpec(kind=kinds.REPO_REVIEWS, resource=state.repository.resource, params=carried.params, bucket="graphql")
+
+
+def is_known(task: Task) -> bool:
+    """Whether the reviews of this very state of the pull requests have been read already."""
+    state, cursor = ReviewState.of(task), task.cursor
+    return not state.full and cursor is not None and cursor.etag is not None and cursor.etag == state.etag
+
+
+def ask(task: Task) -> Call:
+    """The query for a page."""
+    if is_known(task):
+        return Call(path=FREE)
+    state = _begun(task)
+    if state.pending:
+        pull, after = state.pending[0]
+        return Call(path="/graphql", query=_OF_PULL + _REVIEWS, variables={"id": pull, "reviews_after": after})
+    order = ("CREATED_AT", "ASC") if state.known is None else ("UPDATED_AT", "DESC")
+    variables: dict[str, Any] = {
+        "id": state.repository.node_id,
+        "first": state.first,
+        "after": state.after,
+        "field": order[0],
+        "direction": order[1],
+    }
+    return Call(path="/graphql", query=_OF_REPOSITORY + _REVIEWS, variables=variables)
+
+
+def read(task: Task, answer: Answer, _following: str | None) -> Reading:
+    """An answer of GraphQL: data, errors, or both."""
+    node, problem = parse(answer)
+    if problem is not None:
+        return problem
+    assert node is not None
+    state = _begun(task)
+    if state.pending:
+        documents = _documents(task, node.as_pull)
+        more = _more(node.as_pull)
+        return _go_on(task, msgspec.structs.replace(state, pending=more + state.pending[1:]), documents)
+    pulls = node.pull_requests or Pulls()
+    documents = [document for pull in pulls.nodes for document in _documents(task, pull)]
+    return _go_on(task, _advanced(state, pulls), documents)
+
+
+def unchanged(_task: Task) -> Reading:
+    """GraphQL knows no 304."""
+    return Reading(verdict=Verdict.RETRY, reason="304 to a query")
+
+
+def refused(task: Task, answer: Answer) -> Reading | None:
+    """502 and 504: it took too long; ask for half as much."""
+    state = _begun(task)
+    if answer.status not in (502, 504) or state.pending or state.first == 1:
+        return None
+    half = msgspec.structs.replace(state, first=state.first // 2)
+    return Reading(follow_ups=[_job(task, half)])
+
+
+def _begun(task: Task) -> ReviewState:
+    state = ReviewState.of(task)
+    if task.cursor is None or state.full:
+        return state
+    return msgspec.structs.replace(state, known=task.cursor.timestamp)
+
+
+def _advanced(state: ReviewState, pulls: Pulls) -> ReviewState:
+    oldest = pulls.nodes[-1].updated_at if pulls.nodes else ""
+    is_last = not pulls.page_info.has_next_page
+    return msgspec.structs.replace(
+        state,
+        after=pulls.page_info.end_cursor,
+        pending=tuple(more for pull in pulls.nodes for more in _more(pull)),
+        is_over=is_last or (state.known is not None and oldest < state.known),
+        is_covered=is_last and state.known is None,
+    )
+
+
+def _go_on(task: Task, state: ReviewState, documents: list[Document]) -> Reading:
+    if state.pending or not state.is_over:
+        onwards = msgspec.structs.replace(state, number=state.number + 1)
+        return Reading(documents=documents, follow_ups=[_job(task, onwards)])
+    kind = kinds.DOCUMENTS[task.spec.kind]
+    return Reading(
+        documents=documents,
+        completed=[Listing(kind, task.spec.resource, task.run_id)] if state.is_covered else [],
+        cursor=Cursor(timestamp=state.newest, etag=state.etag),
+    )
+
+
+def _job(task: Task, state: ReviewState) -> JobSpec:
+    return JobSpec(
+        kind=task.spec.kind,
+        resource=task.spec.resource,
+        page=f"page {state.number} of {state.first}",
+        params=state.params,
+        bucket="graphql",
+    )
+
+
+def _more(pull: Pull) -> tuple[tuple[str, str], ...]:
+    page = pull.reviews.page_info
+    return ((pull.id, page.end_cursor),) if page.has_next_page and page.end_cursor else ()
+
+
+def _documents(task: Task, pull: Pull) -> list[Document]:
+    return [_document(task, pull, review) for review in pull.reviews.nodes]
+
+
+def _document(task: Task, pull: Pull, review: Review) -> Document:
+    """In the words of the REST API, which all other documents use."""
+    author = review.author
+    body = {
+        "id": int(review.full_database_id),
+        "node_id": review.id,
+        "pull_request_number": pull.number,
+        "user": None if author is None else {"login": author.login, "id": author.database_id},
+        "body": review.body,
+        "state": review.state,
+        "html_url": review.url,
+        "submitted_at": review.submitted_at,
+        "commit_id": None if review.commit is None else review.commit.oid,
+        "author_association": review.author_association,
+    }
+    return items.document(task, kinds.DOCUMENTS[task.spec.kind], review.full_database_id, body)

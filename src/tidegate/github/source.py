@@ -1,0 +1,100 @@
+"""GitHub as a source: what a run begins with, what each job asks, and what the answers mean."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import quote
+
+import msgspec
+
+from tidegate.collect.source import JobSpec, Reading, Subject, Task, Verdict
+from tidegate.github import commits, events, kinds, limits, profile, reviews
+from tidegate.github.listings import Lists
+from tidegate.github.profile import ProfileState
+from tidegate.github.repositories import Repositories
+from tidegate.github.requests import FREE, require_api_url, to_request
+from tidegate.github.states import Wishes
+from tidegate.github.statuses import Reader, interpret
+from tidegate.kernel.arguments import require_name
+from tidegate.upstream import Answer, Request
+
+API_URL = "https://api.github.com"
+_REPOSITORIES = "/repos"
+
+
+class GithubSource:
+    """Profile, events and repositories of a user, and what is in the repositories.
+
+    A run's options: `full` reads everything again, so that what was deleted upstream is noticed in long lists too;
+    `since`, a date or a time, is how far back to look at most.
+    """
+
+    name = "github"
+    planning_kinds = frozenset({kinds.USER_BASIC})
+
+    def __init__(self, api_url: str = API_URL, include: Iterable[str] = kinds.ESSENTIAL) -> None:
+        self._api_url = require_api_url(api_url)
+        self._include = kinds.require_kinds(include)
+        lists = Lists(self._include)
+        self._repositories = Repositories(self._include)
+        self._readers: Mapping[str, Reader] = {
+            kinds.USER_BASIC: profile,
+            kinds.USER_EVENTS: events,
+            kinds.REPO_ISSUES: lists,
+            kinds.REPO_PRS: lists,
+            kinds.REPO_ISSUE_COMMENTS: lists,
+            kinds.REPO_REVIEW_COMMENTS: lists,
+            kinds.REPO_COMMITS: commits,
+            kinds.REPO_REVIEWS: reviews,
+        }
+
+    def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
+        """The profile, the list of repositories, and the events."""
+        login = quote(require_name("login", subject.login), safe="")
+        wishes = Wishes.from_options(subject.options)
+        params = ProfileState(login=login, full=wishes.full, since=wishes.since).params
+        user = f"user:{subject.login}"
+        jobs = [
+            JobSpec(kind=kinds.USER_BASIC, resource=user, params=params, priority=3),
+            JobSpec(kind=kinds.USER_BASIC, resource=user + _REPOSITORIES, params=params, priority=3),
+        ]
+        if kinds.USER_EVENTS in self._include:
+            jobs.append(JobSpec(kind=kinds.USER_EVENTS, resource=user, params=params, priority=4))
+        return jobs
+
+    def request(self, task: Task, secret: str) -> Request:
+        """The call for a job."""
+        call = self._reader(task).ask(task)
+        return to_request(call, api_url=self._api_url, secret=secret, purpose=f"github.{task.spec.kind.lower()}")
+
+    def read(self, task: Task, answer: Answer) -> Reading:
+        """What the answer means, and what it says of the allowance."""
+        if _stood_in(task) and answer.status == 200:
+            return _read_free(task, answer)
+        reading = interpret(task, answer, self._reader(task), self._api_url)
+        return msgspec.structs.replace(
+            reading, allowance=limits.allowance(answer), allowance_bucket=limits.bucket(answer)
+        )
+
+    def _reader(self, task: Task) -> Reader:
+        if task.spec.kind == kinds.USER_BASIC and task.spec.resource.endswith(_REPOSITORIES):
+            return self._repositories
+        return self._readers[task.spec.kind]
+
+
+def _stood_in(task: Task) -> bool:
+    """Whether the free call was made in the place of one whose answer is known."""
+    match task.spec.kind:
+        case kinds.REPO_COMMITS:
+            return commits.is_known_empty(task)
+        case kinds.REPO_REVIEWS:
+            return reviews.is_known(task)
+        case _:
+            return False
+
+
+def _read_free(task: Task, answer: Answer) -> Reading:
+    """Nothing is new; of allowances, the one that the job waited for is told."""
+    bucket = task.spec.bucket
+    try:
+        return Reading(allowance=limits.allowance_of(answer, bucket), allowance_bucket=bucket)
+    except msgspec.DecodeError as error:
+        return Reading(verdict=Verdict.RETRY, reason=f"{FREE} cannot be read: {error}")

@@ -1,0 +1,90 @@
+"""What each status means, whatever was asked for; a kind of job may know better."""
+
+from typing import Protocol
+
+import msgspec
+
+from tidegate.collect.source import Reading, Task, Verdict
+from tidegate.github import limits
+from tidegate.github.limits import Limit
+from tidegate.github.links import ForeignLink, next_path
+from tidegate.github.requests import Call
+from tidegate.upstream import Answer
+
+_LONGEST_MESSAGE = 300
+_REFUSALS = frozenset({403, 429})
+_PASSING = frozenset({408, 425})
+
+
+class Reader(Protocol):
+    """One kind of job."""
+
+    def ask(self, task: Task, /) -> Call:
+        """What to ask for."""
+        ...
+
+    def read(self, task: Task, answer: Answer, following: str | None, /) -> Reading:
+        """An answer with content; `following` is the path of the next page."""
+        ...
+
+    def unchanged(self, task: Task, /) -> Reading:
+        """Nothing changed since the ETag was given."""
+        ...
+
+    def refused(self, task: Task, answer: Answer, /) -> Reading | None:
+        """An answer that means something special here; None if it means what it always does."""
+        ...
+
+
+class _Message(msgspec.Struct):
+    message: str = ""
+
+
+def interpret(task: Task, answer: Answer, reader: Reader, api_url: str) -> Reading:
+    """What an answer means for its job."""
+    match answer.status:
+        case 200 | 203 | 204:
+            return _content(task, answer, reader, api_url)
+        case 304:
+            return reader.unchanged(task)
+        case 202:
+            return Reading(verdict=Verdict.LATER, reason="202: being computed", delay_ms=limits.asked_wait_ms(answer))
+        case 401:
+            return Reading(verdict=Verdict.UNAUTHORIZED, reason=explain(answer))
+        case status if status in _REFUSALS and (limit := limits.limit_of(answer)) is not None:
+            return _limited(answer, limit)
+        case _:
+            return reader.refused(task, answer) or _plain(answer)
+
+
+def explain(answer: Answer) -> str:
+    """Status and message, for people."""
+    try:
+        message = msgspec.json.decode(answer.body, type=_Message).message
+    except msgspec.DecodeError:
+        message = ""
+    return f"{answer.status}: {message[:_LONGEST_MESSAGE]}" if message else f"status {answer.status}"
+
+
+def _content(task: Task, answer: Answer, reader: Reader, api_url: str) -> Reading:
+    try:
+        return reader.read(task, answer, next_path(answer.headers, api_url))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Reading(verdict=Verdict.RETRY, reason=f"{answer.status} with a body that cannot be read: {error}")
+    except ForeignLink as error:
+        return Reading(verdict=Verdict.RETRY, reason=str(error))
+
+
+def _limited(answer: Answer, limit: Limit) -> Reading:
+    """The empty window is told by the allowance, and parks the lane; any other limit blocks the credential."""
+    if limit is Limit.PRIMARY:
+        return Reading(verdict=Verdict.LATER, reason=explain(answer), delay_ms=0)
+    return Reading(verdict=Verdict.LATER, reason=explain(answer), blocked_ms=limits.pause_ms(answer))
+
+
+def _plain(answer: Answer) -> Reading:
+    status = answer.status
+    passes = status >= 500 or status < 400 or status in _PASSING
+    if not passes:
+        return Reading(verdict=Verdict.GONE, reason=explain(answer))
+    return Reading(verdict=Verdict.RETRY, reason=explain(answer), delay_ms=limits.asked_wait_ms(answer))

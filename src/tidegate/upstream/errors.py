@@ -1,0 +1,90 @@
+"""How a call to an upstream can fail. An answer with any status is no failure.
+
+    TidegateError
+    └── UpstreamFailed
+        ├── ConnectFailed       no connection; unless we were redirected, the upstream heard nothing of us
+        ├── TimedOut            too long: to connect, until the answer, or in its body
+        ├── ConnectionBroken    the connection ended before any answer
+        ├── Truncated           the answer began and its body ended too early
+        ├── TooLarge            the body is larger than we take
+        ├── Undecodable         the answer is not HTTP, or its body is not what its encoding says
+        └── RedirectRefused     sent too far around, or to a place that is no web address
+
+`was_sent` says whether the upstream can have counted the call: True, it has; False, it has not; None, nobody knows, so
+it counts as spent. `head` is there when the answer had begun, so that what it says of our allowance can be booked.
+Those that are `Unavailable` too may be tried again; the others would fail again.
+"""
+
+from typing import Literal
+
+from tidegate.kernel.errors import TidegateError, Unavailable
+from tidegate.upstream.messages import Head, Redirect, Request, shown
+
+Phase = Literal["connect", "answer", "body"]
+
+
+class UpstreamFailed(TidegateError):
+    """The call to an upstream brought no whole answer."""
+
+    def __init__(
+        self,
+        request: Request,
+        reason: str,
+        *,
+        was_sent: bool | None,
+        head: Head | None = None,
+        redirects: tuple[Redirect, ...] = (),
+    ) -> None:
+        # The request is not kept: it holds a token, and errors travel far.
+        super().__init__(f"{request.purpose}: {request.method} {shown(request.url)}: {reason}")
+        self.purpose, self.reason = request.purpose, reason
+        self.was_sent = was_sent
+        self.head = head
+        self.redirects = redirects
+
+
+class ConnectFailed(UpstreamFailed, Unavailable):
+    """The host has no address, refuses connections, or its certificate is wrong."""
+
+
+class TimedOut(UpstreamFailed, Unavailable):
+    """The upstream took too long; `phase` says for what."""
+
+    def __init__(
+        self,
+        request: Request,
+        phase: Phase,
+        *,
+        was_sent: bool | None,
+        head: Head | None = None,
+        redirects: tuple[Redirect, ...] = (),
+    ) -> None:
+        super().__init__(request, _TOO_LONG[phase], was_sent=was_sent, head=head, redirects=redirects)
+        self.phase: Phase = phase
+
+
+class ConnectionBroken(UpstreamFailed, Unavailable):
+    """The connection ended before an answer came."""
+
+
+class Truncated(UpstreamFailed, Unavailable):
+    """The answer began, and the connection or the data ended before its body was complete."""
+
+
+class TooLarge(UpstreamFailed):
+    """The body is larger than the settings allow; it was not read any further."""
+
+
+class Undecodable(UpstreamFailed, Unavailable):
+    """What came cannot be read."""
+
+
+class RedirectRefused(UpstreamFailed):
+    """The upstream sends us where we do not go."""
+
+
+_TOO_LONG: dict[Phase, str] = {
+    "connect": "no connection in time",
+    "answer": "connected, but no answer in time",
+    "body": "the answer began, but did not end in time",
+}

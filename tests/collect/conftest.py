@@ -1,0 +1,90 @@
+"""A whole process that collects shelves, in this very process."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from tests.collect.shelf import ShelfSource, ShelfUpstream
+from tidegate.assembly import Parts, build_process, put_together
+from tidegate.collect.collector import Collector, Ground
+from tidegate.collect.lifecycle import RunState
+from tidegate.collect.runs import Run
+from tidegate.collect.source import Subject
+from tidegate.collect.tables import page_jobs
+from tidegate.database import Database, Transaction
+from tidegate.documents import SqlDocuments
+from tidegate.flow.gate import CredentialLimits
+from tidegate.settings import Settings
+from tidegate.valkey import Valkey
+
+POOL = "librarians"
+LIMITS = CredentialLimits(concurrency=50, per_minute=1_000_000, floor=0)
+
+
+class Library:
+    """One deployment, and what the tests want of it."""
+
+    def __init__(self, parts: Parts, upstream: ShelfUpstream) -> None:
+        self.parts, self.upstream = parts, upstream
+        self.documents = SqlDocuments(parts.database)
+        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, self.documents)
+        self.collector = Collector(ground, [ShelfSource()], caller=upstream, secrets=self, enrol_credentials=self.enrol)
+        self.orchestrator = self.collector.orchestrator
+
+    async def enrol(self) -> None:
+        await self.parts.gate.enrol("librarian", pool=POOL, limits=LIMITS)
+
+    async def secret_of(self, credential: str) -> str:
+        return f"secret of {credential}"
+
+    async def begin(self, login: str = "ada") -> int:
+        return await self.orchestrator.begin("shelves", Subject(user_id=login, login=login), pool=POOL)
+
+    async def until(self, run_id: int, *states: RunState) -> Run:
+        wanted = states or (RunState.COMPLETED,)
+        async with asyncio.timeout(30):
+            while (run := await self.orchestrator.show(run_id)).status not in wanted:
+                await asyncio.sleep(0.02)
+        return run
+
+    async def items(self) -> list[str]:
+        return sorted([document.id async for document in self.documents.iterate("item")])
+
+    async def jobs(self, run_id: int) -> list[Any]:
+        return await self.parts.database.read(_jobs_of, run_id)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncGenerator[None]:
+        collector = self.collector
+        process = build_process(
+            self.parts,
+            handlers=collector.handlers,
+            services=collector.services,
+            duties={"recovery": collector.duty},
+            on_death=[collector.duty.ring],
+        )
+        running = asyncio.create_task(process.run(heed_signals=False))
+        try:
+            yield
+        finally:
+            process.stop()
+            report = await running
+        assert report.in_good_order, report
+
+
+def _jobs_of(tx: Transaction, run_id: int) -> list[Any]:
+    return list(tx.execute(select(page_jobs).where(page_jobs.c.run_id == run_id).order_by(page_jobs.c.id)))
+
+
+@pytest.fixture
+def upstream() -> ShelfUpstream:
+    return ShelfUpstream({"ada-novels": 7, "ada-poems": 3, "ada-empty": 0, "bob-maps": 4})
+
+
+@pytest.fixture
+def library(embedded: Valkey, database: Database, upstream: ShelfUpstream) -> Library:
+    return Library(put_together(Settings(), embedded, database), upstream)

@@ -1,0 +1,157 @@
+"""A world that changes between runs, and while it is read."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from tests.github.deployment import CALM, LARGE, SMALL, Deployment, assert_complete, assert_talk_is_complete, deployed
+from tidegate.github import ALL
+from tidegate.simulators.github import FaultKind, Sizes
+
+
+def first_repository(it: Deployment) -> str:
+    (login,) = it.sim.world.logins()
+    return it.sim.world.repositories_of(it.sim.world.require_account(login))[0].full_name
+
+
+async def test_what_is_new_is_found_with_a_call_for_each_list_that_changed(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=LARGE, include=ALL) as it:
+        (login,), name, change = it.sim.world.logins(), first_repository(it), it.sim.mutate
+        await it.collect(login)
+        before = it.sim.report()
+        number = change.open_pull(name)
+        change.review(name, number)
+        change.comment(name, change.open_issue(name))
+        change.edit(name, 1)
+        change.push(name, 3)
+        await it.collect(login)
+
+        await assert_complete(it, login)
+        await assert_talk_is_complete(it, login)
+        # repositories, issues, comments, pulls and commits changed; the profile and the review comments did not.
+        assert it.spent(before) == {"core": 5, "graphql": 1}
+
+
+async def test_old_commits_that_are_merged_today_are_found(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(commits=450)) as it:
+        (login,), name = it.sim.world.logins(), first_repository(it)
+        await it.collect(login)
+        commits = it.sim.truth(login).repositories[0].commits
+        of_third_page = datetime.fromisoformat(commits[250]["commit"]["committer"]["date"])
+        it.sim.mutate.push_late(name, count=3, days=(datetime.now(UTC) - of_third_page) / timedelta(days=1))
+        before = it.sim.report()
+        await it.collect(login)
+
+        await assert_complete(it, login)
+        assert it.sim.report().by_route["repo.commits"] - before.by_route["repo.commits"] == 3
+
+
+async def test_a_deleted_issue_of_a_short_list_is_gone_after_the_next_run(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=SMALL) as it:
+        (login,), name = it.sim.world.logins(), first_repository(it)
+        await it.collect(login)
+        it.sim.mutate.delete_issue(name, 2)
+        await it.collect(login)
+
+        await assert_complete(it, login)
+        assert await it.documents.count("issue", with_gone=True) == await it.documents.count("issue") + 1
+
+
+async def test_a_deleted_issue_of_a_long_list_is_gone_after_a_full_run(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=320)) as it:
+        (login,), name = it.sim.world.logins(), first_repository(it)
+        await it.collect(login)
+        it.sim.mutate.delete_issue(name, 2)
+        await it.collect(login, full=True)
+
+        await assert_complete(it, login)
+        assert await it.documents.count("issue", with_gone=True) == 320
+
+
+async def test_nothing_is_lost_while_items_are_inserted_and_moved_during_paging(tmp_path: Path, embedded_url: str):
+    manners = msgspec.structs.replace(CALM, restless=0.6)
+    sizes = Sizes(issues=600, pulls=350, commits=500, issue_comments=200)
+    async with deployed(tmp_path, embedded_url, sizes=sizes, manners=manners) as it:
+        (login,) = it.sim.world.logins()
+        await it.collect(login)
+        assert it.sim.report().mutations > 5
+        numbers = {f"issue {body['number']}" for body in (await it.bodies("issue")).values()}
+        assert numbers >= {f"issue {number}" for number in range(1, 951)}
+        assert await it.documents.count("issue") == await it.documents.count("issue", with_gone=True)
+        assert await it.documents.count("pull_request") >= 350
+        assert await it.documents.count("commit") >= 500
+
+
+async def test_a_renamed_repository_keeps_its_documents_under_the_new_name(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=SMALL) as it:
+        (login,), name = it.sim.world.logins(), first_repository(it)
+        await it.collect(login)
+        it.sim.mutate.rename(name, "somewhere-else")
+        await it.collect(login)
+
+        await assert_complete(it, login)
+        assert {found.resource async for found in it.documents.iterate("issue")} == {f"repo:{login}/somewhere-else"}
+        assert await it.documents.count("commit", with_gone=True) == SMALL.commits
+
+
+async def test_repositories_on_many_pages_come_and_go(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, repositories=130, sizes=Sizes(), include=[]) as it:
+        (login,) = it.sim.world.logins()
+        await it.collect(login)
+        before = it.sim.report()
+        await it.collect(login)
+        assert it.spent(before) == {"core": 0}
+
+        before, oldest = it.sim.report(), it.sim.truth(login).repositories
+        gone = min((each.repository for each in oldest), key=lambda each: (each["created_at"], each["id"]))
+        it.sim.mutate.delete(gone["full_name"])
+        await it.collect(login)
+        assert await it.documents.count("repository") == 129
+        assert await it.documents.count("repository", with_gone=True) == 130
+        # The profile and the second page changed, and then both pages are read to see which one is gone.
+        assert it.spent(before) == {"core": 4}
+
+
+async def test_issues_that_are_switched_off_are_gone(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=SMALL) as it:
+        (login,), name = it.sim.world.logins(), first_repository(it)
+        await it.collect(login)
+        it.sim.mutate.disable_issues(name)
+        (run,) = await it.collect(login)
+
+        assert run.failed_jobs == 0
+        await assert_complete(it, login)
+
+
+async def test_a_list_beyond_the_reach_of_pages_is_read_from_both_ends(tmp_path: Path, embedded_url: str):
+    manners = msgspec.structs.replace(CALM, largest_page_offset=500, cursors_reach_everything=False)
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=1_250), manners=manners) as it:
+        (login,) = it.sim.world.logins()
+        (run,) = await it.collect(login)
+
+        assert run.failed_jobs == 0
+        assert it.sim.report().by_status["422"] >= 2
+        await assert_complete(it, login)
+
+
+async def test_a_query_that_takes_too_long_is_halved_and_one_with_holes_repeated(tmp_path: Path, embedded_url: str):
+    manners = msgspec.structs.replace(CALM, graphql_nodes_in_time=2_600)
+    async with deployed(tmp_path, embedded_url, sizes=LARGE, include=ALL, manners=manners) as it:
+        (login,) = it.sim.world.logins()
+        it.sim.faults.inject(FaultKind.PARTIAL, route="graphql", times=2)
+        (run,) = await it.collect(login)
+
+        assert run.failed_jobs == 0
+        assert it.sim.report().by_status["502"] == 1
+        await assert_talk_is_complete(it, login)
+
+
+async def test_more_reviews_than_come_along_are_fetched_pull_by_pull(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(pulls=2, reviews=350), include=ALL) as it:
+        (login,) = it.sim.world.logins()
+        await it.collect(login)
+
+        await assert_talk_is_complete(it, login)
+        needed = it.sim.perfect_calls([login], ["reviews"]).graphql
+        assert it.sim.report().spent["graphql"] <= needed

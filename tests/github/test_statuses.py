@@ -1,0 +1,145 @@
+"""Every status of GitHub, and what becomes of its job."""
+
+import pytest
+
+from tests.github.answers import API, answer, link, message, task
+from tidegate.collect.source import Cursor, Verdict
+from tidegate.documents import Listing
+from tidegate.github import GithubSource, kinds
+
+SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
+PRIMARY = "API rate limit exceeded for user ID 1."
+EMPTIED = {"x_ratelimit_remaining": "0"}
+
+source = GithubSource(API, kinds.ALL)
+
+
+def test_nothing_new_is_a_success_that_leaves_the_cursor_where_it_is():
+    for kind in (kinds.USER_BASIC, kinds.USER_EVENTS, kinds.REPO_ISSUES, kinds.REPO_COMMITS):
+        reading = source.read(task(kind, Cursor(etag='"x"', credential="octocat")), answer(304))
+        assert (reading.verdict, reading.documents, reading.cursor) == (Verdict.DONE, (), None)
+        assert (list(reading.follow_ups), list(reading.completed)) == ([], [])
+
+
+def test_a_bad_token_is_no_good_any_more():
+    reading = source.read(task(), message(401, "Bad credentials"))
+    assert (reading.verdict, reading.reason) == (Verdict.UNAUTHORIZED, "401: Bad credentials")
+
+
+@pytest.mark.parametrize("status", [403, 429])
+def test_an_empty_window_is_waited_for_by_its_bucket_and_blocks_nothing_else(status: int):
+    reading = source.read(task(), message(status, PRIMARY, **EMPTIED))
+
+    assert (reading.verdict, reading.blocked_ms, reading.delay_ms) == (Verdict.LATER, None, 0)
+    assert reading.allowance is not None
+    assert (reading.allowance.remaining, reading.allowance_bucket) == (0, "core")
+
+
+@pytest.mark.parametrize("status", [403, 429])
+@pytest.mark.parametrize(
+    ("headers", "blocked_ms"), [({"retry_after": "7"}, 7_000), ({}, 60_000), ({"retry_after": "soon"}, 60_000)]
+)
+def test_a_secondary_limit_blocks_the_credential_for_as_long_as_it_says(
+    status: int, headers: dict[str, str], blocked_ms: int
+):
+    reading = source.read(task(), message(status, SECONDARY, **headers))
+    assert (reading.verdict, reading.blocked_ms) == (Verdict.LATER, blocked_ms)
+
+
+def test_retry_after_counts_also_where_the_window_is_empty():
+    assert source.read(task(), message(403, SECONDARY, retry_after="30", **EMPTIED)).blocked_ms == 30_000
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (403, "Repository access blocked"),
+        (403, "Resource not accessible by integration"),
+        (404, "Not Found"),
+        (451, "Repository access blocked"),
+        (422, "Validation Failed"),
+        (400, "Problems parsing JSON"),
+    ],
+)
+def test_what_cannot_be_read_is_gone_with_the_reason(status: int, text: str):
+    reading = source.read(task(), message(status, text))
+    assert (reading.verdict, reading.reason, reading.blocked_ms) == (Verdict.GONE, f"{status}: {text}", None)
+
+
+@pytest.mark.parametrize("status", [301, 408, 500, 502, 503, 504])
+def test_what_may_pass_is_tried_again(status: int):
+    reading = source.read(task(), answer(status, b"<html>"))
+    assert (reading.verdict, reading.reason) == (Verdict.RETRY, f"status {status}")
+
+
+def test_what_is_being_computed_is_asked_for_later():
+    assert source.read(task(), answer(202, {})).verdict is Verdict.LATER
+
+
+@pytest.mark.parametrize("status", [202, 503])
+def test_whoever_says_when_to_ask_again_is_asked_then(status: int):
+    assert source.read(task(), answer(status, {}, {"Retry-After": "3"})).delay_ms == 3_000
+    assert source.read(task(), answer(status, {})).delay_ms is None
+
+
+@pytest.mark.parametrize("body", [b'[{"id": 1', b"<html>", b"{}", b'[{"id": "x"}]', b"\xff"])
+def test_a_body_that_cannot_be_read_is_asked_for_again(body: bytes):
+    for kind in (kinds.REPO_ISSUES, kinds.REPO_COMMITS, kinds.USER_EVENTS):
+        assert source.read(task(kind), answer(200, body)).verdict is Verdict.RETRY
+
+
+def test_no_content_is_an_empty_list():
+    reading = source.read(task(), answer(204))
+    assert (reading.verdict, list(reading.documents)) == (Verdict.DONE, [])
+
+
+def test_an_empty_repository_and_switched_off_issues_are_empty_lists():
+    empty = source.read(task(kinds.REPO_COMMITS), message(409, "Git Repository is empty."))
+    assert (empty.verdict, empty.completed) == (Verdict.DONE, [Listing("commit", "repo:octocat/hello", 5)])
+
+    disabled = source.read(task(), message(410, "Issues are disabled for this repo"))
+    assert (disabled.verdict, disabled.completed) == (Verdict.DONE, [Listing("issue", "repo:octocat/hello", 5)])
+
+
+def test_the_end_of_a_timeline_is_no_failure():
+    beyond = task(kinds.USER_EVENTS, path="/user/1/events?page=4", number=4)
+    assert source.read(beyond, message(422, "pagination is limited")).verdict is Verdict.DONE
+
+
+def test_a_link_that_leads_elsewhere_is_not_followed():
+    headers = {"Link": '<https://elsewhere.example/repositories/7/issues?page=2>; rel="next"'}
+    items = [{"id": 1, "updated_at": "2026-01-01T00:00:00Z"}]
+    reading = source.read(task(), answer(200, items, headers))
+    assert (reading.verdict, list(reading.follow_ups)) == (Verdict.RETRY, [])
+    assert "elsewhere.example" in reading.reason
+
+    assert source.read(task(), answer(200, items, link("/repositories/7/issues?page=2"))).verdict is Verdict.DONE
+
+
+@pytest.mark.parametrize("kind", ["RATE_LIMITED", "RATE_LIMIT"])
+def test_a_limit_of_graphql_hides_in_a_success(kind: str):
+    asked = task(kinds.REPO_REVIEWS, newest="2026-01-01T00:00:00Z")
+    body = {"errors": [{"type": kind, "message": PRIMARY}]}
+
+    emptied = source.read(asked, answer(200, body, {"x-ratelimit-remaining": "0", "x-ratelimit-resource": "graphql"}))
+    assert (emptied.verdict, emptied.blocked_ms, emptied.allowance_bucket) == (Verdict.LATER, None, "graphql")
+    assert source.read(asked, answer(200, body)).blocked_ms == 60_000
+
+
+def test_errors_of_graphql_are_told_apart():
+    asked = task(kinds.REPO_REVIEWS, newest="2026-01-01T00:00:00Z")
+
+    def verdict(kind: str) -> Verdict:
+        return source.read(asked, answer(200, {"data": {"node": None}, "errors": [{"type": kind}]})).verdict
+
+    assert (verdict("NOT_FOUND"), verdict("FORBIDDEN")) == (Verdict.GONE, Verdict.GONE)
+    assert (verdict("SERVICE_UNAVAILABLE"), verdict("")) == (Verdict.RETRY, Verdict.RETRY)
+
+
+def test_a_query_is_halved_until_it_asks_for_one():
+    asked, sizes = task(kinds.REPO_REVIEWS, newest="2026-01-01T00:00:00Z"), list[int]()
+    while (reading := source.read(asked, answer(502, b""))).verdict is Verdict.DONE:
+        (spec,) = reading.follow_ups
+        sizes.append(spec.params["first"])
+        asked = task(kinds.REPO_REVIEWS, **spec.params)
+    assert (sizes, reading.verdict) == ([25, 12, 6, 3, 1], Verdict.RETRY)

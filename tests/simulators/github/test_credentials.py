@@ -1,0 +1,114 @@
+"""Tokens, and apps that get them."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.simulators.github.client import Client, Got, simulated
+from tests.simulators.github.rsa_keys import PrivateKey, new_key
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.simulators.github import LimitSettings
+from tidegate.simulators.github.signatures import PublicKey
+
+APP, INSTALLATION = 71, 5
+
+
+@pytest.fixture(scope="module")
+def key() -> PrivateKey:
+    return new_key()
+
+
+def claims(client: Client, *, lasts_s: int = 540, **more: Any) -> dict[str, Any]:
+    now = int(client.clock.now().timestamp())
+    return {"iat": now - 30, "exp": now + lasts_s, "iss": str(APP)} | more
+
+
+async def issue(client: Client, signed: str, installation: int = INSTALLATION) -> Got:
+    return await client.ask("POST", f"/app/installations/{installation}/access_tokens", token=signed)
+
+
+async def test_a_token_knows_its_owner():
+    async with simulated() as client:
+        got = await client.get("/user")
+
+        assert (got.status, got.json["login"]) == (200, client.login)
+        assert got.headers["x-oauth-scopes"]
+        assert (await client.get("/user", token="")).status == 401
+
+
+async def test_a_bad_token_is_refused_and_tells_the_allowance_of_the_address():
+    async with simulated() as client:
+        got = await client.get(f"/users/{client.login}", token="ghp_nonsense")
+
+        assert (got.status, got.json["message"]) == (401, "Bad credentials")
+        assert got.headers["x-ratelimit-limit"] == "60"
+        assert (await client.ask("GET", "/user", headers={"Authorization": "Basic x"})).status == 401
+
+
+async def test_whoever_tries_bad_tokens_in_a_loop_is_locked_out():
+    async with simulated(limits=LimitSettings(bad_credentials_per_minute=3)) as client:
+        statuses = [(await client.get("/user", token="ghp_nonsense")).status for _ in range(4)]
+
+        assert statuses == [401, 401, 401, 403]
+        assert client.sim.report().violations == {"too_many_bad_credentials": 1}
+
+
+async def test_a_revoked_token_is_nobodys():
+    async with simulated() as client:
+        assert client.token is not None
+        client.sim.credentials.revoke(client.token)
+
+        assert (await client.get("/user")).status == 401
+        assert client.sim.token_of(client.login) == client.token
+        assert (await client.get("/user")).status == 401, "and it stays so"
+
+
+async def test_an_app_gets_a_token_that_ends(key: PrivateKey):
+    async with simulated(limits=LimitSettings(quota=100)) as client:
+        client.sim.credentials.register_app(APP, key.pem, {INSTALLATION: (25, 20)})
+        got = await issue(client, key.sign(claims(client)))
+        assert got.status == 201
+        assert got.json["expires_at"] == "2026-01-01T01:00:00Z"
+        token = got.json["token"]
+
+        used = await client.get(f"/users/{client.login}", token=token)
+        assert (used.status, used.headers["x-ratelimit-limit"]) == (200, "105")
+        assert (await client.get("/user", token=token)).status == 403
+        second = (await issue(client, key.sign(claims(client)))).json["token"]
+        assert second != token
+        shared = await client.get(f"/users/{client.login}", token=second)
+        assert shared.remaining == used.remaining - 2, "an installation's tokens share its allowance"
+        assert shared.headers["etag"] != used.headers["etag"]
+
+        client.clock.advance(timedelta(seconds=3_600))
+        assert (await client.get(f"/users/{client.login}", token=token)).status == 401
+
+
+async def test_only_the_right_key_in_time_speaks_for_an_app(key: PrivateKey):
+    async with simulated() as client:
+        client.sim.credentials.register_app(APP, key.pkcs1, {INSTALLATION: (1, 1)})
+        stranger = new_key()
+        good = claims(client)
+
+        for signed in (
+            stranger.sign(good),
+            key.sign(good, algorithm="none"),
+            key.sign(good | {"iss": "72"}),
+            key.sign(claims(client, lasts_s=3_600)),
+            key.sign(claims(client, lasts_s=-1)),
+            key.sign(good | {"iat": good["exp"]}),
+            key.sign(good)[:-8] + "AAAAAAAA",
+            "not.even.signed",
+        ):
+            assert (await issue(client, signed)).status == 401
+        assert (await issue(client, client.sim.token_of(client.login))).status == 401
+        assert (await issue(client, key.sign(good), installation=6)).status == 404
+        assert (await client.get("/app", token=key.sign(good))).json["id"] == APP
+
+
+def test_keys_that_are_none_are_refused(key: PrivateKey):
+    assert PublicKey.from_pem(key.pem) == PublicKey.from_pem(key.pkcs1) == PublicKey(key.modulus, 65_537)
+    for nonsense in ("", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----", "hello"):
+        with pytest.raises(InvalidArgument, match="must be an RSA public key"):
+            PublicKey.from_pem(nonsense)
