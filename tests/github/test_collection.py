@@ -92,7 +92,7 @@ async def test_faults_of_all_kinds_delay_and_lose_nothing(tmp_path: Path, embedd
         logins = it.sim.world.logins()
         runs = await it.collect(*logins)
 
-        assert sum(it.sim.report().faults.values()) > 3
+        assert it.sim.report().retries_after_faults > 0
         assert [run.failed_jobs for run in runs] == [0, 0]
         await assert_complete(it, *logins)
         assert it.sim.report().broken == 0
