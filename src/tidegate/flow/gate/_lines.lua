@@ -4,34 +4,35 @@
 -- pool, bucket and class: a job's turn is one more than the larger of the pool's present turn and its run's last one, so
 -- a run with 100,000 jobs and a run with one take turns. A run's lane goes when its last job leaves the line.
 ---@key waiting  zset  line|class|turn|job
----@key lanes    hash  T:pool|bucket|class -> {present turn, 0}; R:pool|bucket|class|run -> {last turn, jobs}
+---@key lanes    hash  T:pool|bucket|class -> 'turn 0'; R:pool|bucket|class|run -> 'last-turn jobs'
 ---@key inside   hash  job -> its record while it waits, its permit while it is out
 ---@include ledger
 local POOL, BUCKET, CLASS, RUN, COST, AFFINITY, PAYLOAD, PLACE = 1, 2, 3, 4, 5, 6, 7, 8  -- a job's record
-local lane_cache, arrivals, records = {}, {}, {}
+local lane_cache, lanes_of, arrivals, records = {}, {}, {}, {}
 
-local function pool_lane_of(record)
-  return 'T:' .. record[POOL] .. '|' .. record[BUCKET] .. '|' .. record[CLASS]
-end
-
-local function run_lane_of(record)
-  return 'R:' .. record[POOL] .. '|' .. record[BUCKET] .. '|' .. record[CLASS] .. '|' .. record[RUN]
-end
-
--- Read the lanes of many jobs at once.
+-- Read the lanes of many jobs at once: `lanes_of[record]` is then {the pool's, the run's}.
 local function load_lanes(of)
-  local wanted = {}
+  local wanted, cached = {}, lane_cache
   for _, record in ipairs(of) do
-    for _, field in ipairs({pool_lane_of(record), run_lane_of(record)}) do
-      if not lane_cache[field] then
-        lane_cache[field] = {0, 0}
-        wanted[#wanted + 1] = field
+    local base = record[POOL] .. '|' .. record[BUCKET] .. '|' .. record[CLASS]
+    local fields = {'T:' .. base, 'R:' .. base .. '|' .. record[RUN]}
+    for n = 1, 2 do
+      local lane = cached[fields[n]]
+      if not lane then
+        lane = {0, 0}
+        cached[fields[n]] = lane
+        wanted[#wanted + 1] = fields[n]
       end
+      fields[n] = lane
     end
+    lanes_of[record] = fields
   end
   if #wanted == 0 then return end
-  for n, packed in ipairs(redis.call('HMGET', lanes, unpack(wanted))) do
-    if packed then lane_cache[wanted[n]] = cmsgpack.unpack(packed) end
+  for n, told in ipairs(redis.call('HMGET', lanes, unpack(wanted))) do
+    if told then
+      local turn, jobs = string.match(told, '^(%d+) (%d+)$')
+      cached[wanted[n]][1], cached[wanted[n]][2] = tonumber(turn), tonumber(jobs)
+    end
   end
 end
 
@@ -53,7 +54,7 @@ end
 
 -- The lanes must be loaded.
 local function enter(job, record)
-  local pool_lane, run_lane = lane_cache[pool_lane_of(record)], lane_cache[run_lane_of(record)]
+  local pool_lane, run_lane = lanes_of[record][1], lanes_of[record][2]
   local turn = math.max(pool_lane[1], run_lane[1]) + 1
   run_lane[1], run_lane[2] = turn, run_lane[2] + 1
   local line, keeper = 'p:' .. record[POOL], record[AFFINITY] ~= '' and account(record[AFFINITY])
@@ -75,7 +76,7 @@ end
 
 -- The job is out of the line. If it was called up, `turn` is now the pool's present one. The lanes must be loaded.
 local function leave(record, turn)
-  local pool_lane, run_lane = lane_cache[pool_lane_of(record)], lane_cache[run_lane_of(record)]
+  local pool_lane, run_lane = lanes_of[record][1], lanes_of[record][2]
   if turn and turn > pool_lane[1] then pool_lane[1] = turn end
   run_lane[2] = run_lane[2] - 1
   unbind(record)
@@ -112,7 +113,7 @@ local function close_lanes()
       empty[#empty + 1] = field
     else
       kept[#kept + 1] = field
-      kept[#kept + 1] = cmsgpack.pack(state)
+      kept[#kept + 1] = string.format('%d %d', state[1], state[2])
     end
   end
   if #kept > 0 then redis.call('HSET', lanes, unpack(kept)) end

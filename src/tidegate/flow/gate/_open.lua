@@ -5,7 +5,7 @@
 ---@include lines
 ---@include plan
 local MOST_AT_ONCE = 500  -- what one call lets out at most, so that no call holds the server for long
-local let_out, doors, granted, outside = 0, {}, {}, {}
+local let_out, doors, woken, granted, outside = 0, {}, {}, {}, {}
 
 local function call_up(job, turn, record, credential, permit, turned)
   leave(record, turn)
@@ -147,6 +147,8 @@ end
 
 -- Calls at once are counted for all buckets together, so one that ends may make room in any.
 local function want_open_all(credential)
+  if woken[credential] then return end
+  woken[credential] = true
   local state = account(credential)
   for _, bucket in ipairs(state.buckets) do want_open(state.pool, bucket) end
 end
