@@ -126,3 +126,18 @@ async def test_settings_are_shown_as_they_are(tmp_path: Path):
 
 async def test_the_version_is_told(tmp_path: Path):
     assert (await tidegate(tmp_path, "--version")).out == f"tidegate {__version__}\n"
+
+
+async def test_the_doctor_does_not_wait_for_ever_for_a_server_that_says_nothing(tmp_path: Path):
+    async def listen(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await silence.wait()
+
+    silence = asyncio.Event()
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        ended = await tidegate(tmp_path, "doctor", TIDEGATE_DATABASE_URL=f"mysql://tide:x@127.0.0.1:{port}/tidegate")
+        silence.set()
+
+    assert ended.code == 1
+    assert "no answer within" in ended.out
+    assert "valkey (embedded)" in ended.out, "the other parts were told before"

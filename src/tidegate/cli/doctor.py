@@ -1,8 +1,9 @@
 """`tidegate doctor`: every part of the installation tried for real, and what to do where it fails."""
 
+import asyncio
 import os
 import platform
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 
 import msgspec
@@ -29,6 +30,9 @@ class Verdict(StrEnum):
     FAILED = "failed"
 
 
+_WIDTH = 27
+_PATIENCE_S = 20
+_IS_IT_ONE = "Is the address right, and is there the kind of server that it names?"
 _COLOURS = {Verdict.OK: "green", Verdict.ADVICE: "yellow", Verdict.FAILED: "red"}
 
 
@@ -43,28 +47,41 @@ class Finding(msgspec.Struct, frozen=True):
 
 def doctor(*, as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON.")) -> None:
     """Say what is reachable, in which version, what it can do, and what to do about the rest. Exit 1 on a failure."""
-    findings = run(_examine_all(load_settings()))
+    tell = _silent if as_json else _print
+    findings = run(_examine_all(load_settings(), tell))
     if as_json:
         typer.echo(msgspec.json.encode(findings))
-    else:
-        _print(findings)
     if any(finding.verdict is Verdict.FAILED for finding in findings):
         raise typer.Exit(1)
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(finding: Finding) -> None:
     """A line for each finding, and under it what to do; never cut, since paths are there to be copied."""
-    console, width = Console(soft_wrap=True, highlight=False), max(len(finding.check) for finding in findings)
-    for finding in findings:
-        colour = _COLOURS[finding.verdict]
-        console.print(f"[{colour}]{finding.verdict:6}[/]  {finding.check:{width}}  {escape(finding.found)}")
-        if finding.remedy:
-            console.print(f"{'':6}  {'':{width}}  [bold]→ {escape(finding.remedy)}[/]")
+    console, colour = Console(soft_wrap=True, highlight=False), _COLOURS[finding.verdict]
+    console.print(f"[{colour}]{finding.verdict:6}[/]  {finding.check:{_WIDTH}}  {escape(finding.found)}")
+    if finding.remedy:
+        console.print(f"{'':6}  {'':{_WIDTH}}  [bold]→ {escape(finding.remedy)}[/]")
 
 
-async def _examine_all(settings: Settings) -> list[Finding]:
-    parts = (_installation(settings), _valkey(settings), _database(settings))
-    return [finding for part in parts async for finding in part]
+def _silent(_finding: Finding) -> None:
+    """What is printed at the end is not printed as it is found."""
+
+
+async def _examine_all(settings: Settings, tell: Callable[[Finding], None]) -> list[Finding]:
+    """All parts, one after the other; one that does not answer holds the others up for a few seconds only."""
+    findings: list[Finding] = []
+    parts = {"tidegate": _installation, "valkey": _valkey, "database": _database}
+    for name, examine in parts.items():
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                async for finding in examine(settings):
+                    findings.append(finding)
+                    tell(finding)
+        except TimeoutError:
+            silence = Finding(name, Verdict.FAILED, f"no answer within {_PATIENCE_S} s", _IS_IT_ONE)
+            findings.append(silence)
+            tell(silence)
+    return findings
 
 
 async def _installation(settings: Settings) -> AsyncIterator[Finding]:
@@ -105,7 +122,7 @@ def _describe(valkey: Valkey) -> str:
 def _advice(name: str, valkey: Valkey) -> list[Finding]:
     found: list[Finding] = []
     if not valkey.info.persists:
-        remedy = "Set `appendonly yes`; without it a restart is repaired from SQL, and waiting rooms lose their lines"
+        remedy = "Set `appendonly yes`; without it everything has to be rebuilt from SQL after a restart"
         found.append(Finding(f"{name}: persistence", Verdict.ADVICE, "no append-only file", remedy))
     if valkey.info.evicts:
         remedy = "Set `maxmemory-policy noeviction`: a key thrown away alone breaks what belongs together"
