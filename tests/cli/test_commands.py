@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,14 +130,9 @@ async def test_the_version_is_told(tmp_path: Path):
 
 
 async def test_the_doctor_does_not_wait_for_ever_for_a_server_that_says_nothing(tmp_path: Path):
-    async def listen(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
-        await silence.wait()
-
-    silence = asyncio.Event()
-    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        ended = await tidegate(tmp_path, "doctor", TIDEGATE_DATABASE_URL=f"mysql://tide:x@127.0.0.1:{port}/tidegate")
-        silence.set()
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections come about, and nobody answers them
+        url = f"mysql://tide:x@127.0.0.1:{silent.getsockname()[1]}/tidegate"
+        ended = await tidegate(tmp_path, "doctor", TIDEGATE_DATABASE_URL=url)
 
     assert ended.code == 1
     assert "no answer within" in ended.out
