@@ -13,6 +13,11 @@ from tidegate.valkey import Valkey
 JOBS, BATCH = 100_000, 100
 FEW, MANY = 10, 100_000
 PLENTY = 10**9
+_NOTE = (
+    "Offer all, then read and settle batches of 100 until nothing is left; one pool; the best of three rounds. "
+    "Jobs are named by ascending numbers, as collection names them; names that do not ascend make 100,000 lanes dearer "
+    "(1.27x was seen), since their places in the line are then scattered."
+)
 LIMITS = CredentialLimits(concurrency=400, per_minute=PLENTY, floor=0)
 
 
@@ -25,9 +30,9 @@ async def measure() -> Section:
     figures = [
         Figure(f"{JOBS:,} jobs of {FEW} lanes", f"{few:,.0f} jobs/s", "≥ 20,000", few >= 20_000),
         Figure(f"{JOBS:,} jobs of {MANY:,} lanes", f"{many:,.0f} jobs/s"),
-        Figure(f"cost per job, {MANY:,} lanes / {FEW} lanes", f"{ratio:.2f}x", "≤ 1.5x (noise)", ratio <= 1.5),
+        Figure(f"cost per job, {MANY:,} lanes / {FEW} lanes", f"{ratio:.2f}x", "≤ 1.0x", ratio <= 1.0),
     ]
-    return Section("Gate", figures, "Offer all, then read and settle batches of 100 until nothing is left; one pool.")
+    return Section("Gate", figures, _NOTE)
 
 
 async def _rate(url: str, lanes: int) -> float:

@@ -24,14 +24,18 @@ _PEER_PYTHON = Path(__file__).parent.parent / ".peers" / "bin" / "python"
 
 async def measure() -> Section:
     with tcp_server() as url:
-        rates = {name: await asyncio.to_thread(_peer, name, url) for name in PEERS}
+        rates = {name: max([await asyncio.to_thread(_peer, name, url) for _ in range(2)]) for name in PEERS}
         ours = max([await _ours(url) for _ in range(2)])
     best = max(rates, key=lambda name: rates[name])
     ratio = ours / rates[best]
     figures = [Figure(f"{name}: drain of {PEER_JOBS:,} no-op jobs", f"{rate:,.0f}/s") for name, rate in rates.items()]
     ours_figure = Figure(f"tidegate: add, read, ack of {MESSAGES:,} no-op messages", f"{ours:,.0f}/s")
     figures += [ours_figure, Figure(f"tidegate / best peer ({best})", f"{ratio:.1f}x", "≥ 10x", ratio >= 10)]
-    return Section("Stream", figures, "One process each, batches of 100 for ours.")
+    return Section(
+        "Stream",
+        figures,
+        "One process each, the better of two runs each; batches of 100 for ours, drain alone for theirs.",
+    )
 
 
 def _peer(name: str, url: str) -> float:
