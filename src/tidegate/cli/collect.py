@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 
 import msgspec
 import typer
@@ -11,23 +10,21 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from tidegate.assembly import Parts, build_process, open_parts
+from tidegate.assembly import Collection, open_collection
+from tidegate.assembly.collection import POOL
 from tidegate.cli.running import load_settings, run
-from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.lifecycle import ACTIVE_RUNS
-from tidegate.collect.one_token import OneToken
 from tidegate.collect.progress import Failure, failures_of
 from tidegate.collect.runs import Run, RunActive
 from tidegate.collect.source import Subject
-from tidegate.documents import open_documents
 from tidegate.flow.gate import PoolStatus
-from tidegate.github import API_URL, ESSENTIAL, GithubSource
+from tidegate.github import API_URL, ESSENTIAL, GithubSettings
+from tidegate.github.kinds import require_kinds
+from tidegate.github.requests import require_api_url
 from tidegate.kernel.errors import InvalidSettings
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.settings import Settings
-from tidegate.upstream import UpstreamClient
 
-POOL = "github"
 _TOKEN = "GITHUB_TOKEN"  # noqa: S105 - the name of a variable
 _REFRESH_S = 0.25
 
@@ -59,8 +56,9 @@ def collect(
         raise InvalidSettings(f"there is no token: set {_TOKEN} to one that may read what you collect")
     options = {"full": full} | ({"since": since} if since else {})
     subjects = [Subject(user_id=login, login=login, options=options) for login in dict.fromkeys(logins)]
-    source = GithubSource(api_url, include)
-    summary = run(_collect(settings, source, token, subjects, shows=not (no_progress or as_json)))
+    github = GithubSettings(api_url=require_api_url(api_url), include=tuple(sorted(require_kinds(include))))
+    settings = settings.model_copy(update={"github": github})
+    summary = run(_collect(settings, token, subjects, shows=not (no_progress or as_json)))
     _tell(summary, as_json=as_json)
     if not summary.complete:
         raise typer.Exit(130)
@@ -68,52 +66,33 @@ def collect(
         raise typer.Exit(1)
 
 
-async def _collect(
-    settings: Settings, source: GithubSource, token: str, subjects: Sequence[Subject], *, shows: bool
-) -> Summary:
-    async with AsyncExitStack() as stack:
-        parts = await stack.enter_async_context(open_parts(settings))
-        client = await stack.enter_async_context(UpstreamClient(settings.upstream))
-        documents = await open_documents(settings.documents, parts.database)
-        stack.push_async_callback(documents.close)
-        tokens = OneToken(token, pool=POOL, data_dir=settings.data_dir, limits=settings.gate)
-        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents)
-        collector = Collector(
-            ground, [source], caller=client, secrets=tokens, enrol_credentials=lambda: tokens.enrol(parts.gate)
-        )
-        process = build_process(
-            parts,
-            handlers=collector.handlers,
-            services=collector.services,
-            duties={"recovery": collector.duty},
-            on_death=[collector.duty.ring],
-        )
-        run_ids = [await _begin(collector, subject) for subject in subjects]
-        watching = asyncio.create_task(_watch(parts, collector, run_ids, process, shows=shows))
+async def _collect(settings: Settings, token: str, subjects: Sequence[Subject], *, shows: bool) -> Summary:
+    async with open_collection(settings, token=token) as collection:
+        process, database = collection.process(), collection.parts.database
+        run_ids = [await _begin(collection, subject) for subject in subjects]
+        watching = asyncio.create_task(_watch(collection, run_ids, process, shows=shows))
         await process.run()
         watching.cancel()
-        runs = [await collector.orchestrator.show(run_id) for run_id in run_ids]
-        failures = await parts.database.read(failures_of, run_ids)
+        runs = [await collection.orchestrator.show(run_id) for run_id in run_ids]
+        failures = await database.read(failures_of, run_ids)
     return Summary(complete=all(run.status not in ACTIVE_RUNS for run in runs), runs=runs, failures=failures)
 
 
-async def _begin(collector: Collector, subject: Subject) -> int:
+async def _begin(collection: Collection, subject: Subject) -> int:
     """A new run, or the one that is still active."""
     try:
-        return await collector.orchestrator.begin("github", subject, pool=POOL)
+        return await collection.orchestrator.begin("github", subject, pool=POOL)
     except RunActive as active:
         return active.run_id
 
 
-async def _watch(
-    parts: Parts, collector: Collector, run_ids: Sequence[int], process: Supervisor, *, shows: bool
-) -> None:
+async def _watch(collection: Collection, run_ids: Sequence[int], process: Supervisor, *, shows: bool) -> None:
     """Redraw the picture, and stop the process when every run is over."""
     console = Console(stderr=True, quiet=not shows)
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
-            runs = [await collector.orchestrator.show(run_id) for run_id in run_ids]
-            live.update(_picture(runs, await parts.gate.status(POOL)))
+            runs = [await collection.orchestrator.show(run_id) for run_id in run_ids]
+            live.update(_picture(runs, await collection.parts.gate.status(POOL)))
             if all(run.status not in ACTIVE_RUNS for run in runs):
                 return process.stop()
             await asyncio.sleep(_REFRESH_S)

@@ -4,6 +4,7 @@
 """
 
 from tidegate.github.kinds import ALL, ESSENTIAL
-from tidegate.github.source import API_URL, GithubSource
+from tidegate.github.settings import API_URL, GithubSettings
+from tidegate.github.source import GithubSource
 
-__all__ = ["ALL", "API_URL", "ESSENTIAL", "GithubSource"]
+__all__ = ["ALL", "API_URL", "ESSENTIAL", "GithubSettings", "GithubSource"]

@@ -11,12 +11,12 @@ from tidegate.github.listings import Lists
 from tidegate.github.profile import ProfileState
 from tidegate.github.repositories import Repositories
 from tidegate.github.requests import FREE, require_api_url, to_request
+from tidegate.github.settings import API_URL
 from tidegate.github.states import Wishes
 from tidegate.github.statuses import Reader, interpret
 from tidegate.kernel.arguments import require_name
 from tidegate.upstream import Answer, Request
 
-API_URL = "https://api.github.com"
 _REPOSITORIES = "/repos"
 
 

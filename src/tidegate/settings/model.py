@@ -18,6 +18,7 @@ from tidegate.flow.limiter.settings import LimiterSettings
 from tidegate.flow.presence.settings import PresenceSettings
 from tidegate.flow.stream.settings import StreamSettings
 from tidegate.flow.timers.settings import TimerSettings
+from tidegate.github.settings import GithubSettings
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.errors import InvalidArgument, InvalidSettings
 from tidegate.settings.sources import PREFIX, Sources
@@ -66,6 +67,8 @@ class Settings(BaseSettings):
     """Where collected items go."""
     upstream: UpstreamSettings = UpstreamSettings()
     """How upstreams are called."""
+    github: GithubSettings = GithubSettings()
+    """Which GitHub, and what of it."""
     log: LogSettings = LogSettings()
     """What is logged, and in which form."""
     breaker: BreakerSettings = BreakerSettings()

@@ -1,27 +1,16 @@
-"""Where the parts meet: settings in, a running process out."""
+"""One process's hold on the deployment: its connections, and the primitives that stand on them."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from tidegate.database import Database
 from tidegate.database.migrate import migrate, require_current
-from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.gate import Gate
-from tidegate.flow.presence import Election, Presence
+from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream
 from tidegate.flow.timers import Timers
 from tidegate.kernel.ids import new_owner
-from tidegate.runtime.announcer import Announcer, AttentiveRelay
-from tidegate.runtime.delivery import Handler
-from tidegate.runtime.heartbeat import Heartbeat
-from tidegate.runtime.leadership import Leadership
-from tidegate.runtime.pruner import Pruner
-from tidegate.runtime.recoverer import Recoverer
-from tidegate.runtime.relay import Relay
-from tidegate.runtime.service import Service
-from tidegate.runtime.supervisor import Supervisor
-from tidegate.runtime.timekeeper import DueSource, Timekeeper
 from tidegate.settings import Settings
 from tidegate.valkey import Unit, Valkey
 from tidegate.valkey.embedded import EmbeddedServer
@@ -97,40 +86,3 @@ def put_together(settings: Settings, valkey: Valkey, database: Database) -> Part
         settings=settings.gate,
     )
     return Parts(settings, owner, valkey, database, unit, presence, jobs, gate, alarms, timers)
-
-
-def build_process(
-    parts: Parts,
-    *,
-    handlers: Sequence[Handler] = (),
-    services: Mapping[str, Service] | None = None,
-    sources: Sequence[DueSource] = (),
-    duties: Mapping[str, Service] | None = None,
-    on_death: Sequence[Callable[[], object]] = (),
-) -> Supervisor:
-    """A process of the deployment: a sign of life, the leader's duties whenever it leads, and `services` of its own.
-
-    Services stop before what they stand on. The leader keeps the time of timers, gate, dead processes and `sources`,
-    delivers events to `handlers`, and has `duties` besides; `on_death` is called when a process died.
-    """
-    relay = Relay(parts.database, handlers)
-    commits = Doorbell(parts.valkey, parts.unit.key("commits"))
-    recoverer = Recoverer(parts.presence, [parts.jobs, parts.alarms], on_death=[relay.ring, *on_death])
-    ours = [parts.timers, parts.gate, recoverer, Pruner(parts.database)]
-    heartbeat = Heartbeat(parts.presence)
-    leadership = Leadership(
-        Election(parts.valkey, parts.unit, parts.owner),
-        heartbeat,
-        {
-            "timekeeper": Timekeeper(parts.timers.doorbell, [*ours, *sources]),
-            "relay": AttentiveRelay(relay, commits),
-            **(duties or {}),
-        },
-    )
-    supervisor = Supervisor()
-    supervisor.add("heartbeat", heartbeat)
-    supervisor.add("leadership", leadership)
-    supervisor.add("announcer", Announcer(parts.database, commits, leads_here=lambda: leadership.fence is not None))
-    for name, service in (services or {}).items():
-        supervisor.add(name, service)
-    return supervisor

@@ -1,0 +1,16 @@
+"""Where the parts meet: settings in, a running process out."""
+
+from tidegate.assembly.collection import Collection, open_collection
+from tidegate.assembly.parts import Parts, open_database, open_parts, open_valkey, put_together
+from tidegate.assembly.process import build_process
+
+__all__ = [
+    "Collection",
+    "Parts",
+    "build_process",
+    "open_collection",
+    "open_database",
+    "open_parts",
+    "open_valkey",
+    "put_together",
+]

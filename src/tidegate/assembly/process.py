@@ -1,0 +1,54 @@
+"""A process of the deployment, put together from its parts."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tidegate.assembly.parts import Parts
+from tidegate.flow.doorbell import Doorbell
+from tidegate.flow.presence import Election
+from tidegate.runtime.announcer import Announcer, AttentiveRelay
+from tidegate.runtime.delivery import Handler
+from tidegate.runtime.heartbeat import Heartbeat
+from tidegate.runtime.leadership import Leadership
+from tidegate.runtime.pruner import Pruner
+from tidegate.runtime.recoverer import Recoverer
+from tidegate.runtime.relay import Relay
+from tidegate.runtime.service import Service
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.timekeeper import DueSource, Timekeeper
+
+
+def build_process(
+    parts: Parts,
+    *,
+    handlers: Sequence[Handler] = (),
+    services: Mapping[str, Service] | None = None,
+    sources: Sequence[DueSource] = (),
+    duties: Mapping[str, Service] | None = None,
+    on_death: Sequence[Callable[[], object]] = (),
+) -> Supervisor:
+    """A process of the deployment: a sign of life, the leader's duties whenever it leads, and `services` of its own.
+
+    Services stop before what they stand on. The leader keeps the time of timers, gate, dead processes and `sources`,
+    delivers events to `handlers`, and has `duties` besides; `on_death` is called when a process died.
+    """
+    relay = Relay(parts.database, handlers)
+    commits = Doorbell(parts.valkey, parts.unit.key("commits"))
+    recoverer = Recoverer(parts.presence, [parts.jobs, parts.alarms], on_death=[relay.ring, *on_death])
+    ours = [parts.timers, parts.gate, recoverer, Pruner(parts.database)]
+    heartbeat = Heartbeat(parts.presence)
+    leadership = Leadership(
+        Election(parts.valkey, parts.unit, parts.owner),
+        heartbeat,
+        {
+            "timekeeper": Timekeeper(parts.timers.doorbell, [*ours, *sources]),
+            "relay": AttentiveRelay(relay, commits),
+            **(duties or {}),
+        },
+    )
+    supervisor = Supervisor()
+    supervisor.add("heartbeat", heartbeat)
+    supervisor.add("leadership", leadership)
+    supervisor.add("announcer", Announcer(parts.database, commits, leads_here=lambda: leadership.fence is not None))
+    for name, service in (services or {}).items():
+        supervisor.add(name, service)
+    return supervisor

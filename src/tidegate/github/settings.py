@@ -1,0 +1,34 @@
+"""What an operator may choose about GitHub."""
+
+from pydantic import BaseModel, field_validator
+
+from tidegate.github.kinds import ESSENTIAL, require_kinds
+from tidegate.github.requests import require_api_url
+from tidegate.kernel.errors import InvalidArgument
+
+API_URL = "https://api.github.com"
+
+
+class GithubSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True):
+    """Which GitHub, and what of it."""
+
+    api_url: str = API_URL
+    """GitHub's address; that of GitHub Enterprise, or of a simulator."""
+    include: tuple[str, ...] = tuple(sorted(ESSENTIAL))
+    """What is collected of a user, where a run does not say."""
+
+    @field_validator("api_url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        try:
+            return require_api_url(value)
+        except InvalidArgument as error:
+            raise ValueError(error.reason) from None
+
+    @field_validator("include")
+    @classmethod
+    def _are_kinds(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(sorted(require_kinds(value)))
+        except InvalidArgument as error:
+            raise ValueError(error.reason) from None

@@ -1,0 +1,1 @@
+"""Runs, statistics, credentials, dead letters and metrics over HTTP."""
