@@ -4,7 +4,7 @@ import sys
 
 import uvloop
 
-from bench import engine, gate, idle, limiter, outbox, stream, timers
+from bench import calls, engine, fairness, gate, http, idle, limiter, memory, outbox, quota, resume, stream, timers
 from bench.figures import Section, machine, write
 from tidegate.telemetry.logs import configure
 
@@ -15,6 +15,12 @@ PARTS = {
     "timers": timers.measure,
     "outbox": outbox.measure,
     "engine": engine.measure,
+    "calls": calls.measure,
+    "quota": quota.measure,
+    "fairness": fairness.measure,
+    "resume": resume.measure,
+    "memory": memory.measure,
+    "http": http.measure,
     "idle": idle.measure,
 }
 

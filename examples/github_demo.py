@@ -2,29 +2,33 @@
 
     python examples/github_demo.py
 
-Starts the simulator with small quotas, so that waiting is seen, collects everybody, and lets the simulator say what was
-spent, what a perfect collector would have spent, and whether a limit was broken.
+Starts the simulator with small quotas, so that waiting is seen, and collects everybody as `tidegate collect` does. Then
+the simulator says what was spent, what a perfect collector would have spent, and whether a limit was broken; and the
+copy is compared with what it has, item by item.
 """
 
-import asyncio
 import tempfile
-import time
 from contextlib import AsyncExitStack
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
-from tidegate.assembly import Parts, build_process, open_parts
-from tidegate.collect.collector import Collector, Ground
-from tidegate.collect.lifecycle import ACTIVE_RUNS
+from tidegate.assembly import open_collection
+from tidegate.cli.collecting import collect_all
+from tidegate.cli.run_text import labelled, print_lines
+from tidegate.cli.running import configure_log
+from tidegate.cli.screens import open_screen
+from tidegate.cli.stats_text import print_user
+from tidegate.cli.summary import result_lines, summarise
+from tidegate.cli.wording import number
+from tidegate.collect.progress import failures_of
 from tidegate.collect.source import Subject
-from tidegate.documents import DocumentStore, SqlDocuments
+from tidegate.documents import DocumentStore
 from tidegate.flow.gate import CredentialLimits
-from tidegate.github import GithubSource
+from tidegate.github import GithubSettings
 from tidegate.settings import Settings
 from tidegate.simulators.github import (
     ESSENTIAL,
@@ -32,72 +36,66 @@ from tidegate.simulators.github import (
     LimitSettings,
     Manners,
     SimulatorConfig,
+    Truth,
     WorldShape,
 )
-from tidegate.telemetry.logs import configure
-from tidegate.upstream import UpstreamClient
+from tidegate.telemetry.logs import LogSettings
 
 USERS, QUOTA, WINDOW_S, LATENCY_MS = 25, 200, 8, 20
-POOL = "demo"
 LIMITS = CredentialLimits(concurrency=20, floor=0, window=timedelta(seconds=WINDOW_S))
+LOG = LogSettings(level="error")
 
 console = Console(highlight=False)
 
 
-class Tokens:
-    """The tokens of the operators, who own the pool."""
-
-    def __init__(self, simulator: GithubSimulator) -> None:
-        self._tokens = {name: simulator.token_of(name) for name in simulator.world.operators()}
-
-    async def enrol(self, parts: Parts) -> None:
-        for name in self._tokens:
-            await parts.gate.enrol(name, pool=POOL, limits=LIMITS)
-
-    async def secret_of(self, credential: str) -> str:
-        return self._tokens[credential]
+def settings_for(folder: Path, simulator: GithubSimulator) -> Settings:
+    """Everything embedded, in a folder of its own."""
+    return Settings(data_dir=folder, gate=LIMITS, github=GithubSettings(api_url=simulator.url), log=LOG)
 
 
-async def watch(parts: Parts, collector: Collector, run_ids: list[int]) -> None:
-    """Redraw the picture until every run is over."""
-    with Live(console=console, refresh_per_second=4) as live:
-        while True:
-            runs = [await collector.orchestrator.show(run_id) for run_id in run_ids]
-            over = [run for run in runs if run.status not in ACTIVE_RUNS]
-            pages = f"{sum(run.ended_jobs for run in runs)}/{sum(run.total_jobs for run in runs)}"
-            title = f"{len(over)} of {len(runs)} users complete, {pages} pages"
-            table = Table(title=title, box=None, title_justify="left")
-            for column in ("token", "left", "in flight", "waits for"):
-                table.add_column(column)
-            for one in (await parts.gate.status(POOL)).credentials:
-                for bucket in one.buckets:
-                    wait = f"{bucket.reason}, opens in {bucket.opens_in_ms / 1000:.1f} s" if bucket.opens_in_ms else ""
-                    table.add_row(one.name, str(bucket.remaining), str(one.in_flight), wait)
-            live.update(table)
-            if len(over) == len(runs):
-                return
-            await asyncio.sleep(0.25)
+def items_of(truth: Truth) -> dict[str, dict[str, Any]]:
+    """What there is of a user, by kind and id."""
+    found = truth.repositories
+    return {
+        "user": {str(truth.profile["id"]): truth.profile},
+        "event": {event["id"]: event for event in truth.events},
+        "repository": {str(each.repository["id"]): each.repository for each in found},
+        "issue": {str(item["id"]): item for each in found for item in each.issues},
+        "pull_request": {str(item["id"]): item for each in found for item in each.pulls},
+        "commit": {f"{each.repository['id']}:{item['sha']}": item for each in found for item in each.commits},
+    }
+
+
+async def compare(simulator: GithubSimulator, documents: DocumentStore) -> tuple[int, list[str]]:
+    """How many items are there and equal to the simulator's, and which are missing, different, or too many."""
+    equal, wrong = 0, list[str]()
+    for login in simulator.world.logins():
+        for kind, items in items_of(simulator.truth(login)).items():
+            there = {found.id: found.body async for found in documents.iterate(kind, login)}
+            wrong += [f"{kind} {id_} of {login}" for id_ in sorted(items.keys() ^ there.keys())]
+            same = [id_ for id_ in items.keys() & there.keys() if items[id_] == there[id_]]
+            wrong += [f"{kind} {id_} of {login}" for id_ in sorted((items.keys() & there.keys()) - set(same))]
+            equal += len(same)
+    return equal, wrong
 
 
 async def prove(simulator: GithubSimulator, documents: DocumentStore) -> bool:
-    """The simulator's word: what was spent and needed, whether a limit was broken, whether anything is missing."""
-    report, truths = simulator.report(include=ESSENTIAL), [simulator.truth(name) for name in simulator.world.logins()]
+    """The simulator's word on what was spent, and the comparison of the copy with the truth."""
+    report = simulator.report(include=ESSENTIAL)
     spent, needed = sum(report.spent.values()), report.needed.core if report.needed else 0
-    there = {kind: await documents.count(kind) for kind in ("repository", "issue", "commit", "event")}
-    true = {
-        "repository": sum(len(each.repositories) for each in truths),
-        "issue": sum(len(found.issues) for each in truths for found in each.repositories),
-        "commit": sum(len(found.commits) for each in truths for found in each.repositories),
-        "event": sum(len(each.events) for each in truths),
-    }
-    console.print(f"calls spent {spent}, needed by a perfect collector {needed}, limits broken {report.broken}")
-    console.print("documents: " + ", ".join(f"{kind} {there[kind]:,}/{true[kind]:,}" for kind in there), soft_wrap=True)
-    return report.broken == 0 and there == true
+    equal, wrong = await compare(simulator, documents)
+    facts = [
+        f"calls spent {number(spent)}, needed by a perfect collector {number(needed)}",
+        f"limits broken {report.broken}, calls refused by a limit {report.refused}",
+        f"documents equal to the simulator's {number(equal)}; missing, different or too many {number(len(wrong))}",
+    ]
+    print_lines(console, labelled("proof", [*facts, *wrong[:10]]))
+    return report.broken == 0 and not wrong
 
 
 async def main() -> None:
-    """Collect everybody on embedded parts in a folder of its own."""
-    configure("console", "error")
+    """Collect everybody, and prove it."""
+    configure_log(LOG)
     config = SimulatorConfig(
         world=WorldShape(users=USERS),
         limits=LimitSettings(quota=QUOTA, window_s=WINDOW_S),
@@ -106,36 +104,25 @@ async def main() -> None:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-demo-")))
         simulator = await stack.enter_async_context(GithubSimulator(config))
-        parts = await stack.enter_async_context(open_parts(Settings(data_dir=folder)))
-        client = await stack.enter_async_context(UpstreamClient())
-        tokens, documents = Tokens(simulator), SqlDocuments(parts.database)
         console.print(f"[bold]A GitHub of our own[/] at {simulator.url}: {USERS} users")
         console.print(f"2 tokens, each with {QUOTA} calls per {WINDOW_S} s, so waiting is seen\n")
-        collector = Collector(
-            Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
-            [GithubSource(simulator.url)],
-            caller=client,
-            secrets=tokens,
-            enrol_credentials=lambda: tokens.enrol(parts),
-        )
-        process = build_process(
-            parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}
-        )
-        began = time.monotonic()
+        settings = settings_for(folder, simulator)
+        collection = await stack.enter_async_context(open_collection(settings, needs_credential=False))
+        for owner in simulator.world.operators():
+            await collection.credentials.add_token(simulator.token_of(owner), owner=owner, name=owner)
         subjects = [Subject(user_id=login, login=login) for login in simulator.world.logins()]
-        run_ids = [await collector.orchestrator.begin("github", subject, pool=POOL) for subject in subjects]
-        running = asyncio.create_task(process.run())
-        watching = asyncio.create_task(watch(parts, collector, run_ids))
-        await asyncio.wait([running, watching], return_when="FIRST_COMPLETED")
-        was_stopped = running.done()
-        watching.cancel()
-        process.stop()
-        await running
-        if was_stopped:
-            raise SystemExit(130)
-        console.print(f"\ncollected in {time.monotonic() - began:.0f} s")
-        if not await prove(simulator, documents):
+        with open_screen(console, LOG, quiet=False) as screen:
+            outcome = await collect_all(collection, subjects, screen)
+        failures = await collection.parts.database.read(failures_of, [run.id for run in outcome.view.runs])
+        summary = summarise(outcome, {}, failures, collection.documents.name)
+        print_lines(console, result_lines(summary))
+        if not summary.complete:
+            raise SystemExit(summary.exit_code)
+        if not await prove(simulator, collection.documents):
             raise SystemExit("the demo's own proof failed")
+        if found := await collection.statistics.of_user(subjects[0].login):
+            console.print("\n[bold]What tidegate stats shows of one of them[/]\n")
+            print_user(console, found, datetime.now(UTC))
     console.print("\nThe same with the real one: GITHUB_TOKEN=... .venv/bin/tidegate collect LOGIN")
 
 

@@ -2,62 +2,159 @@
 
 import asyncio
 import json
+import re
 import signal
 import sys
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Iterable
 from pathlib import Path
 
+from tests.cli.batch import tidegate_each
+from tests.cli.terminal import CTRL_C, in_terminal
 from tests.cli.test_commands import Ended, environment, tidegate
-from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tests.servers.proxy import Proxy
+from tests.servers.valkey import ValkeyServer, free_ports
+from tidegate.simulators.github import (
+    GithubSimulator,
+    LimitSettings,
+    Manners,
+    SimulatorConfig,
+    Sizes,
+    WorldShape,
+    parse_faults,
+)
 
 SMALL = WorldShape(users=2, repositories=3, quirks=False)
+LONG = WorldShape(users=2, repositories=3, quirks=False, sizes=Sizes(issues=450, pulls=350, commits=450))
+CLOCK = r"\d\d:\d\d:\d\d"
 
 
-def simulator(**changes: object) -> GithubSimulator:
-    return GithubSimulator(SimulatorConfig(world=SMALL, **changes))  # pyright: ignore[reportArgumentType]
+def simulator(world: WorldShape = SMALL, **changes: object) -> GithubSimulator:
+    return GithubSimulator(SimulatorConfig(world=world, **changes))  # pyright: ignore[reportArgumentType]
 
 
-async def collect(folder: Path, sim: GithubSimulator, *arguments: str) -> Ended:
-    token = sim.token_of(sim.world.operators()[0])
-    return await tidegate(
-        folder, "collect", *sim.world.logins(), "--api-url", sim.url, "--json", *arguments, GITHUB_TOKEN=token
-    )
+def token_of(sim: GithubSimulator) -> str:
+    return sim.token_of(sim.world.operators()[0])
+
+
+async def collect(folder: Path, sim: GithubSimulator, *arguments: str, logins: Iterable[str] | None = None) -> Ended:
+    named = sim.world.logins() if logins is None else logins
+    return await tidegate(folder, "collect", *named, "--api-url", sim.url, *arguments, GITHUB_TOKEN=token_of(sim))
 
 
 async def test_it_collects_and_the_second_time_spends_nothing(tmp_path: Path):
     async with simulator() as sim:
-        first = await collect(tmp_path, sim)
+        first = await collect(tmp_path, sim, "--json")
         spent = sim.report().spent
-        second = await collect(tmp_path, sim)
+        second = await collect(tmp_path, sim, "--json")
 
-        assert (first.code, second.code) == (0, 0), first.err + second.err
-        assert all(run["status"] == "completed" for run in json.loads(first.out)["runs"])
+        assert (first.code, first.err, second.code, second.err) == (0, "", 0, "")
+        one, two = json.loads(first.out), json.loads(second.out)
+        assert [run["status"] for run in one["runs"]] == ["completed", "completed"]
+        assert one["documents"] == documents_of(sim)
+        assert one["calls"] == sum(run["calls"] for run in one["runs"]) > 20
+        assert {user["way"] for user in one["plan"]["users"]} == {"new"}
+
         assert sim.report().spent == spent
-        assert sim.token_of(sim.world.operators()[0]) not in first.out + first.err
+        assert two["unchanged_calls"] == two["calls"] == two["plan"]["calls"] == two["plan"]["free_calls"] > 0
+        assert {user["way"] for user in two["plan"]["users"]} == {"incremental"}
+        assert token_of(sim) not in first.out + second.out
 
 
-async def test_a_collection_that_was_interrupted_goes_on_with_the_same_command(tmp_path: Path):
-    async with simulator(manners=Manners(latency_ms=150), limits=LimitSettings(quota=1000)) as sim:
+def documents_of(sim: GithubSimulator) -> dict[str, int]:
+    truths = [sim.truth(login) for login in sim.world.logins()]
+    repositories = [found for truth in truths for found in truth.repositories]
+    return {
+        "user": len(truths),
+        "repository": len(repositories),
+        "event": sum(len(truth.events) for truth in truths),
+        "issue": sum(len(found.issues) for found in repositories),
+        "pull_request": sum(len(found.pulls) for found in repositories),
+        "commit": sum(len(found.commits) for found in repositories),
+        **dict.fromkeys(("issue_comment", "review_comment", "review"), 0),
+    }
+
+
+async def test_without_a_terminal_it_tells_plan_progress_and_summary_in_plain_lines(tmp_path: Path):
+    async with simulator(manners=Manners(latency_ms=20)) as sim:
+        login = sim.world.logins()[0]
+        (tmp_path / "logins.txt").write_text(f"# ours\nhttps://github.com/{login}\n\n@nobody-at-all  # gone\n")
+        ended = await collect(tmp_path, sim, "--file", "logins.txt", "--include", "issues,events", logins=[])
+
+    assert ended.code == 1, ended.err
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", ended.out + ended.err), "no control codes"
+    lines = [
+        rf"plan       {login}, nobody-at-all: new, 3 calls each to begin with; the rest is known .*",
+        rf"permits    token of operator-1: [\d,]+ of 5,000 left, window ends {CLOCK}",
+        rf"end        about {CLOCK}, in \d+ s: the permits left suffice",
+        rf"{CLOCK}  0 of 2 users complete, 0 of 6 pages, .*",
+    ]
+    assert [line for line in lines if not re.search(f"^{line}$", ended.err, re.MULTILINE)] == []
+    told = dict(re.findall(r"^(\w+) +(.*)$", ended.out, re.MULTILINE))
+    assert told["users"].startswith("2 of 2 users complete in")
+    assert "nobody-at-all" in ended.out
+    assert re.search(r"3 x 404: Not Found: profile, events of nobody-at-all", told["failures"])
+    assert "issue" in told["documents"]
+    assert "commit" not in told["documents"]
+    assert told["data"] == f"{tmp_path}/data/tidegate.db (SQLite)"
+    assert told["next"].startswith("tidegate runs retry 2")
+
+
+async def test_a_collection_that_was_interrupted_goes_on_with_the_same_command_and_fetches_nothing_twice(
+    tmp_path: Path,
+):
+    async with simulator(LONG, manners=Manners(latency_ms=100)) as sim:
         command = (
             str(Path(sys.executable).with_name("tidegate")),
             *("collect", *sim.world.logins(), "--api-url", sim.url, "--json"),
         )
-        token = sim.token_of(sim.world.operators()[0])
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=PIPE, stderr=PIPE, cwd=tmp_path, env=environment(tmp_path, GITHUB_TOKEN=token)
+            *command, stdout=PIPE, stderr=PIPE, cwd=tmp_path, env=environment(tmp_path, GITHUB_TOKEN=token_of(sim))
         )
-        while sim.report().calls < 3:
+        while sim.report().calls < 12:
             await asyncio.sleep(0.02)
         process.send_signal(signal.SIGINT)
         out, err = await process.communicate()
         assert process.returncode == 130, err
-        assert not json.loads(out)["complete"]
+        assert b"Stopping: calls under way are finished" in err
+        stopped = json.loads(out)
+        assert (stopped["complete"], stopped["interrupted"]) == (False, True)
+        spent = sim.report().spent["core"]
 
-        ended = await collect(tmp_path, sim)
+        ended = await collect(tmp_path, sim, "--json")
 
         assert ended.code == 0, ended.err
-        assert {run["id"] for run in json.loads(ended.out)["runs"]} == {run["id"] for run in json.loads(out)["runs"]}
-        assert max(sim.report().by_status) == "200"
+        resumed = json.loads(ended.out)
+        assert [run["id"] for run in resumed["runs"]] == [run["id"] for run in stopped["runs"]]
+        assert {user["way"] for user in resumed["plan"]["users"]} == {"resumed"}
+        assert resumed["documents"] == documents_of(sim)
+        report = sim.report(include=("profile", "repositories", "events", "issues", "pulls", "commits"))
+        assert report.needed is not None
+        # The call that asks whose token it is comes on top.
+        assert spent < report.spent["core"] <= report.needed.core + 1
+        assert report.broken == 0
+
+
+async def test_waits_are_told_with_their_reason_and_a_time(tmp_path: Path):
+    async with simulator(LONG, limits=LimitSettings(quota=30, window_s=3)) as sim:
+        ended = await collect(tmp_path, sim, "--include", "issues")
+
+    assert ended.code == 0, ended.err
+    assert re.search(rf"{CLOCK}  .* token of operator-1: \d left are kept in reserve, opens {CLOCK}", ended.err)
+    assert re.search(r"^end .* do not suffice, so it waits", ended.err, re.MULTILINE)
+    assert sim.report().broken == 0
+
+
+async def test_a_token_that_is_refused_is_told_of_before_anything_begins(tmp_path: Path):
+    async with simulator() as sim:
+        bad = "ghp_0123456789abcdefghij0123456789abcdef"
+        ended = await tidegate(tmp_path, "collect", "octocat", "--api-url", sim.url, GITHUB_TOKEN=bad)
+
+    assert (ended.code, ended.out) == (1, "")
+    assert "GITHUB_TOKEN cannot be used" in ended.err
+    assert "401" in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert bad not in ended.err
 
 
 async def test_without_a_token_it_says_what_to_set(tmp_path: Path):
@@ -65,3 +162,130 @@ async def test_without_a_token_it_says_what_to_set(tmp_path: Path):
 
     assert ended.code == 1
     assert "GITHUB_TOKEN" in ended.err
+
+
+async def test_several_processes_collect_the_same_users_together(tmp_path: Path):
+    """One that only works and leads, and two that watch the same runs to their end: nothing is fetched twice."""
+    async with simulator(LONG, manners=Manners(latency_ms=60)) as sim:
+        surroundings = environment(tmp_path, GITHUB_TOKEN=token_of(sim), TIDEGATE_GITHUB__API_URL=sim.url)
+        working = await asyncio.create_subprocess_exec(
+            *(str(Path(sys.executable).with_name("tidegate")), "work", "--json"),
+            stdout=PIPE,
+            stderr=DEVNULL,
+            cwd=tmp_path,
+            env=surroundings,
+        )
+        assert working.stdout is not None
+        assert await working.stdout.readline(), "it has begun to work"
+        one, other = await asyncio.gather(collect(tmp_path, sim, "--json"), collect(tmp_path, sim, "--json"))
+        working.terminate()
+        await working.communicate()
+        report = sim.report(include=("profile", "repositories", "events", "issues", "pulls", "commits"))
+
+    assert (one.code, one.err, other.code, other.err) == (0, "", 0, "")
+    first, second = json.loads(one.out), json.loads(other.out)
+    assert [run["id"] for run in first["runs"]] == [run["id"] for run in second["runs"]]
+    assert first["documents"] == second["documents"] == documents_of(sim)
+    assert report.needed is not None
+    assert report.spent["core"] <= report.needed.core + 3
+    assert report.broken == 0
+
+
+async def test_a_user_with_a_token_of_his_own_is_served_by_it_and_waits_for_it_alone(tmp_path: Path):
+    async with simulator(LONG, limits=LimitSettings(quota=20, window_s=3)) as sim:
+        own, other = sim.world.logins()
+        stored = await tidegate_each(
+            tmp_path,
+            f"credentials add --from-env OWN --user {own} --api-url {sim.url}",
+            f"credentials add --from-env POOL --api-url {sim.url}",
+            OWN=sim.token_of(own),
+            POOL=token_of(sim),
+        )
+        assert [one.code for one in stored] == [0, 0], stored
+        ended = await tidegate(tmp_path, "collect", own, other, "--include", "issues", "--api-url", sim.url)
+        shown = await tidegate_each(tmp_path, "runs list --json")
+
+    assert ended.code == 0, ended.err
+    assert len({run["pool"] for run in json.loads(shown[0].out)["runs"]}) == 2
+    assert re.search(rf"token of {own}: \d+ of 20 left, window ends", ended.err)
+    assert re.search(r"token of operator-1: \d+ of 20 left, window ends", ended.err)
+    assert re.search(rf"token of {own}: \d left are kept in reserve, opens {CLOCK}", ended.err)
+    assert min(sim.report().by_token.values()) > 20, "both tokens were used"
+    assert sim.report().broken == 0
+
+
+async def test_a_server_that_is_away_for_a_while_is_told_of_and_waited_for(tmp_path: Path):
+    (port,) = free_ports(1)
+    with ValkeyServer(port=port):
+        async with simulator(LONG, manners=Manners(latency_ms=60)) as sim, Proxy(port) as wire:
+            collecting = asyncio.create_task(
+                tidegate(
+                    *(tmp_path, "collect", *sim.world.logins(), "--api-url", sim.url),
+                    GITHUB_TOKEN=token_of(sim),
+                    TIDEGATE_VALKEY_URL=f"redis://127.0.0.1:{wire.port}",
+                )
+            )
+            while sim.report().calls < 10:
+                await asyncio.sleep(0.02)
+            await wire.refuse()
+            await asyncio.sleep(2)
+            await wire.listen()
+            ended = await collecting
+
+    assert ended.code == 0, ended.err
+    assert re.search(rf"^{CLOCK}  .*; not up to date: .*127.0.0.1", ended.err, re.MULTILINE)
+    assert "2 of 2 users complete" in ended.out
+    assert sim.report().broken == 0
+
+
+async def test_in_a_terminal_a_picture_shows_users_kinds_permits_and_waits(tmp_path: Path):
+    async with simulator(LONG, limits=LimitSettings(quota=30, window_s=3), manners=Manners(latency_ms=30)) as sim:
+        arguments = ("collect", *sim.world.logins(), "--api-url", sim.url, "--include", "issues,commits")
+        async with in_terminal(tmp_path, *arguments, GITHUB_TOKEN=token_of(sim)) as terminal:
+            shown = await terminal.until("waits: token of operator-1:", *sim.world.logins(), "0 of 2 users complete")
+            assert re.search(r"issues +\S+ +\d+/\d+", shown)
+            assert re.search(r"commits +\S+ +\d+/\d+", shown)
+            assert re.search(rf"token of operator-1: \d+ of 30 left, window ends {CLOCK}, \d+ under way", shown)
+            assert re.search(rf"waits: token of operator-1: \d left are kept in reserve, opens {CLOCK}", shown)
+            code = await terminal.ended()
+
+    assert code == 0
+    assert "\x1b[1A" in terminal.raw, "it is drawn again in the same place"
+    *_, end = terminal.raw.split("\x1b[2K")
+    assert "users      2 of 2 users complete" in end, "the picture is gone, and the summary stays"
+    assert "━" not in end
+
+
+async def test_ctrl_c_once_stops_in_good_order_and_twice_at_once(tmp_path: Path):
+    """The calls hang for longer than a test may take: one Ctrl-C waits for them, the second does not."""
+    async with simulator(manners=Manners(faults=parse_faults("timeout@user=1"), hang_s=100)) as sim:
+        arguments = ("collect", *sim.world.logins(), "--api-url", sim.url)
+        async with in_terminal(tmp_path, *arguments, GITHUB_TOKEN=token_of(sim)) as terminal:
+            await terminal.until("1 under way")
+            terminal.press(CTRL_C)
+            await terminal.until("Stopping: calls under way are finished")
+            assert terminal.process.returncode is None
+            terminal.press(CTRL_C)
+            async with asyncio.timeout(20):
+                code = await terminal.ended()
+
+    assert code == 130
+    assert "Stopping at once." in terminal.text
+    assert "the same command goes on from here" in terminal.text
+    assert "Traceback" not in terminal.text
+    assert "[error" not in terminal.text
+
+
+async def test_ctrl_c_before_it_has_begun_says_so(tmp_path: Path):
+    async with simulator(manners=Manners(latency_ms=30_000)) as sim:
+        arguments = ("collect", *sim.world.logins(), "--api-url", sim.url)
+        async with in_terminal(tmp_path, *arguments, GITHUB_TOKEN=token_of(sim)) as terminal:
+            while not sim.report().calls:
+                await asyncio.sleep(0.02)
+            terminal.press(CTRL_C)
+            async with asyncio.timeout(20):
+                code = await terminal.ended()
+
+    assert code == 130
+    assert "Interrupted before it had begun to collect; the same command goes on from here." in terminal.text
+    assert "Traceback" not in terminal.text

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import page_jobs
 from tidegate.database import Database, Transaction
-from tidegate.documents import SqlDocuments
+from tidegate.database.migrate import migrate
+from tidegate.documents import DocumentStore, SqlDocuments
 from tidegate.flow.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.valkey import Valkey
@@ -28,15 +30,25 @@ LIMITS = CredentialLimits(concurrency=50, per_minute=1_000_000, floor=0)
 class Library:
     """One deployment, and what the tests want of it."""
 
-    def __init__(self, parts: Parts, upstream: ShelfUpstream) -> None:
+    def __init__(self, parts: Parts, upstream: ShelfUpstream, documents: DocumentStore | None = None) -> None:
         self.parts, self.upstream = parts, upstream
-        self.documents = SqlDocuments(parts.database)
+        self.documents = documents or SqlDocuments(parts.database)
+        self.librarians, self.moved = ["librarian"], list[int]()
+        self.source = ShelfSource()
         ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, self.documents)
-        self.collector = Collector(ground, [ShelfSource()], caller=upstream, secrets=self, enrol_credentials=self.enrol)
+        self.collector = Collector(
+            ground,
+            [self.source],
+            caller=upstream,
+            secrets=self,
+            enrol_credentials=self.enrol,
+            on_moved=self.moved.extend,
+        )
         self.orchestrator = self.collector.orchestrator
 
     async def enrol(self) -> None:
-        await self.parts.gate.enrol("librarian", pool=POOL, limits=LIMITS)
+        for librarian in self.librarians:
+            await self.parts.gate.enrol(librarian, pool=POOL, limits=LIMITS)
 
     async def secret_of(self, credential: str) -> str:
         return f"secret of {credential}"
@@ -50,6 +62,10 @@ class Library:
             while (run := await self.orchestrator.show(run_id)).status not in wanted:
                 await asyncio.sleep(0.02)
         return run
+
+    async def ended(self, login: str = "ada") -> Run:
+        """A whole run, for a process that works."""
+        return await self.until(await self.begin(login), RunState.COMPLETED, RunState.FAILED)
 
     async def items(self) -> list[str]:
         return sorted([document.id async for document in self.documents.iterate("item")])
@@ -88,3 +104,11 @@ def upstream() -> ShelfUpstream:
 @pytest.fixture
 def library(embedded: Valkey, database: Database, upstream: ShelfUpstream) -> Library:
     return Library(put_together(Settings(), embedded, database), upstream)
+
+
+@pytest.fixture
+async def local(embedded: Valkey, tmp_path: Path, upstream: ShelfUpstream) -> AsyncGenerator[Library]:
+    """On SQLite alone: where the kind of server says nothing new."""
+    async with await Database.open(f"sqlite:///{tmp_path / 'local.db'}") as database:
+        await migrate(database)
+        yield Library(put_together(Settings(), embedded, database), upstream)

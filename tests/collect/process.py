@@ -23,6 +23,7 @@ class RemoteShelfSource(ShelfSource):
     """The same source, with its upstream in another process."""
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self._url = url
 
     def request(self, task: Task, secret: str) -> Request:

@@ -25,10 +25,13 @@ class ShelfUpstream:
         self.calls: Counter[str] = Counter()
         self.trouble: defaultdict[str, list[int | Exception]] = defaultdict(list)
         self.before_answer: Callable[[str], asyncio.Future[None] | None] = lambda _: None
+        self.callers: defaultdict[str, list[str]] = defaultdict(list)
+        """Whose secret came with the calls of a path."""
 
     async def fetch(self, request: Request) -> Answer:
         path = request.url.removeprefix(HOST)
         self.calls[path] += 1
+        self.callers[path].append(request.headers.get("Authorization", ""))
         if (held := self.before_answer(path)) is not None:
             await held
         trouble = self.trouble[path].pop(0) if self.trouble[path] else 200
@@ -62,6 +65,10 @@ class ShelfSource:
     name = "shelves"
     planning_kinds = frozenset({"USER"})
 
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+        """Those whose answers were read."""
+
     def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
         return [JobSpec(kind="USER", resource=f"user:{subject.login}", params={"path": f"/users/{subject.login}"})]
 
@@ -74,13 +81,18 @@ class ShelfSource:
         said = Allowance(
             limit=LIMIT, remaining=int(answer.headers["x-remaining"]), window=4_000_000_000, resets_in_ms=3_600_000
         )
+        self.tasks.append(task)
         match answer.status:
+            case 304:
+                return Reading(unchanged=True, allowance=said)
             case 200:
                 return self._read_body(task, msgspec.json.decode(answer.body), said)
             case 401:
                 return Reading(verdict=Verdict.UNAUTHORIZED, reason="bad token", allowance=said)
             case 404:
-                return Reading(verdict=Verdict.GONE, reason="no such shelf", allowance=said)
+                return Reading(
+                    verdict=Verdict.GONE, reason="no such shelf", cursor=Cursor(cursor="was not there"), allowance=said
+                )
             case 429:
                 return Reading(verdict=Verdict.LATER, reason="slow down", allowance=said, blocked_ms=50)
             case status:
@@ -101,7 +113,7 @@ class ShelfSource:
         return Reading(
             documents=documents,
             completed=[Listing("item", resource, task.run_id)],
-            cursor=Cursor(cursor=f"page {page}", credential=task.credential),
+            cursor=Cursor(cursor=f"page {page}", etag='"an etag"', credential=task.credential),
             allowance=said,
         )
 

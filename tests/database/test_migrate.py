@@ -56,8 +56,9 @@ async def test_a_schema_of_a_newer_program_is_refused(database: Database) -> Non
 
 
 async def test_migrations_and_declared_tables_agree(database: Database) -> None:
-    for declaring in Path(tidegate.__file__).parent.glob("*/tables.py"):
-        import_module(f"tidegate.{declaring.parent.name}.tables")
+    source = Path(tidegate.__file__).parents[1]
+    for declaring in (source / "tidegate").rglob("*tables.py"):
+        import_module(".".join(declaring.relative_to(source).with_suffix("").parts))
     assert "documents" in metadata.tables
 
     def differences(tx: Transaction) -> list[Any]:

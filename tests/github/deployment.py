@@ -21,6 +21,7 @@ from tidegate.database.migrate import migrate
 from tidegate.documents import SqlDocuments
 from tidegate.flow.gate import CredentialLimits
 from tidegate.github import ESSENTIAL, GithubSource
+from tidegate.github.statistics import Statistics
 from tidegate.settings import Settings
 from tidegate.simulators.github import (
     GithubSimulator,
@@ -50,7 +51,15 @@ class Deployment:
         ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, self.documents)
         self.limits = LIMITS
         source = GithubSource(sim.url, include)
-        self.collector = Collector(ground, [source], caller=client, secrets=self, enrol_credentials=self.enrol)
+        self.statistics = Statistics(parts.database, self.documents)
+        self.collector = Collector(
+            ground,
+            [source],
+            caller=client,
+            secrets=self,
+            enrol_credentials=self.enrol,
+            finalizers=[self.statistics.finalize],
+        )
         self.orchestrator = self.collector.orchestrator
 
     async def enrol(self) -> None:

@@ -113,6 +113,25 @@ async def test_repositories_on_many_pages_come_and_go(tmp_path: Path, embedded_u
         assert it.spent(before) == {"core": 4}
 
 
+async def test_a_repository_that_is_gone_takes_along_what_is_in_it(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=SMALL, include=ALL) as it:
+        (login,), name = it.sim.world.logins(), first_repository(it)
+        await it.collect(login)
+        inside = {kind: await resources_of(it, kind) for kind in ("issue", "pull_request", "commit")}
+        it.sim.mutate.delete(name)
+        await it.collect(login)
+
+        assert all(f"repo:{name}" in there for there in inside.values()), "the repository held some of each"
+        for kind, there in inside.items():
+            assert await resources_of(it, kind) == there - {f"repo:{name}"}
+            assert await it.documents.count(kind, with_gone=True) > await it.documents.count(kind)
+        await assert_complete(it, login)
+
+
+async def resources_of(it: Deployment, kind: str) -> set[str]:
+    return {document.resource async for document in it.documents.iterate(kind)}
+
+
 async def test_issues_that_are_switched_off_are_gone(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=SMALL) as it:
         (login,), name = it.sim.world.logins(), first_repository(it)

@@ -93,13 +93,13 @@ def test_an_etag_is_worthless_to_another_credential_and_where_everything_is_read
 
 
 def test_a_run_begins_with_profile_repositories_and_events():
-    jobs = GithubSource(API).first_jobs(Subject(user_id="1", login="octo cat", options={"full": True}))
+    jobs = GithubSource(API).first_jobs(Subject(user_id="1", login="Octocat", options={"full": True}))
     assert [(job.kind, job.resource) for job in jobs] == [
-        ("USER_BASIC", "user:octo cat"),
-        ("USER_BASIC", "user:octo cat/repos"),
-        ("USER_EVENTS", "user:octo cat"),
+        ("USER_BASIC", "user:octocat"),
+        ("USER_BASIC", "user:octocat/repos"),
+        ("USER_EVENTS", "user:octocat"),
     ]
-    assert {job.params["login"] for job in jobs} == {"octo%20cat"}
+    assert {job.params["login"] for job in jobs} == {"octocat"}
     assert all(job.params["full"] for job in jobs)
 
 

@@ -1,3 +1,4 @@
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from tidegate.valkey import Valkey
 
 LEASE_MS = 10_000
 IDLE_MS = 300_000
+FIRST_LOOK_MS = 1_000
 
 
 class Away(Stream):
@@ -56,13 +58,64 @@ async def test_messages_of_a_dead_process_go_to_others_from_every_stream(valkey:
     assert (await one.status()).pending == 3, "its lease has not ended"
 
     clock.advance(timedelta(milliseconds=LEASE_MS))
-    next_in_ms = await recovering.fire()
-    assert next_in_ms is not None
-    assert LEASE_MS < next_in_ms <= IDLE_MS - LEASE_MS, "when the next message can have been held too long"
+    assert await recovering.fire() == FIRST_LOOK_MS, "when it is looked at again"
     for each in (one, two):
         messages = await each.consumer("living").read(10, 1)
         assert [message.deliveries for message in messages] == [2, 2, 2]
     assert await owners(valkey, clock) == []
+
+
+async def test_what_the_server_gives_to_a_frozen_process_is_taken_from_it_again(valkey: Valkey, clock: ManualClock):
+    """It still waits at the stream, and has waited longest: what was taken from it comes back to it."""
+    one = stream(valkey, "one")
+    await presence(valkey, "frozen", clock).join()
+    await held_by("frozen", one)
+    command = ("XREADGROUP", "GROUP", one.settings.group, "frozen", "COUNT", 10, "BLOCK", 60_000)
+    waiting = asyncio.create_task(valkey.execute_blocking(*command, "STREAMS", one.keys.stream, ">", within_s=60))
+    while not await is_blocked(valkey):
+        pass
+    clock.advance(timedelta(milliseconds=LEASE_MS))
+    await recoverer(valkey, clock, one).fire()
+
+    assert len(await one.consumer("living").read(10, 1)) == 3
+    assert await waiting, "and what it does with them counts for nothing"
+
+
+async def test_the_dead_are_looked_at_again_at_growing_pauses_until_nobody_can_wait_any_more(
+    valkey: Valkey, clock: ManualClock
+):
+    one = stream(valkey, "one")
+    await presence(valkey, "frozen", clock).join()
+    clock.advance(timedelta(milliseconds=LEASE_MS))
+    recovering = recoverer(valkey, clock, one)
+    pauses = [await recovering.fire()]
+    await held_by("frozen", one)  # given to it after its death
+    while pauses[-1] is not None and pauses[-1] < IDLE_MS:
+        clock.advance(timedelta(milliseconds=pauses[-1]))
+        pauses.append(await recovering.fire())
+
+    assert pauses[:4] == [1_000, 2_000, 4_000, 8_000]
+    assert sum(filter(None, pauses[:-1])) > IDLE_MS
+    assert (await one.status()).pending == 0
+
+
+async def test_a_process_that_lives_again_keeps_what_it_is_given(valkey: Valkey, clock: ManualClock):
+    one = stream(valkey, "one")
+    thawed = presence(valkey, "thawed", clock)
+    await thawed.join()
+    clock.advance(timedelta(milliseconds=LEASE_MS))
+    recovering = recoverer(valkey, clock, one)
+    await recovering.fire()
+    await thawed.join()
+    await held_by("thawed", one)
+    clock.advance(timedelta(milliseconds=FIRST_LOOK_MS))
+    await recovering.fire()
+
+    assert (await one.status()).pending == 3
+
+
+async def is_blocked(valkey: Valkey) -> bool:
+    return (await valkey.execute("INFO", "clients"))["blocked_clients"] > 0
 
 
 async def test_the_living_keep_what_they_hold(valkey: Valkey, clock: ManualClock):

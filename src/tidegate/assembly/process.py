@@ -12,6 +12,7 @@ from tidegate.runtime.leadership import Leadership
 from tidegate.runtime.pruner import Pruner
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.runtime.relay import Relay
+from tidegate.runtime.reunion import Reunion
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource, Timekeeper
@@ -29,12 +30,14 @@ def build_process(
     """A process of the deployment: a sign of life, the leader's duties whenever it leads, and `services` of its own.
 
     Services stop before what they stand on. The leader keeps the time of timers, gate, dead processes and `sources`,
-    delivers events to `handlers`, and has `duties` besides; `on_death` is called when a process died.
+    delivers events to `handlers`, and has `duties` besides; `on_death` is called when a process died, or the server was
+    away: something may have been lost.
     """
     relay = Relay(parts.database, handlers)
     commits = Doorbell(parts.valkey, parts.unit.key("commits"))
     recoverer = Recoverer(parts.presence, [parts.jobs, parts.alarms], on_death=[relay.ring, *on_death])
-    ours = [parts.timers, parts.gate, recoverer, Pruner(parts.database)]
+    reunion = Reunion(parts.valkey, tell=[relay.ring, *on_death])
+    ours = [parts.timers, parts.gate, recoverer, reunion, Pruner(parts.database)]
     heartbeat = Heartbeat(parts.presence)
     leadership = Leadership(
         Election(parts.valkey, parts.unit, parts.owner),

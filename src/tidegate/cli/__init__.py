@@ -8,22 +8,34 @@ import sys
 import typer
 
 from tidegate import __version__
-from tidegate.cli import collect, doctor, migrate, settings, simulate
+from tidegate.cli.lazy import Command, lazy_group
 from tidegate.kernel.errors import TidegateError
-from tidegate.telemetry.redaction import redact_text
+
+COMMANDS = {
+    "collect": Command("tidegate.cli.collect:collect", "Collect what users did on GitHub."),
+    "credentials": Command("tidegate.cli.credentials:app", "Say whose tokens and apps may be used."),
+    "doctor": Command("tidegate.cli.doctor:doctor", "Say what is reachable, and what to do about the rest."),
+    "export": Command("tidegate.cli.export:export", "Write what was collected as Parquet, CSV or JSON Lines."),
+    "migrate": Command("tidegate.cli.migrate:migrate", "Bring the database's schema up to date."),
+    "runs": Command("tidegate.cli.runs:app", "Look at runs, cancel them, and have what failed done again."),
+    "schedules": Command("tidegate.cli.schedules:app", "Begin runs by the clock."),
+    "serve": Command("tidegate.cli.up:serve", "Answer over HTTP; other processes do the work."),
+    "settings": Command("tidegate.cli.settings:settings", "Show every setting with its value."),
+    "simulate": Command("tidegate.cli.simulate:app", "Run an upstream of your own, to try things against."),
+    "stats": Command("tidegate.cli.stats:stats", "Show the statistics of a user, or of everybody."),
+    "up": Command("tidegate.cli.up:up", "Run workers, the leader's duties and HTTP in one process."),
+    "work": Command("tidegate.cli.up:work", "Run workers."),
+}
+"""Each is imported when it is run: the start of a command takes as long as its own imports."""
 
 app = typer.Typer(
     name="tidegate",
     help="Stands between crowds and quotas: exceeds no limit, loses nothing, polls nothing.",
+    cls=lazy_group(COMMANDS),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("collect")(collect.collect)
-app.command("doctor")(doctor.doctor)
-app.command("migrate")(migrate.migrate)
-app.command("settings")(settings.settings)
-app.add_typer(simulate.app, name="simulate")
 
 
 def _version(*, wanted: bool) -> None:
@@ -46,6 +58,8 @@ def main() -> None:
     try:
         app()
     except TidegateError as error:
+        from tidegate.telemetry.redaction import redact_text
+
         typer.echo(f"tidegate: {redact_text(str(error))}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:

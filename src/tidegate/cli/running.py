@@ -1,12 +1,13 @@
 """What every command does first: read the settings, set up the log, run an event loop."""
 
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from io import StringIO
+from typing import Any, TextIO, TypeVar
 
 import uvloop
 
 from tidegate.settings import Settings
-from tidegate.telemetry.logs import configure
+from tidegate.telemetry.logs import LogSettings, configure
 
 T = TypeVar("T")
 
@@ -14,9 +15,18 @@ T = TypeVar("T")
 def load_settings() -> Settings:
     """The settings of this installation. A command that is soon over logs nothing below a warning."""
     settings = Settings.load()
-    level = settings.log.level
-    configure(settings.log.format, "warning" if level == "info" else level)
+    configure_log(settings.log)
     return settings
+
+
+def configure_log(log: LogSettings, *, stream: TextIO | None = None) -> None:
+    """Log to `stream`, else to standard error, what a command that is soon over has to say."""
+    configure(log.format, "warning" if log.level == "info" else log.level, stream=stream)
+
+
+def mute_log() -> None:
+    """Log nothing from now on."""
+    configure(stream=StringIO())
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

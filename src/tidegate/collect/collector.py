@@ -3,12 +3,14 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.collect.committer import Committer
+from tidegate.collect.calls import Caller, Calls
+from tidegate.collect.committer import Committer, Moved
 from tidegate.collect.completion import Completion, Finalizer
 from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.recovery import Recovery, RecoveryDuty
+from tidegate.collect.refusals import Secrets
 from tidegate.collect.source import Source
-from tidegate.collect.worker import Caller, Secrets, Worker
+from tidegate.collect.worker import Worker
 from tidegate.database import Database
 from tidegate.documents import DocumentStore
 from tidegate.flow.gate import Gate
@@ -29,7 +31,10 @@ class Ground:
 
 
 class Collector:
-    """Runs of jobs of some sources: the door, the services of a worker process, the duties of the leader."""
+    """Runs of jobs of some sources: the door, the services of a worker process, the duties of the leader.
+
+    `on_moved` is called, after the commit, with the numbers of runs whose jobs or counters moved in this process.
+    """
 
     def __init__(
         self,
@@ -40,24 +45,23 @@ class Collector:
         secrets: Secrets,
         enrol_credentials: Callable[[], Awaitable[None]],
         finalizers: Sequence[Finalizer] = (),
+        after_offer: Callable[[str], Awaitable[None]] | None = None,
+        on_moved: Moved = lambda _: None,
+        at_once: int = 200,
     ) -> None:
         by_name = {source.name: source for source in sources}
-        recovery = Recovery(ground.database, ground.gate)
         planning = {name: source.planning_kinds for name, source in by_name.items()}
-        committer = Committer(ground.database, ground.gate, ground.documents, planning_kinds=planning)
-        worker = Worker(
-            ground.jobs.consumer(ground.owner),
-            committer,
-            by_name,
-            caller,
-            secrets,
-            database=ground.database,
-            gate=ground.gate,
-            recovery=recovery,
+        database, gate = ground.database, ground.gate
+        recovery, consumer = Recovery(database, gate), ground.jobs.consumer(ground.owner)
+        committer = Committer(
+            database, gate, ground.documents, consumer, recovery, planning=planning, on_moved=on_moved
         )
-        self.orchestrator = Orchestrator(ground.database, ground.gate, by_name)
+        calls = Calls(by_name, caller, secrets, database.clock)
+        worker = Worker(consumer, committer, calls, database=database, gate=gate, recovery=recovery, at_once=at_once)
+        self.orchestrator = Orchestrator(database, gate, by_name, after_offer, on_moved=on_moved)
         self.duty = RecoveryDuty(recovery, enrol_credentials)
         """For the leader; its `ring` is for the death of a process."""
-        self.handlers: Sequence[Handler] = [Completion(ground.database, finalizers).handler]
+        completion = Completion(database, finalizers, planning=planning, on_moved=on_moved)
+        self.handlers: Sequence[Handler] = [completion.handler]
         self.services: Mapping[str, Service] = {"committer": committer, "worker": worker}
         """In this order: the worker stops before the committer that writes what it ends."""

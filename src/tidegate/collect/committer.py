@@ -6,42 +6,46 @@ follow-ups, cursors, counters, ends of runs. Only after its commit are permits s
 - before the commit leaves the jobs RUNNING: their messages are taken over, claimed again, and done again;
 - between commit and settle leaves messages of jobs that have ended: whoever takes one over finds that, and offers what
   is unfinished of its run, which brings the follow-ups to the gate.
+
+A commit of unknown fate is tried again like any other failure. If it did happen, the results are late by their own
+doing, and what they led to is offered in the same way.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 
 import msgspec
 
-from tidegate.collect import ledger, runs
-from tidegate.collect.ledger import Claim, StoredJob
-from tidegate.collect.lifecycle import JobState
-from tidegate.collect.offers import to_gate_jobs
-from tidegate.collect.verdicts import Finished
-from tidegate.database import Database, Transaction
-from tidegate.documents import DocumentStore, Staged
+from tidegate.collect.accounts import Planning
+from tidegate.collect.ledger import Claim
+from tidegate.collect.recovery import Recovery
+from tidegate.collect.rounds import Group, Round, Written, take, write_round
+from tidegate.collect.settling import Settling
+from tidegate.collect.staging import Staging
+from tidegate.collect.verdicts import Finished, to_refused
+from tidegate.database import Database
+from tidegate.documents import DocumentStore
 from tidegate.flow.gate import Gate
+from tidegate.flow.stream import Consumer
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import Unavailable
-from tidegate.runtime.waiting import unless
+from tidegate.kernel.errors import CommitUnknown, Unavailable
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
+Moved = Callable[[Collection[int]], object]
+"""Called with the numbers of runs that moved, after the commit; must not wait."""
+
 _RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
-_MOST_AT_ONCE = 500
+_MOST_HELD = 1000
+_MOST_BYTES = 64 * 1024 * 1024
 
 
 class _Claiming(msgspec.Struct, frozen=True):
     job_ids: list[int]
     answer: asyncio.Future[dict[int, Claim]]
-
-
-class _Written(msgspec.Struct, frozen=True):
-    claimed: dict[int, Claim]
-    offers: list[StoredJob]
-    late: int
 
 
 class Committer:
@@ -52,17 +56,24 @@ class Committer:
         database: Database,
         gate: Gate,
         documents: DocumentStore,
+        consumer: Consumer,
+        recovery: Recovery,
         *,
-        planning_kinds: Mapping[str, frozenset[str]],
+        planning: Planning,
+        on_moved: Moved = lambda _: None,
     ) -> None:
-        self._database, self._gate, self._documents = database, gate, documents
-        self._planning_kinds = planning_kinds
+        self._database, self._consumer, self._planning, self._on_moved = database, consumer, planning, on_moved
+        self._staging = Staging(documents, database.clock, self._ready)
+        self._settling = Settling(gate, recovery, database.clock, self._let_go)
         self._claimings: list[_Claiming] = []
-        self._finished: list[Finished] = []
-        self._work = asyncio.Event()
-        self._room = asyncio.Event()
+        self._groups: deque[Group] = deque()
+        self._plain: deque[Finished] = deque()
+        self._held: dict[str, int] = {}
+        """The messages of results that are not settled, with what they hold in bytes."""
+        self._held_bytes = 0
+        self._work, self._room, self._empty = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._room.set()
-        self._settling: asyncio.Task[None] | None = None
+        self._empty.set()
 
     async def claim(self, job_ids: list[int]) -> dict[int, Claim]:
         """Claim jobs in the next transaction."""
@@ -73,82 +84,133 @@ class Committer:
 
     async def finish(self, finished: Finished) -> None:
         """Have the end of a job written; waits while too much is waiting already, as when the database is away."""
-        await self._room.wait()
-        self._finished.append(finished)
-        if len(self._finished) >= 2 * _MOST_AT_ONCE:
+        while not self._room.is_set():
+            await self._room.wait()
+        needs_store, size = finished.needs_store, finished.size
+        self._held[finished.settlement.message] = size
+        self._held_bytes += size
+        self._empty.clear()
+        if not self._has_room:
             self._room.clear()
-        self._work.set()
+        if needs_store:
+            self._staging.add(finished)
+        else:
+            self._plain.append(finished)
+            self._work.set()
+
+    async def settled(self) -> None:
+        """Wait until everything that was finished is written and settled."""
+        await self._empty.wait()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Commit until told to stop and nothing is left."""
-        while not stopping.is_set() or self._finished or self._claimings:
-            await unless(stopping, self._work.wait())
-            self._work.clear()
-            claimings, self._claimings = self._claimings, []
-            batch, self._finished = self._finished[:_MOST_AT_ONCE], self._finished[_MOST_AT_ONCE:]
-            if self._finished:
-                self._work.set()
-            self._room.set()
-            if claimings or batch:
-                await self._commit(claimings, batch)
-        if self._settling is not None:
-            await self._settling
+        waking = asyncio.create_task(stopping.wait(), name="wake the committer to stop")
+        waking.add_done_callback(lambda _: self._work.set())
+        try:
+            while not stopping.is_set() or self._held or self._claimings:
+                await self._work.wait()
+                self._work.clear()
+                claimings, self._claimings = self._claimings, []
+                await self._commit(claimings, self._take())
+            await self._settling.end()
+        finally:
+            waking.cancel()
+            await self._staging.close()
 
-    async def _commit(self, claimings: list[_Claiming], batch: list[Finished]) -> None:
-        """One round; if it cannot be written, the same round is tried again until it can."""
-        wanted = [job_id for claiming in claimings for job_id in claiming.job_ids]
-        tries = 0
-        while True:
+    @property
+    def _has_room(self) -> bool:
+        return len(self._held) < _MOST_HELD and self._held_bytes < _MOST_BYTES
+
+    def _ready(self, group: Group) -> None:
+        self._groups.append(group)
+        self._work.set()
+
+    def _take(self) -> list[Group]:
+        """What goes into the next round; the rest waits for the one after."""
+        groups = [self._groups.popleft()] if self._groups else []
+        plain = take(self._plain)
+        if self._groups or self._plain:
+            self._work.set()
+        return [*groups, Group(plain)] if plain else groups
+
+    async def _commit(self, claimings: Sequence[_Claiming], groups: Sequence[Group]) -> None:
+        """One round. What cannot be written, for a reason of its own, does not keep the others from being."""
+        this = Round(wanted=[job_id for claiming in claimings for job_id in claiming.job_ids], groups=groups)
+        if not this.wanted and not groups:
+            return
+        try:
+            await self._write(this, claimings)
+        except Exception as error:
+            log.exception("collect.round_failed", jobs=len(this.finished), claims=len(this.wanted))
+            for claiming in claimings:
+                if not claiming.answer.done():
+                    claiming.answer.set_exception(error)
+            for one in this.finished:
+                await self._write_alone(one)
+
+    async def _write_alone(self, one: Finished) -> None:
+        """In a round of its own, and if that fails too, without what it brought."""
+        try:
+            await self._write(Round(groups=[await self._staging.stage([one])]), [])
+        except Exception as error:
+            log.exception("collect.result_refused", job=one.ending.claim.job.id)
+            refused = to_refused(one, error, self._database.clock.now())
             try:
-                staged = await self._documents.stage(
-                    [document for one in batch for document in one.documents],
-                    completed=[listing for one in batch for listing in one.completed],
-                )
-                written = await self._database.transaction(write_round, wanted, batch, staged, self._planning_kinds)
-                break
-            except Unavailable as error:
-                tries += 1
-                log.warning("collect.commit_failed", jobs=len(batch), tries=tries, error=str(error))
-                await asyncio.sleep(_RETRIES.delay(tries).total_seconds())
+                await self._write(Round(groups=[Group([refused])]), [])
+            except Exception:  # nothing more can be done here; its message goes to another worker in due time
+                log.exception("collect.result_lost", job=one.ending.claim.job.id)
+                self._let_go([one])
+
+    async def _write(self, this: Round, claimings: Sequence[_Claiming]) -> None:
+        """Write a round, however long it takes, and tell everybody."""
+        this, written = await self._patiently(this)
         for claiming in claimings:
             if not claiming.answer.cancelled():
                 claiming.answer.set_result({i: written.claimed[i] for i in claiming.job_ids if i in written.claimed})
-        if batch:
-            if self._settling is not None:
-                await self._settling
-            self._settling = asyncio.create_task(self._settle(batch, written.offers), name="settle")
+        finished = this.finished
+        if not finished and not this.late:
+            return
+        self._on_moved({one.ending.claim.job.run_id for one in (*finished, *this.late)})
+        await self._settling.begin(finished, this.late, written.offers)
 
-    async def _settle(self, batch: list[Finished], offers: list[StoredJob]) -> None:
-        """Tell the gate; while this is under way the next transaction runs."""
-        jobs = to_gate_jobs(offers, now=self._database.clock.now())
-        tries = 0
+    async def _patiently(self, this: Round) -> tuple[Round, Written]:
+        """The round as it was written: without those results that are not ours any more."""
+        tries, is_unsure = 0, False
         while True:
             try:
-                await self._gate.settle([one.settlement for one in batch], follow_ups=jobs)
-                return
+                written = await self._database.transaction(write_round, this, self._planning)
+                if not written.overtaken:
+                    return this, written
+                this = await self._without(this, written.overtaken, counts=not is_unsure)
             except Unavailable as error:
                 tries += 1
-                log.warning("collect.settle_failed", jobs=len(batch), tries=tries, error=str(error))
+                is_unsure = is_unsure or isinstance(error, CommitUnknown)
+                log.warning("collect.commit_failed", jobs=len(this.finished), tries=tries, error=str(error))
                 await asyncio.sleep(_RETRIES.delay(tries).total_seconds())
 
+    async def _without(self, this: Round, overtaken: Collection[Finished], *, counts: bool) -> Round:
+        """The round without results that are not ours; `counts` is False where their calls may be counted already."""
+        late = {id(one) for one in overtaken}
+        groups: list[Group] = []
+        for group in this.groups:
+            left = [one for one in group.finished if id(one) not in late]
+            is_whole = len(left) == len(group.finished) or group.staged is None
+            groups.append(Group(left, group.staged) if is_whole else await self._staging.stage(left))
+        told = [one if counts else _without_calls(one) for one in overtaken]
+        return Round(wanted=this.wanted, groups=[group for group in groups if group.finished], late=[*this.late, *told])
 
-def write_round(
-    tx: Transaction,
-    wanted: Sequence[int],
-    batch: Sequence[Finished],
-    staged: Staged,
-    planning_kinds: Mapping[str, frozenset[str]],
-) -> _Written:
-    """Everything that one transaction writes."""
-    ours = ledger.still_ours(tx, [one.ending.claim for one in batch]) if batch else set[int]()
-    endings = [one.ending for one in batch if one.ending.claim.job.id in ours]
-    staged.apply(tx)
-    ledger.write_endings(tx, endings)
-    added = runs.account_for(tx, endings, planning_kinds)
-    again = [
-        msgspec.structs.replace(ending.claim.job, not_before=ending.not_before)
-        for ending in endings
-        if ending.state is JobState.READY
-    ]
-    claimed = ledger.claim(tx, wanted) if wanted else {}
-    return _Written(claimed, added + again, len(batch) - len(endings))
+    def _let_go(self, finished: Sequence[Finished]) -> None:
+        """These need no more work of ours."""
+        messages = [one.settlement.message for one in finished]
+        self._consumer.settled(messages)
+        self._held_bytes -= sum(self._held.pop(message) for message in messages)
+        if self._has_room:
+            self._room.set()
+        if not self._held:
+            self._empty.set()
+            self._work.set()
+
+
+def _without_calls(one: Finished) -> Finished:
+    ending = msgspec.structs.replace(one.ending, calls=0, unchanged_calls=0)
+    return msgspec.structs.replace(one, ending=ending)

@@ -1,31 +1,85 @@
-"""What happens when a run has no job left: whatever has to be computed is, once, and then the run is complete."""
+"""What happens when a run has no job left: whatever has to be computed is, once, and then the run is over."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 
 from tidegate.collect import runs
-from tidegate.collect.runs import RUN_ENDED, Run
+from tidegate.collect.accounts import RUN_ENDED, Planning
+from tidegate.collect.committer import Moved
+from tidegate.collect.runs import Run
 from tidegate.database import Database
 from tidegate.database.outbox import Event
-from tidegate.runtime.delivery import Handler
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.delivery import Handler, Retries
+from tidegate.telemetry.logs import get_logger
+from tidegate.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
+
+log = get_logger(__name__)
+
+_RETRIES = Retries(Backoff(first=timedelta(minutes=1), most=timedelta(hours=1), jitter=0.1), max_attempts=8)
+"""After 1, 2, 4 ... minutes; for the last time after two hours."""
+_BLIPS = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=5))
+_MOST_BLIPS = 6
 
 Finalizer = Callable[[Run], Awaitable[None]]
 """Computes something of a run that has ended. May be called again for the same run, after a failure or a crash."""
 
 
 class Completion:
-    """Handles the event that a run ended. What fails is tried again with growing pauses, then becomes a dead letter."""
+    """Handles the event that a run ended. What fails is tried again with growing pauses, then becomes a dead letter.
 
-    def __init__(self, database: Database, finalizers: Sequence[Finalizer] = ()) -> None:
-        self._database, self._finalizers = database, tuple(finalizers)
+    Until then, and until the dead letter is replayed, the run is FINALIZING: its documents are there, and it counts as
+    active, so that its user gets no other run meanwhile.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        finalizers: Sequence[Finalizer] = (),
+        *,
+        planning: Planning | None = None,
+        on_moved: Moved = lambda _: None,
+    ) -> None:
+        self._database, self._finalizers, self._on_moved = database, tuple(finalizers), on_moved
+        self._planning: Planning = planning or {}
 
     @property
     def handler(self) -> Handler:
         """For the relay."""
-        return Handler(RUN_ENDED, "collect.completion", self.complete)
+        return Handler(
+            RUN_ENDED,
+            "collect.completion",
+            self.complete,
+            retries=_RETRIES,
+            on_burial=_alert,
+            on_waiting=STATS_RETRY_QUEUE_SIZE.set,
+        )
 
     async def complete(self, event: Event) -> None:
-        """Compute, and end the run; one that was taken up again meanwhile goes on, and is told of anew."""
-        run = await self._database.read(runs.get, event.payload["run_id"])
+        """Compute, and end the run; one that was taken up again meanwhile goes on, and is told of anew.
+
+        A run that could not be planned is FAILED. What it brought is computed all the same. A server that is away for
+        moments only is waited for here, and not for a minute.
+        """
+        tries = 0
+        while True:
+            try:
+                return await self._complete(event.payload["run_id"])
+            except Unavailable:
+                tries += 1
+                if tries > _MOST_BLIPS:
+                    raise
+                await asyncio.sleep(_BLIPS.delay(tries).total_seconds())
+
+    async def _complete(self, run_id: int) -> None:
+        run = await self._database.read(runs.get, run_id)
         for finalize in self._finalizers:
             await finalize(run)
-        await self._database.transaction(runs.complete, run.id)
+        await self._database.transaction(runs.complete, run.id, self._planning.get(run.source, frozenset()))
+        self._on_moved([run.id])
+
+
+def _alert(event: Event, error: str) -> None:
+    log.error("collect.completion_failed", run_id=event.payload["run_id"], error=error)

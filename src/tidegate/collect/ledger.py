@@ -1,28 +1,32 @@
-"""What is written about jobs and runs; every function works in the caller's transaction.
+"""Claims and endings of jobs; every function works in the caller's transaction.
 
 A job's end, its follow-ups, its cursor and the counters of its run are one transaction. Whether a result counts is
 decided there by the fence: whoever claimed last may end the job, and nobody else. Rows are touched in the order of
 their ids, so that of two workers one waits for the other, and never both.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, select
 
+from tidegate.collect import parking
+from tidegate.collect.cursors import move_cursors
 from tidegate.collect.lifecycle import JOB_MOVES, UNFINISHED_JOBS, JobState
+from tidegate.collect.parking import Parked
 from tidegate.collect.source import FIRST_PAGE, Cursor, JobSpec
 from tidegate.collect.tables import collection_cursors, collection_runs, page_jobs
 from tidegate.database import Transaction
+from tidegate.database.statements import Statement
 from tidegate.kernel.transitions import sources_of
 
-MAX_ATTEMPTS = 5
 _LONGEST_REASON = 2000
 
 
-class StoredJob(msgspec.Struct, frozen=True):
+class StoredJob(msgspec.Struct, frozen=True, gc=False):
     """A job with its number, and what the gate has to know."""
 
     id: int
@@ -30,9 +34,11 @@ class StoredJob(msgspec.Struct, frozen=True):
     pool: str
     spec: JobSpec
     not_before: datetime | None = None
+    holder: str | None = None
+    """The credential whose ETag the last run left for this resource, where the job begins a list."""
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """The right to end a job, until somebody else claims it."""
 
     job: StoredJob
@@ -42,9 +48,11 @@ class Claim(msgspec.Struct, frozen=True):
     attempt: int
     max_attempts: int
     cursor: Cursor | None
+    parked: Parked | None = None
+    """The answer to this job, if somebody got it already and could not write what it brought."""
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
+class Ending(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What became of a claimed job."""
 
     claim: Claim
@@ -56,82 +64,51 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """False where the upstream would not be asked: such a try is not counted."""
     follow_ups: Sequence[JobSpec] = ()
     cursor: Cursor | None = None
+    parked: Parked | None = None
+    """An answer to be kept for the next try."""
+    calls: int = 0
+    unchanged_calls: int = 0
+    documents: int = 0
 
 
 def claim(tx: Transaction, job_ids: Iterable[int]) -> dict[int, Claim]:
     """Claim those that may run, raising their fences. The others have ended, were canceled, or are unknown."""
     ids = sorted(set(job_ids))
-    tx.execute(
-        update(page_jobs)
-        .where(page_jobs.c.id.in_(ids), page_jobs.c.status.in_(sources_of(JOB_MOVES, JobState.RUNNING)))
-        .values(
-            status=JobState.RUNNING,
-            fence=page_jobs.c.fence + 1,
-            attempt_count=page_jobs.c.attempt_count + 1,
-            started_at=tx.now,
-        )
-    )
-    run = collection_runs.c
-    found = select(page_jobs, run.pool, run.source, run.user_id).join_from(page_jobs, collection_runs)
-    rows = tx.execute(found.where(page_jobs.c.id.in_(ids), page_jobs.c.status == JobState.RUNNING)).all()
-    cursors = _cursors_of(tx, {_resource(row) for row in rows if row.page_key == FIRST_PAGE})
-    return {
-        row.id: Claim(
-            job=_stored(row),
-            source=row.source,
-            user_id=row.user_id,
-            fence=row.fence,
-            attempt=row.attempt_count,
-            max_attempts=row.max_attempts,
-            cursor=cursors.get(_resource(row)) if row.page_key == FIRST_PAGE else None,
-        )
-        for row in rows
-    }
+    if not ids:
+        return {}
+    _CLAIM.run(tx, ids=ids, now=tx.now)
+    rows = _CLAIMED.rows(tx, ids=ids)
+    waiting = [row[0] for row in rows if row[-1] is not None]
+    parked = parking.find(tx, waiting) if waiting else {}
+    return {row[0]: _claim(row, parked.get(row[0])) for row in rows}
 
 
-def still_ours(tx: Transaction, claims: Iterable[Claim]) -> set[int]:
-    """The jobs whose claim is the last one; locked until the commit, so that it stays so."""
-    fences = {claim.job.id: claim.fence for claim in claims}
-    held = (
-        select(page_jobs.c.id, page_jobs.c.fence)
-        .where(page_jobs.c.id.in_(sorted(fences)), page_jobs.c.status == JobState.RUNNING)
-        .order_by(page_jobs.c.id)
-        .with_for_update()
-    )
-    return {row.id for row in tx.execute(held) if row.fence == fences[row.id]}
+def still_ours(tx: Transaction, claims: Sequence[Claim]) -> list[bool]:
+    """For each claim, whether it is the last one of its job; locked until the commit, so that it stays so."""
+    last = {row[0]: row[1] for row in _HELD.rows(tx, ids=sorted({claim.job.id for claim in claims}))}
+    return [last.get(claim.job.id) == claim.fence for claim in claims]
 
 
 def write_endings(tx: Transaction, endings: Sequence[Ending]) -> None:
     """Write the rows of jobs that ended, and move the cursors of listings that are complete. Claims must be ours."""
-    if not endings:
-        return
-    ordered = sorted(endings, key=lambda ending: ending.claim.job.id)
-    tx.execute(_END, [_ended(ending, tx.now) for ending in ordered])
-    _move_cursors(tx, [ending for ending in ordered if ending.cursor is not None])
-
-
-def add_jobs(tx: Transaction, run_id: int, pool: str, specs: Sequence[JobSpec]) -> list[StoredJob]:
-    """Add those that the run does not have yet; return them."""
-    wanted = {(spec.kind, spec.resource, spec.page): spec for spec in specs}
-    if not wanted:
-        return []
-    before = _ids_of(tx, run_id, wanted)
-    new = {key: spec for key, spec in wanted.items() if key not in before}
-    tx.insert_many(page_jobs, [_new_row(run_id, spec, tx.now) for spec in new.values()], skip_existing=True)
-    ids = _ids_of(tx, run_id, new) if new else {}
-    return [StoredJob(ids[key], run_id, pool, spec) for key, spec in new.items()]
+    alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for ending in endings:
+        uncounted = 0 if ending.is_attempt else 1
+        outcome = (ending.state.value, ending.not_before, uncounted, ending.reason[:_LONGEST_REASON] or None)
+        alike[outcome].append(ending.claim.job.id)
+    for (state, again_at, uncounted, reason), ids in alike.items():
+        ended_at = None if state == JobState.READY else tx.now
+        _END.run(tx, ids=ids, state=state, ended_at=ended_at, again_at=again_at, uncounted=uncounted, reason=reason)
+    moved = [(ending.claim.user_id, ending.claim.job, ending.cursor) for ending in endings if ending.cursor is not None]
+    if moved:
+        move_cursors(tx, [(user_id, job.run_id, job.spec, cursor) for user_id, job, cursor in moved])
+    _write_parked(tx, endings)
 
 
 def unfinished(tx: Transaction, run_ids: Sequence[int], after: int, limit: int) -> list[StoredJob]:
     """Jobs that still have to be done, in the order of their ids: what recovery offers."""
-    found = (
-        select(page_jobs, collection_runs.c.pool)
-        .join_from(page_jobs, collection_runs)
-        .where(page_jobs.c.run_id.in_(run_ids), page_jobs.c.status.in_(UNFINISHED_JOBS), page_jobs.c.id > after)
-        .order_by(page_jobs.c.id)
-        .limit(limit)
-    )
-    return [_stored(row) for row in tx.execute(found)]
+    job = page_jobs.c
+    return stored_jobs(tx, job.run_id.in_(run_ids), job.status.in_(UNFINISHED_JOBS), job.id > after, limit=limit)
 
 
 def runs_of(tx: Transaction, job_ids: Sequence[int]) -> list[int]:
@@ -140,97 +117,98 @@ def runs_of(tx: Transaction, job_ids: Sequence[int]) -> list[int]:
     return [row.run_id for row in tx.execute(found)]
 
 
-_END = (
-    update(page_jobs)
-    .where(page_jobs.c.id == bindparam("job_id"))
-    .values(
-        status=bindparam("ended_as"),
-        completed_at=bindparam("ended_at"),
-        not_before=bindparam("again_at"),
-        attempt_count=page_jobs.c.attempt_count - bindparam("uncounted"),
-        last_error=bindparam("error"),
+def stored_jobs(tx: Transaction, *those: ColumnElement[bool], limit: int | None = None) -> list[StoredJob]:
+    """Jobs of which all this is true, in the order of their ids."""
+    found = tx.execute(_STORED.where(*those).order_by(page_jobs.c.id).limit(limit))
+    return [
+        StoredJob(job_id, run_id, pool, msgspec.convert(spec, JobSpec), not_before, holder)
+        for job_id, run_id, spec, not_before, pool, holder in found
+    ]
+
+
+_STORED = (
+    select(
+        *(page_jobs.c.id, page_jobs.c.run_id, page_jobs.c.spec, page_jobs.c.not_before),
+        *(collection_runs.c.pool, collection_cursors.c.last_credential),
+    )
+    .join_from(page_jobs, collection_runs)
+    .join(
+        collection_cursors,
+        and_(
+            page_jobs.c.page_key == FIRST_PAGE,
+            collection_cursors.c.user_id == collection_runs.c.user_id,
+            collection_cursors.c.resource_type == page_jobs.c.job_type,
+            collection_cursors.c.resource_key == page_jobs.c.resource_key,
+            collection_cursors.c.last_etag.is_not(None),
+        ),
+        isouter=True,
     )
 )
 
-
-def _ended(ending: Ending, now: datetime) -> dict[str, Any]:
-    return {
-        "job_id": ending.claim.job.id,
-        "ended_as": ending.state,
-        "ended_at": None if ending.state is JobState.READY else now,
-        "again_at": ending.not_before,
-        "uncounted": 0 if ending.is_attempt else 1,
-        "error": ending.reason[:_LONGEST_REASON] or None,
+_CLAIMABLE = ", ".join(f"'{state}'" for state in sorted(sources_of(JOB_MOVES, JobState.RUNNING)))
+_RAISE = f"""
+UPDATE page_jobs
+SET status = '{JobState.RUNNING}', fence = fence + 1, attempt_count = attempt_count + 1, started_at = :now
+WHERE id"""  # noqa: S608
+_CLAIM = Statement(
+    {
+        "sqlite": f"{_RAISE} IN :ids[] AND status IN ({_CLAIMABLE})",
+        # It alone does not go through an index in order by itself.
+        "postgresql": f"""
+{_RAISE} IN (SELECT id FROM page_jobs WHERE id IN :ids[] AND status IN ({_CLAIMABLE}) ORDER BY id FOR UPDATE)""",  # noqa: S608
+        "mysql": f"{_RAISE} IN :ids[] AND status IN ({_CLAIMABLE})",
     }
+)
+_CLAIMED = Statement(
+    f"""
+SELECT j.id, j.run_id, j.spec, j.fence, j.attempt_count, j.max_attempts, r.pool, r.source, r.user_id,
+       c.user_id AS left_by, c.last_cursor, c.last_timestamp, c.last_etag, c.last_credential, p.job_id AS parked
+FROM page_jobs j
+JOIN collection_runs r ON r.id = j.run_id
+LEFT JOIN collection_cursors c
+  ON j.page_key = '{FIRST_PAGE}'
+ AND c.user_id = r.user_id AND c.resource_type = j.job_type AND c.resource_key = j.resource_key
+LEFT JOIN parked_answers p ON p.job_id = j.id
+WHERE j.id IN :ids[] AND j.status = '{JobState.RUNNING}'""",  # noqa: S608
+    returns=(
+        *("id", "run_id", "spec", "fence", "attempt_count", "max_attempts", "pool", "source", "user_id"),
+        *("left_by", "last_cursor", "last_timestamp", "last_etag", "last_credential", "parked"),
+    ),
+)
+_HOLD = f"SELECT id, fence FROM page_jobs WHERE id IN :ids[] AND status = '{JobState.RUNNING}'"  # noqa: S608
+_HELD = Statement(
+    {
+        "sqlite": _HOLD,
+        "postgresql": f"{_HOLD} ORDER BY id FOR UPDATE",
+        "mysql": f"{_HOLD} ORDER BY id FOR UPDATE",
+    },
+    returns=("id", "fence"),
+)
+_END = Statement(
+    """
+UPDATE page_jobs
+SET status = :state, completed_at = :ended_at, not_before = :again_at, attempt_count = attempt_count - :uncounted,
+    last_error = :reason
+WHERE id IN :ids[]"""
+)
+_decode_spec = msgspec.json.Decoder(JobSpec).decode
 
 
-def _new_row(run_id: int, spec: JobSpec, now: datetime) -> dict[str, Any]:
-    return {
-        "run_id": run_id,
-        "job_type": spec.kind,
-        "resource_key": spec.resource,
-        "page_key": spec.page,
-        "spec": msgspec.to_builtins(spec),
-        "status": JobState.ENQUEUED,
-        "fence": 0,
-        "attempt_count": 0,
-        "max_attempts": MAX_ATTEMPTS,
-        "created_at": now,
-    }
+def _claim(row: Sequence[Any], parked: Parked | None) -> Claim:
+    job_id, run_id, spec, fence, attempt, max_attempts, pool, source, user_id, left_by, *left, _ = row
+    cursor = holder = None
+    if left_by is not None:
+        cursor = Cursor(cursor=left[0], timestamp=left[1], etag=left[2], credential=left[3])
+        holder = cursor.credential if cursor.etag is not None else None
+    job = StoredJob(job_id, run_id, pool, _decode_spec(spec), None, holder)
+    return Claim(job, source, user_id, fence, attempt, max_attempts, cursor, parked)
 
 
-def _stored(row: Any) -> StoredJob:
-    return StoredJob(row.id, row.run_id, row.pool, msgspec.convert(row.spec, JobSpec), row.not_before)
-
-
-def _ids_of(tx: Transaction, run_id: int, keys: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], int]:
-    job = page_jobs.c
-    found = select(job.id, job.job_type, job.resource_key, job.page_key).where(
-        job.run_id == run_id, tuple_(job.job_type, job.resource_key, job.page_key).in_(list(keys))
-    )
-    return {(row.job_type, row.resource_key, row.page_key): row.id for row in tx.execute(found)}
-
-
-def _resource(row: Any) -> tuple[str, str, str]:
-    return row.user_id, row.job_type, row.resource_key
-
-
-def _cursors_of(tx: Transaction, resources: set[tuple[str, str, str]]) -> dict[tuple[str, str, str], Cursor]:
-    if not resources:
-        return {}
-    at = collection_cursors.c
-    found = select(collection_cursors).where(
-        tuple_(at.user_id, at.resource_type, at.resource_key).in_(sorted(resources))
-    )
-    return {
-        (row.user_id, row.resource_type, row.resource_key): Cursor(
-            cursor=row.last_cursor, timestamp=row.last_timestamp, etag=row.last_etag, credential=row.last_credential
-        )
-        for row in tx.execute(found)
-    }
-
-
-def _move_cursors(tx: Transaction, endings: Sequence[Ending]) -> None:
-    at = collection_cursors.c
+def _write_parked(tx: Transaction, endings: Sequence[Ending]) -> None:
+    """Keep what could not be written; forget what is no longer needed."""
     for ending in endings:
-        cursor, job = ending.cursor, ending.claim.job
-        assert cursor is not None
-        key = {
-            "user_id": ending.claim.user_id,
-            "resource_type": job.spec.kind,
-            "resource_key": job.spec.resource,
-        }
-        values = {
-            "last_cursor": cursor.cursor,
-            "last_timestamp": cursor.timestamp,
-            "last_etag": cursor.etag,
-            "last_credential": cursor.credential,
-            "last_run_id": job.run_id,
-            "updated_at": tx.now,
-        }
-        same = (at.user_id == key["user_id"], at.resource_type == key["resource_type"])
-        moved = tx.execute(
-            update(collection_cursors).where(*same, at.resource_key == key["resource_key"]).values(values)
-        )
-        if moved.rowcount == 0:
-            tx.insert_many(collection_cursors, [key | values], skip_existing=True)
+        if ending.parked is not None and ending.parked is not ending.claim.parked:
+            parking.park(tx, ending.claim.job.id, ending.parked)
+    over = [ending.claim.job.id for ending in endings if ending.claim.parked is not None and ending.parked is None]
+    if over:
+        parking.forget(tx, over)

@@ -38,14 +38,17 @@ RUN_MOVES: Moves[RunState] = {
 """A run that has ended goes on when its failed jobs are retried."""
 
 JOB_MOVES: Moves[JobState] = {
-    JobState.READY: {JobState.RUNNING, JobState.CANCELED},
-    JobState.ENQUEUED: {JobState.RUNNING, JobState.CANCELED},
+    JobState.READY: {JobState.RUNNING, JobState.FAILED, JobState.CANCELED},
+    JobState.ENQUEUED: {JobState.RUNNING, JobState.FAILED, JobState.CANCELED},
     JobState.RUNNING: {JobState.RUNNING, JobState.READY, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELED},
     JobState.SUCCEEDED: set(),
     JobState.FAILED: {JobState.ENQUEUED},
     JobState.CANCELED: set(),
 }
-"""RUNNING follows RUNNING when a worker takes over from one that died: the fence is raised."""
+"""RUNNING follows RUNNING when a worker takes over from one that died: the fence is raised.
+
+What was never begun fails with its run, when there is no valid credential left to begin it with.
+"""
 
 check_moves(RUN_MOVES, RunState, initial=RunState.PLANNING)
 check_moves(JOB_MOVES, JobState, initial=JobState.ENQUEUED)

@@ -9,7 +9,10 @@ from tidegate.kernel.clock import milliseconds
 
 
 def to_gate_jobs(jobs: Iterable[StoredJob], *, now: datetime) -> list[Job]:
-    """Offers for `jobs`. A job's name is its number in SQL, so that offering it again changes nothing."""
+    """Offers for `jobs`. A job's name is its number in SQL, so that offering it again changes nothing.
+
+    What wants no credential of its own goes to the one that has the ETag, for which an unchanged list costs nothing.
+    """
     return [
         Job(
             job=str(job.id),
@@ -18,7 +21,7 @@ def to_gate_jobs(jobs: Iterable[StoredJob], *, now: datetime) -> list[Job]:
             bucket=job.spec.bucket,
             priority=job.spec.priority,
             cost=job.spec.cost,
-            affinity=job.spec.affinity,
+            affinity=job.spec.affinity or job.holder or "",
             delay_ms=0 if job.not_before is None else max(0, milliseconds(job.not_before - now)),
         )
         for job in jobs

@@ -1,9 +1,11 @@
 """The one door through which runs begin, are canceled, and are taken up again."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 
 from tidegate.collect import runs
+from tidegate.collect.committer import Moved
+from tidegate.collect.ledger import StoredJob
 from tidegate.collect.offers import to_gate_jobs
 from tidegate.collect.runs import Run
 from tidegate.collect.source import Source, Subject
@@ -24,8 +26,18 @@ class Trigger(StrEnum):
 class Orchestrator:
     """Writes first, and tells the gate after the commit; if we die between the two, recovery tells it."""
 
-    def __init__(self, database: Database, gate: Gate, sources: Mapping[str, Source]) -> None:
-        self._database, self._gate, self._sources = database, gate, sources
+    def __init__(
+        self,
+        database: Database,
+        gate: Gate,
+        sources: Mapping[str, Source],
+        after_offer: Callable[[str], Awaitable[None]] | None = None,
+        *,
+        on_moved: Moved = lambda _: None,
+    ) -> None:
+        self._database, self._gate, self._sources, self._on_moved = database, gate, sources, on_moved
+        self._after_offer = after_offer or _nothing
+        """Told of every pool that was given work, so that somebody looks whether anybody serves it."""
 
     async def begin(self, source: str, subject: Subject, *, pool: str, trigger: Trigger = Trigger.MANUAL) -> int:
         """Begin a run; raise `RunActive` where the user has one that is not over. Returns its number."""
@@ -38,7 +50,7 @@ class Orchestrator:
             raise InvalidArgument("subject", subject.login, "the source has nothing to do for it")
         beginning = runs.Beginning(source, subject, pool, trigger, list(first))
         run_id, jobs = await self._database.transaction(runs.begin, beginning)
-        await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now()))
+        await self.offer(jobs)
         return run_id
 
     async def cancel(self, run_id: int) -> bool:
@@ -46,15 +58,36 @@ class Orchestrator:
         canceled = await self._database.transaction(runs.cancel, run_id)
         if canceled is None:
             return False
+        self._on_moved([run_id])
         await self._gate.forget([str(job_id) for job_id in canceled])
         return True
 
     async def retry(self, run_id: int) -> int:
-        """Do the failed jobs of a run again; return how many there are."""
+        """Do the failed jobs of a run again; return how many there are.
+
+        Raises `RunActive` where the user has another run by now, `RunCanceled` where this one was canceled.
+        """
         jobs = await self._database.transaction(runs.retry_failed, run_id)
-        await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now()))
+        await self.offer(jobs)
         return len(jobs)
+
+    async def retry_job(self, job_id: int) -> bool:
+        """Do one failed job again. False where it has not failed; raises `NotFound`, and like `retry`."""
+        jobs = await self._database.transaction(runs.retry_job, job_id)
+        await self.offer(jobs)
+        return bool(jobs)
 
     async def show(self, run_id: int) -> Run:
         """One run, as it stands."""
         return await self._database.read(runs.get, run_id)
+
+    async def offer(self, jobs: Sequence[StoredJob]) -> None:
+        """Tell the gate, and whoever watches, of jobs that are committed; for those too who begin runs in bulk."""
+        self._on_moved({job.run_id for job in jobs})
+        await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now()))
+        for pool in sorted({job.pool for job in jobs}):
+            await self._after_offer(pool)
+
+
+async def _nothing(_pool: str) -> None:
+    """Nobody looks."""

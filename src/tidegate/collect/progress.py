@@ -1,13 +1,56 @@
-"""What an operator wants to know of runs."""
+"""What an operator wants to know of runs and their jobs; every function is one query that an index serves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import msgspec
-from sqlalchemy import select
+from sqlalchemy import func, select
 
-from tidegate.collect.lifecycle import JobState
-from tidegate.collect.tables import page_jobs
+from tidegate.collect import runs
+from tidegate.collect.lifecycle import JobState, RunState
+from tidegate.collect.runs import Run
+from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.database import Transaction
+from tidegate.kernel.arguments import require_not_negative, require_positive
+
+
+class KindProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of one kind a run has, and in which states they are."""
+
+    run_id: int
+    kind: str
+    total: int
+    waiting: int
+    """Offered to the gate, or about to be."""
+    running: int
+    retrying: int
+    """To be tried again, not before a moment."""
+    succeeded: int
+    failed: int
+    canceled: int
+
+    @property
+    def ended(self) -> int:
+        """Those that need no more work."""
+        return self.succeeded + self.failed + self.canceled
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as its row has it, without what only its source understands."""
+
+    id: int
+    run_id: int
+    kind: str
+    resource: str
+    page: str
+    status: JobState
+    attempts: int
+    max_attempts: int
+    created_at: datetime
+    not_before: datetime | None
+    started_at: datetime | None
+    completed_at: datetime | None
+    last_error: str | None
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +63,63 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+def list_runs(
+    tx: Transaction,
+    *,
+    login: str | None = None,
+    states: Sequence[RunState] = (),
+    before: int | None = None,
+    limit: int = 50,
+) -> list[Run]:
+    """Runs, the newest first: of one user, in some states, older than the run `before`; no more than `limit`."""
+    require_positive("limit", limit)
+    run = collection_runs.c
+    wanted = select(collection_runs)
+    if login is not None:
+        wanted = wanted.where(run.github_login == login)
+    if states:
+        wanted = wanted.where(run.status.in_(states))
+    if before is not None:
+        wanted = wanted.where(run.id < before)
+    return [runs.from_row(row) for row in tx.execute(wanted.order_by(run.id.desc()).limit(limit))]
+
+
+def runs_by_id(tx: Transaction, run_ids: Sequence[int]) -> list[Run]:
+    """These runs, in the order of their numbers; what there is not is left out."""
+    wanted = select(collection_runs).where(collection_runs.c.id.in_(sorted(set(run_ids))))
+    return [runs.from_row(row) for row in tx.execute(wanted.order_by(collection_runs.c.id))]
+
+
+def kinds_of(tx: Transaction, run_ids: Sequence[int]) -> list[KindProgress]:
+    """The jobs of these runs, counted by run and kind, in that order; a run without jobs is not in it."""
+    job = page_jobs.c
+    counted = (
+        select(job.run_id, job.job_type, job.status, func.count())
+        .where(job.run_id.in_(sorted(set(run_ids))))
+        .group_by(job.run_id, job.job_type, job.status)
+    )
+    found: dict[tuple[int, str], dict[JobState, int]] = {}
+    for run_id, kind, status, count in tx.execute(counted):
+        found.setdefault((run_id, kind), {})[JobState(status)] = count
+    return [_kind(run_id, kind, counts) for (run_id, kind), counts in sorted(found.items())]
+
+
+def jobs_of(
+    tx: Transaction, run_id: int, *, states: Sequence[JobState] = (), after: int = 0, limit: int = 100
+) -> list[JobView]:
+    """Jobs of a run in the order of their numbers, from the one behind `after` on; no more than `limit`."""
+    require_positive("limit", limit)
+    require_not_negative("after", after)
+    job = page_jobs.c
+    page = select(job.id).where(job.run_id == run_id, job.id > after)
+    if states:
+        page = page.where(job.status.in_(states))
+    # The inner query is answered by an index alone; whole rows, which may be long, are read for one page only.
+    ids = page.order_by(job.id).limit(limit).subquery()
+    rows = tx.execute(_VIEWED.join(ids, ids.c.id == job.id).order_by(job.id))
+    return [msgspec.convert(row, JobView, from_attributes=True) for row in rows]
+
+
 def failures_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> list[Failure]:
     """The first failed jobs of these runs."""
     job = page_jobs.c
@@ -30,3 +130,34 @@ def failures_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> li
         Failure(run_id=row[0], job_id=row[1], kind=row[2], resource=row[3], reason=row[4] or "")
         for row in tx.execute(failed.order_by(job.id).limit(limit))
     ]
+
+
+_VIEWED = select(
+    page_jobs.c.id,
+    page_jobs.c.run_id,
+    page_jobs.c.job_type.label("kind"),
+    page_jobs.c.resource_key.label("resource"),
+    page_jobs.c.page_key.label("page"),
+    page_jobs.c.status,
+    page_jobs.c.attempt_count.label("attempts"),
+    page_jobs.c.max_attempts,
+    page_jobs.c.created_at,
+    page_jobs.c.not_before,
+    page_jobs.c.started_at,
+    page_jobs.c.completed_at,
+    page_jobs.c.last_error,
+)
+
+
+def _kind(run_id: int, kind: str, counts: Mapping[JobState, int]) -> KindProgress:
+    return KindProgress(
+        run_id=run_id,
+        kind=kind,
+        total=sum(counts.values()),
+        waiting=counts.get(JobState.ENQUEUED, 0),
+        running=counts.get(JobState.RUNNING, 0),
+        retrying=counts.get(JobState.READY, 0),
+        succeeded=counts.get(JobState.SUCCEEDED, 0),
+        failed=counts.get(JobState.FAILED, 0),
+        canceled=counts.get(JobState.CANCELED, 0),
+    )

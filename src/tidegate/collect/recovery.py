@@ -7,7 +7,7 @@ for one run, when a message turns out to belong to a job that has ended.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from tidegate.collect import ledger, runs
+from tidegate.collect import ledger, parking, runs
 from tidegate.collect.lifecycle import OPEN_RUNS
 from tidegate.collect.offers import to_gate_jobs
 from tidegate.database import Database
@@ -29,6 +29,7 @@ class Recovery:
 
     async def offer_everything(self) -> int:
         """Free permits whose message is gone, and offer what is unfinished of every run."""
+        await self._database.transaction(parking.sweep)
         active = await self._database.read(runs.active)
         open_runs = [run.id for run in active if run.status in OPEN_RUNS]
         return await self._gate.rebuild(self._unfinished(open_runs))

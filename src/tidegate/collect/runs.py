@@ -1,32 +1,30 @@
-"""A run's beginning, its counters, and its end, which exactly one transaction decides."""
+"""A run's beginning, its end, and what people do with it in between: cancel it, have its failures done again."""
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tidegate.collect.ledger import Ending, StoredJob, add_jobs
+from tidegate.collect import parking
+from tidegate.collect.accounts import explain, lock_runs
+from tidegate.collect.additions import add_jobs, key_of
+from tidegate.collect.ledger import StoredJob, stored_jobs
 from tidegate.collect.lifecycle import (
     ACTIVE_RUNS,
     JOB_MOVES,
     OPEN_RUNS,
-    RUN_MOVES,
     UNFINISHED_JOBS,
     JobState,
     RunState,
 )
 from tidegate.collect.source import JobSpec, Subject
 from tidegate.collect.tables import collection_runs, page_jobs
-from tidegate.database import Transaction, outbox
-from tidegate.database.outbox import Event
+from tidegate.database import Transaction
 from tidegate.kernel.errors import NotFound, TidegateError
 from tidegate.kernel.transitions import sources_of
-
-RUN_ENDED = "collection.run_ended"
-"""The event that a run has no job left to do."""
 
 
 class RunActive(TidegateError):
@@ -35,6 +33,14 @@ class RunActive(TidegateError):
     def __init__(self, login: str, run_id: int) -> None:
         super().__init__(f"{login} has an active run already: {run_id}")
         self.login, self.run_id = login, run_id
+
+
+class RunCanceled(TidegateError):
+    """Somebody canceled this run, and so nothing of it is done again."""
+
+    def __init__(self, run_id: int) -> None:
+        super().__init__(f"run {run_id} was canceled, and stays so; begin a new one")
+        self.run_id = run_id
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,11 +57,29 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     failed_jobs: int
     canceled_jobs: int
     last_error: str | None
+    """Why the last job failed that did."""
+    calls: int
+    """Made to the upstream, whatever came of them."""
+    unchanged_calls: int
+    """Those that were answered "nothing changed", which the upstream does not count."""
+    documents: int
+    """Read, and written where they were new."""
+    triggered_by: str
+    options: Mapping[str, Any]
+    created_at: datetime
+    started_at: datetime | None
+    """When its first job was worked on."""
+    completed_at: datetime | None
 
     @property
     def ended_jobs(self) -> int:
         """Those that need no more work."""
         return self.succeeded_jobs + self.failed_jobs + self.canceled_jobs
+
+    @property
+    def active_key(self) -> str:
+        """Which no two active runs have in common."""
+        return _active_key(self.source, self.user_id)
 
 
 class Beginning(msgspec.Struct, frozen=True):
@@ -71,7 +95,7 @@ class Beginning(msgspec.Struct, frozen=True):
 def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
     """Write the run and its first jobs; raise `RunActive` where the user has one that is not over."""
     source, subject, pool = beginning.source, beginning.subject, beginning.pool
-    active_key = f"{source}:{subject.user_id}"
+    active_key = _active_key(source, subject.user_id)
     _refuse_second(tx, subject.login, active_key)
     values = {
         "source": source,
@@ -83,7 +107,7 @@ def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
         "triggered_by": beginning.triggered_by,
         "active_key": active_key,
         "created_at": tx.now,
-        "total_jobs": 0,
+        "total_jobs": len({key_of(0, spec) for spec in beginning.specs}),
         "succeeded_jobs": 0,
         "failed_jobs": 0,
         "canceled_jobs": 0,
@@ -94,9 +118,86 @@ def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
     except IntegrityError:  # somebody else began one in this very moment
         _refuse_second(tx, subject.login, active_key)
         raise
-    jobs = add_jobs(tx, run_id, pool, beginning.specs)
-    _raise_counters(tx, run_id, {"total_jobs": len(jobs)})
-    return run_id, jobs
+    return run_id, add_jobs(tx, [(run_id, spec) for spec in beginning.specs])
+
+
+def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = frozenset()) -> bool:
+    """The run is over, its statistics are there; the user may have another one. False where it goes on.
+
+    It failed where it could not be planned: nobody knows what it lacks.
+    """
+    lock_runs(tx, [run_id])
+    job, run = page_jobs.c, collection_runs.c
+    unplanned = select(job.job_type, job.resource_key, job.last_error).where(
+        job.run_id == run_id, job.status == JobState.FAILED, job.job_type.in_(planning_kinds)
+    )
+    failure = tx.execute(unplanned.order_by(job.id).limit(1)).one_or_none()
+    result: dict[str, Any] = {"status": RunState.COMPLETED}
+    if failure is not None:
+        result = {"status": RunState.FAILED, "last_error": explain(*failure)}
+    over = update(collection_runs).where(run.id == run_id, run.status == RunState.FINALIZING)
+    return tx.execute(over.values(completed_at=tx.now, active_key=None, **result)).rowcount == 1
+
+
+def cancel(tx: Transaction, run_id: int) -> list[int] | None:
+    """End a run at once: nothing of it is begun any more. The jobs that the gate should forget; None if it was over."""
+    job, run = page_jobs.c, collection_runs.c
+    # Jobs before their run, in the order of whoever ends them; those that begin to run meanwhile are met below.
+    running = select(job.id).where(job.run_id == run_id, job.status == JobState.RUNNING)
+    tx.execute(running.order_by(job.id).with_for_update()).all()
+    lock_runs(tx, [run_id])
+    if get(tx, run_id).status not in OPEN_RUNS:
+        return None
+    waiting = select(job.id).where(job.run_id == run_id, job.status.in_(UNFINISHED_JOBS))
+    ids = [row.id for row in tx.execute(waiting.order_by(job.id))]
+    canceled = tx.execute(
+        update(page_jobs)
+        .where(job.run_id == run_id, job.status.in_(sources_of(JOB_MOVES, JobState.CANCELED)))
+        .values(status=JobState.CANCELED, completed_at=tx.now)
+    )
+    parking.forget_run(tx, run_id)
+    over = {"status": RunState.CANCELED, "completed_at": tx.now, "active_key": None}
+    counted = {"canceled_jobs": run.canceled_jobs + canceled.rowcount}
+    tx.execute(update(collection_runs).where(run.id == run_id).values(over | counted))
+    return ids
+
+
+def retry_failed(tx: Transaction, run_id: int) -> list[StoredJob]:
+    """Let the failed jobs of a run be done again, from their first attempt. Raises `RunActive`, `RunCanceled`."""
+    return _do_again(tx, run_id, page_jobs.c.run_id == run_id)
+
+
+def retry_job(tx: Transaction, job_id: int) -> list[StoredJob]:
+    """Let one job be done again; none where it has not failed. Raises `NotFound`, `RunActive`, `RunCanceled`."""
+    run_id = tx.execute(select(page_jobs.c.run_id).where(page_jobs.c.id == job_id)).scalar_one_or_none()
+    if run_id is None:
+        raise NotFound("job", job_id)
+    return _do_again(tx, run_id, page_jobs.c.id == job_id)
+
+
+def get(tx: Transaction, run_id: int) -> Run:
+    """One run; raise `NotFound` where there is none."""
+    row = tx.execute(select(collection_runs).where(collection_runs.c.id == run_id)).one_or_none()
+    if row is None:
+        raise NotFound("run", run_id)
+    return from_row(row)
+
+
+def active(tx: Transaction) -> list[Run]:
+    """The runs that are not over."""
+    return [
+        from_row(row) for row in tx.execute(select(collection_runs).where(collection_runs.c.status.in_(ACTIVE_RUNS)))
+    ]
+
+
+def from_row(row: Any) -> Run:
+    """A whole row of `collection_runs` as a run."""
+    values = {name: getattr(row, name) for name in Run.__struct_fields__ if name not in ("login", "status")}
+    return Run(login=row.github_login, status=RunState(row.status), **values)
+
+
+def _active_key(source: str, user_id: str) -> str:
+    return f"{source}:{user_id}"
 
 
 def _refuse_second(tx: Transaction, login: str, active_key: str) -> None:
@@ -105,158 +206,34 @@ def _refuse_second(tx: Transaction, login: str, active_key: str) -> None:
         raise RunActive(login, other)
 
 
-def account_for(tx: Transaction, endings: Sequence[Ending], planning: Mapping[str, frozenset[str]]) -> list[StoredJob]:
-    """Add the follow-ups of jobs that ended, move their runs' counters, and end the runs that have no job left.
-
-    Returns the new jobs. `planning` tells each source's kinds of jobs that plan.
-    """
-    added: list[StoredJob] = []
-    by_run: defaultdict[int, list[Ending]] = defaultdict(list)
-    for ending in endings:
-        by_run[ending.claim.job.run_id].append(ending)
-    for run_id in sorted(by_run):
-        ended = by_run[run_id]
-        _lock(tx, run_id)
-        new = add_jobs(tx, run_id, ended[0].claim.job.pool, [spec for each in ended for spec in each.follow_ups])
-        states = Counter(ending.state for ending in ended)
-        changes = {
-            "total_jobs": len(new),
-            "succeeded_jobs": states[JobState.SUCCEEDED],
-            "failed_jobs": states[JobState.FAILED],
-        }
-        _raise_counters(tx, run_id, changes)
-        _note_planned(tx, run_id, ended, planning.get(ended[0].claim.source, frozenset()))
-        end_if_done(tx, run_id)
-        added += new
-    return added
-
-
-def end_if_done(tx: Transaction, run_id: int) -> bool:
-    """Whether this transaction is the one that ended the run; then it also writes the event."""
-    run = collection_runs.c
-    ended = tx.execute(
-        update(collection_runs)
-        .where(
-            run.id == run_id,
-            run.status.in_(OPEN_RUNS),
-            run.succeeded_jobs + run.failed_jobs + run.canceled_jobs == run.total_jobs,
-        )
-        .values(status=RunState.FINALIZING)
-    )
-    if ended.rowcount == 1:
-        outbox.add(tx, Event(RUN_ENDED, key=f"run:{run_id}", payload={"run_id": run_id}))
-    return ended.rowcount == 1
-
-
-def complete(tx: Transaction, run_id: int) -> bool:
-    """The run is over, its statistics are there; the user may have another one."""
-    done = tx.execute(
-        update(collection_runs)
-        .where(collection_runs.c.id == run_id, collection_runs.c.status.in_(sources_of(RUN_MOVES, RunState.COMPLETED)))
-        .values(status=RunState.COMPLETED, completed_at=tx.now, active_key=None)
-    )
-    return done.rowcount == 1
-
-
-def cancel(tx: Transaction, run_id: int) -> list[int] | None:
-    """End a run at once: nothing of it is begun any more. The jobs that the gate should forget; None if it was over."""
-    _lock(tx, run_id)
-    if get(tx, run_id).status not in OPEN_RUNS:
-        return None
-    waiting = select(page_jobs.c.id).where(page_jobs.c.run_id == run_id, page_jobs.c.status.in_(UNFINISHED_JOBS))
-    ids = [row.id for row in tx.execute(waiting.order_by(page_jobs.c.id))]
-    canceled = tx.execute(
-        update(page_jobs)
-        .where(page_jobs.c.run_id == run_id, page_jobs.c.status.in_(sources_of(JOB_MOVES, JobState.CANCELED)))
-        .values(status=JobState.CANCELED, completed_at=tx.now)
-    )
-    tx.execute(
-        update(collection_runs)
-        .where(collection_runs.c.id == run_id)
-        .values(
-            status=RunState.CANCELED,
-            completed_at=tx.now,
-            active_key=None,
-            canceled_jobs=collection_runs.c.canceled_jobs + canceled.rowcount,
-        )
-    )
-    return ids
-
-
-def retry_failed(tx: Transaction, run_id: int) -> list[StoredJob]:
-    """Let the failed jobs of a run be done again, from their first attempt."""
-    _lock(tx, run_id)
-    run = get(tx, run_id)
-    failed = select(page_jobs).where(page_jobs.c.run_id == run_id, page_jobs.c.status == JobState.FAILED)
-    jobs = [
-        StoredJob(row.id, run_id, run.pool, msgspec.convert(row.spec, JobSpec))
-        for row in tx.execute(failed.order_by(page_jobs.c.id))
-    ]
+def _do_again(tx: Transaction, run_id: int, those: ColumnElement[bool]) -> list[StoredJob]:
+    lock_runs(tx, [run_id])
+    run, failed = get(tx, run_id), (those, page_jobs.c.status == JobState.FAILED)
+    if run.status is RunState.CANCELED:
+        raise RunCanceled(run_id)
+    jobs = stored_jobs(tx, *failed)
     if not jobs:
         return []
+    _take_up_again(tx, run, fewer=len(jobs))
     tx.execute(
         update(page_jobs)
-        .where(page_jobs.c.run_id == run_id, page_jobs.c.status == JobState.FAILED)
-        .values(status=JobState.ENQUEUED, attempt_count=0, completed_at=None)
-    )
-    tx.execute(
-        update(collection_runs)
-        .where(collection_runs.c.id == run_id)
-        .values(
-            status=RunState.RUNNING,
-            failed_jobs=collection_runs.c.failed_jobs - len(jobs),
-            active_key=f"{run.source}:{run.user_id}",
-            completed_at=None,
-        )
+        .where(*failed)
+        .values(status=JobState.ENQUEUED, attempt_count=0, not_before=None, completed_at=None, last_error=None)
     )
     return jobs
 
 
-def get(tx: Transaction, run_id: int) -> Run:
-    """One run; raise `NotFound` where there is none."""
-    row = tx.execute(select(collection_runs).where(collection_runs.c.id == run_id)).one_or_none()
-    if row is None:
-        raise NotFound("run", run_id)
-    return _run(row)
-
-
-def active(tx: Transaction) -> list[Run]:
-    """The runs that are not over."""
-    return [_run(row) for row in tx.execute(select(collection_runs).where(collection_runs.c.status.in_(ACTIVE_RUNS)))]
-
-
-def _run(row: Any) -> Run:
-    names = ("id", "source", "user_id", "pool", "total_jobs", "succeeded_jobs", "failed_jobs", "canceled_jobs")
-    return Run(
-        login=row.github_login,
-        status=RunState(row.status),
-        last_error=row.last_error,
-        **{name: getattr(row, name) for name in names},
-    )
-
-
-def _lock(tx: Transaction, run_id: int) -> None:
-    """One transaction at a time may move a run's counters; the next sees what it wrote."""
-    tx.execute(select(collection_runs.c.id).where(collection_runs.c.id == run_id).with_for_update())
-
-
-def _raise_counters(tx: Transaction, run_id: int, changes: Mapping[str, int]) -> None:
-    raised = {name: collection_runs.c[name] + by for name, by in changes.items() if by}
-    if raised:
-        tx.execute(update(collection_runs).where(collection_runs.c.id == run_id).values(raised))
-
-
-def _note_planned(tx: Transaction, run_id: int, ended: Sequence[Ending], kinds: frozenset[str]) -> None:
-    """A run is planned when no job of a planning kind is left."""
-    if not any(ending.claim.job.spec.kind in kinds for ending in ended):
-        return
-    left = select(func.count()).where(
-        page_jobs.c.run_id == run_id, page_jobs.c.job_type.in_(kinds), page_jobs.c.status.in_(UNFINISHED_JOBS)
-    )
-    if tx.execute(left).scalar_one() == 0:
-        run = collection_runs.c
-        tx.execute(
-            update(collection_runs)
-            .where(run.id == run_id, run.status == RunState.PLANNING)
-            .values(status=RunState.RUNNING, started_at=func.coalesce(run.started_at, tx.now))
-        )
+def _take_up_again(tx: Transaction, run: Run, *, fewer: int) -> None:
+    """The run has `fewer` failed jobs; if it was over, it is no longer."""
+    row = collection_runs.c
+    values: dict[str, Any] = {"failed_jobs": row.failed_jobs - fewer}
+    if fewer == run.failed_jobs:
+        values["last_error"] = None
+    if run.status not in OPEN_RUNS:
+        values |= {"status": RunState.RUNNING, "active_key": run.active_key, "completed_at": None}
+    try:
+        with tx.savepoint():
+            tx.execute(update(collection_runs).where(row.id == run.id).values(values))
+    except IntegrityError:  # the user has another one
+        _refuse_second(tx, run.login, run.active_key)
+        raise

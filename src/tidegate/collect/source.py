@@ -13,12 +13,13 @@ import msgspec
 from tidegate.documents import Document, Listing
 from tidegate.flow.gate import Allowance
 from tidegate.kernel.arguments import require_name
+from tidegate.kernel.errors import InvalidArgument
 from tidegate.upstream import Answer, Request
 
 FIRST_PAGE = "first"
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One call, as the source describes it."""
 
     kind: str
@@ -34,12 +35,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     affinity: str = ""
 
     def __post_init__(self) -> None:
-        require_name("kind", self.kind)
-        require_name("resource", self.resource)
-        require_name("page", self.page)
+        _require_short("kind", self.kind, 40)
+        _require_short("resource", self.resource, 200)
+        _require_short("page", self.page, 200)
 
 
-class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+def _require_short(name: str, value: str, longest: int) -> None:
+    require_name(name, value)
+    if len(value) > longest:
+        raise InvalidArgument(name, value[:32] + "…", f"must have at most {longest} characters")
+
+
+class Cursor(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Where the last complete run of this user left a resource."""
 
     cursor: str | None = None
@@ -49,7 +56,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who got the ETag: it is worthless to anybody else."""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A job in a worker's hands."""
 
     spec: JobSpec
@@ -57,6 +64,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str
     credential: str
     """Who makes the call."""
+    attempt: int = 1
+    """The how-maniest try this is."""
     cursor: Cursor | None = None
     """Where the last complete run left the resource; only for first pages."""
 
@@ -66,6 +75,33 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         if self.cursor is None or self.cursor.credential != self.credential:
             return None
         return self.cursor.etag
+
+    def document(
+        self,
+        kind: str,
+        id: str,  # noqa: A002 - as in `Document.of`
+        body: Mapping[str, Any] | msgspec.Raw,
+        *,
+        version: int | str | None = None,
+    ) -> Document:
+        """An item of the list that this job reads, collected for its user and seen by its run."""
+        return Document.of(
+            kind,
+            id,
+            owner=self.user_id,
+            resource=self.spec.resource,
+            body=body,
+            version=version,
+            sweep=self.run_id,
+        )
+
+    def listing(self, kind: str) -> Listing:
+        """The list that this job has read to its end: what of `kind` it lacks is gone upstream."""
+        return Listing(kind, self.spec.resource, self.run_id)
+
+    def next_page(self, page: str, **params: Any) -> JobSpec:
+        """A further page of the same list, read with the same allowance, and best by the same credential."""
+        return msgspec.structs.replace(self.spec, page=page, params=params, affinity=self.credential)
 
 
 class Verdict(StrEnum):
@@ -78,17 +114,19 @@ class Verdict(StrEnum):
     UNAUTHORIZED = "unauthorized"  # the credential is no good any more
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What an answer said."""
 
     verdict: Verdict = Verdict.DONE
     reason: str = ""
+    unchanged: bool = False
+    """The upstream said that nothing changed, and did not count the call: it was saved."""
     documents: Sequence[Document] = ()
     completed: Sequence[Listing] = ()
     """Lists that were read from beginning to end, this page being the last: what they lack is gone upstream."""
     follow_ups: Sequence[JobSpec] = ()
     cursor: Cursor | None = None
-    """Where the next run goes on; given only by the page that ends a listing."""
+    """Where the next run goes on; given only by the page that ends a listing, or that finds it GONE."""
     allowance: Allowance | None = None
     allowance_bucket: str | None = None
     blocked_ms: int | None = None

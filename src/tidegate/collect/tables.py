@@ -5,6 +5,7 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Te
 from tidegate.database.columns import (
     NUMBERED_TABLE_OPTIONS,
     TABLE_OPTIONS,
+    Blob,
     Json,
     UtcDateTime,
     ascending_key,
@@ -33,8 +34,12 @@ collection_runs = Table(
     Column("failed_jobs", Integer, nullable=False),
     Column("canceled_jobs", Integer, nullable=False),
     Column("last_error", Text),
+    Column("calls", Integer, nullable=False, server_default="0"),
+    Column("unchanged_calls", Integer, nullable=False, server_default="0"),
+    Column("documents", Integer, nullable=False, server_default="0"),
     Index(None, "status", "id"),
     Index(None, "user_id", "id"),
+    Index(None, "github_login", "id"),
     **NUMBERED_TABLE_OPTIONS,
 )
 """One collection for one subject. The counters are written by the transactions that end jobs, and so always agree."""
@@ -81,3 +86,15 @@ collection_cursors = Table(
     **TABLE_OPTIONS,
 )
 """Where the next run of a user goes on; moved by the transaction that ends a listing, never in its middle."""
+
+parked_answers = Table(
+    "parked_answers",
+    metadata,
+    Column("job_id", BigInteger, ForeignKey("page_jobs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    # Who made the call: whatever the answer says of ETags is said to that one.
+    Column("credential", exact_text(100), nullable=False),
+    Column("answer", Blob, nullable=False),
+    Column("parked_at", UtcDateTime, nullable=False),
+    **TABLE_OPTIONS,
+)
+"""Answers whose documents could not be written, so that nobody has to ask again; kept for an hour at most."""

@@ -1,141 +1,159 @@
-"""Reads jobs that have their permit, calls the upstream, and hands what came of it to the committer.
+"""Reads jobs that have their permit, has their calls made, and hands what came of it to the committer.
+
+While some jobs are being claimed others are called, and the next are read. Calls are made in lanes: a lane takes one
+job after the other, and another is opened only where a call has to be waited for. So a source that answers at once
+costs no task for each job, and one that takes its time has as many calls under way as it may.
 
 A job that cannot be claimed has ended already, or was canceled: its permit goes back unused, and what is unfinished of
 its run is offered again, since its follow-ups may have been lost with the worker that ended it.
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Protocol
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
+from functools import cache, partial
+from time import monotonic
+from typing import Any
 
 from tidegate.collect import ledger
+from tidegate.collect.calls import Calls
 from tidegate.collect.committer import Committer
 from tidegate.collect.ledger import Claim
 from tidegate.collect.recovery import Recovery
-from tidegate.collect.source import Source, Task
-from tidegate.collect.verdicts import Finished, from_defect, from_failure, from_poison, from_reading
 from tidegate.database import Database
 from tidegate.flow.gate import Admitted, Gate, Outcome, settlement
 from tidegate.flow.stream import Consumer
+from tidegate.kernel.arguments import require_positive
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.waiting import end, unless
+from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
-from tidegate.upstream import Answer, Request, UpstreamFailed
 
 log = get_logger(__name__)
 
+_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 _WAIT_S = 300.0
-_MOST_DELIVERIES = 5
-"""A job that was with so many workers, all of which died, is not given to another."""
-
-
-class Caller(Protocol):
-    """Whoever makes the calls."""
-
-    async def fetch(self, request: Request) -> Answer:
-        """One call, one answer; raises `UpstreamFailed`."""
-        ...
-
-
-class Secrets(Protocol):
-    """Whoever knows what belongs to a credential."""
-
-    async def secret_of(self, credential: str) -> str:
-        """The secret itself, to be sent and forgotten."""
-        ...
+_MOST_READ = 250
+_MOST_CLAIMING = 2
+"""Batches: one that is being written, and one that goes into the next round."""
 
 
 class Worker:
-    """A service: many jobs at once, each a task of its own."""
+    """A service: many jobs at once."""
 
     def __init__(
         self,
         consumer: Consumer,
         committer: Committer,
-        sources: Mapping[str, Source],
-        caller: Caller,
-        secrets: Secrets,
+        calls: Calls,
         *,
         database: Database,
         gate: Gate,
         recovery: Recovery,
         at_once: int = 200,
     ) -> None:
-        self._consumer, self._committer = consumer, committer
-        self._sources, self._caller, self._secrets = sources, caller, secrets
+        require_positive("at_once", at_once)
+        self._consumer, self._committer, self._calls = consumer, committer, calls
         self._database, self._gate, self._recovery = database, gate, recovery
-        self._clock = database.clock
         self._at_once = at_once
-        self._running: set[asyncio.Task[None]] = set()
+        self._claiming = 0
+        """Batches of jobs that were read, and whose claims are not written."""
+        self._claimed: deque[tuple[Claim, Admitted]] = deque()
+        self._calling = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_opening = False
         self._room = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Work until told to stop; then finish what is begun and give the rest back."""
         try:
-            while not stopping.is_set():
-                await unless(stopping, self._take_some())
-            await asyncio.gather(*self._running)
+            await unless(stopping, self._take_all())
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+            await self._committer.settled()
         finally:
-            await end(*self._running)
+            await end(*self._tasks)
+            self._claimed.clear()
+            self._is_opening = False
             await self._consumer.leave()
 
+    async def _take_all(self) -> None:
+        while True:
+            await self._patiently(self._take_some)
+
+    async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Until the server is back; calls that are under way go on meanwhile."""
+        tries = 0
+        while True:
+            try:
+                return await step()
+            except Unavailable as error:
+                tries += 1
+                log.warning("collect.read_failed", tries=tries, error=str(error))
+                await asyncio.sleep(_RETRIES.delay(tries).total_seconds())
+
     async def _take_some(self) -> None:
-        while len(self._running) >= self._at_once:
+        """Read a batch while another is being claimed, but none that nobody here has time for."""
+        while (room := self._at_once - len(self._claimed) - self._calling) <= 0 or self._claiming >= _MOST_CLAIMING:
             self._room.clear()
             await self._room.wait()
-        count = min(100, self._at_once - len(self._running))
-        messages = await self._consumer.read(count, within_s=_WAIT_S)
+        messages = await self._consumer.read(min(_MOST_READ, room), within_s=_WAIT_S)
         admitted = {int(m.fields[b"job"]): Admitted.from_fields(m.id, m.fields, m.deliveries) for m in messages}
-        if not admitted:
-            return
-        # Shielded: a claim that was made must be worked on, also when we are told to stop meanwhile.
-        await asyncio.shield(self._begin(admitted))
+        if admitted:
+            # A task of its own: a claim that was made must be worked on, also when we are told to stop meanwhile.
+            self._start(self._claim(admitted), f"claim {len(admitted)} jobs")
 
-    async def _begin(self, admitted: dict[int, Admitted]) -> None:
-        claims = await self._committer.claim(list(admitted))
-        for job_id, one in admitted.items():
-            if job_id in claims:
-                task = asyncio.create_task(self._work(claims[job_id], one), name=f"job {job_id}")
-                self._running.add(task)
-                task.add_done_callback(self._ended)
-        unclaimed = [one for job_id, one in admitted.items() if job_id not in claims]
-        if unclaimed:
-            await self._give_back(unclaimed)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self._room.set()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("collect.job_crashed", job=task.get_name(), exc_info=error)
-
-    async def _work(self, claim: Claim, admitted: Admitted) -> None:
-        finished = await self._call(claim, admitted)
-        await self._committer.finish(finished)
-        self._consumer.settled([admitted.message])
-
-    async def _call(self, claim: Claim, admitted: Admitted) -> Finished:
-        if admitted.deliveries > _MOST_DELIVERIES:
-            return from_poison(claim, admitted)
-        source, clock = self._sources[claim.source], self._clock
-        task = Task(
-            spec=claim.job.spec,
-            run_id=claim.job.run_id,
-            user_id=claim.user_id,
-            credential=admitted.credential,
-            cursor=claim.cursor,
-        )
+    async def _claim(self, admitted: dict[int, Admitted]) -> None:
+        self._claiming += 1
         try:
-            secret = await self._secrets.secret_of(admitted.credential)
-            answer = await self._caller.fetch(source.request(task, secret))
-            reading = source.read(task, answer)
-        except UpstreamFailed as failure:
-            return from_failure(claim, admitted, failure, clock.now())
-        except Exception as error:
-            log.exception("collect.source_failed", source=claim.source, kind=task.spec.kind, job=claim.job.id)
-            return from_defect(claim, admitted, error, clock.now())
-        return from_reading(claim, admitted, reading, clock.now())
+            claims = await self._committer.claim(list(admitted))
+            self._claimed.extend((claims[job_id], one) for job_id, one in admitted.items() if job_id in claims)
+        finally:
+            self._claiming -= 1
+            self._room.set()
+        self._open_lane()
+        if unclaimed := [one for job_id, one in admitted.items() if job_id not in claims]:
+            await self._patiently(partial(self._give_back, unclaimed))
+
+    def _open_lane(self) -> None:
+        if self._claimed and not self._is_opening:
+            self._is_opening = True
+            self._start(self._lane(), "lane")
+
+    async def _lane(self) -> None:
+        self._is_opening = False
+        self._calling += 1
+        try:
+            while self._claimed:
+                claim, admitted = self._claimed.popleft()
+                self._open_lane()  # for the next one, in case this call has to be waited for
+                began = monotonic()
+                await self._committer.finish(await self._calls.make(claim, admitted))
+                _time_of(claim.job.spec.kind).observe(monotonic() - began)
+        finally:
+            self._calling -= 1
+            self._room.set()
 
     async def _give_back(self, unclaimed: list[Admitted]) -> None:
         await self._gate.settle([settlement(one, Outcome.UNUSED) for one in unclaimed])
         self._consumer.settled(one.message for one in unclaimed)
         for run_id in await self._database.read(ledger.runs_of, [int(one.job) for one in unclaimed]):
             await self._recovery.offer_run(run_id)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("collect.job_crashed", job=task.get_name(), exc_info=error)
+
+
+@cache
+def _time_of(kind: str) -> metrics.Histogram:
+    """Where the time of a kind of jobs is counted; to look it up each time would cost more than to count."""
+    return metrics.JOB_PROCESSING_TIME.labels(kind)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, DateTime, Dialect, Integer, String, Text
+from sqlalchemy import BigInteger, DateTime, Dialect, Integer, LargeBinary, String, Text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -82,6 +82,17 @@ class Json(TypeDecorator[Any]):
         """The value in the text."""
         del dialect
         return None if value is None else msgspec.json.decode(value)
+
+
+class Blob(TypeDecorator[bytes]):
+    """Bytes of any length."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """MySQL's BLOB ends at 64 KB, so its longest one."""
+        return dialect.type_descriptor(mysql.LONGBLOB() if dialect.name in ("mysql", "mariadb") else LargeBinary())
 
 
 def encode_json(value: Any) -> str:

@@ -143,6 +143,17 @@ def next_due(tx: Transaction, *, now: datetime | None = None) -> datetime | None
     return tx.execute(select(func.min(outbox_events.c.not_before)).where(_waiting(now or tx.now))).scalar_one()
 
 
+def retrying(tx: Transaction, kinds: Collection[str]) -> dict[str, int]:
+    """How many events of each kind failed and wait for their next try."""
+    waiting = [
+        _is(EventState.PENDING),
+        outbox_events.c.not_before.is_not(None),
+        outbox_events.c.kind.in_(sorted(kinds)),
+    ]
+    counted = select(outbox_events.c.kind, func.count()).where(*waiting).group_by(outbox_events.c.kind)
+    return dict.fromkeys(kinds, 0) | {row[0]: row[1] for row in tx.execute(counted)}
+
+
 def remove(tx: Transaction, ids: Collection[int]) -> int:
     """Take out events that were handled. Removing one that is gone already does nothing."""
     remaining = iter(sorted(ids))  # in one order everywhere, so that two cannot deadlock

@@ -5,8 +5,9 @@ somebody else changed meanwhile is read and decided again. Only plain operations
 of milliseconds), which also the servers that stand in for MongoDB know.
 """
 
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Self
 
 from pymongo import ASCENDING, AsyncMongoClient, UpdateOne, WriteConcern
@@ -28,6 +29,8 @@ _MOST_ROUNDS = 50
 _ANSWER_WITHIN_MS = 30_000
 _FIND_WITHIN_MS = 5_000
 _DECIDING = {"hash": 1, "version": 1, "sweep": 1, "gone_ms": 1, "rev": 1}
+
+_INDEXES = (("kind", "owner", "id"), ("kind", "resource"), ("kind", "owner", "gone_ms", "changed_ms"))
 
 _Fields = dict[str, Any]
 
@@ -64,7 +67,7 @@ class MongoDocuments:
         store = cls(client, name, clock or SystemClock())
         try:
             with store._errors_told():
-                for fields in (("kind", "owner", "id"), ("kind", "resource")):
+                for fields in _INDEXES:
                     await store._collection.create_index([(field, ASCENDING) for field in fields])
         except BaseException:
             await client.close()
@@ -99,12 +102,28 @@ class MongoDocuments:
         with self._errors_told():
             return await self._collection.count_documents(_those(require_kind(kind), owner, with_gone=with_gone))
 
+    async def changes(self, kind: str, owner: str) -> Mapping[datetime, int]:
+        """See `DocumentStore.changes`."""
+        those = {"$match": _those(require_kind(kind), owner, with_gone=False)}
+        counted = {"$group": {"_id": "$changed_ms", "count": {"$sum": 1}}}
+        with self._errors_told():
+            found = await (await self._collection.aggregate([those, counted])).to_list()
+        return {from_ms(each["_id"]): each["count"] for each in found}
+
     async def iterate(
-        self, kind: str, owner: str | None = None, *, with_gone: bool = False, batch: int = 500
+        self,
+        kind: str,
+        owner: str | None = None,
+        *,
+        with_gone: bool = False,
+        changed_at: Collection[datetime] | None = None,
+        batch: int = 500,
     ) -> AsyncIterator[StoredDocument]:
         """See `DocumentStore.iterate`. Pages instead of a cursor, which the server forgets while we work."""
         require_positive("batch", batch)
         those = _those(require_kind(kind), owner, with_gone=with_gone)
+        if changed_at is not None:
+            those["changed_ms"] = {"$in": sorted(map(to_ms, changed_at))}
         while True:
             with self._errors_told():
                 page = await self._collection.find(those).sort("id", ASCENDING).limit(batch).to_list()

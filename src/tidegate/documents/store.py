@@ -10,7 +10,8 @@ does all its work in `stage`: if the transaction then fails, the same documents 
 job, and change nothing.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
@@ -78,10 +79,25 @@ class DocumentStore(Protocol):
         """How many there are, of one owner or of all."""
         ...
 
+    async def changes(self, kind: str, owner: str) -> Mapping[datetime, int]:
+        """How many documents of an owner last changed at each moment; those that are gone are left out.
+
+        Whoever keeps this beside a copy finds what the copy lacks, and what it has too much, by comparing: a document
+        that came, changed, went or passed to another owner changes the number at some moment, also where the writer's
+        clock was behind or its commit late. The moments that differ are then read with `iterate`.
+        """
+        ...
+
     def iterate(
-        self, kind: str, owner: str | None = None, *, with_gone: bool = False, batch: int = 500
+        self,
+        kind: str,
+        owner: str | None = None,
+        *,
+        with_gone: bool = False,
+        changed_at: Collection[datetime] | None = None,
+        batch: int = 500,
     ) -> AsyncIterator[StoredDocument]:
-        """All of them in the order of their ids, read `batch` at a time.
+        """All of them in the order of their ids, or those that last changed at some moments; read `batch` at a time.
 
         Each batch sees what is there when it is read: what is written meanwhile may be in or not, but nothing that was
         there all the time is left out or told twice.

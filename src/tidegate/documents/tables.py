@@ -28,6 +28,8 @@ documents = Table(
     Column("gone_at", UtcDateTime),
     Index(None, "kind", "owner", "id"),
     Index(None, "kind", "resource"),
+    # Answers `changes` alone, without the rows, which are long.
+    Index(None, "kind", "owner", "gone_at", "changed_at"),
     **TABLE_OPTIONS,
 )
 """Collected items. Rows are never removed; those that the upstream no longer has say since when."""

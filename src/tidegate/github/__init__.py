@@ -3,8 +3,19 @@
 `GithubSource` is all that others need; it is pure, and the engine of `tidegate.collect` does the rest.
 """
 
-from tidegate.github.kinds import ALL, ESSENTIAL
+from tidegate.github.kinds import ALL, ESSENTIAL, NAMES, bucket_of
+from tidegate.github.logins import parse_login, require_login
 from tidegate.github.settings import API_URL, GithubSettings
 from tidegate.github.source import GithubSource
 
-__all__ = ["ALL", "API_URL", "ESSENTIAL", "GithubSettings", "GithubSource"]
+__all__ = [
+    "ALL",
+    "API_URL",
+    "ESSENTIAL",
+    "NAMES",
+    "GithubSettings",
+    "GithubSource",
+    "bucket_of",
+    "parse_login",
+    "require_login",
+]

@@ -35,6 +35,8 @@ class CommitState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
     awaited_new: tuple[str, ...] = ()
     """Parents of new commits, not yet seen."""
     old_head: str | None = None
+    reach: str | None = None
+    """What is older than this was left out by the runs that the old head is from; None: nothing was."""
 
 
 def ask(task: Task) -> Call:
@@ -46,7 +48,7 @@ def ask(task: Task) -> Call:
         return Call(path=f"{path}&sha={state.head}&page={state.number}")
     if is_known_empty(task):
         return Call(path=FREE)
-    return Call(path=path, etag=None if state.full else task.etag)
+    return Call(path=path, etag=task.etag if _left_by(task, state) is not None else None)
 
 
 def is_known_empty(task: Task) -> bool:
@@ -70,7 +72,7 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
     return Reading(
         documents=documents,
         completed=[Listing(kind, task.spec.resource, task.run_id)] if whole else [],
-        cursor=Cursor(cursor=state.head, etag=state.etag, credential=state.reader),
+        cursor=Cursor(cursor=state.head, timestamp=_reach(state), etag=state.etag, credential=state.reader),
     )
 
 
@@ -90,14 +92,30 @@ def refused(task: Task, answer: Answer) -> Reading | None:
 
 
 def _begun(task: Task, state: CommitState, answer: Answer, found: Sequence[items.Commit]) -> CommitState:
-    old = task.cursor.cursor if task.cursor and not state.full else None
+    left = _left_by(task, state) or Cursor()
+    was_empty = left.cursor == _EMPTY
     return msgspec.structs.replace(
         state,
         head=found[0].sha if found else None,
-        old_head=None if old == _EMPTY else old,
+        old_head=None if was_empty else left.cursor,
+        reach=None if was_empty else left.timestamp,
         etag=answer.headers.get("ETag"),
         reader=task.credential,
     )
+
+
+def _left_by(task: Task, state: CommitState) -> Cursor | None:
+    """What the last run left, unless it left out what this one wants."""
+    cursor = task.cursor
+    if cursor is None or state.full:
+        return None
+    reach = None if cursor.cursor == _EMPTY else cursor.timestamp
+    return cursor if reach is None or (state.since is not None and state.since >= reach) else None
+
+
+def _reach(state: CommitState) -> str | None:
+    """Below the old head it is as it was; where that was not met, everything was read that the run wants."""
+    return state.reach if state.has_met else state.since
 
 
 def _followed(state: CommitState, found: Sequence[items.Commit]) -> CommitState:

@@ -31,11 +31,39 @@ DOCUMENTS = {
 """The kind of document that a kind of job brings. USER_BASIC brings two: `user` and `repository`."""
 USER, REPOSITORY = "user", "repository"
 
+NAMES = {
+    USER_BASIC: "profile",
+    USER_EVENTS: "events",
+    REPO_ISSUES: "issues",
+    REPO_PRS: "pulls",
+    REPO_COMMITS: "commits",
+    REPO_ISSUE_COMMENTS: "issue-comments",
+    REPO_REVIEW_COMMENTS: "review-comments",
+    REPO_REVIEWS: "reviews",
+}
+"""What people call the kinds of jobs, in the order in which they are shown."""
+_BY_NAME = {
+    **{name: frozenset({kind}) for kind, name in NAMES.items()},
+    **{kind.lower(): frozenset({kind}) for kind in NAMES},
+    "essential": ESSENTIAL,
+    "all": ALL,
+}
+
+
+def bucket_of(kind: str) -> str:
+    """The allowance that jobs of a kind spend."""
+    return "graphql" if kind == REPO_REVIEWS else "core"
+
 
 def require_kinds(include: Iterable[str]) -> frozenset[str]:
-    """The kinds to collect: those named, and those without which they could not be found."""
-    wanted = frozenset(include)
-    for kind in sorted(wanted - ALL):
-        raise InvalidArgument("include", kind, f"must be among {', '.join(sorted(ALL))}")
+    """The kinds to collect: those named, and those without which they could not be found.
+
+    A name is one of `NAMES`, a kind itself, `essential` or `all`.
+    """
+    named = list(include)
+    for name in named:
+        if name.lower() not in _BY_NAME:
+            raise InvalidArgument("include", name, f"must be among essential, all, {', '.join(NAMES.values())}")
+    wanted = frozenset[str]().union(*(_BY_NAME[name.lower()] for name in named))
     needed = {USER_BASIC} | ({REPO_PRS} if REPO_REVIEWS in wanted else set[str]())
     return wanted | needed

@@ -49,6 +49,8 @@ class ListState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
     upto: str | None = None
     """Reading upwards, to here: see `_upwards`."""
     since_of_page: str | None = None
+    reach: str | None = None
+    """What is older than this was left out, by this run or one before it; None: nothing was."""
 
     def first_path(self, kind: str) -> str:
         """The same in every run."""
@@ -61,7 +63,7 @@ class ListState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Lists:
-    """Reads pages; `include` tells whether reviews follow pull requests."""
+    """Reads pages; `include` tells whether reviews follow pull requests, where the run does not say."""
 
     def __init__(self, include: frozenset[str]) -> None:
         self._has_reviews = kinds.REPO_REVIEWS in include
@@ -73,7 +75,7 @@ class Lists:
             return Call(path=state.path)
         etag = state.etag if state.reader == task.credential else None
         if state.lap == 1:
-            etag = None if state.full else task.etag
+            etag = task.etag if _left_by(task, state) is not None else None
         return Call(path=state.first_path(task.spec.kind), etag=etag)
 
     def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
@@ -119,15 +121,17 @@ class Lists:
     def _end(self, task: Task, state: ListState, documents: Sequence[Document] = ()) -> Reading:
         timestamp = state.newest or state.known
         whole = [Listing(kinds.DOCUMENTS[task.spec.kind], task.spec.resource, task.run_id)] if state.is_covered else []
+        reach = None if state.is_covered else state.reach
         return Reading(
             documents=documents,
             completed=whole,
             follow_ups=self._reviews(task, state, state.etag, timestamp),
-            cursor=Cursor(timestamp=timestamp, etag=state.etag, credential=state.reader),
+            cursor=Cursor(cursor=reach, timestamp=timestamp, etag=state.etag, credential=state.reader),
         )
 
     def _reviews(self, task: Task, state: ListState, etag: str | None, newest: str | None) -> list[JobSpec]:
-        if task.spec.kind != kinds.REPO_PRS or not self._has_reviews or newest is None:
+        has_reviews = self._has_reviews if state.has_reviews is None else state.has_reviews
+        if task.spec.kind != kinds.REPO_PRS or not has_reviews or newest is None:
             return []
         return [reviews.first_job(state, etag, newest)]
 
@@ -138,12 +142,22 @@ def _begun(task: Task, answer: Answer, found: Sequence[items.Item]) -> ListState
     if state.path is not None:
         return state
     newest = max((item.updated_at for item in found if item.updated_at), default=state.newest)
-    known = state.known
-    if state.lap == 1 and not state.full:
-        known = max(filter(None, (task.cursor.timestamp if task.cursor else None, state.since)), default=None)
-    return msgspec.structs.replace(
-        state, known=known, newest=newest, etag=answer.headers.get("ETag"), reader=task.credential
-    )
+    state = msgspec.structs.replace(state, newest=newest, etag=answer.headers.get("ETag"), reader=task.credential)
+    if state.lap > 1 or state.full:
+        return state
+    left, since = _left_by(task, state), state.since
+    if left is not None and left.timestamp is not None and (since is None or since <= left.timestamp):
+        return msgspec.structs.replace(state, known=left.timestamp, reach=left.cursor)
+    return msgspec.structs.replace(state, known=since, reach=since)
+
+
+def _left_by(task: Task, state: ListState) -> Cursor | None:
+    """What the last run left, unless it left out what this one wants."""
+    cursor = task.cursor
+    if cursor is None or state.full:
+        return None
+    reach = cursor.cursor
+    return cursor if reach is None or (state.since is not None and state.since >= reach) else None
 
 
 def _is_far_enough(state: ListState, last: str | None) -> bool:

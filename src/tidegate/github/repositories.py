@@ -13,6 +13,9 @@ from tidegate.github.requests import PER_PAGE, Call
 from tidegate.github.states import Repository, Wishes, repository_jobs
 from tidegate.upstream import Answer
 
+_INSIDE = tuple(document for kind, document in kinds.DOCUMENTS.items() if kind != kinds.USER_EVENTS)
+"""The kinds of documents that a repository holds."""
+
 
 class Page(msgspec.Struct, frozen=True, omit_defaults=True):
     """One page as it was."""
@@ -28,8 +31,6 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the cursor holds."""
 
     pages: tuple[Page, ...]
-    home: str
-    """The credential that reads this user's repositories: their ETags are its own."""
 
 
 class RepositoriesState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,15 +43,16 @@ class RepositoriesState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     """The pages of the last run, from here on."""
     skipped: bool = False
     """Some page was unchanged, so that its repositories were not seen in this run."""
-    known: tuple[int, ...] = ()
-    """The repositories of the last run."""
-    home: str | None = None
+    known: tuple[tuple[int, str], ...] = ()
+    """The repositories of the last run: numbers, and under what their items are found."""
     is_second: bool = False
     """Read once more without skipping."""
+    include: tuple[str, ...] | None = None
+    """What the run collects of each repository; None: what the source does by default."""
 
 
 class Repositories:
-    """Reads the list; `include` are the kinds to collect of each repository."""
+    """Reads the list; `include` are the kinds to collect of each repository, where the run does not say."""
 
     def __init__(self, include: frozenset[str]) -> None:
         self._include = include
@@ -80,19 +82,21 @@ class Repositories:
         return None
 
     def _go_on(self, task: Task, state: RepositoriesState, page: Page) -> Reading:
-        home = state.home or task.credential
-        jobs = [job for found in page.repositories for job in repository_jobs(found, self._include, state, home)]
-        state = msgspec.structs.replace(state, read=(*state.read, page), before=state.before[1:], home=home)
+        include = self._include if state.include is None else frozenset(state.include)
+        jobs = [job for found in page.repositories for job in repository_jobs(found, include, state)]
+        state = msgspec.structs.replace(state, read=(*state.read, page), before=state.before[1:])
         if page.following is not None:
             return Reading(follow_ups=[*jobs, _next(task, state, page.following)], completed=_switched_off(task, page))
-        if state.skipped and _is_missing_some(state):
+        if state.skipped and _missing(state):
             return Reading(follow_ups=[*jobs, _from_the_beginning(task, state)], completed=_switched_off(task, page))
-        whole = [] if state.skipped else [Listing(kinds.REPOSITORY, task.spec.resource, task.run_id)]
+        whole = (
+            [] if state.skipped else [Listing(kinds.REPOSITORY, task.spec.resource, task.run_id), *_left(task, state)]
+        )
         first = state.read[0]
         return Reading(
             follow_ups=jobs,
             cursor=Cursor(
-                cursor=msgspec.json.encode(Kept(state.read, home)).decode(), etag=first.etag, credential=first.reader
+                cursor=msgspec.json.encode(Kept(state.read)).decode(), etag=first.etag, credential=first.reader
             ),
             completed=[*_switched_off(task, page), *whole],
         )
@@ -104,8 +108,15 @@ def _switched_off(task: Task, page: Page) -> list[Listing]:
     return [Listing(kind, found.resource, task.run_id) for found in page.repositories if not found.has_issues]
 
 
-def _is_missing_some(state: RepositoriesState) -> bool:
-    return not {found.id for page in state.read for found in page.repositories}.issuperset(state.known)
+def _missing(state: RepositoriesState) -> list[str]:
+    """The repositories that the last run knew, and this one has not seen."""
+    seen = {found.id for page in state.read for found in page.repositories}
+    return [resource for number, resource in state.known if number not in seen]
+
+
+def _left(task: Task, state: RepositoriesState) -> list[Listing]:
+    """A repository that is gone takes along whatever is in it."""
+    return [Listing(kind, resource, task.run_id) for resource in _missing(state) for kind in _INSIDE]
 
 
 def _begun(task: Task) -> RepositoriesState:
@@ -113,8 +124,8 @@ def _begun(task: Task) -> RepositoriesState:
     if state.path is not None or task.cursor is None or task.cursor.cursor is None:
         return state
     kept = msgspec.json.decode(task.cursor.cursor, type=Kept)
-    known = tuple(found.id for page in kept.pages for found in page.repositories)
-    return msgspec.structs.replace(state, before=() if state.full else kept.pages, known=known, home=kept.home)
+    known = tuple((found.id, found.resource) for page in kept.pages for found in page.repositories)
+    return msgspec.structs.replace(state, before=() if state.full else kept.pages, known=known)
 
 
 def _next(task: Task, state: RepositoriesState, path: str) -> JobSpec:
@@ -123,7 +134,14 @@ def _next(task: Task, state: RepositoriesState, path: str) -> JobSpec:
 
 def _from_the_beginning(task: Task, state: RepositoriesState) -> JobSpec:
     """A repository has left the list: to tell which are gone, all have to be seen."""
-    again = RepositoriesState(login=state.login, full=state.full, since=state.since, home=state.home, is_second=True)
+    again = RepositoriesState(
+        login=state.login,
+        full=state.full,
+        since=state.since,
+        include=state.include,
+        known=state.known,
+        is_second=True,
+    )
     return _job(task, "page 1", again)
 
 

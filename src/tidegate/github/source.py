@@ -1,20 +1,19 @@
 """GitHub as a source: what a run begins with, what each job asks, and what the answers mean."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from urllib.parse import quote
 
 import msgspec
 
 from tidegate.collect.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.github import commits, events, kinds, limits, profile, reviews
 from tidegate.github.listings import Lists
+from tidegate.github.logins import require_login
 from tidegate.github.profile import ProfileState
 from tidegate.github.repositories import Repositories
 from tidegate.github.requests import FREE, require_api_url, to_request
 from tidegate.github.settings import API_URL
-from tidegate.github.states import Wishes
+from tidegate.github.states import Wishes, included
 from tidegate.github.statuses import Reader, interpret
-from tidegate.kernel.arguments import require_name
 from tidegate.upstream import Answer, Request
 
 _REPOSITORIES = "/repos"
@@ -23,8 +22,9 @@ _REPOSITORIES = "/repos"
 class GithubSource:
     """Profile, events and repositories of a user, and what is in the repositories.
 
-    A run's options: `full` reads everything again, so that what was deleted upstream is noticed in long lists too;
-    `since`, a date or a time, is how far back to look at most.
+    A run's options: `include` names what to collect, and is that of the constructor where the run does not say;
+    `full` reads everything again, so that what was deleted upstream is noticed in long lists too; `since`, a date or a
+    time, is how far back to look at most.
     """
 
     name = "github"
@@ -46,17 +46,22 @@ class GithubSource:
             kinds.REPO_REVIEWS: reviews,
         }
 
+    def included(self, subject: Subject) -> frozenset[str]:
+        """The kinds of jobs that a run for `subject` has."""
+        return included(subject.options, self._include)
+
     def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
         """The profile, the list of repositories, and the events."""
-        login = quote(require_name("login", subject.login), safe="")
-        wishes = Wishes.from_options(subject.options)
+        login, options = require_login(subject.login), subject.options
+        wishes, include = Wishes.from_options(options), self.included(subject)
         params = ProfileState(login=login, full=wishes.full, since=wishes.since).params
-        user = f"user:{subject.login}"
+        listing = {**params, "include": sorted(include)}
+        user = f"user:{login}"
         jobs = [
             JobSpec(kind=kinds.USER_BASIC, resource=user, params=params, priority=3),
-            JobSpec(kind=kinds.USER_BASIC, resource=user + _REPOSITORIES, params=params, priority=3),
+            JobSpec(kind=kinds.USER_BASIC, resource=user + _REPOSITORIES, params=listing, priority=3),
         ]
-        if kinds.USER_EVENTS in self._include:
+        if kinds.USER_EVENTS in include:
             jobs.append(JobSpec(kind=kinds.USER_EVENTS, resource=user, params=params, priority=4))
         return jobs
 

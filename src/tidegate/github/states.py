@@ -1,6 +1,6 @@
 """What jobs carry from page to page, and what they find out about a repository beforehand."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -9,6 +9,9 @@ import msgspec
 from tidegate.collect.source import JobSpec, Task
 from tidegate.github import kinds
 from tidegate.kernel.errors import InvalidArgument
+
+OPTIONS = frozenset({"full", "include", "since"})
+"""What a run may ask for."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,13 +39,27 @@ class Wishes(State, frozen=True, kw_only=True, omit_defaults=True):
     @staticmethod
     def from_options(options: Mapping[str, Any]) -> "Wishes":
         """What a run's options say: `full` is a truth value, `since` a date or a time."""
+        for name in sorted(options.keys() - OPTIONS):
+            raise InvalidArgument("options", name, f"must be among {', '.join(sorted(OPTIONS))}")
         full, since = options.get("full", False), options.get("since")
         if not isinstance(full, bool):
             raise InvalidArgument("full", full, "must be true or false")
-        return Wishes(full=full, since=None if since is None else _as_upstream(since))
+        return Wishes(full=full, since=None if since is None else as_upstream(since))
 
 
-def _as_upstream(since: object) -> str:
+def included(options: Mapping[str, Any], default: frozenset[str]) -> frozenset[str]:
+    """The kinds that a run wants: `include` is a list of their names."""
+    include = options.get("include")
+    if include is None:
+        return default
+    if not isinstance(include, list | tuple) or not include:
+        raise InvalidArgument("include", include, "must be a list of names")
+    named: Sequence[object] = include
+    return kinds.require_kinds([str(name) for name in named])
+
+
+def as_upstream(since: object) -> str:
+    """A moment as the upstream writes it, of a date or a time; where it has no zone, it is UTC."""
     try:
         moment = datetime.fromisoformat(str(since))
     except ValueError:
@@ -75,17 +92,24 @@ class OfRepository(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     """The first page of something in a repository."""
 
     repository: Repository
+    has_reviews: bool | None = None
+    """Whether reviews follow pull requests; None: as the source does by default."""
 
 
-def first_page(kind: str, found: Repository, wishes: Wishes, affinity: str) -> JobSpec:
+def first_page(kind: str, found: Repository, wishes: Wishes, include: frozenset[str]) -> JobSpec:
     """The job that begins a list of a repository."""
-    state = OfRepository(repository=found, full=wishes.full, since=wishes.since)
-    return JobSpec(kind=kind, resource=found.resource, params=state.params, affinity=affinity)
+    has_reviews = kinds.REPO_REVIEWS in include if kind == kinds.REPO_PRS else None
+    state = OfRepository(repository=found, full=wishes.full, since=wishes.since, has_reviews=has_reviews)
+    return JobSpec(kind=kind, resource=found.resource, params=state.params)
 
 
-def repository_jobs(found: Repository, include: frozenset[str], wishes: Wishes, affinity: str) -> list[JobSpec]:
-    """Everything that is collected of a repository. One without issues is not asked for them."""
+def repository_jobs(found: Repository, include: frozenset[str], wishes: Wishes) -> list[JobSpec]:
+    """Everything that is collected of a repository. One without issues is not asked for them.
+
+    Whoever has an ETag of such a list is asked again: that is known where the cursors are. A list without one is for
+    any credential of the pool, so that all of them share the first collection.
+    """
     wanted = [kind for kind in kinds.OF_REPOSITORIES if kind in include]
     if not found.has_issues and kinds.REPO_ISSUES in wanted:
         wanted.remove(kinds.REPO_ISSUES)
-    return [first_page(kind, found, wishes, affinity) for kind in wanted]
+    return [first_page(kind, found, wishes, include) for kind in wanted]

@@ -46,7 +46,7 @@ def interpret(task: Task, answer: Answer, reader: Reader, api_url: str) -> Readi
         case 200 | 203 | 204:
             return _content(task, answer, reader, api_url)
         case 304:
-            return reader.unchanged(task)
+            return msgspec.structs.replace(reader.unchanged(task), unchanged=True)
         case 202:
             return Reading(verdict=Verdict.LATER, reason="202: being computed", delay_ms=limits.asked_wait_ms(answer))
         case 401:

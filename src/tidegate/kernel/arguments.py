@@ -11,7 +11,7 @@ def require_name(name: str, value: str) -> str:
         raise InvalidArgument(name, value, "must not be empty")
     if len(value) > _LONGEST_NAME:
         raise InvalidArgument(name, value[:32] + "…", f"must have at most {_LONGEST_NAME} characters")
-    if not value.isprintable() or any(c in "|{}" for c in value):
+    if not value.isprintable() or "|" in value or "{" in value or "}" in value:
         raise InvalidArgument(name, value, "must be printable and contain none of | { }")
     return value
 

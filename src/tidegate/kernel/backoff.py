@@ -4,24 +4,28 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
-from tidegate.kernel.arguments import require_positive
+from tidegate.kernel.arguments import require_at_most, require_not_negative, require_positive
 
 
 @dataclass(frozen=True)
 class Backoff:
     """Exponential growth with full jitter: anywhere from nothing to the ceiling, which doubles up to `most`.
 
-    Full jitter spreads a crowd that failed together over the whole span, so it does not return together.
+    Full jitter spreads a crowd that failed together over the whole span, so it does not return together. A smaller
+    `jitter` is the share of a wait that is drawn: with 0.1 it lies between nine tenths of the ceiling and all of it.
     """
 
     first: timedelta = timedelta(seconds=1)
     most: timedelta = timedelta(minutes=5)
     factor: float = 2.0
+    jitter: float = 1.0
 
     def __post_init__(self) -> None:
         require_positive("first", self.first.total_seconds())
         require_positive("most", self.most.total_seconds())
         require_positive("factor", self.factor)
+        require_not_negative("jitter", self.jitter)
+        require_at_most("jitter", self.jitter, 1)
 
     def ceiling(self, attempt: int) -> timedelta:
         """The longest wait after the `attempt`-th failure (the first is 1)."""
@@ -34,4 +38,5 @@ class Backoff:
 
     def delay(self, attempt: int) -> timedelta:
         """A wait drawn for the `attempt`-th failure."""
-        return self.ceiling(attempt) * random.random()  # noqa: S311 - spreads load, guards nothing
+        drawn = random.random()  # noqa: S311 - spreads load, guards nothing
+        return self.ceiling(attempt) * (1 - self.jitter * (1 - drawn))

@@ -14,6 +14,7 @@
     ├── LeaseLost               we held it, and no longer do
     ├── GrantVoid               a permit that ended or was used: the call must not be made
     ├── TooManyWaiting          a line in this process is full
+    ├── NoCredential            nobody may make this call: there is no valid secret for it
     └── NotFound                nothing has this id
 
 Whoever catches `Unavailable` may retry; whoever catches anything else should not.
@@ -102,6 +103,10 @@ class TooManyWaiting(TidegateError):
     def __init__(self, name: str, *, most: int) -> None:
         super().__init__(f"{most} already wait for {name!r} in this process")
         self.name, self.most = name, most
+
+
+class NoCredential(TidegateError):
+    """A call cannot be made by anybody, because there is no valid secret for it; the message says for what."""
 
 
 class NotFound(TidegateError):

@@ -31,6 +31,17 @@ class Undeliverable(TidegateError):
 
 
 @dataclass(frozen=True)
+class Retries:
+    """How often an event is tried, and how long it waits after each failure."""
+
+    backoff: Backoff
+    max_attempts: int
+
+    def __post_init__(self) -> None:
+        require_positive("max_attempts", self.max_attempts)
+
+
+@dataclass(frozen=True)
 class Handler:
     """Does something about each event of a kind.
 
@@ -41,6 +52,12 @@ class Handler:
     kind: str
     name: str
     handle: Callable[[Event], Awaitable[None]]
+    retries: Retries | None = None
+    """Where it has needs of its own; else those of the relay. Of several that failed, the most patient decides."""
+    on_burial: Callable[[Event, str], object] | None = None
+    """Told of an event that becomes a dead letter because of this handler, and why; perhaps more than once."""
+    on_waiting: Callable[[int], object] | None = None
+    """Told how many events of this kind wait for another try, whenever that may have changed; 0 by one that ends."""
 
     def __post_init__(self) -> None:
         require_name("kind", self.kind)
@@ -88,14 +105,10 @@ def settle(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
 class Courier:
     """Takes one event to its handlers."""
 
-    def __init__(
-        self, handlers: Sequence[Handler], *, clock: Clock, backoff: Backoff, max_attempts: int, timeout: timedelta
-    ) -> None:
-        require_positive("max_attempts", max_attempts)
+    def __init__(self, handlers: Sequence[Handler], *, clock: Clock, retries: Retries, timeout: timedelta) -> None:
         require_positive("timeout", timeout.total_seconds())
         self._handlers = _by_kind(handlers)
-        self._clock, self._backoff = clock, backoff
-        self._max_attempts, self._timeout = max_attempts, timeout
+        self._clock, self._retries, self._timeout = clock, retries, timeout
 
     async def deliver(self, row: StoredEvent) -> Outcome:
         """Call every handler of the event; one that fails does not keep the others from being called."""
@@ -109,18 +122,18 @@ class Courier:
         started = time.monotonic()
         failures = [failure for handler in handlers if (failure := await self._call(handler, event))]
         OUTBOX_HANDLING.labels(row.kind).observe(time.monotonic() - started)
-        return self._failed(row, failures) if failures else self._delivered(row)
+        return self._failed(row, event, failures) if failures else self._delivered(row)
 
     async def _call(self, handler: Handler, event: Event) -> "_Failure | None":
         try:
             async with asyncio.timeout(self._timeout.total_seconds()):
                 await handler.handle(event)
         except Exception as error:
-            return _Failure(f"{handler.name}: {_told(error)}", final=isinstance(error, Undeliverable))
+            return _Failure(handler, _told(error), final=isinstance(error, Undeliverable))
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
-            return _Failure(f"{handler.name}: {_told(error)}", final=False)
+            return _Failure(handler, _told(error), final=False)
         return None
 
     def _delivered(self, row: StoredEvent) -> Delivered:
@@ -129,11 +142,15 @@ class Courier:
         log.debug("outbox.delivered", event_id=row.event_id, kind=row.kind, key=row.key, attempt=row.attempts + 1)
         return Delivered(row)
 
-    def _failed(self, row: StoredEvent, failures: "Sequence[_Failure]") -> Outcome:
-        tries, error = row.attempts + 1, "; ".join(failure.text for failure in failures)
-        if tries >= self._max_attempts or any(failure.final for failure in failures):
+    def _failed(self, row: StoredEvent, event: Event, failures: "Sequence[_Failure]") -> Outcome:
+        tries, error = row.attempts + 1, "; ".join(f"{failure.handler.name}: {failure.text}" for failure in failures)
+        policies = [failure.handler.retries or self._retries for failure in failures]
+        if tries >= max(each.max_attempts for each in policies) or any(failure.final for failure in failures):
+            for failure in failures:
+                if failure.handler.on_burial is not None:
+                    failure.handler.on_burial(event, failure.text)
             return self._bury(row, error)
-        delay = self._backoff.delay(tries)
+        delay = max(each.backoff.delay(tries) for each in policies)
         OUTBOX_RETRIED.labels(row.kind).inc()
         log.warning(
             "outbox.retry_planned",
@@ -153,6 +170,7 @@ class Courier:
 
 @dataclass(frozen=True)
 class _Failure:
+    handler: Handler
     text: str
     final: bool
 

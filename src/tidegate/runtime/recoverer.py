@@ -2,6 +2,10 @@
 
 A process that died is noticed when its lease ends, and its messages go to others at once. Messages that a living
 process holds for too long (it hangs, or lost them) are found by a second, slower look at each stream.
+
+One that is only frozen may still wait at a stream, and the server gives what comes next to whoever waits longest: the
+very messages that were taken from it. So the dead are looked at again, at once and at growing pauses, until such a wait
+must have ended.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +19,10 @@ from tidegate.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 T = TypeVar("T")
+
+_FIRST_LOOK_MS = 1_000
+_LAST_LOOK_MS = 300_000
+"""No consumer waits longer at a stream."""
 
 
 class Recoverer:
@@ -33,6 +41,8 @@ class Recoverer:
         self._on_death = tuple(on_death)
         self._now_ms = now_ms
         self._sweep_at_ms = [0.0 for _ in self._streams]
+        self._looks: dict[str, tuple[float, float]] = {}
+        """The dead that may still be given something: when to look, and how long the pause after that is."""
 
     async def fire(self) -> int | None:
         """Take over from those whose lease has ended, look for what is held too long; say when to come back.
@@ -44,6 +54,7 @@ class Recoverer:
         lapse = await self._presence.lapsed()
         for owner in lapse.owners:
             await self._recover(owner, failures)
+        await self._look_at_the_dead(failures)
         for n, stream in enumerate(self._streams):
             if self._now_ms() >= self._sweep_at_ms[n]:
                 next_in_ms = await _attempt(stream.sweep_idle(), failures)
@@ -59,11 +70,27 @@ class Recoverer:
             for notice in self._on_death:
                 notice()
             await self._presence.remove(owner)
+            self._looks[owner] = (self._now_ms(), _FIRST_LOOK_MS)
             log.warning("worker.lease_ended", owner=owner, messages=sum(count or 0 for count in taken))
+
+    async def _look_at_the_dead(self, failures: list[Exception]) -> None:
+        """Take from them what they were given since; one that lives again keeps it."""
+        now_ms = self._now_ms()
+        due = [owner for owner, (at_ms, _) in self._looks.items() if now_ms >= at_ms]
+        alive = {member.owner for member in await self._presence.members()} if due else set[str]()
+        for owner in due:
+            _, pause_ms = self._looks.pop(owner)
+            if owner in alive:
+                continue
+            for stream in self._streams:
+                await _attempt(stream.take_over(owner), failures)
+            if pause_ms <= _LAST_LOOK_MS:
+                self._looks[owner] = (now_ms + pause_ms, 2 * pause_ms)
 
     def _earliest(self, next_lapse_in_ms: int | None) -> int | None:
         now_ms = self._now_ms()
-        waits = [max(0, round(at_ms - now_ms)) for at_ms in self._sweep_at_ms]
+        times = [*self._sweep_at_ms, *(at_ms for at_ms, _ in self._looks.values())]
+        waits = [max(0, round(at_ms - now_ms)) for at_ms in times]
         return min([*waits, *([] if next_lapse_in_ms is None else [next_lapse_in_ms])], default=None)
 
 

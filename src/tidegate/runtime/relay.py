@@ -20,7 +20,7 @@ from tidegate.kernel.arguments import require_positive
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import DatabaseUnavailable
 from tidegate.runtime.backlog import Backlog
-from tidegate.runtime.delivery import Buried, Courier, Delivered, Handler, Outcome, Postponed, settle
+from tidegate.runtime.delivery import Buried, Courier, Delivered, Handler, Outcome, Postponed, Retries, settle
 from tidegate.runtime.waiting import end, occurs
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import OUTBOX_DEPTH
@@ -35,7 +35,8 @@ class Relay:
     """A service of the leader: see the module's promise.
 
     `concurrency` bounds the handlers that run at once, `most_in_memory` the events held. An event is tried
-    `max_attempts` times, `backoff` apart; a handler that takes longer than `handler_timeout` has failed.
+    `max_attempts` times, `backoff` apart, unless its handler says otherwise; one that takes longer than
+    `handler_timeout` has failed.
     """
 
     def __init__(
@@ -55,10 +56,10 @@ class Relay:
         self._courier = Courier(
             handlers,
             clock=database.clock,
-            backoff=backoff or Backoff(),
-            max_attempts=max_attempts,
+            retries=Retries(backoff or Backoff(), max_attempts),
             timeout=handler_timeout,
         )
+        self._counts = {handler.kind: handler.on_waiting for handler in handlers if handler.on_waiting is not None}
         self._most_in_memory = most_in_memory
         self._reconnect = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
         self._wake = asyncio.Event()
@@ -82,6 +83,8 @@ class Relay:
         finally:
             silence()
             await end(watch, *self._running)
+            for tell in self._counts.values():
+                tell(0)  # from now on it is another process that counts
 
     def _start_anew(self) -> None:
         # A share for each key such that the memory cannot be full while a handler is free.
@@ -91,6 +94,7 @@ class Relay:
         self._outcomes: list[Outcome] = []
         self._next_due: datetime | None = None
         self._must_look = True
+        self._must_count = True
         self._failures = 0
         self._stopping = False
 
@@ -99,6 +103,7 @@ class Relay:
         self._wake.clear()
         try:
             await self._settle()
+            await self._count_retrying()
             if self._must_look or self._backlog.wants_more or self._is_due():
                 await self._look()
         except DatabaseUnavailable:
@@ -150,8 +155,16 @@ class Relay:
 
         asyncio.get_running_loop().call_later(_WRITE_AGAIN_AFTER_S, write)
 
+    async def _count_retrying(self) -> None:
+        """Tell how many events wait for another try, whenever that may have changed."""
+        if self._must_count and self._counts:
+            for kind, count in (await self._database.read(outbox.retrying, list(self._counts))).items():
+                self._counts[kind](count)
+        self._must_count = False
+
     def _close(self, outcome: Outcome) -> None:
         self._backlog.forget(outcome.row.id)
+        self._must_count = self._must_count or isinstance(outcome, Postponed) or outcome.row.attempts > 0
         match outcome:
             case Delivered():
                 pass  # its key went on when the handlers had succeeded

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from platformdirs import user_data_path
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tidegate.database.urls import parse_address
@@ -21,6 +21,7 @@ from tidegate.flow.timers.settings import TimerSettings
 from tidegate.github.settings import GithubSettings
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.errors import InvalidArgument, InvalidSettings
+from tidegate.settings.http import HttpSettings
 from tidegate.settings.sources import PREFIX, Sources
 from tidegate.telemetry.logs import LogSettings
 from tidegate.upstream.settings import UpstreamSettings
@@ -63,12 +64,17 @@ class Settings(BaseSettings):
     """A database: `sqlite://`, `postgresql://`, `mysql://` or `mariadb://`; else an SQLite file in the data folder."""
     auto_migrate: bool | None = None
     """Whether the schema is brought up to date at the start; else only where the database is our own SQLite file."""
+    credentials_key: SecretStr | None = Field(default=None, repr=False)
+    """The key that stored secrets are encrypted with: 32 bytes in base64. Several, with commas between them: the first
+    one encrypts, all open. Else `credentials.key` in the data folder, which is made when it is needed."""
     documents: DocumentSettings = DocumentSettings()
     """Where collected items go."""
     upstream: UpstreamSettings = UpstreamSettings()
     """How upstreams are called."""
     github: GithubSettings = GithubSettings()
     """Which GitHub, and what of it."""
+    http: HttpSettings = HttpSettings()
+    """Where to listen, and whom to answer."""
     log: LogSettings = LogSettings()
     """What is logged, and in which form."""
     breaker: BreakerSettings = BreakerSettings()

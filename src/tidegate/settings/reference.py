@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import cast, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from tidegate.settings.model import Settings
@@ -27,6 +27,7 @@ _TYPES: dict[object, str] = {
     float: "number",
     int: "whole number",
     Path: "path",
+    SecretStr: "secret text",
     str: "text",
     timedelta: "span of time",
 }

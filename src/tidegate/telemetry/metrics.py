@@ -4,6 +4,8 @@ Names are those that dashboards and alert rules know. A counter called `x` is ex
 values, chosen by us (a stream, a service, a priority): never a user, a subject or a key.
 """
 
+import math
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 REGISTRY = CollectorRegistry()
@@ -45,6 +47,44 @@ SCHEDULER_SLEEP_DURATION = Histogram(
 SCHEDULER_LEADER_ACTIVE = Gauge(
     "scheduler_leader_active", "1 while this process is the leader, else 0.", registry=REGISTRY
 )
+
+# collect/due_schedules
+SCHEDULES_FIRED = Counter(
+    "schedules_fired", "Schedules that were due: begun, skipped or failed.", ["outcome"], registry=REGISTRY
+)
+
+# collect: what is counted where it happens, and what collect/gauges.py finds out when somebody asks
+COLLECTION_RUNS_ACTIVE = Gauge("collection_runs_active", "Runs that are not over.", registry=REGISTRY)
+PAGE_JOBS_PENDING = Gauge("page_jobs_pending", "Jobs of active runs that have not ended.", registry=REGISTRY)
+PAGE_JOBS_FAILED_RATE = Gauge(
+    "page_jobs_failed_rate",
+    "Failed jobs among those that ended, from 0 to 1: of active runs, and of those that ended in the last 15 minutes.",
+    registry=REGISTRY,
+)
+JOB_PROCESSING_TIME = Histogram(
+    "job_processing_time",
+    "How long a worker had a job in hand: its call, and the wait until the committer took what came of it, in seconds.",
+    ["kind"],
+    registry=REGISTRY,
+    buckets=_LONG_S,
+)
+METRICS_SOURCE_UP = Gauge(
+    "metrics_source_up",
+    "Whether the last look at a source succeeded; if not, its gauges are NaN.",
+    ["source"],
+    registry=REGISTRY,
+)
+
+# http
+HTTP_REQUESTS = Counter("http_requests", "Requests answered.", ["route", "method", "status"], registry=REGISTRY)
+HTTP_REQUEST_SECONDS = Histogram(
+    "http_request_seconds",
+    "From a request to the beginning of its answer, in seconds.",
+    ["route"],
+    registry=REGISTRY,
+    buckets=_BRIEF_S,
+)
+HTTP_LISTENERS = Gauge("http_listeners", "Streams of events that are open.", registry=REGISTRY)
 
 # flow/gate
 GATE_PERMITS = Counter("gate_permits", "Permits taken: jobs let out of their lane.", ["gate"], registry=REGISTRY)
@@ -98,6 +138,19 @@ OUTBOX_WAIT = Histogram(
     buckets=_BRIEF_S,
 )
 
+# credentials
+CREDENTIALS_REFUSED = Counter(
+    "credentials_refused", "Secrets that the upstream refused and that are used no more.", registry=REGISTRY
+)
+CREDENTIAL_TOKENS_ISSUED = Counter(
+    "credential_tokens_issued", "Tokens issued to installations of apps.", registry=REGISTRY
+)
+
+# collect/completion
+STATS_RETRY_QUEUE_SIZE = Gauge(
+    "stats_retry_queue_size", "Runs whose statistics failed and wait for another try.", registry=REGISTRY
+)
+
 # upstream
 UPSTREAM_REQUESTS = Counter(
     "upstream_requests", "Calls made, by the class of their status or `failed`.", ["host", "status"], registry=REGISTRY
@@ -114,6 +167,13 @@ UPSTREAM_REQUEST_SECONDS = Histogram(
 SERVICE_RESTARTS = Counter(
     "service_restarts", "Services started again after they fell.", ["service"], registry=REGISTRY
 )
+
+
+def forget(gauge: Gauge) -> None:
+    """Show that nobody knows its values now: not a number, which no alert takes for one."""
+    for family in gauge.collect():
+        for sample in family.samples:
+            (gauge.labels(**sample.labels) if sample.labels else gauge).set(math.nan)
 
 
 def exposition() -> bytes:

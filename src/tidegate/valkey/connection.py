@@ -58,6 +58,8 @@ class Valkey:
         self._info: ServerInfo | None = None
         self.on_unavailable: Callable[[], None] = lambda: None
         """Called whenever the server could not be reached, in case somebody can do something about it."""
+        self.losses = 0
+        """How often it could not be reached so far: what it knew may have changed behind our back."""
 
     @classmethod
     async def connect(cls, url: str, *, prefix: str = "tidegate") -> Self:
@@ -117,10 +119,12 @@ class Valkey:
     @contextmanager
     def _our_errors(self) -> Generator[None]:
         try:
-            yield
+            with _cancellation_kept():
+                yield
         except Exception as error:
             if ours := self._our_name(error):
                 if isinstance(ours, ValkeyUnavailable):
+                    self.losses += 1
                     self.on_unavailable()
                 raise ours from error
             raise
@@ -148,6 +152,22 @@ class Valkey:
 
     def _refusal(self, what: str, remedy: str) -> ServerRefused:
         return ServerRefused(self.address, what, remedy=remedy)
+
+
+@contextmanager
+def _cancellation_kept() -> Generator[None]:
+    """Raise a cancellation that the client lost.
+
+    It sends with `asyncio.wait_for`, which before Python 3.12 forgets one that comes in the very moment in which the
+    command is sent. Whoever was cancelled would then go on to its next wait, and wait there.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ import pytest
 
 from tests.simulators.github.client import Client, Got, simulated
 from tests.simulators.github.rsa_keys import PrivateKey, new_key
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.kernel.errors import InvalidArgument, NotFound
 from tidegate.simulators.github import LimitSettings
 from tidegate.simulators.github.signatures import PublicKey
 
@@ -64,6 +64,32 @@ async def test_a_revoked_token_is_nobodys():
         assert (await client.get("/user")).status == 401, "and it stays so"
 
 
+async def test_a_revoked_token_can_be_reinstated():
+    async with simulated() as client:
+        assert client.token is not None
+        client.sim.credentials.revoke(client.token)
+        client.sim.credentials.reinstate(client.token)
+
+        assert (await client.get("/user")).status == 200
+        with pytest.raises(NotFound):
+            client.sim.credentials.reinstate("ghp_nonsense")
+
+
+async def test_an_app_that_was_thrown_out_gets_no_token_and_those_it_has_are_nobodys(key: PrivateKey):
+    async with simulated() as client:
+        client.sim.credentials.register_app(APP, key.pem, {INSTALLATION: (1, 1), 6: (1, 1)})
+        token = (await issue(client, key.sign(claims(client)))).json["token"]
+        other = (await issue(client, key.sign(claims(client)), 6)).json["token"]
+
+        client.sim.credentials.uninstall(APP, INSTALLATION)
+
+        assert (await issue(client, key.sign(claims(client)))).status == 404
+        assert (await client.get(f"/users/{client.login}", token=token)).status == 401
+        assert (await client.get(f"/users/{client.login}", token=other)).status == 200
+        with pytest.raises(NotFound):
+            client.sim.credentials.uninstall(APP, INSTALLATION)
+
+
 async def test_an_app_gets_a_token_that_ends(key: PrivateKey):
     async with simulated(limits=LimitSettings(quota=100)) as client:
         client.sim.credentials.register_app(APP, key.pem, {INSTALLATION: (25, 20)})
@@ -98,6 +124,9 @@ async def test_only_the_right_key_in_time_speaks_for_an_app(key: PrivateKey):
             key.sign(claims(client, lasts_s=3_600)),
             key.sign(claims(client, lasts_s=-1)),
             key.sign(good | {"iat": good["exp"]}),
+            key.sign(good | {"iat": good["iat"] + 31}),
+            key.sign({name: value for name, value in good.items() if name != "iat"}),
+            key.sign(claims(client, lasts_s=601)),
             key.sign(good)[:-8] + "AAAAAAAA",
             "not.even.signed",
         ):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alembic import op
-from sqlalchemy import inspect
+from sqlalchemy import Column, inspect
 from sqlalchemy.schema import SchemaItem
 
 
@@ -23,3 +23,9 @@ def create_index(table: str, columns: Sequence[str]) -> None:
     name = "_".join(["ix", table, *columns])
     if name not in {index["name"] for index in inspect(op.get_bind()).get_indexes(table)}:
         op.create_index(name, table, list(columns))
+
+
+def add_column(table: str, column: Column[Any]) -> None:
+    """Add a column, unless it is there. It needs a default of the server's, or may be NULL: there may be rows."""
+    if column.name not in {present["name"] for present in inspect(op.get_bind()).get_columns(table)}:
+        op.add_column(table, column)

@@ -1,5 +1,5 @@
 -- Let jobs out of their lines into the stream, as far as permits go.
----@key stream   stream  job, permit, credential, bucket, cost, turned, payload
+---@key stream   stream  job; permit|credential|bucket|cost|turned; payload, if there is one
 ---@key permits  hash    permit -> credential|bucket|cost|job; '#' -> the last one's number
 ---@include capacity
 ---@include lines
@@ -9,12 +9,17 @@ local let_out, doors, woken, granted, outside = 0, {}, {}, {}, {}
 
 local function call_up(job, turn, record, credential, permit, turned)
   leave(record, turn)
+  local terms = credential .. '|' .. record[BUCKET] .. '|' .. record[COST]
   granted[#granted + 1] = permit
-  granted[#granted + 1] = credential .. '|' .. record[BUCKET] .. '|' .. record[COST] .. '|' .. job
+  granted[#granted + 1] = terms .. '|' .. job
   outside[#outside + 1] = job
   outside[#outside + 1] = permit
-  redis.call('XADD', stream, '*', 'job', job, 'permit', permit, 'credential', credential, 'bucket', record[BUCKET],
-    'cost', record[COST], 'turned', turned, 'payload', record[PAYLOAD])
+  terms = permit .. '|' .. terms .. '|' .. turned
+  if record[PAYLOAD] == '' then
+    redis.call('XADD', stream, '*', 'job', job, 'permit', terms)
+  else
+    redis.call('XADD', stream, '*', 'job', job, 'permit', terms, 'payload', record[PAYLOAD])
+  end
 end
 
 -- The two lines a credential serves, as one: whoever has the lower class and turn goes first. Returns ranks and places.

@@ -25,6 +25,7 @@ local state = account(credential)
 if state and state.pool ~= '' and state.pool ~= pool then
   return {'elsewhere', state.pool, state.retired and 1 or 0}
 end
+local is_back = state and state.retired
 state = state or {in_flight = 0, bound = 0, blocked_until = 0, buckets = {}, minute = {}}
 state.pool, state.retired = pool, nil
 state.concurrency, state.per_minute, state.floor = concurrency, per_minute, floor
@@ -39,5 +40,12 @@ if not present then
 end
 for _, bucket in ipairs(buckets_in_line('p:' .. pool)) do want_open(pool, bucket) end
 for _, bucket in ipairs(buckets_in_line('c:' .. credential)) do want_open(pool, bucket) end
+if not present or is_back then  -- jobs that wait for others may go to a newcomer
+  for _, member in ipairs(members) do
+    if account(member).bound > 0 then
+      for _, bucket in ipairs(buckets_in_line('c:' .. member)) do want_open(pool, bucket) end
+    end
+  end
+end
 finish(now_ms)
 return {'enrolled', let_out}

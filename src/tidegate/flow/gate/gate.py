@@ -207,7 +207,7 @@ class Gate:
     async def _free_lost_permits(self) -> int:
         """Permits are listed before messages: one whose message is not found then has none, or was settled since."""
         listed = [permit.decode() async for permit in self._pages("HSCAN", self._keys["permits"]) if permit != b"#"]
-        alive = {fields[b"permit"].decode() async for fields in self._messages()}
+        alive = {fields[b"permit"].decode().partition("|")[0] async for fields in self._messages()}
         lost = [permit for permit in listed if permit not in alive]
         freed = 0
         for some in _batches(lost):

@@ -17,7 +17,7 @@ _LONGEST_MS = 31 * 24 * 3600 * 1000
 _LARGEST_SAID = 10**15
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One call that somebody wants made."""
 
     job: str
@@ -50,7 +50,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+class Admitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A job with its permit, as a worker finds it in the stream."""
 
     message: str
@@ -68,15 +68,16 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_fields(cls, message: str, fields: Mapping[bytes, bytes], deliveries: int) -> Self:
         """Read a message of the gate's stream."""
+        permit, credential, bucket, cost, turned = fields[b"permit"].decode().split("|")
         return cls(
             message=message,
             job=fields[b"job"].decode(),
-            permit=fields[b"permit"].decode(),
-            credential=fields[b"credential"].decode(),
-            bucket=fields[b"bucket"].decode(),
-            cost=int(fields[b"cost"]),
-            turned=int(fields[b"turned"]),
-            payload=fields[b"payload"].decode(),
+            permit=permit,
+            credential=credential,
+            bucket=bucket,
+            cost=int(cost),
+            turned=int(turned),
+            payload=fields.get(b"payload", b"").decode(),
             deliveries=deliveries,
         )
 
@@ -89,7 +90,7 @@ class Outcome(StrEnum):
     UNUSED = "unused"  # the call was never made
 
 
-class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+class Allowance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What an answer's headers said."""
 
     limit: int
@@ -105,7 +106,7 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
         require_whole("resets_in_ms", self.resets_in_ms, least=-_LONGEST_MS, most=_LONGEST_MS)
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Settlement(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The end of one permit; made by `settlement`."""
 
     message: str

@@ -26,7 +26,7 @@ local function is_about(result)
   if not entry then return false end
   local fields = {}
   for n = 1, #entry[2], 2 do fields[entry[2][n]] = entry[2][n + 1] end
-  return fields.job == result.job and fields.permit == result.permit
+  return fields.job == result.job and string.match(fields.permit, '^[^|]*') == result.permit
 end
 
 local messages, names, jobs, ended, seen = {}, {}, {}, {}, {}

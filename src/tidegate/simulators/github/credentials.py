@@ -14,7 +14,6 @@ from tidegate.simulators.github.windows import installation_quota
 from tidegate.simulators.github.world import World
 
 _LONGEST_APP_TOKEN_S = 600
-_CLOCK_DRIFT_S = 60
 
 
 class BadCredentials(Exception):
@@ -61,6 +60,20 @@ class Credentials:
             raise NotFound("token", "(hidden)")
         self._tokens[token] = _Token(self._tokens[token].caller, expires=0)
 
+    def reinstate(self, token: str) -> None:
+        """It is good again, as after a disturbance at the upstream."""
+        if token not in self._tokens:
+            raise NotFound("token", "(hidden)")
+        self._tokens[token] = _Token(self._tokens[token].caller)
+
+    def uninstall(self, app_id: int, installation: int) -> None:
+        """Somebody threw the app out: it gets no token any more, and those it has are nobody's."""
+        if app_id not in self._apps or self._apps[app_id].installations.pop(installation, None) is None:
+            raise NotFound("installation", installation)
+        for token, known in self._tokens.items():
+            if (known.caller.owner.kind, known.caller.owner.number) == ("installation", installation):
+                self._tokens[token] = _Token(known.caller, expires=0)
+
     def register_app(self, app_id: int, public_key: str, installations: dict[int, tuple[int, int]]) -> App:
         """Make an app known; each installation with the repositories and users that it covers."""
         if not installations:
@@ -96,13 +109,13 @@ class Credentials:
         if header.get("alg") != "RS256" or not app.key.verifies(message, signature):
             raise BadCredentials("A JSON web token could not be decoded")
         issued, expires = _whole(claims.get("iat")), _whole(claims.get("exp"))
-        if issued > at + _CLOCK_DRIFT_S:
+        if not 0 <= issued <= at:
             raise BadCredentials(
                 "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued"
             )
         if not at < expires:
             raise BadCredentials("'Expiration time' claim ('exp') must be a numeric value representing the future time")
-        if expires > at + _LONGEST_APP_TOKEN_S + _CLOCK_DRIFT_S:
+        if expires > at + _LONGEST_APP_TOKEN_S:
             raise BadCredentials("'Expiration time' claim ('exp') is too far in the future")
         return Caller(Owner("app", app.id, str(app.id)), f"app {app.id}", _mark(str(app.id)))
 

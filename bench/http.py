@@ -1,0 +1,164 @@
+"""Pages over HTTP, ten documents each, written: beside taskiq doing the same without our promises.
+
+Both have one process, the same upstream, the same kind of server, and SQLite with the same settings. Our run includes
+finding the jobs, their permits, claims, fences, counters and the end of the run. Theirs is the drain alone: their jobs
+are in the queue, and in their table, before the clock starts.
+"""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from subprocess import PIPE
+
+import msgspec
+
+from bench.answers import ITEMS
+from bench.engine import LIMITS, SAID
+from bench.figures import Figure, Section
+from bench.server import tcp_server
+from tidegate.assembly import build_process, open_parts
+from tidegate.collect.collector import Collector, Ground
+from tidegate.collect.runs import Run
+from tidegate.collect.source import JobSpec, Reading, Subject, Task
+from tidegate.documents import Document, SqlDocuments
+from tidegate.settings import Settings
+from tidegate.upstream import Answer, Request, UpstreamClient, UpstreamSettings
+
+PAGES, PER_LIST = 5_000, 500
+AT_ONCE = 100
+"""Calls under way, for both."""
+RUNS = 3
+_PEER_PYTHON = Path(__file__).parent.parent / ".peers" / "bin" / "python"
+_PEER = Path(__file__).parent / "peers" / "run_taskiq_pages.py"
+
+
+class _Item(msgspec.Struct):
+    id: str
+
+
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+_item = msgspec.json.Decoder(_Item)
+
+
+class Pages:
+    """A source: lists, whose entries are pages; each page brings ten documents."""
+
+    name = "bench"
+    planning_kinds = frozenset({"LIST"})
+
+    def __init__(self, upstream: str) -> None:
+        self._upstream = upstream
+
+    def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
+        del subject
+        return [JobSpec(kind="LIST", resource=f"list:{n}", params={"page": n}) for n in range(PAGES // PER_LIST)]
+
+    def request(self, task: Task, secret: str) -> Request:
+        headers = {"Authorization": f"Bearer {secret}"}
+        return Request(url=f"{self._upstream}/pages/{task.spec.params['page']}", purpose="bench", headers=headers)
+
+    def read(self, task: Task, answer: Answer) -> Reading:
+        resource = task.spec.resource
+        if task.spec.kind == "LIST":
+            first = task.spec.params["page"] * PER_LIST
+            pages = range(first, first + PER_LIST)
+            found = [JobSpec(kind="PAGE", resource=resource, page=str(n), params={"page": n}) for n in pages]
+            return Reading(follow_ups=found, allowance=SAID)
+        documents = [
+            Document.of("item", _item.decode(raw).id, owner="u", resource=resource, body=raw, sweep=task.run_id)
+            for raw in _items.decode(answer.body)
+        ]
+        return Reading(documents=documents, allowance=SAID)
+
+    async def secret_of(self, credential: str) -> str:
+        return credential
+
+
+async def measure() -> Section:
+    """In turn, so that both meet the same moments of the machine."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    async with _upstream() as upstream:
+        with tcp_server() as url:
+            for _ in range(RUNS):
+                theirs.append(await asyncio.to_thread(_taskiq, url, upstream))
+                ours.append(await _tidegate(url, upstream))
+    ratio = max(ours) / max(theirs)
+    return Section(
+        "HTTP",
+        [
+            Figure(f"taskiq: {PAGES:,} pages fetched and written", _told(theirs)),
+            Figure(f"tidegate: {PAGES:,} pages found, fetched and written", _told(ours)),
+            Figure("tidegate / taskiq, the best of each", f"{ratio:.2f}x", "≥ 1x", ratio >= 1),
+        ],
+        f"{ITEMS} documents on a page; {AT_ONCE} calls under way; SQLite; the best of {RUNS} runs each, in turn.",
+    )
+
+
+def _told(rates: Sequence[float]) -> str:
+    return f"{max(rates):,.0f} pages/s ({', '.join(f'{rate:,.0f}' for rate in rates)})"
+
+
+@asynccontextmanager
+async def _upstream() -> AsyncGenerator[str]:
+    server = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.answers", stdin=PIPE, stdout=PIPE)
+    assert server.stdout
+    assert server.stdin
+    port = int(await server.stdout.readline())
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.stdin.close()
+        await server.wait()
+
+
+def _taskiq(url: str, upstream: str) -> float:
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
+        path = Path(folder) / "peer.db"
+        command = [str(_PEER_PYTHON), str(_PEER), url, str(PAGES), upstream, str(path), str(AT_ONCE)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
+    return float(done.stdout.split()[-1])
+
+
+async def _tidegate(url: str, upstream: str) -> float:
+    """The whole of one run, in pages per second."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
+        settings = Settings(data_dir=Path(folder), valkey_url=url, key_prefix=Path(folder).name)
+        patience = UpstreamSettings(connections_per_host=AT_ONCE)
+        async with open_parts(settings) as parts, UpstreamClient(patience) as client:
+            source, ended = Pages(upstream), asyncio.Event()
+            documents = SqlDocuments(parts.database)
+
+            async def enrol() -> None:
+                limits = LIMITS.model_copy(update={"concurrency": AT_ONCE})
+                await parts.gate.enrol("token", pool="pool", limits=limits)
+
+            async def note_end(run: Run) -> None:
+                assert run.succeeded_jobs == run.total_jobs == PAGES + PAGES // PER_LIST, run
+                ended.set()
+
+            collector = Collector(
+                Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
+                [source],
+                caller=client,
+                secrets=source,
+                enrol_credentials=enrol,
+                finalizers=[note_end],
+            )
+            process = build_process(
+                parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}
+            )
+            running = asyncio.create_task(process.run(heed_signals=False))
+            began = time.perf_counter()
+            await collector.orchestrator.begin("bench", Subject(user_id="u", login="u"), pool="pool")
+            await ended.wait()
+            rate = PAGES / (time.perf_counter() - began)
+            assert await documents.count("item") == PAGES * ITEMS
+            process.stop()
+            await running
+    return rate

@@ -1,0 +1,56 @@
+"""What is said between whoever runs a campaign, the zygote and its workers."""
+
+from typing import Any
+
+import msgspec
+
+from tidegate.settings import Settings
+from tidegate.telemetry.logs import LogLevel
+
+
+class Death(msgspec.Struct, frozen=True, tag=True):
+    """A worker has ended."""
+
+    worker: int
+    exit_code: int
+    """Below zero: the signal that killed it."""
+
+
+class Birth(msgspec.Struct, frozen=True, tag=True):
+    """A worker has begun."""
+
+    worker: int
+    pid: int
+
+
+class Saying(msgspec.Struct, frozen=True, tag=True):
+    """A worker tells something."""
+
+    worker: int
+    text: str
+
+
+Event = Birth | Death | Saying
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a worker has to know."""
+
+    number: int = 0
+    """Given by the nursery."""
+    settings: dict[str, Any]
+    """As arguments of `Settings`."""
+    die_at: str = ""
+    """A point of `chaos.points` and which time, as `settle.before:2`."""
+    begin: str = ""
+    """A user whose run this process is to begin, before it does anything else."""
+    first_pause_ms: int | None = None
+    """Before the first retry of a call or of a write, instead of the usual seconds."""
+    drain_s: float | None = None
+    """How long it may take to stop, instead of the usual 30 s."""
+    log_level: LogLevel = "error"
+
+    @property
+    def effective_settings(self) -> Settings:
+        """The settings themselves."""
+        return Settings(**self.settings)

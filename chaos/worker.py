@@ -1,0 +1,74 @@
+"""What a worker of a campaign does: it is a process of the product, and can be made to die at a chosen point."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from datetime import timedelta
+
+import uvloop
+
+from chaos.orders import Order
+from chaos.points import die_at
+from tidegate.assembly import Collection, open_collection
+from tidegate.assembly.collection import POOL
+from tidegate.collect import staging, verdicts
+from tidegate.collect.source import Subject
+from tidegate.kernel.backoff import Backoff
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.telemetry.logs import configure
+
+WORKING, LEADING, STOPPING = "working", "leading", "stopping"
+"""What workers say: that they take jobs and heed signals; that they lead; that they were told to stop."""
+
+Say = Callable[[str], None]
+
+
+def work(order: Order, *, lifeline: int, say: Say) -> int:
+    """Work until told to stop, or until the end of `lifeline`; returns 0 after an orderly stop."""
+    configure("console", order.log_level)
+    if order.die_at:
+        die_at(order.die_at)
+    if order.first_pause_ms is not None:
+        pause = timedelta(milliseconds=order.first_pause_ms)
+        verdicts._PAUSES = Backoff(pause)  # pyright: ignore[reportPrivateUsage]
+        verdicts._ASK_AGAIN = pause  # pyright: ignore[reportPrivateUsage]
+        staging._REST = pause  # pyright: ignore[reportPrivateUsage]
+    if order.drain_s is not None:
+        Supervisor.__init__.__kwdefaults__ = {"drain_within": timedelta(seconds=order.drain_s), "restarts": None}
+    return uvloop.run(_work(order, lifeline, say))
+
+
+async def _work(order: Order, lifeline: int, say: Say) -> int:
+    asyncio.get_running_loop().add_reader(lifeline, os._exit, 1)
+    async with open_collection(order.effective_settings) as collection:
+        if order.begin:
+            subject = Subject(user_id=order.begin, login=order.begin)
+            await collection.orchestrator.begin("github", subject, pool=POOL)
+        _announce_lead(collection, say)
+        report = await collection.process(services={"announcement": Announcement(say)}).run()
+    return 0 if report.in_good_order else 1
+
+
+class Announcement:
+    """The last service to be started, and the first to be stopped: says both."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Say that the process works, and when it is told to stop."""
+        self._say(WORKING)
+        await stopping.wait()
+        self._say(STOPPING)
+
+
+def _announce_lead(collection: Collection, say: Say) -> None:
+    """Recovery is a duty: it begins with the lead."""
+    duty = collection.collector.duty
+    begin = duty.run
+
+    async def run(stopping: asyncio.Event) -> None:
+        say(LEADING)
+        await begin(stopping)
+
+    setattr(duty, "run", run)  # noqa: B010

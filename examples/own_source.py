@@ -1,0 +1,199 @@
+"""A source of one's own: the books on the shelves of a shop, page by page, under a limit.
+
+    python examples/own_source.py
+
+`BookshopSource` and the functions below it are all that somebody has to write; docs/guides/write-a-source.md explains
+them. The shop stands beside them, so that the example runs without the internet.
+"""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import uvloop
+from aiohttp import web
+
+from tidegate.assembly import SourceCollection, open_sources
+from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
+from tidegate.collect.tokens import Tokens
+from tidegate.flow.gate import Allowance, CredentialLimits
+from tidegate.settings import Settings
+from tidegate.telemetry import configure
+from tidegate.upstream import Answer, Request
+
+SHELVES, BOOKS = "SHELVES", "BOOKS"
+
+
+class BookshopSource:
+    """The shelves of a shop, and the books on each."""
+
+    name = "bookshop"
+    planning_kinds = frozenset({SHELVES})
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
+        return [JobSpec(kind=SHELVES, resource=f"shop:{subject.login}", params={"path": "/shelves"})]
+
+    def request(self, task: Task, secret: str) -> Request:
+        headers = {"Authorization": f"Bearer {secret}"}
+        if task.etag is not None:
+            headers["If-None-Match"] = task.etag
+        return Request(url=self._url + task.spec.params["path"], purpose=f"bookshop.{task.spec.kind}", headers=headers)
+
+    def read(self, task: Task, answer: Answer) -> Reading:
+        return msgspec.structs.replace(self._meaning(task, answer), allowance=allowance(answer))
+
+    def _meaning(self, task: Task, answer: Answer) -> Reading:
+        match answer.status:
+            case 200:
+                return read_shelves(answer) if task.spec.kind == SHELVES else read_books(task, answer)
+            case 304:
+                return Reading(unchanged=True)
+            case 401:
+                return Reading(verdict=Verdict.UNAUTHORIZED, reason="the shop does not know this token")
+            case 404:
+                return Reading(verdict=Verdict.GONE, reason="there is no such shelf any more")
+            case 429:
+                rest_ms = 1000 * int(answer.headers["Retry-After"])
+                return Reading(verdict=Verdict.LATER, reason="too many calls", blocked_ms=rest_ms)
+            case status:
+                return Reading(verdict=Verdict.RETRY, reason=f"status {status}")
+
+
+def read_shelves(answer: Answer) -> Reading:
+    """A job for the first page of every shelf."""
+    paths = {shelf: f"/shelves/{shelf}" for shelf in msgspec.json.decode(answer.body)}
+    return Reading(
+        follow_ups=[
+            JobSpec(kind=BOOKS, resource=f"shelf:{name}", params={"path": path}) for name, path in paths.items()
+        ]
+    )
+
+
+def read_books(task: Task, answer: Answer) -> Reading:
+    """The books of a page, and either the next page or the end of the shelf."""
+    page = msgspec.json.decode(answer.body)
+    books = [task.document("book", book["isbn"], book, version=book["changed"]) for book in page["books"]]
+    # That of the first page: what changes while we read is then read again by the next run.
+    etag = task.spec.params.get("etag", answer.headers.get("ETag"))
+    if page["next"] is not None:
+        return Reading(documents=books, follow_ups=[task.next_page(page["next"], path=page["next"], etag=etag)])
+    cursor = Cursor(etag=etag, credential=task.credential)
+    return Reading(documents=books, completed=[task.listing("book")], cursor=cursor)
+
+
+def allowance(answer: Answer) -> Allowance | None:
+    """What the shop says of our limit; None where it says nothing."""
+    if "X-Limit-Left" not in answer.headers:
+        return None
+    calls, left, ends_at = (int(answer.headers[f"X-Limit-{name}"]) for name in ("Calls", "Left", "Ends-At"))
+    now = answer.date or answer.received_at  # by the shop's clock, if it tells the time
+    resets_in_ms = round(1000 * (ends_at - now.timestamp()))
+    return Allowance(limit=calls, remaining=left, window=ends_at, resets_in_ms=resets_in_ms)
+
+
+class Bookshop:
+    """A small upstream: it knows one token, allows it so many calls in a window, and counts for itself."""
+
+    TOKEN = "the shop's token"
+
+    def __init__(self, shelves: dict[str, int], *, calls: int = 20, window_s: int = 2, per_page: int = 10) -> None:
+        self.books = {
+            shelf: {f"{shelf}-{n:03}": {"isbn": f"{shelf}-{n:03}", "price": 10 + n, "changed": 1} for n in range(count)}
+            for shelf, count in shelves.items()
+        }
+        self.versions = dict.fromkeys(shelves, 1)
+        self.limit, self.window_s, self.per_page = calls, window_s, per_page
+        self.trouble: dict[str, list[int]] = {}
+        self.ends_at = self.used = self.calls = self.broken = 0
+
+    def reprice(self, shelf: str, isbn: str, price: int) -> None:
+        self.versions[shelf] += 1
+        self.books[shelf][isbn] |= {"price": price, "changed": self.versions[shelf]}
+
+    def sell(self, shelf: str, isbn: str) -> None:
+        self.versions[shelf] += 1
+        del self.books[shelf][isbn]
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != f"Bearer {self.TOKEN}":
+            return web.json_response({}, status=401)
+        headers = self._count()
+        if self.used > self.limit:
+            self.broken += 1
+            return web.json_response({}, status=429, headers={**headers, "Retry-After": str(self.window_s)})
+        if planned := self.trouble.get(request.path):
+            return web.json_response({}, status=planned.pop(0), headers=headers)
+        return self._content(request, headers)
+
+    def _count(self) -> dict[str, str]:
+        if time.time() >= self.ends_at:
+            self.ends_at, self.used = int(time.time()) + self.window_s, 0
+        self.calls, self.used = self.calls + 1, self.used + 1
+        left = max(0, self.limit - self.used)
+        return {"X-Limit-Calls": str(self.limit), "X-Limit-Left": str(left), "X-Limit-Ends-At": str(self.ends_at)}
+
+    def _content(self, request: web.Request, headers: dict[str, str]) -> web.Response:
+        if request.path == "/shelves":
+            return web.json_response(sorted(self.books), headers=headers)
+        shelf = request.path.removeprefix("/shelves/")
+        if shelf not in self.books:
+            return web.json_response({}, status=404, headers=headers)
+        headers["ETag"] = f'"{shelf} {self.versions[shelf]}"'
+        if request.headers.get("If-None-Match") == headers["ETag"]:
+            self.used -= 1  # it is free
+            return web.Response(status=304, headers=headers)
+        after = request.query.get("after", "")
+        left = [book for isbn, book in sorted(self.books[shelf].items()) if isbn > after]
+        page = left[: self.per_page]
+        following = f"/shelves/{shelf}?after={page[-1]['isbn']}" if len(left) > len(page) else None
+        return web.json_response({"books": page, "next": following}, headers=headers)
+
+
+async def serve(shop: Bookshop) -> tuple[web.AppRunner, str]:
+    """Open the shop; returns what closes it, and its address."""
+    application = web.Application()
+    application.router.add_get("/{path:.*}", shop.answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+LIMITS = CredentialLimits(concurrency=5, floor=0)
+
+
+async def visit(collection: SourceCollection, why: str) -> None:
+    """Collect the shop once, and say what came of it."""
+    [run] = await collection.collect("bookshop", [Subject(user_id="corner", login="corner")])
+    books, gone = await collection.documents.count("book"), await collection.documents.count("book", with_gone=True)
+    print(f"{why}: {run.status}, {run.calls} calls, {run.unchanged_calls} of them free")
+    print(f"  {books} books are there, {gone - books} were there once")
+
+
+async def main(folder: str) -> None:
+    """Three visits: the second finds nothing new, the third what changed."""
+    shop = Bookshop({"maps": 25, "novels": 142, "poems": 8})
+    runner, url = await serve(shop)
+    tokens = Tokens("bookshop", {"counter": Bookshop.TOKEN}, limits=LIMITS)
+    async with open_sources(Settings(data_dir=Path(folder)), [BookshopSource(url)], tokens) as collection:
+        await visit(collection, "at first")
+        await visit(collection, "nothing new")
+        shop.reprice("novels", "novels-007", 3)
+        shop.sell("poems", "poems-002")
+        await visit(collection, "after a sale")
+        book = await collection.documents.get("book", "novels-007")
+        print(f"novels-007 costs {book.body['price'] if book else '?'} now")
+    print(f"the shop counted {shop.calls} calls; its limit was broken {shop.broken} times")
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    configure(level="warning")
+    with tempfile.TemporaryDirectory() as folder:
+        uvloop.run(main(folder))

@@ -1,0 +1,62 @@
+"""What every process that collects has in hand, whatever its sources are and whoever makes the calls."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidegate.assembly.parts import Parts
+from tidegate.assembly.process import build_process
+from tidegate.collect.bulletin import Bulletin
+from tidegate.collect.collector import Collector
+from tidegate.collect.due_schedules import DueSchedules
+from tidegate.collect.orchestrator import Orchestrator
+from tidegate.collect.schedules import Schedules
+from tidegate.collect.source import Source
+from tidegate.documents import DocumentStore
+from tidegate.runtime.service import Service
+from tidegate.runtime.supervisor import Supervisor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collecting:
+    """A process's hold on collection."""
+
+    parts: Parts
+    documents: DocumentStore
+    collector: Collector
+    bulletin: Bulletin
+    """Tells whoever watches a run that it moved, in this process or another."""
+    schedules: Schedules
+    """Who begins runs by the clock; the leader keeps their time."""
+    due_schedules: DueSchedules
+
+    @property
+    def orchestrator(self) -> Orchestrator:
+        """The door through which runs begin."""
+        return self.collector.orchestrator
+
+    def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
+        """A process of the deployment, with workers where it `works`, and with `services` of the caller's."""
+        ours = self.collector.services if works else {}
+        return build_process(
+            self.parts,
+            handlers=self.collector.handlers,
+            services={**ours, **(services or {})},
+            sources=[self.due_schedules],
+            duties={"recovery": self.collector.duty},
+            on_death=[self.collector.duty.ring],
+        )
+
+
+def put_schedules_together(
+    parts: Parts, collector: Collector, sources: Sequence[Source], pool_for: Callable[[str], Awaitable[str]]
+) -> tuple[Schedules, DueSchedules]:
+    """The door to schedules, and who begins their runs; `pool_for` tells which pool serves a user."""
+    by_name = {source.name: source for source in sources}
+    due = DueSchedules(
+        parts.database,
+        by_name,
+        pool_for=pool_for,
+        offer=collector.orchestrator.offer,
+        on_doubt=collector.duty.ring,
+    )
+    return Schedules(parts.database, by_name, parts.timers.doorbell), due

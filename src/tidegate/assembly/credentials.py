@@ -1,0 +1,78 @@
+"""The credentials of an installation, put together; and what becomes of runs that nobody can serve any more."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from tidegate.assembly.parts import Parts, open_parts
+from tidegate.collect import stranded
+from tidegate.collect.bulletin import Bulletin
+from tidegate.collect.committer import Moved
+from tidegate.credentials import CredentialBook, KeySource, records
+from tidegate.credentials.book import HOW_TO_GET_ONE
+from tidegate.credentials.pools import has_credentials
+from tidegate.credentials.vault import Vault
+from tidegate.database import Database, Transaction
+from tidegate.flow.gate import Gate
+from tidegate.github.authority import GithubAuthority
+from tidegate.settings import Settings
+from tidegate.telemetry.logs import get_logger
+from tidegate.upstream import UpstreamClient
+
+log = get_logger(__name__)
+
+
+class Stranding:
+    """Fails runs whose pool has no valid credential: nobody could make their calls, and they would wait for ever.
+
+    Their jobs can be retried as soon as there is one.
+    """
+
+    def __init__(self, database: Database, gate: Gate, *, on_moved: Moved) -> None:
+        self._database, self._gate, self._on_moved = database, gate, on_moved
+
+    async def look_everywhere(self) -> None:
+        """Look at all runs; for whoever begins to lead, since somebody may have died before he could."""
+        for pool in await self._database.read(stranded.pools_in_use):
+            await self.look_at(pool)
+
+    async def look_at(self, pool: str) -> None:
+        """Fail the runs of a pool if it has nobody left; pools that have no credentials at all are left alone."""
+        if not has_credentials(pool) or await self._database.read(records.is_served, pool):
+            return
+        failed = await self._database.transaction(_fail_unserved, pool)
+        if failed:
+            self._on_moved(failed)
+            jobs = [str(job_id) for ids in failed.values() for job_id in ids]
+            await self._gate.forget(jobs)
+            log.error("credentials.runs_failed", pool=pool, runs=len(failed), jobs=len(jobs))
+
+
+def _fail_unserved(tx: Transaction, pool: str) -> dict[int, list[int]]:
+    if records.is_served(tx, pool):
+        return {}
+    return stranded.fail(tx, pool, f"no valid credential for pool {pool!r}: {HOW_TO_GET_ONE}, and retry the run")
+
+
+def put_book_together(
+    settings: Settings, parts: Parts, client: UpstreamClient, on_unserved: Callable[[str], Awaitable[None]]
+) -> CredentialBook:
+    """The credentials of this installation; `on_unserved` is called with a pool that has nobody left."""
+    database = parts.database
+    given = None if settings.credentials_key is None else settings.credentials_key.get_secret_value()
+    vault = Vault(KeySource(settings.make_data_dir(), given), is_in_use=lambda: database.read(records.has_secrets))
+    authority = GithubAuthority(client, settings.github.api_url)
+    return CredentialBook(database, parts.gate, vault, authority, limits=settings.gate, on_unserved=on_unserved)
+
+
+@asynccontextmanager
+async def open_credentials(settings: Settings) -> AsyncGenerator[CredentialBook]:
+    """The credentials of this installation, for the length of a block: for commands that look after them."""
+    async with open_parts(settings) as parts, UpstreamClient(settings.upstream) as client:
+        bulletin = Bulletin(parts.valkey, parts.unit)
+        stranding = Stranding(parts.database, parts.gate, on_moved=bulletin.moved)
+        book = put_book_together(settings, parts, client, stranding.look_at)
+        try:
+            yield book
+        finally:
+            await book.close()
+            await bulletin.close()

@@ -1,0 +1,17 @@
+"""Schedules for whoever wants to change them, without anything that collects."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from tidegate.assembly.parts import open_parts
+from tidegate.collect.schedules import Schedules
+from tidegate.github import GithubSource
+from tidegate.settings import Settings
+
+
+@asynccontextmanager
+async def open_schedules(settings: Settings) -> AsyncGenerator[Schedules]:
+    """The door to schedules, for the length of a block; no token is needed."""
+    github = GithubSource(settings.github.api_url, settings.github.include)
+    async with open_parts(settings) as parts:
+        yield Schedules(parts.database, {github.name: github}, parts.timers.doorbell)

@@ -1,0 +1,125 @@
+"""Collection from sources of one's own, put together: nothing of GitHub is needed for it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from tidegate.assembly.collecting import Collecting, put_schedules_together
+from tidegate.assembly.parts import Parts, open_parts
+from tidegate.collect import stranded
+from tidegate.collect.bulletin import Bulletin
+from tidegate.collect.collector import Collector, Ground
+from tidegate.collect.committer import Moved
+from tidegate.collect.completion import Finalizer
+from tidegate.collect.lifecycle import ACTIVE_RUNS
+from tidegate.collect.recovery import Recovery
+from tidegate.collect.runs import Run, RunActive
+from tidegate.collect.source import Source, Subject
+from tidegate.collect.tokens import Tokens
+from tidegate.documents import open_documents
+from tidegate.runtime.waiting import end
+from tidegate.settings import Settings
+from tidegate.upstream import UpstreamClient
+
+_LOOK_AGAIN_S = 30.0
+"""Should the news of a run's end be lost, somebody looks after this long."""
+
+
+class _Lent:
+    """Tokens in the hands of workers: when the last is refused, runs fail, since they would wait for ever."""
+
+    def __init__(self, tokens: Tokens, parts: Parts, on_moved: Moved) -> None:
+        self._tokens, self._parts, self._on_moved = tokens, parts, on_moved
+
+    async def secret_of(self, credential: str) -> str:
+        return await self._tokens.secret_of(credential)
+
+    async def rejected(self, credential: str, secret: str, reason: str) -> bool:
+        del secret
+        if not self._tokens.refuse(credential, reason):
+            why = f"no valid credential for pool {self._tokens.pool!r}: {reason}"
+            failed = await self._parts.database.transaction(stranded.fail, self._tokens.pool, why)
+            self._on_moved(failed)
+            await self._parts.gate.forget([str(job_id) for ids in failed.values() for job_id in ids])
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceCollection(Collecting):
+    """A process's hold on collection from sources of one's own."""
+
+    tokens: Tokens
+
+    async def begin(self, source: str, subject: Subject) -> int:
+        """Begin a run, or find the one that is still active; returns its number. Some process must be at work.
+
+        Raises `NoCredential` where the upstream has refused all tokens.
+        """
+        pool = await self.tokens.pool_for(subject.user_id)
+        try:
+            return await self.orchestrator.begin(source, subject, pool=pool)
+        except RunActive as active:
+            # Whoever began it may have died before its jobs were offered.
+            await Recovery(self.parts.database, self.parts.gate).offer_run(active.run_id)
+            return active.run_id
+
+    async def collect(self, source: str, subjects: Sequence[Subject]) -> list[Run]:
+        """Collect all of `subjects`, with workers of this process, until their runs are over.
+
+        SIGINT and SIGTERM stop it in good order: then some runs are not over, and the same call goes on with them.
+        """
+        run_ids = [await self.begin(source, subject) for subject in subjects]
+        process = self.process()
+        running = asyncio.create_task(process.run(), name="process")
+        watching = asyncio.create_task(self._until_over(run_ids), name="watch the runs")
+        try:
+            await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not running.done():
+                process.stop()
+            await end(watching)
+            await running
+        return [await self.orchestrator.show(run_id) for run_id in run_ids]
+
+    async def _until_over(self, run_ids: Sequence[int]) -> None:
+        async with self.bulletin.watch(run_ids) as watch:
+            left = list(run_ids)
+            while left:
+                runs = [await self.orchestrator.show(run_id) for run_id in left]
+                left = [run.id for run in runs if run.status in ACTIVE_RUNS]
+                if left:
+                    await watch.news(within_s=_LOOK_AGAIN_S)
+
+
+@asynccontextmanager
+async def open_sources(
+    settings: Settings, sources: Sequence[Source], tokens: Tokens, *, finalizers: Sequence[Finalizer] = ()
+) -> AsyncGenerator[SourceCollection]:
+    """Everything that collection from `sources` needs, for the length of a block; `tokens` make the calls."""
+    async with AsyncExitStack() as stack:
+        parts = await stack.enter_async_context(open_parts(settings))
+        client = await stack.enter_async_context(UpstreamClient(settings.upstream))
+        documents = await open_documents(settings.documents, parts.database)
+        stack.push_async_callback(documents.close)
+        bulletin = Bulletin(parts.valkey, parts.unit)
+        stack.push_async_callback(bulletin.close)
+        collector = Collector(
+            Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
+            sources,
+            caller=client,
+            secrets=_Lent(tokens, parts, bulletin.moved),
+            enrol_credentials=lambda: tokens.enrol(parts.gate),
+            finalizers=finalizers,
+            on_moved=bulletin.moved,
+        )
+        schedules, due = put_schedules_together(parts, collector, sources, tokens.pool_for)
+        yield SourceCollection(
+            parts=parts,
+            documents=documents,
+            collector=collector,
+            bulletin=bulletin,
+            schedules=schedules,
+            due_schedules=due,
+            tokens=tokens,
+        )

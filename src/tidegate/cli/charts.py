@@ -1,0 +1,67 @@
+"""Small charts in characters: readable without colour, and without the characters where a terminal lacks them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+
+import msgspec
+
+_DAYS = ("Mon", "", "Wed", "", "Fri", "", "Sun")
+_WEEK = timedelta(weeks=1)
+
+
+class Glyphs(msgspec.Struct, frozen=True):
+    """What charts are drawn with; the first of each is for nothing."""
+
+    heights: str
+    shades: str
+    bar: str
+
+    @classmethod
+    def of(cls, encoding: str) -> "Glyphs":
+        """The best that can be written in an encoding."""
+        return BLOCKS if encoding.lower().replace("-", "").startswith("utf") else PLAIN
+
+
+BLOCKS = Glyphs("·▁▂▃▄▅▆▇█", "·░▒▓█", "█")
+PLAIN = Glyphs(".,-~+=*%#", ".:+%#", "#")
+
+
+def sparkline(values: Sequence[int], glyphs: Glyphs = BLOCKS, *, most: int | None = None) -> str:
+    """A character for each value, as high as it is; even the least that is not nothing is seen.
+
+    `most` is what the highest character stands for; else the greatest of the values.
+    """
+    return _drawn(values, glyphs.heights, max(values, default=0) if most is None else most)
+
+
+def bar(value: int, most: int, width: int, glyphs: Glyphs = BLOCKS) -> str:
+    """A bar, of the whole width for the most; even the least that is not nothing is seen."""
+    return glyphs.bar * (max(1, round(value * width / most)) if value else 0)
+
+
+def heat(counts: Mapping[date, int], today: date, weeks: int, glyphs: Glyphs = BLOCKS) -> list[str]:
+    """A line of months and one for each day of the week; a column for each week, this one being the last."""
+    monday = today - timedelta(days=today.weekday())
+    mondays = [monday - _WEEK * back for back in reversed(range(weeks))]
+    most = max(counts.values(), default=0)
+    lines = [f"    {_months(mondays)}".rstrip()]
+    for number, name in enumerate(_DAYS):
+        days = [first + timedelta(days=number) for first in mondays]
+        past = [counts.get(day, 0) for day in days if day <= today]
+        lines.append(f"{name:<3} {_drawn(past, glyphs.shades, most)}")
+    return lines
+
+
+def _drawn(values: Sequence[int], ramp: str, most: int) -> str:
+    steps = len(ramp) - 1
+    return "".join(ramp[-(-value * steps // most)] if value else ramp[0] for value in values)
+
+
+def _months(mondays: Sequence[date]) -> str:
+    """Each month's name above the first week that begins in it, where there is room before the next."""
+    starts = [n for n, monday in enumerate(mondays) if n == 0 or monday.month != mondays[n - 1].month]
+    line = ""
+    for start, following in zip(starts, [*starts[1:], len(mondays) + 1], strict=True):
+        if following - start >= 4:
+            line = f"{line:<{start}}{mondays[start]:%b}"
+    return line

@@ -1,0 +1,129 @@
+"""Collecting, as a command does it: plan, begin or resume, watch, and stop when it is over or when told to."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import TypeVar
+
+import msgspec
+
+from tidegate.assembly import Collection
+from tidegate.cli.plan import Plan
+from tidegate.cli.planning import labels, make_plan
+from tidegate.cli.running import mute_log
+from tidegate.cli.screens import Screen
+from tidegate.cli.watching import View, Watcher
+from tidegate.collect.bulletin import Bulletin
+from tidegate.collect.recovery import Recovery
+from tidegate.collect.runs import RunActive
+from tidegate.collect.source import Subject
+from tidegate.github import GithubSource
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.waiting import end
+
+T = TypeVar("T")
+
+_AT_A_TIME = 50
+_STOPPING = "Stopping: calls under way are finished, which takes 30 s at most. Ctrl-C once more stops at once."
+_AT_ONCE = "Stopping at once."
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How it ended."""
+
+    plan: Plan
+    view: View
+    seconds: float
+    was_interrupted: bool
+
+
+async def collect_all(collection: Collection, subjects: Sequence[Subject], screen: Screen) -> Outcome:
+    """Collect all subjects with this process's workers, and with those of others that work here too."""
+    began = monotonic()
+    await collection.credentials.enrol()  # the leader, who does it too, may be a process without our token
+    served = await _each(subjects, lambda subject: collection.credentials.pool_for(subject.user_id))
+    pools = {subject.user_id: pool for subject, pool in zip(subjects, served, strict=True)}
+    plan = await make_plan(collection, subjects, pools)
+    screen.show_plan(plan)
+    run_ids = await _each(subjects, lambda subject: _begin(collection, subject, pools[subject.user_id]))
+    watcher = Watcher(
+        collection.parts.database, collection.parts.gate, collection.parts.settings.gate, lambda: labels(collection)
+    )
+    process = collection.process()
+    stop = _Stop(process, screen)
+    watching = asyncio.create_task(_watch(watcher, collection.bulletin, run_ids, screen), name="watch the runs")
+    watching.add_done_callback(lambda _: stop.because_it_is_over())
+    with stop.on_signals():
+        await process.run(heed_signals=False)
+    if watching.done():
+        watching.result()  # raises what was wrong with it
+    await end(watching)
+    return Outcome(
+        plan=plan,
+        view=await watcher.look(run_ids),
+        seconds=monotonic() - began,
+        was_interrupted=stop.was_asked,
+    )
+
+
+class _Stop:
+    """Stops a process in good order at the first signal, and at once at the second."""
+
+    def __init__(self, process: Supervisor, screen: Screen) -> None:
+        self._process, self._screen = process, screen
+        self.was_asked = False
+
+    @contextmanager
+    def on_signals(self) -> Generator[None]:
+        loop = asyncio.get_running_loop()
+        for one in _SIGNALS:
+            loop.add_signal_handler(one, self._ask)
+        try:
+            yield
+        finally:
+            for one in _SIGNALS:
+                loop.remove_signal_handler(one)
+
+    def because_it_is_over(self) -> None:
+        """Not where somebody asked before: twice would mean at once."""
+        if not self.was_asked:
+            self._process.stop()
+
+    def _ask(self) -> None:
+        if self.was_asked:
+            mute_log()  # who wants to leave at once need not read of everything that is cut short
+        self._screen.say(_AT_ONCE if self.was_asked else _STOPPING)
+        self.was_asked = True
+        self._process.stop()
+
+
+async def _each(subjects: Sequence[Subject], work: Callable[[Subject], Awaitable[T]]) -> list[T]:
+    """Do something for all of them, some at a time."""
+    done: list[T] = []
+    for start in range(0, len(subjects), _AT_A_TIME):
+        done += await asyncio.gather(*(work(subject) for subject in subjects[start : start + _AT_A_TIME]))
+    return done
+
+
+async def _begin(collection: Collection, subject: Subject, pool: str) -> int:
+    """A new run, or the one that is still active; its jobs are offered, since whoever began it may have died before."""
+    try:
+        return await collection.orchestrator.begin(GithubSource.name, subject, pool=pool)
+    except RunActive as active:
+        await Recovery(collection.parts.database, collection.parts.gate).offer_run(active.run_id)
+        return active.run_id
+
+
+async def _watch(watcher: Watcher, bulletin: Bulletin, run_ids: Sequence[int], screen: Screen) -> None:
+    """Show how the runs stand, whenever one of them moved or the screen's clock has to, until they are over."""
+    async with bulletin.watch(run_ids) as watch:
+        while True:
+            view = await watcher.look(run_ids)
+            screen.show(view)
+            if view.is_over:
+                return
+            await watch.news(within_s=screen.patience_s)
+            await watcher.pause()

@@ -1,0 +1,116 @@
+"""`tidegate export`: what was collected, as files."""
+
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from tidegate.assembly import open_database
+from tidegate.cli.running import load_settings, run
+from tidegate.documents import DocumentStore, open_documents
+from tidegate.documents.export import Column, Format, Manifest, Progress, Wish
+from tidegate.documents.export import export as write_export
+from tidegate.github import parse_login
+from tidegate.github.columns import COLUMNS
+from tidegate.kernel.errors import NotFound
+from tidegate.settings import Settings
+
+_KNOWN = ", ".join(COLUMNS)
+
+
+def export(
+    *,
+    format: Format = typer.Option(help="How the files are written."),  # noqa: A002 - the option's name
+    output: Path = typer.Option(help="The folder for the files; it is made if need be."),
+    kind: list[str] = typer.Option([], help=f"Only this kind; may be given several times. There are {_KNOWN}."),
+    login: list[str] = typer.Option([], help="Only what was collected for this user; may be given several times."),
+    with_gone: bool = typer.Option(False, "--with-gone", help="Also what is no longer there upstream."),
+    no_body: bool = typer.Option(False, "--no-body", help="Leave out the column with the whole document as JSON."),
+    force: bool = typer.Option(False, "--force", help="Write into a folder that has other things in it."),
+    no_progress: bool = typer.Option(False, "--no-progress", help="Print nothing until the end."),
+    as_json: bool = typer.Option(False, "--json", help="Print the manifest as JSON."),
+) -> None:
+    """Write what was collected as files: one for each kind of document, and a manifest with counts and checksums.
+
+    The files get their names when all of them are whole. An export that is there already is replaced.
+    """
+    settings = load_settings()
+    shows = sys.stderr.isatty() and not (no_progress or as_json)
+    kinds = {name: COLUMNS.get(name, ()) for name in dict.fromkeys(kind or COLUMNS)}
+    wish = Wish(
+        format=format,
+        kinds=kinds,
+        owners=_owners(login, kinds) if login else None,
+        with_gone=with_gone,
+        with_body=not no_body,
+    )
+    with _shown(shows=shows) as on_progress:
+        manifest = run(_export(settings, output, wish, force=force, on_progress=on_progress))
+    _tell(manifest, output, as_json=as_json)
+
+
+def _owners(logins: Sequence[str], kinds: Mapping[str, Sequence[Column]]) -> list[str]:
+    """GitHub's users are known by small letters; what the users of other sources are called is theirs to say."""
+    return [parse_login(login) for login in logins] if kinds.keys() <= COLUMNS.keys() else list(logins)
+
+
+async def _export(
+    settings: Settings, folder: Path, wish: Wish, *, force: bool, on_progress: Callable[[Progress], None]
+) -> Manifest:
+    async with open_database(settings) as database:
+        documents = await open_documents(settings.documents, database)
+        try:
+            await _require_known(documents, wish.kinds)
+            return await write_export(
+                documents, folder, wish, force=force, clock=database.clock, on_progress=on_progress
+            )
+        finally:
+            await documents.close()
+
+
+async def _require_known(documents: DocumentStore, kinds: Mapping[str, Sequence[Column]]) -> None:
+    """A kind of a source of one's own has no columns here, but documents; one that has neither is a slip of the pen."""
+    for kind in kinds:
+        if kind not in COLUMNS and not await documents.count(kind, with_gone=True):
+            raise NotFound("kind of document", kind)
+
+
+@contextmanager
+def _shown(*, shows: bool) -> Generator[Callable[[Progress], None]]:
+    """A bar for each kind, on a terminal."""
+    columns = (TextColumn("{task.description:16}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=Console(stderr=True), disable=not shows, transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(progress: Progress) -> None:
+            if progress.kind not in tasks:
+                tasks[progress.kind] = bars.add_task(progress.kind, total=progress.total)
+            bars.update(tasks[progress.kind], completed=progress.written, total=progress.total)
+
+        yield show
+
+
+def _tell(manifest: Manifest, folder: Path, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(msgspec.json.encode(manifest))
+        return
+    for each in manifest.files:
+        misfits = sum(each.misfits.values())
+        note = f"   {misfits:,} values did not fit their column, and stand in the body" if misfits else ""
+        typer.echo(f"{each.file:24} {each.documents:>12,} documents {_size(each.bytes):>10}{note}")
+    total = _size(sum(each.bytes for each in manifest.files))
+    typer.echo(f"{manifest.documents:,} documents, {total}, in {folder}")
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -1,0 +1,82 @@
+"""When calls can have been made, given what credentials may still do: arithmetic, without a clock of its own."""
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+import msgspec
+
+from tidegate.kernel.arguments import require_not_negative
+
+ASSUMED_LATENCY_S = 0.5
+"""How long a call takes, where none was made yet."""
+
+
+class Supply(msgspec.Struct, frozen=True, kw_only=True):
+    """What one credential can give."""
+
+    now: int
+    """Calls that may be made in its present window."""
+    per_window: int
+    """Calls that each later window brings."""
+    opens_in_s: float
+    """When the next window opens."""
+    window_s: float
+    per_minute: int
+    concurrency: int
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """How long calls take."""
+
+    seconds: float
+    windows: int = 0
+    """How many windows have to open for them."""
+    waits: int = 0
+    """How often nothing can be done before the next one does."""
+    first_wait_s: float | None = None
+    """When the first wait ends."""
+
+
+class _Pace:
+    """How fast calls are made: as many in a minute as are allowed may come at once, further ones as they are."""
+
+    def __init__(self, supplies: Sequence[Supply], seen_per_s: float | None) -> None:
+        allowed = sum(supply.per_minute for supply in supplies)
+        self._steady_per_s = allowed / 60
+        self._most_per_s = seen_per_s or sum(supply.concurrency for supply in supplies) / ASSUMED_LATENCY_S
+        self._most_at_once = self._at_once = float(allowed)
+
+    def seconds_for(self, calls: int) -> float:
+        """How long so many calls take now."""
+        at_once = min(calls, self._at_once)
+        self._at_once -= at_once
+        return at_once / self._most_per_s + (calls - at_once) / min(self._steady_per_s, self._most_per_s)
+
+    def rest(self, seconds: float) -> None:
+        """What is not used for a while may come at once later."""
+        self._at_once = min(self._most_at_once, self._at_once + seconds * self._steady_per_s)
+
+
+def forecast(calls: int, supplies: Sequence[Supply], *, calls_per_s: float | None = None) -> Forecast | None:
+    """How long `calls` take, at the pace that was seen, else at one that is assumed; None: nobody can make them.
+
+    Assumes that nobody else spends the same permits, and that windows follow each other without a pause.
+    """
+    require_not_negative("calls", calls)
+    useful = [supply for supply in supplies if supply.per_window > 0]
+    if not useful:
+        return None
+    pace, there = _Pace(useful, calls_per_s), sum(supply.now for supply in useful)
+    left, at = calls - there, pace.seconds_for(min(calls, there))
+    windows, waits, first_wait_s = 0, 0, None
+    openings = [(supply.opens_in_s, index) for index, supply in enumerate(useful)]
+    heapify(openings)
+    while left > 0:
+        opens_in_s, index = heappop(openings)
+        if opens_in_s > at:
+            pace.rest(opens_in_s - at)
+            waits, first_wait_s = waits + 1, opens_in_s if first_wait_s is None else first_wait_s
+        granted, windows = min(left, useful[index].per_window), windows + 1
+        left, at = left - granted, max(at, opens_in_s) + pace.seconds_for(granted)
+        heappush(openings, (opens_in_s + useful[index].window_s, index))
+    return Forecast(seconds=at, windows=windows, waits=waits, first_wait_s=first_wait_s)

@@ -1,0 +1,161 @@
+"""The live picture: totals, kinds, the users that are under way, permits and waits. Nothing here reads a clock."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli.permits import Permits, named, told, waits
+from tidegate.cli.watching import View
+from tidegate.cli.wording import clock, counted, number, span
+from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
+from tidegate.collect.progress import KindProgress
+from tidegate.collect.runs import Run
+from tidegate.github import NAMES
+
+_BAR, _SHORT_BAR = 20, 10
+_LONGEST_LOGIN = 24
+_LEAST_ROWS = 3
+_MOST_PERMITS = 4
+_MOST_WAITS = 3
+_FRAME = 4
+"""Lines between the parts, and one at the bottom, so that nothing scrolls."""
+_STYLES = {RunState.COMPLETED: "green", RunState.FAILED: "red", RunState.CANCELED: "red"}
+_WORDS = {RunState.PLANNING: "finding repositories", RunState.FINALIZING: "computing statistics"}
+
+
+class Picture:
+    """Draws views. Where there are more users than lines, it keeps showing those it has begun with until they end."""
+
+    def __init__(self) -> None:
+        self._shown: list[int] = []
+
+    def draw(self, view: View, height: int) -> RenderableType:
+        """One picture of no more than `height` lines."""
+        head = [Text(line) for line in headline(view)]
+        head[0].stylize("bold")
+        kinds = _kinds(view)
+        foot = [*_permits(view.permits, view), *_waits(view)]
+        room = max(_LEAST_ROWS, height - len(head) - kinds.row_count - len(foot) - _FRAME)
+        return Group(*head, Text(), kinds, Text(), *self._users(view, room), Text(), *foot)
+
+    def _users(self, view: View, room: int) -> list[RenderableType]:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        width = min(_LONGEST_LOGIN, max((len(run.login) for run in view.runs), default=0))
+        table.add_column("user", no_wrap=True, min_width=width)
+        table.add_column("", no_wrap=True, min_width=_SHORT_BAR)
+        table.add_column("pages", no_wrap=True, justify="right", min_width=7)
+        table.add_column("documents", no_wrap=True, justify="right", min_width=9)
+        table.add_column("to do", no_wrap=True, overflow="ellipsis", ratio=1)
+        shown = view.runs if len(view.runs) < room else self._choose(view, room - 2)
+        for run in shown:
+            table.add_row(*_user(run, view.kinds.get(run.id, ())))
+        if shown is view.runs:
+            return [table]
+        over, more = len(view.runs) - len(view.active), len(view.active) - len(shown)
+        return [table, Text(f"… {number(more)} more under way or waiting, {number(over)} complete", style="dim")]
+
+    def _choose(self, view: View, room: int) -> list[Run]:
+        active = {run.id: run for run in view.active}
+        kept = [run_id for run_id in self._shown if run_id in active][:room]
+        # Those who have got furthest next: a run that has not begun tells nothing.
+        others = sorted((run for run in view.active if run.id not in kept), key=lambda run: (-run.ended_jobs, run.id))
+        self._shown = kept + [run.id for run in others[: room - len(kept)]]
+        return [active[run_id] for run_id in self._shown]
+
+
+def headline(view: View) -> list[str]:
+    """The totals, in three lines, and a fourth where something is wrong."""
+    over, calls = len(view.runs) - len(view.active), sum(run.calls for run in view.runs)
+    free, failed = sum(run.unchanged_calls for run in view.runs), sum(run.failed_jobs for run in view.runs)
+    done, pages = sum(run.ended_jobs for run in view.runs), sum(run.total_jobs for run in view.runs)
+    got = [
+        f"{number(over)} of {counted(len(view.runs), 'user')} complete",
+        f"{number(done)} of {counted(pages, 'page')}",
+        counted(sum(run.documents for run in view.runs), "document"),
+    ]
+    spent = [
+        counted(calls, "call") + (f", {number(free)} of them free" if free else ""),
+        f"{number(view.calls_per_s)} a second",
+        *([f"{counted(failed, 'job')} failed"] if failed else []),
+    ]
+    trouble = [] if view.trouble is None else [f"not up to date: {view.trouble}"]
+    return [", ".join(got), ", ".join(spent), end_line(view), *trouble]
+
+
+def end_line(view: View) -> str:
+    """When it ends, as far as that can be told."""
+    if view.ends_at is None or view.end is None:
+        return "end not known yet"
+    when = f"{clock(view.ends_at, view.at)}, in {span(view.end.seconds)}"
+    waiting = f", after {counted(view.end.waits, 'wait')} for permits" if view.end.waits else ""
+    return f"ends not before {when}: more is being found" if view.is_growing else f"ends about {when}{waiting}"
+
+
+def _kinds(view: View) -> Table:
+    """One line for each kind, all users together."""
+    totals: defaultdict[str, list[int]] = defaultdict(lambda: [0] * 4)
+    for one in (one for kinds in view.kinds.values() for one in kinds):
+        sums = totals[one.kind]
+        for index, value in enumerate((one.ended, one.total, one.failed, one.retrying)):
+            sums[index] += value
+    table = Table.grid(padding=(0, 2))
+    for kind in [*(kind for kind in NAMES if kind in totals), *(kind for kind in totals if kind not in NAMES)]:
+        ended, total, failed, retrying = totals[kind]
+        table.add_row(
+            NAMES.get(kind, kind),
+            _bar(ended, total),
+            f"{number(ended)}/{number(total)}",
+            Text(_troubles(failed, retrying), style="red" if failed else ""),
+        )
+    return table
+
+
+def _user(run: Run, kinds: Iterable[KindProgress]) -> tuple[RenderableType, ...]:
+    return (
+        Text(run.login),
+        _bar(run.ended_jobs, run.total_jobs, _SHORT_BAR),
+        f"{number(run.ended_jobs)}/{number(run.total_jobs)}",
+        number(run.documents),
+        Text(", ".join(_left(run, kinds)), style=_STYLES.get(run.status, "")),
+    )
+
+
+def _left(run: Run, kinds: Iterable[KindProgress]) -> list[str]:
+    """What is still to be done for a user, by kind; else how the run stands."""
+    failed = [f"{number(run.failed_jobs)} failed"] if run.failed_jobs else []
+    unfinished = {one.kind: one for one in kinds if one.ended < one.total}
+    if run.status in ACTIVE_RUNS and unfinished:
+        ordered = sorted(unfinished.items(), key=_rank)
+        return [*failed, *(f"{NAMES.get(kind, kind)} {one.ended}/{one.total}" for kind, one in ordered)]
+    return [_WORDS.get(run.status, str(run.status)), *failed]
+
+
+def _rank(item: tuple[str, KindProgress]) -> int:
+    return list(NAMES).index(item[0]) if item[0] in NAMES else len(NAMES)
+
+
+def _bar(done: int, total: int, width: int = _BAR) -> ProgressBar:
+    return ProgressBar(total=max(1, total), completed=done, width=width)
+
+
+def _troubles(failed: int, retrying: int) -> str:
+    told_ = [f"{number(failed)} failed"] if failed else []
+    return ", ".join([*told_, f"{number(retrying)} to be tried again"] if retrying else told_)
+
+
+def _permits(permits: Sequence[Permits], view: View) -> list[Text]:
+    lines = [
+        Text(f"{named(one)}: {told(one, view.at)}, {number(one.in_flight)} under way")
+        for one in permits[:_MOST_PERMITS]
+    ]
+    if len(permits) > _MOST_PERMITS:
+        lines.append(Text(f"… and {number(len(permits) - _MOST_PERMITS)} more", style="dim"))
+    return lines
+
+
+def _waits(view: View) -> list[Text]:
+    return [Text(f"waits: {why}", style="yellow") for why in waits(view.permits, view.at)[:_MOST_WAITS]]

@@ -1,0 +1,139 @@
+"""Runs and their jobs, in words and tables."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from textwrap import wrap
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli.wording import clock, counted, listed, number, span
+from tidegate.collect.lifecycle import RunState
+from tidegate.collect.progress import Failure, JobView, KindProgress
+from tidegate.collect.runs import Run
+from tidegate.github import NAMES
+
+_WIDTH = 11
+_MOST_REASONS = 8
+_STYLES = {RunState.COMPLETED: "green", RunState.FAILED: "red", RunState.CANCELED: "yellow"}
+
+
+def labelled(word: str, lines: Sequence[str]) -> Iterator[str]:
+    """Lines under a word that says what they are about."""
+    for index, line in enumerate(lines):
+        yield f"{word if index == 0 else '':{_WIDTH}}{line}"
+
+
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Print labelled lines; in a terminal what is too long goes on below itself, elsewhere a line is a line."""
+    for line in lines:
+        for part in _folded(line, console.width) if console.is_terminal else [line]:
+            console.print(part, markup=False, soft_wrap=True)
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """Nothing is cut in two: names and paths are there to be copied."""
+    return wrap(
+        line, max(width, 3 * _WIDTH), subsequent_indent=" " * _WIDTH, break_long_words=False, break_on_hyphens=False
+    ) or [""]
+
+
+def run_table(runs: Sequence[Run], now: datetime) -> Table:
+    """One line for each run."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("run", "user", "state"):
+        table.add_column(name, overflow="fold")
+    for name in ("pages", "failed", "documents", "calls"):
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("begun", overflow="fold")
+    for run in runs:
+        table.add_row(
+            str(run.id),
+            Text(run.login),
+            Text(run.status, style=_STYLES.get(run.status, "")),
+            f"{number(run.ended_jobs)}/{number(run.total_jobs)}",
+            number(run.failed_jobs) if run.failed_jobs else "",
+            number(run.documents),
+            number(run.calls),
+            clock(run.created_at, now),
+        )
+    return table
+
+
+def run_lines(run: Run, kinds: Sequence[KindProgress], failures: Sequence[Failure], now: datetime) -> Iterator[str]:
+    """All there is to know of one run."""
+    over = (
+        "" if run.completed_at is None else f", over after {span((run.completed_at - run.created_at).total_seconds())}"
+    )
+    yield from labelled("run", [f"{run.id} of {run.login}: {run.status}"])
+    yield from labelled("begun", [f"{clock(run.created_at, now)}, {run.triggered_by}{over}"])
+    yield from labelled(
+        "wishes", [", ".join(f"{name} {_told(run.options[name])}" for name in sorted(run.options)) or "none"]
+    )
+    yield from labelled(
+        "pages", [f"{number(run.ended_jobs)} of {number(run.total_jobs)}", *(_kind(one) for one in kinds)]
+    )
+    yield from labelled("documents", [number(run.documents)])
+    yield from labelled("calls", [calls_line(run.calls, run.unchanged_calls)])
+    yield from labelled("failures", [*failure_lines(failures, run.failed_jobs)])
+
+
+def calls_line(calls: int, unchanged: int) -> str:
+    """How many calls, and how many of them were free."""
+    free = f", {number(unchanged)} of them free: nothing had changed (304)" if unchanged else ""
+    return f"{number(calls)}{free}"
+
+
+def failure_lines(failures: Sequence[Failure], failed_jobs: int) -> Iterator[str]:
+    """By reason, the most frequent first; `failures` are the first of all `failed_jobs`."""
+    groups: defaultdict[str, list[Failure]] = defaultdict(list)
+    for failure in failures:
+        groups[failure.reason].append(failure)
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    for reason, alike in ordered[:_MOST_REASONS]:
+        what = ", ".join(dict.fromkeys(NAMES.get(failure.kind, failure.kind) for failure in alike))
+        whose = listed(dict.fromkeys(failure.resource.partition(":")[2] for failure in alike))
+        yield f"{number(len(alike))} x {reason}: {what} of {whose}"
+    if len(ordered) > _MOST_REASONS:
+        yield f"… and {counted(len(ordered) - _MOST_REASONS, 'other reason')}"
+    if failed_jobs > len(failures):
+        yield f"… and {counted(failed_jobs - len(failures), 'more job')}"
+
+
+def job_table(jobs: Sequence[JobView], now: datetime) -> Table:
+    """One line for each job."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("job", "kind", "resource", "page", "state", "tries", "when", "why"):
+        table.add_column(name, overflow="fold")
+    for job in jobs:
+        moment = job.completed_at or job.not_before or job.started_at or job.created_at
+        table.add_row(
+            str(job.id),
+            NAMES.get(job.kind, job.kind),
+            Text(job.resource),
+            Text(job.page),
+            job.status,
+            f"{job.attempts}/{job.max_attempts}",
+            clock(moment, now),
+            Text(job.last_error or ""),
+        )
+    return table
+
+
+def _kind(one: KindProgress) -> str:
+    states = {
+        "waiting": one.waiting,
+        "running": one.running,
+        "to be tried again": one.retrying,
+        "failed": one.failed,
+        "canceled": one.canceled,
+    }
+    rest = ", ".join(f"{number(count)} {state}" for state, count in states.items() if count)
+    done = f"{NAMES.get(one.kind, one.kind)} {number(one.ended)}/{number(one.total)}"
+    return f"{done}: {rest}" if rest else done
+
+
+def _told(value: object) -> str:
+    return ", ".join(str(one) for one in value) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,218 @@
+"""`tidegate runs`: look at runs, cancel them, and have what failed done again."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+import typer
+from rich.console import Console
+
+from tidegate.assembly import open_database, open_parts
+from tidegate.cli.run_text import job_table, print_lines, run_lines, run_table
+from tidegate.cli.running import load_settings, run
+from tidegate.cli.wording import counted
+from tidegate.collect import runs as records
+from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState, RunState
+from tidegate.collect.orchestrator import Orchestrator
+from tidegate.collect.progress import Failure, JobView, KindProgress, failures_of, jobs_of, kinds_of, list_runs
+from tidegate.collect.recovery import Recovery
+from tidegate.collect.runs import Run
+from tidegate.database import Database, Transaction
+from tidegate.github import parse_login
+from tidegate.kernel.errors import InvalidArgument, ValkeyUnavailable
+from tidegate.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and have what failed done again.")
+
+_JSON = typer.Option(False, "--json", help="Print the result as JSON.")
+_RUN = typer.Argument(help="The number of a run, as `list` shows it.", min=1)
+_ACTIVE = "active"
+_WIDE = 1_000
+_STATES = (_ACTIVE, *RunState)
+_UNTOLD = "; Valkey does not answer, so its waiting jobs are dropped when their turn comes, without a call"
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """All there is to know of a run."""
+
+    run: Run
+    kinds: list[KindProgress]
+    failures: list[Failure]
+    jobs: list[JobView] | None = None
+    """Those that were asked for."""
+
+
+class Canceled(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of canceling."""
+
+    run: Run
+    was_active: bool
+    note: str = ""
+
+
+@app.command("list")
+def list_(
+    *,
+    login: str | None = typer.Option(None, help="Only those of this user."),
+    state: list[str] = typer.Option(None, help=f"Only those in this state: {', '.join(_STATES)}. May be repeated."),
+    limit: int = typer.Option(20, min=1, max=10_000, help="How many at most."),
+    before: int | None = typer.Option(None, min=1, help="Only those older than the run of this number."),
+    as_json: bool = _JSON,
+) -> None:
+    """Show runs, the newest first."""
+    wanted = partial(
+        list_runs,
+        login=None if login is None else parse_login(login),
+        states=_states(state or ()),
+        before=before,
+        limit=limit,
+    )
+    found = run(_read(load_settings(), wanted))
+    if as_json:
+        typer.echo(msgspec.json.encode({"runs": found}))
+    elif found:
+        _console().print(run_table(found, _now()))
+        if len(found) == limit:
+            typer.echo(f"Older ones: tidegate runs list --before {found[-1].id}")
+    else:
+        typer.echo("There are no such runs. Begin one: tidegate collect LOGIN")
+
+
+@app.command()
+def show(
+    number: int = _RUN,
+    *,
+    jobs: list[str] = typer.Option(
+        None, help=f"List jobs too, those in this state: all, {', '.join(JobState)}. May be repeated."
+    ),
+    after: int = typer.Option(0, min=0, help="Of the jobs, those behind this number."),
+    limit: int = typer.Option(100, min=1, max=10_000, help="Of the jobs, how many at most."),
+    as_json: bool = _JSON,
+) -> None:
+    """Show one run: how far it is, kind by kind, and what failed and why."""
+    states = _job_states(jobs) if jobs else None
+    shown = run(_show(load_settings(), number, states, after, limit))
+    if as_json:
+        typer.echo(msgspec.json.encode(shown))
+        return
+    console = _console()
+    print_lines(console, run_lines(shown.run, shown.kinds, shown.failures, _now()))
+    if shown.jobs is not None:
+        console.print(job_table(shown.jobs, _now()) if shown.jobs else "no such jobs")
+        if len(shown.jobs) == limit:
+            typer.echo(f"More: --after {shown.jobs[-1].id}")
+
+
+@app.command()
+def cancel(number: int = _RUN, *, as_json: bool = _JSON) -> None:
+    """Begin nothing more of a run. Calls under way end, and change nothing; what was collected stays."""
+    canceled = run(_cancel(load_settings(), number))
+    if as_json:
+        typer.echo(msgspec.json.encode(canceled))
+    elif canceled.was_active:
+        typer.echo(f"run {number} of {canceled.run.login} is canceled{canceled.note}")
+    else:
+        typer.echo(f"run {number} of {canceled.run.login} was over already: {canceled.run.status}")
+
+
+@app.command()
+def retry(
+    number: int = _RUN,
+    *,
+    job: int | None = typer.Option(None, min=1, help="Only this job of it, as `show --jobs failed` lists them."),
+    as_json: bool = _JSON,
+) -> None:
+    """Do the failed jobs of a run again, from their first attempt. A process that works has to do them."""
+    again, retried = run(_retry(load_settings(), number, job))
+    if as_json:
+        typer.echo(msgspec.json.encode({"run": retried, "jobs": again}))
+    elif again:
+        wait = "waits" if again == 1 else "wait"
+        typer.echo(f"{counted(again, 'failed job')} of run {number} {wait} to be done again")
+        typer.echo(f"Whoever works does them: tidegate up, or tidegate collect {retried.login}")
+    else:
+        typer.echo(f"no job of run {number} has failed")
+
+
+async def _read(settings: Settings, wanted: Callable[[Transaction], list[Run]]) -> list[Run]:
+    async with open_database(settings) as database:
+        return await database.read(wanted)
+
+
+async def _show(settings: Settings, number: int, states: Sequence[JobState] | None, after: int, limit: int) -> Shown:
+    async with open_database(settings) as database:
+        listed = partial(jobs_of, states=states or (), after=after, limit=limit)
+        return Shown(
+            run=await database.read(records.get, number),
+            kinds=await database.read(kinds_of, [number]),
+            failures=await database.read(failures_of, [number]),
+            jobs=None if states is None else await database.read(listed, number),
+        )
+
+
+async def _cancel(settings: Settings, number: int) -> Canceled:
+    """SQL decides. Where the gate cannot be told, its jobs leave it when their turn comes, without a call."""
+    try:
+        async with open_parts(settings) as parts:
+            before = await parts.database.read(records.get, number)
+            await Orchestrator(parts.database, parts.gate, {}).cancel(number)
+            return await _canceled(parts.database, before)
+    except ValkeyUnavailable:
+        async with open_database(settings) as database:
+            before = await database.read(records.get, number)
+            await database.transaction(records.cancel, number)
+            return msgspec.structs.replace(await _canceled(database, before), note=_UNTOLD)
+
+
+async def _canceled(database: Database, before: Run) -> Canceled:
+    run_ = await database.read(records.get, before.id)
+    return Canceled(run=run_, was_active=before.status in ACTIVE_RUNS and run_.status is RunState.CANCELED)
+
+
+async def _retry(settings: Settings, number: int, job: int | None) -> tuple[int, Run]:
+    async with open_parts(settings) as parts:
+        orchestrator = Orchestrator(parts.database, parts.gate, {})
+        if job is not None:
+            await parts.database.read(_require_job, number, job)
+        again = await orchestrator.retry(number) if job is None else int(await orchestrator.retry_job(job))
+        # Whoever asked before may have died between the commit and the offer; offering again is always right.
+        await Recovery(parts.database, parts.gate).offer_run(number)
+        return again, await orchestrator.show(number)
+
+
+def _require_job(tx: Transaction, number: int, job: int) -> None:
+    records.get(tx, number)
+    found = jobs_of(tx, number, after=job - 1, limit=1)
+    if not found or found[0].id != job:
+        raise InvalidArgument("job", job, f"run {number} has no such job")
+
+
+def _states(names: Sequence[str]) -> tuple[RunState, ...]:
+    found: list[RunState] = []
+    for name in (name.strip().lower() for several in names for name in several.split(",")):
+        if name not in _STATES:
+            raise InvalidArgument("state", name, f"must be one of {', '.join(_STATES)}")
+        found += ACTIVE_RUNS if name == _ACTIVE else [RunState(name)]
+    return tuple(found)
+
+
+def _job_states(names: Sequence[str]) -> tuple[JobState, ...]:
+    found: list[JobState] = []
+    for name in (name.strip().lower() for several in names for name in several.split(",")):
+        if name == "all":
+            return ()
+        if name not in tuple(JobState):
+            raise InvalidArgument("jobs", name, f"must be one of all, {', '.join(JobState)}")
+        found.append(JobState(name))
+    return tuple(found)
+
+
+def _console() -> Console:
+    """As wide as the terminal; what is read by programs, or kept, is as wide as it has to be."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDE)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

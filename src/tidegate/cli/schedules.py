@@ -1,0 +1,143 @@
+"""`tidegate schedules`: runs that begin by the clock."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tidegate.assembly import open_database
+from tidegate.assembly.schedules import open_schedules
+from tidegate.cli.running import load_settings, run
+from tidegate.collect.schedules import Schedule, listed
+from tidegate.collect.source import Subject
+from tidegate.github import GithubSource, parse_login
+from tidegate.github.kinds import require_kinds
+from tidegate.github.states import as_upstream
+from tidegate.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, help="Runs that begin by the clock.")
+
+_JSON = typer.Option(False, "--json", help="Print the result as JSON.")
+_NUMBERS = typer.Argument(help="The numbers of schedules, as `list` shows them.")
+_NONE_YET = 'There are no schedules. Add one: tidegate schedules add LOGIN --cron "0 3 * * *"'
+
+
+@app.command()
+def add(
+    logins: list[str] = typer.Argument(help="Whose activity to collect: octocat, @octocat, or a profile's URL."),
+    *,
+    cron: str = typer.Option(help='Minute, hour, day of month, month, day of week: "0 3 * * *" is every day at three.'),
+    timezone: str = typer.Option("UTC", help="By whose clocks, like Europe/Berlin."),
+    include: list[str] = typer.Option(
+        [], help="What to collect, as for `tidegate collect`; may be given several times, or with commas."
+    ),
+    since: str | None = typer.Option(None, help="Leave out what did not change after this time (ISO 8601)."),
+    full: bool = typer.Option(False, "--full", help="Read everything again each time, so that deletions are noticed."),
+    as_json: bool = _JSON,
+) -> None:
+    """Begin a run for each login whenever the time has come. The same again changes only its options.
+
+    A user whose last run is still active is left out once. Times that pass while no process runs begin one run when
+    the next process starts.
+    """
+    options = _options(include, since, full=full)
+    known = dict.fromkeys(parse_login(login) for login in logins)
+    subjects = [Subject(user_id=login, login=login, options=options) for login in known]
+    added = run(_add(load_settings(), subjects, cron, timezone))
+    _tell("schedules", added, as_json=as_json)
+
+
+@app.command("list")
+def list_(
+    *,
+    login: str | None = typer.Option(None, help="Only those of this user."),
+    as_json: bool = _JSON,
+) -> None:
+    """Show the schedules: when they are due next, and what their last due time brought."""
+    found = run(_list(load_settings(), None if login is None else parse_login(login)))
+    if found or as_json:
+        _tell("schedules", found, as_json=as_json)
+    else:
+        typer.echo(_NONE_YET if login is None else f"There are no schedules of {login}.")
+
+
+@app.command()
+def remove(numbers: list[int] = _NUMBERS, *, as_json: bool = _JSON) -> None:
+    """Forget schedules. Runs that they began go on."""
+    removed = run(_each(load_settings(), "remove", numbers))
+    if as_json:
+        typer.echo(msgspec.json.encode({"removed": removed}))
+        return
+    for schedule in removed:
+        typer.echo(f"removed {schedule.id}: {schedule.login}, {schedule.cron} {schedule.timezone}")
+
+
+@app.command()
+def pause(numbers: list[int] = _NUMBERS, *, as_json: bool = _JSON) -> None:
+    """Let schedules begin nothing until they are resumed."""
+    _tell("schedules", run(_each(load_settings(), "pause", numbers)), as_json=as_json)
+
+
+@app.command()
+def resume(numbers: list[int] = _NUMBERS, *, as_json: bool = _JSON) -> None:
+    """Go on with the next due time; what came due meanwhile is left out."""
+    _tell("schedules", run(_each(load_settings(), "resume", numbers)), as_json=as_json)
+
+
+def _options(include: Sequence[str], since: str | None, *, full: bool) -> dict[str, object]:
+    options: dict[str, object] = {"full": True} if full else {}
+    if include:
+        named = [name.strip() for several in include for name in several.split(",") if name.strip()]
+        options["include"] = sorted(require_kinds(named))
+    if since is not None:
+        options["since"] = as_upstream(since)
+    return options
+
+
+async def _add(settings: Settings, subjects: Sequence[Subject], cron: str, timezone: str) -> list[Schedule]:
+    async with open_schedules(settings) as schedules:
+        return await schedules.add(GithubSource.name, subjects, cron=cron, timezone=timezone)
+
+
+async def _list(settings: Settings, login: str | None) -> list[Schedule]:
+    async with open_database(settings) as database:
+        return await database.read(listed, login)
+
+
+async def _each(settings: Settings, what: str, numbers: Sequence[int]) -> list[Schedule]:
+    async with open_schedules(settings) as schedules:
+        change = {"remove": schedules.remove, "pause": schedules.pause, "resume": schedules.resume}[what]
+        for number in numbers:
+            await schedules.show(number)  # all are there, or none is touched
+        return [await change(number) for number in dict.fromkeys(numbers)]
+
+
+def _tell(name: str, schedules: Sequence[Schedule], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(msgspec.json.encode({name: schedules}))
+        return
+    table = Table("id", "login", "cron", "time zone", "next", "last", box=None, pad_edge=False)
+    for each in schedules:
+        next_at = "paused" if each.next_at is None else _shown(each.next_at, each.timezone)
+        table.add_row(str(each.id), escape(each.login), each.cron, each.timezone, next_at, escape(_last(each)))
+    Console(soft_wrap=True).print(table)
+
+
+def _last(schedule: Schedule) -> str:
+    if schedule.last_due_at is None:
+        return "never due yet"
+    came_of_it = schedule.last_error or f"run {schedule.last_run_id}"
+    return f"{_shown(schedule.last_due_at, schedule.timezone)}: {came_of_it}"
+
+
+def _shown(moment: datetime, timezone: str) -> str:
+    try:
+        local = moment.astimezone(ZoneInfo(timezone))
+    except (KeyError, ValueError, OSError):  # not known on this machine; the moment itself is in UTC
+        local = moment
+    return f"{local:%Y-%m-%d %H:%M %Z}"

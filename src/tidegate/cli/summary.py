@@ -1,0 +1,112 @@
+"""What came of it, for people and for programs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from tidegate.cli.collecting import Outcome
+from tidegate.cli.plan import Plan
+from tidegate.cli.run_text import calls_line, failure_lines, labelled
+from tidegate.cli.wording import counted, listed, number, span
+from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
+from tidegate.collect.progress import Failure
+from tidegate.collect.runs import Run
+
+_MOST_USERS = 10
+_FILE = "sqlite:///"
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the runs."""
+
+    complete: bool
+    """Whether every run is over."""
+    interrupted: bool
+    seconds: float
+    calls: int
+    unchanged_calls: int
+    documents: Mapping[str, int]
+    """What is stored of these users, by kind."""
+    runs: list[Run]
+    failed_jobs: int
+    failures: list[Failure]
+    """The first of them."""
+    data: str
+    plan: Plan
+
+    @property
+    def exit_code(self) -> int:
+        """0 complete, 1 something failed, 130 interrupted."""
+        if not self.complete and self.interrupted:
+            return 130
+        is_well = self.complete and not self.failed_jobs and all(run.status is RunState.COMPLETED for run in self.runs)
+        return 0 if is_well else 1
+
+
+def summarise(outcome: Outcome, documents: Mapping[str, int], failures: Sequence[Failure], data: str) -> Summary:
+    """Put together what is known at the end."""
+    runs = list(outcome.view.runs)
+    return Summary(
+        complete=outcome.view.is_over,
+        interrupted=outcome.was_interrupted,
+        seconds=round(outcome.seconds, 3),
+        calls=sum(run.calls for run in runs),
+        unchanged_calls=sum(run.unchanged_calls for run in runs),
+        documents=documents,
+        runs=runs,
+        failed_jobs=sum(run.failed_jobs for run in runs),
+        failures=list(failures),
+        data=data,
+        plan=outcome.plan,
+    )
+
+
+def summary_lines(summary: Summary) -> Iterator[str]:
+    """What came of it, where it is, and what to do next."""
+    yield from result_lines(summary)
+    yield from labelled("data", [_place(summary.data)])
+    yield from labelled("next", [*_next(summary)])
+
+
+def result_lines(summary: Summary) -> Iterator[str]:
+    """What came of it: one fact on each line, under a word that says what it is about."""
+    yield from labelled("users", [*_users(summary)])
+    documents = ", ".join(f"{kind} {number(count)}" for kind, count in summary.documents.items() if count)
+    yield from labelled("documents", [documents] if documents else [])
+    yield from labelled("calls", [calls_line(summary.calls, summary.unchanged_calls)])
+    yield from labelled("failures", [*failure_lines(summary.failures, summary.failed_jobs)])
+
+
+def _users(summary: Summary) -> Iterator[str]:
+    over = [run for run in summary.runs if run.status not in ACTIVE_RUNS]
+    yield f"{number(len(over))} of {counted(len(summary.runs), 'user')} complete in {span(summary.seconds)}"
+    troubled = [run for run in summary.runs if run.status is not RunState.COMPLETED or run.failed_jobs]
+    shown = summary.runs if len(summary.runs) <= _MOST_USERS else troubled[:_MOST_USERS]
+    width = max((len(run.login) for run in shown), default=0)
+    for run in shown:
+        failed = f", {number(run.failed_jobs)} failed" if run.failed_jobs else ""
+        pages = f"{number(run.succeeded_jobs)} of {counted(run.total_jobs, 'page')}"
+        state = "stopped" if run.status in ACTIVE_RUNS else run.status
+        yield f"{run.login:{width}}  run {run.id} {state}: {pages}, {counted(run.documents, 'document')}{failed}"
+    if len(shown) < len(summary.runs):
+        well = len(summary.runs) - len(troubled)
+        others = f", and {number(len(troubled) - len(shown))} more like these" if len(troubled) > len(shown) else ""
+        yield f"{number(well)} complete without a failure{others}"
+
+
+def _next(summary: Summary) -> Iterator[str]:
+    if not summary.complete:
+        yield "stopped; the same command goes on from here"
+        return
+    failed = [run for run in summary.runs if run.failed_jobs]
+    if failed:
+        also = f" (and {listed(str(run.id) for run in failed[1:])})" if failed[1:] else ""
+        yield f"tidegate runs retry {failed[0].id}{also}: does what failed again"
+    login = summary.runs[0].login if summary.runs else "LOGIN"
+    yield f"tidegate stats {login}"
+    yield "tidegate export --format parquet --output DIR"
+
+
+def _place(data: str) -> str:
+    """A file by its path, which can be copied."""
+    return f"{data.removeprefix(_FILE)} (SQLite)" if data.startswith(f"{_FILE}/") else data

@@ -1,0 +1,161 @@
+"""`tidegate up`, `tidegate work` and `tidegate serve`: processes that stay until they are told to stop."""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from datetime import timedelta
+
+import msgspec
+import typer
+
+from tidegate import __version__
+from tidegate.assembly import Collection, open_collection
+from tidegate.cli.running import run
+from tidegate.cli.wording import listed
+from tidegate.credentials.book import HOW_TO_GET_ONE
+from tidegate.credentials.borrowing import VARIABLE
+from tidegate.http import Binding, serve_collection, serve_operations
+from tidegate.runtime.service import Service
+from tidegate.runtime.supervisor import StopReport
+from tidegate.settings import Settings
+from tidegate.telemetry.logs import configure
+
+DRAIN_WITHIN = timedelta(seconds=30)
+_MOST_NAMES = 8
+_HOST = typer.Option(None, help="The address to listen on, instead of the setting http.host.")
+_PORT = typer.Option(None, min=0, max=65535, help="The port, instead of the setting http.port; 0: any free one.")
+_JSON = typer.Option(False, "--json", help="Print how it started and how it stopped as JSON, a line each.")
+
+
+class Role(msgspec.Struct, frozen=True):
+    """What a process does beside its share of the leader's duties."""
+
+    name: str
+    does: str
+    works: bool
+    serves: bool
+
+
+UP = Role("up", "workers, the leader's duties and HTTP", works=True, serves=True)
+WORK = Role("work", "workers", works=True, serves=False)
+SERVE = Role("serve", "HTTP and the leader's duties", works=False, serves=True)
+
+
+class Banner(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process started."""
+
+    role: str
+    version: str
+    pid: int
+    url: str | None
+    """Where it answers; null where it does not."""
+    needs_key: bool
+    database: str
+    server: str
+    credentials: list[str]
+    """Names only."""
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process ended."""
+
+    in_good_order: bool
+    failed: list[str]
+    canceled: list[str]
+    """What did not finish in time."""
+
+
+def up(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool = _JSON) -> None:
+    """Run everything in one process: workers, the leader's duties and HTTP. SIGTERM or Ctrl-C stops it.
+
+    Work under way has 30 s to end; what is left goes on with the next process. Exit 0 when everything ended in time.
+    """
+    _stay(UP, _configured(host, port), as_json=as_json)
+
+
+def work(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool = _JSON) -> None:
+    """Run workers. With --port they also tell how they are: /healthz, /readyz and /metrics, and nothing else.
+
+    One of the processes of a deployment leads, whichever; others take over when it goes.
+    """
+    _stay(WORK, _configured(host, port), as_json=as_json, tells=port is not None)
+
+
+def serve(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool = _JSON) -> None:
+    """Answer over HTTP and take a share in the leader's duties, without workers: other processes do the work."""
+    _stay(SERVE, _configured(host, port), as_json=as_json)
+
+
+def _configured(host: str | None, port: int | None) -> Settings:
+    """The settings, with what the command line says; a process that stays logs from its level upwards."""
+    settings = Settings.load()
+    configure(settings.log.format, settings.log.level)
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    return settings.model_copy(update={"http": settings.http.model_copy(update=given)})
+
+
+def _stay(role: Role, settings: Settings, *, as_json: bool, tells: bool = True) -> None:
+    with ExitStack() as stack:
+        binding = stack.enter_context(Binding(settings.http)) if tells else None
+        report = run(_run(role, settings, binding, as_json=as_json))
+    stopped = Stopped(in_good_order=report.in_good_order, failed=list(report.failed), canceled=list(report.cancelled))
+    typer.echo(msgspec.json.encode(stopped) if as_json else farewell(stopped))
+    if not stopped.in_good_order:
+        raise typer.Exit(1)
+
+
+async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_json: bool) -> StopReport:
+    async with open_collection(settings, token=os.environ.get(VARIABLE) or None, needs_credential=False) as collection:
+        process = collection.process(works=role.works, services=_services(role, collection, binding))
+        banner = await _banner(role, collection, binding)
+        typer.echo(msgspec.json.encode(banner) if as_json else greeting(role, banner))
+        return await process.run()
+
+
+def _services(role: Role, collection: Collection, binding: Binding | None) -> Mapping[str, Service]:
+    http = collection.parts.settings.http
+    if binding is None:
+        return {}
+    if role.serves:
+        return {"http": serve_collection(collection, http, binding)}
+    return {"http": serve_operations(collection.parts, http, binding)}
+
+
+async def _banner(role: Role, collection: Collection, binding: Binding | None) -> Banner:
+    parts = collection.parts
+    server, embedded = parts.valkey.info, ", embedded" if parts.settings.valkey_url is None else ""
+    return Banner(
+        role=role.name,
+        version=__version__,
+        pid=os.getpid(),
+        url=None if binding is None else binding.url,
+        needs_key=bool(parts.settings.http.keys),
+        database=parts.database.name,
+        server=f"{server.product} {server.version} at {parts.valkey.address}{embedded}",
+        credentials=[each.name for each in await collection.credentials.list()],
+    )
+
+
+def greeting(role: Role, banner: Banner) -> str:
+    """How it started, for people."""
+    lines = [
+        f"Tidegate {banner.version}: {role.does}",
+        f"  database     {banner.database}",
+        f"  server       {banner.server}",
+        f"  credentials  {listed(banner.credentials, _MOST_NAMES) or f'none yet: {HOW_TO_GET_ONE}'}",
+    ]
+    if banner.url is not None:
+        whom = "with an API key" if banner.needs_key else "to this machine, without a key"
+        pages = "/docs tells what can be asked" if role.serves else "/healthz, /readyz and /metrics only"
+        lines.insert(1, f"  answers at   {banner.url} {whom}; {pages}")
+    lines.append(f"  stop         Ctrl-C, or kill {banner.pid}; work under way has {DRAIN_WITHIN.seconds} s to end")
+    return "\n".join(lines)
+
+
+def farewell(stopped: Stopped) -> str:
+    """How it ended, for people."""
+    if stopped.in_good_order:
+        return "stopped in good order; what is left to do goes on with the next process"
+    late = [f"did not end in time: {', '.join(stopped.canceled)}"] if stopped.canceled else []
+    fell = [f"fell while it ended: {', '.join(stopped.failed)}"] if stopped.failed else []
+    return f"stopped; {'; '.join([*late, *fell])}. What they held goes on with the next process"

@@ -1,0 +1,46 @@
+"""Numbers, times and spans as people read them."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+
+def number(value: float) -> str:
+    """`12,345`; a fraction only where it is all there is: `0.4`."""
+    return f"{value:,.1f}" if 0 < value < 10 and value != int(value) else f"{value:,.0f}"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """`1 call`, `2 calls`."""
+    return f"{number(count)} {one if count == 1 else many or one + 's'}"
+
+
+def span(seconds: float) -> str:
+    """`8 s`, `3 min 20 s`, `2 h 05 min`, `3 d 4 h`."""
+    whole = max(0, round(seconds))
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        minutes, rest = divmod(whole, _MINUTE)
+        return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{round(whole / _MINUTE)} min"
+    if whole < _DAY:
+        hours, rest = divmod(whole // _MINUTE, 60)
+        return f"{hours} h {rest:02} min"
+    days, rest = divmod(whole // _HOUR, 24)
+    return f"{days} d {rest} h"
+
+
+def clock(moment: datetime, now: datetime) -> str:
+    """The time of day by the reader's clock, and the day too unless it is today: `14:02:10`, `Mar 3 14:02`."""
+    here, today = moment.astimezone(), now.astimezone()
+    if here.date() == today.date():
+        return f"{here:%H:%M:%S}"
+    return f"{here:%b} {here.day} {here:%H:%M}" if here.year == today.year else f"{here:%Y-%m-%d %H:%M}"
+
+
+def listed(names: Iterable[str], most: int = 3) -> str:
+    """`a, b, c`, or `a, b, c and 7 more`."""
+    everybody = list(names)
+    more = len(everybody) - most
+    return ", ".join(everybody[:most]) + (f" and {number(more)} more" if more > 0 else "")

@@ -1,0 +1,188 @@
+"""Begins the runs of schedules that are due; the leader's timekeeper calls, and sleeps until the next one.
+
+A run and the next due time of its schedule are one transaction, so a due time begins one run at most, whoever dies or
+believes to lead. Times that were missed, because nobody was there, begin one run together. Many that are due at once
+are done in small transactions, between which everybody else has a turn.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from sqlalchemy import func, select, update
+from sqlalchemy.exc import IntegrityError
+
+from tidegate.collect import runs
+from tidegate.collect.ledger import StoredJob
+from tidegate.collect.orchestrator import Trigger
+from tidegate.collect.runs import Beginning, RunActive
+from tidegate.collect.schedule_tables import collection_schedules
+from tidegate.collect.schedule_times import next_time
+from tidegate.collect.schedules import Schedule, to_schedule
+from tidegate.collect.source import JobSpec, Source
+from tidegate.database import Database, Transaction
+from tidegate.database.faults import Kind, classify
+from tidegate.kernel.clock import milliseconds
+from tidegate.kernel.errors import InvalidArgument, NoCredential
+from tidegate.telemetry.logs import get_logger
+from tidegate.telemetry.metrics import SCHEDULES_FIRED
+
+log = get_logger(__name__)
+
+_AT_ONCE = 50
+"""So few that a worker who wants to commit meanwhile waits for a moment only."""
+_c = collection_schedules.c
+
+
+class Outcome(StrEnum):
+    """What became of a due time."""
+
+    BEGUN = "begun"
+    SKIPPED = "skipped"  # the user has an active run; the next due time tries again
+    FAILED = "failed"  # this schedule cannot begin a run; others are not concerned
+
+
+class Fired(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that was due."""
+
+    schedule: Schedule
+    outcome: Outcome
+    run_id: int | None = None
+    jobs: Sequence[StoredJob] = ()
+    reason: str | None = None
+
+
+class DueSchedules:
+    """A source of the timekeeper.
+
+    `pool_for` tells which pool serves a user at present, and raises `NoCredential` where none does; `offer` tells the
+    gate of new jobs. Where we cannot know whether that was done, `on_doubt` has everything unfinished offered.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        sources: Mapping[str, Source],
+        *,
+        pool_for: Callable[[str], Awaitable[str]],
+        offer: Callable[[Sequence[StoredJob]], Awaitable[None]],
+        on_doubt: Callable[[], object],
+    ) -> None:
+        self._database, self._sources = database, sources
+        self._pool_for, self._offer, self._on_doubt = pool_for, offer, on_doubt
+
+    async def fire(self) -> int | None:
+        """Begin what is due, or a part of it; return in how many ms more is due, None if nothing is planned."""
+        next_at = await self._database.read(_earliest)
+        if next_at is not None and next_at <= self._database.clock.now():
+            await self._fire_some()
+            next_at = await self._database.read(_earliest)
+        if next_at is None:
+            return None
+        return max(0, math.ceil((next_at - self._database.clock.now()) / timedelta(milliseconds=1)))
+
+    async def _fire_some(self) -> None:
+        due = await self._database.read(_due, _AT_ONCE)
+        pools = {user_id: await self._pool_of(user_id) for user_id in {schedule.user_id for schedule in due}}
+        try:
+            fired = await self._database.transaction(fire_some, self._sources, pools, [each.id for each in due])
+            for each in fired:
+                _tell(each, self._database.clock.now())
+            jobs = [job for each in fired for job in each.jobs]
+            if jobs:
+                await self._offer(jobs)
+        except BaseException:
+            # The commit may have happened, and nobody else will come back to its jobs.
+            self._on_doubt()
+            raise
+
+    async def _pool_of(self, user_id: str) -> str | NoCredential:
+        try:
+            return await self._pool_for(user_id)
+        except NoCredential as lack:
+            return lack
+
+    def __repr__(self) -> str:
+        return f"DueSchedules({self._database.name})"
+
+
+def fire_some(
+    tx: Transaction, sources: Mapping[str, Source], pools: Mapping[str, str | NoCredential], ids: Sequence[int]
+) -> list[Fired]:
+    """Begin the runs of those of these schedules that are due, and plan them anew. `pools` tells who serves a user."""
+    due = select(collection_schedules).where(_c.id.in_(ids), _c.next_at <= tx.now).order_by(_c.id)
+    # Locked: of two who believe to lead, the second waits, and then finds them moved.
+    rows = tx.execute(due.with_for_update()).all()
+    fired = [_begin(tx, sources, pools, to_schedule(row)) for row in rows]
+    for each in fired:
+        _plan_anew(tx, each)
+    return fired
+
+
+def _begin(
+    tx: Transaction, sources: Mapping[str, Source], pools: Mapping[str, str | NoCredential], schedule: Schedule
+) -> Fired:
+    pool = pools[schedule.user_id]
+    if isinstance(pool, NoCredential):
+        return Fired(schedule=schedule, outcome=Outcome.FAILED, reason=str(pool))
+    try:
+        specs = _first_jobs(sources, schedule)
+        with tx.savepoint():
+            beginning = Beginning(schedule.source, schedule.subject, pool, Trigger.SCHEDULED, specs)
+            run_id, jobs = runs.begin(tx, beginning)
+    except RunActive as active:
+        return Fired(schedule=schedule, outcome=Outcome.SKIPPED, reason=str(active))
+    except IntegrityError:  # not every server lets this transaction see the run that was in its way
+        reason = f"a run of {schedule.login} began in this very moment"
+        return Fired(schedule=schedule, outcome=Outcome.SKIPPED, reason=reason)
+    except Exception as error:
+        if classify(error).kind is not Kind.OTHER:
+            raise  # the database's trouble, and not the schedule's
+        return Fired(schedule=schedule, outcome=Outcome.FAILED, reason=f"{type(error).__name__}: {error}"[:2000])
+    return Fired(schedule=schedule, outcome=Outcome.BEGUN, run_id=run_id, jobs=jobs)
+
+
+def _first_jobs(sources: Mapping[str, Source], schedule: Schedule) -> list[JobSpec]:
+    if schedule.source not in sources:
+        raise InvalidArgument("source", schedule.source, f"this process knows {', '.join(sorted(sources)) or 'none'}")
+    return list(sources[schedule.source].first_jobs(schedule.subject))
+
+
+def _plan_anew(tx: Transaction, fired: Fired) -> None:
+    """From now on, and not from when it was due: times that were missed are not made up for one by one."""
+    schedule, reason = fired.schedule, fired.reason
+    next_at = None
+    try:
+        next_at = next_time(schedule.cron, schedule.timezone, after=tx.now)
+    except InvalidArgument as error:  # a zone that this machine does not know: paused until somebody looks
+        reason = f"paused: {error}"
+    values: dict[str, Any] = {"next_at": next_at, "last_due_at": schedule.next_at, "last_error": reason}
+    if fired.run_id is not None:
+        values["last_run_id"] = fired.run_id
+    tx.execute(update(collection_schedules).where(_c.id == schedule.id).values(values))
+
+
+def _due(tx: Transaction, limit: int) -> list[Schedule]:
+    """The longest due first."""
+    due = select(collection_schedules).where(_c.next_at <= tx.now).order_by(_c.next_at, _c.id)
+    return [to_schedule(row) for row in tx.execute(due.limit(limit))]
+
+
+def _earliest(tx: Transaction) -> datetime | None:
+    return tx.execute(select(func.min(_c.next_at))).scalar_one()
+
+
+def _tell(fired: Fired, now: datetime) -> None:
+    schedule = fired.schedule
+    SCHEDULES_FIRED.labels(fired.outcome).inc()
+    late_ms = 0 if schedule.next_at is None else milliseconds(now - schedule.next_at)
+    match fired.outcome:
+        case Outcome.BEGUN:
+            log.info("schedule.fired", schedule=schedule.id, login=schedule.login, run=fired.run_id, late_ms=late_ms)
+        case Outcome.SKIPPED:
+            log.info("schedule.skipped", schedule=schedule.id, login=schedule.login, reason=fired.reason)
+        case Outcome.FAILED:
+            log.error("schedule.failed", schedule=schedule.id, login=schedule.login, reason=fired.reason)

@@ -1,0 +1,135 @@
+"""What is true of the whole deployment at the moment when somebody asks: runs, jobs, streams, delays, blocked tokens.
+
+Nobody computes these while nobody asks. Each source is looked at with a deadline, and beside the others: one that is
+away costs its own figures, which are then not a number (so that no alert compares an old one), and nothing else.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import case, func, or_, select
+
+from tidegate.collect.lifecycle import ACTIVE_RUNS
+from tidegate.collect.tables import collection_runs
+from tidegate.database import Database, Transaction
+from tidegate.flow.gate import Gate
+from tidegate.flow.stream import Stream
+from tidegate.flow.timers import Timers
+from tidegate.kernel.clock import milliseconds, monotonic_ms
+from tidegate.telemetry import metrics
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_WITHIN_S = 2.0
+_RECENT = timedelta(minutes=15)
+_LOOKED_AT = 1000
+"""Runs among which those that ended lately are looked for: the newest, so that the look costs the same for ever."""
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """Runs and their jobs, all told."""
+
+    active: int
+    pending: int
+    """Jobs of active runs that have not ended."""
+    failed: int
+    """Jobs that failed, of runs that are active or ended lately."""
+    ended: int
+
+    @property
+    def failed_rate(self) -> float:
+        """Failed jobs among those that ended."""
+        return self.failed / self.ended if self.ended else 0.0
+
+
+@dataclass(frozen=True)
+class _Source:
+    look: Callable[[], Awaitable[None]]
+    gauges: Sequence[metrics.Gauge]
+    """Those that it sets; their labels are our own."""
+
+
+class Gauges:
+    """Sets the gauges that are states; for whoever is about to show them."""
+
+    def __init__(
+        self,
+        database: Database,
+        gate: Gate,
+        timers: Timers,
+        streams: Sequence[Stream],
+        *,
+        fresh_for: timedelta = timedelta(milliseconds=1500),
+    ) -> None:
+        self._database, self._gate, self._timers, self._streams = database, gate, timers, streams
+        self._fresh_ms = milliseconds(fresh_for)
+        self._refreshed_ms = -math.inf
+        self._refreshing = asyncio.Lock()
+
+    async def refresh(self) -> None:
+        """Look at every source, unless that was done a moment ago. Never raises, and takes no longer than its deadline.
+
+        Those who come at once wait for one look.
+        """
+        async with self._refreshing:
+            if monotonic_ms() - self._refreshed_ms < self._fresh_ms:
+                return
+            await asyncio.gather(*(_look(name, source) for name, source in self._sources().items()))
+            self._refreshed_ms = monotonic_ms()
+
+    def _sources(self) -> Mapping[str, _Source]:
+        runs = (metrics.COLLECTION_RUNS_ACTIVE, metrics.PAGE_JOBS_PENDING, metrics.PAGE_JOBS_FAILED_RATE)
+        streams = (metrics.STREAM_DEPTH, metrics.STREAM_PENDING_COUNT, metrics.STREAM_CONSUMER_LAG)
+        gate = (metrics.GATE_WAITING, metrics.DELAYED_QUEUE_SIZE, metrics.RATE_LIMIT_TOKENS_BLOCKED)
+        return {
+            "database": _Source(self._look_at_runs, runs),
+            "streams": _Source(self._look_at_streams, streams),
+            "gate": _Source(self._look_at_gate, gate),
+        }
+
+    async def _look_at_runs(self) -> None:
+        figures = await self._database.read(count_runs, timeout=timedelta(seconds=_WITHIN_S))
+        metrics.COLLECTION_RUNS_ACTIVE.set(figures.active)
+        metrics.PAGE_JOBS_PENDING.set(figures.pending)
+        metrics.PAGE_JOBS_FAILED_RATE.set(figures.failed_rate)
+
+    async def _look_at_streams(self) -> None:
+        for stream in self._streams:
+            await stream.status()  # which sets its own
+
+    async def _look_at_gate(self) -> None:
+        await self._gate.census()  # likewise
+        metrics.DELAYED_QUEUE_SIZE.labels(self._timers.name).set((await self._timers.status()).count)
+
+
+def count_runs(tx: Transaction) -> RunFigures:
+    """The figures of all runs, in two queries that indexes serve."""
+    run = collection_runs.c
+    ended = run.succeeded_jobs + run.failed_jobs + run.canceled_jobs
+    active = select(func.count(), func.coalesce(func.sum(run.total_jobs - ended), 0))
+    runs, pending = tx.execute(active.where(run.status.in_(ACTIVE_RUNS))).one()
+    newest = select(func.coalesce(func.max(run.id), 0)).scalar_subquery()
+    counts = or_(run.status.in_(ACTIVE_RUNS), run.completed_at >= tx.now - _RECENT)
+    tried = case((counts, run.succeeded_jobs + run.failed_jobs), else_=0)
+    failed = case((counts, run.failed_jobs), else_=0)
+    lately = select(func.coalesce(func.sum(failed), 0), func.coalesce(func.sum(tried), 0))
+    failures, tries = tx.execute(lately.where(run.id > newest - _LOOKED_AT)).one()
+    return RunFigures(active=runs, pending=int(pending), failed=int(failures), ended=int(tries))
+
+
+async def _look(name: str, source: _Source) -> None:
+    try:
+        async with asyncio.timeout(_WITHIN_S):
+            await source.look()
+    except Exception as error:  # whatever it is, the others are shown
+        log.warning("metrics.source_failed", source=name, error=str(error) or type(error).__name__)
+        metrics.METRICS_SOURCE_UP.labels(name).set(0)
+        for gauge in source.gauges:
+            metrics.forget(gauge)
+    else:
+        metrics.METRICS_SOURCE_UP.labels(name).set(1)

@@ -1,0 +1,79 @@
+"""Everything that one transaction writes: claims of new jobs, and whatever became of claimed ones."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from tidegate.collect import ledger
+from tidegate.collect.accounts import Planning, account_for
+from tidegate.collect.ledger import Claim, StoredJob
+from tidegate.collect.lifecycle import JobState
+from tidegate.collect.verdicts import Finished
+from tidegate.database import Transaction
+from tidegate.documents import Staged
+
+_MOST_WEIGHT = 500
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Results whose documents are written together."""
+
+    finished: Sequence[Finished]
+    staged: Staged | None = None
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """What to write."""
+
+    wanted: Sequence[int] = ()
+    """Jobs to be claimed."""
+    groups: Sequence[Group] = ()
+    late: Sequence[Finished] = ()
+    """Results that came too late, whose calls count all the same."""
+
+    @property
+    def finished(self) -> list[Finished]:
+        """The results of all groups."""
+        return [one for group in self.groups for one in group.finished]
+
+
+def take(waiting: deque[Finished]) -> list[Finished]:
+    """As many as one round should have, so that it does not take long; what is taken is not waiting any more."""
+    taken, weight = list[Finished](), 0
+    while waiting and weight < _MOST_WEIGHT:
+        taken.append(waiting.popleft())
+        weight += taken[-1].weight
+    return taken
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written."""
+
+    claimed: dict[int, Claim] = {}
+    offers: Sequence[StoredJob] = ()
+    """Jobs that the gate has to be told of."""
+    overtaken: Sequence[Finished] = ()
+    """Results that are not ours to write. If there are some, nothing was: their documents stand among the others."""
+
+
+def write_round(tx: Transaction, this: Round, planning: Planning) -> Written:
+    """Write a round, unless some of its results are not ours any more: then say which."""
+    finished = this.finished
+    if finished:
+        ours = ledger.still_ours(tx, [one.ending.claim for one in finished])
+        if not all(ours):
+            return Written(overtaken=[one for one, is_ours in zip(finished, ours, strict=True) if not is_ours])
+    for group in this.groups:
+        if group.staged is not None:
+            group.staged.apply(tx)
+    endings = [one.ending for one in finished]
+    ledger.write_endings(tx, endings)
+    claimed = ledger.claim(tx, this.wanted)
+    added = account_for(tx, endings, planning, late=[one.ending for one in this.late])
+    again = [
+        msgspec.structs.replace(ending.claim.job, not_before=ending.not_before)
+        for ending in endings
+        if ending.state is JobState.READY
+    ]
+    return Written(claimed=claimed, offers=[*added, *again])

@@ -1,0 +1,29 @@
+"""What is known of schedules."""
+
+from sqlalchemy import BigInteger, Column, Index, Table, Text, UniqueConstraint
+
+from tidegate.database.columns import NUMBERED_TABLE_OPTIONS, Json, UtcDateTime, ascending_key, exact_text
+from tidegate.database.schema import metadata
+
+collection_schedules = Table(
+    "collection_schedules",
+    metadata,
+    Column("id", ascending_key(), primary_key=True),
+    Column("source", exact_text(40), nullable=False),
+    Column("user_id", exact_text(100), nullable=False),
+    Column("login", exact_text(100), nullable=False),
+    Column("options", Json, nullable=False),
+    Column("cron", exact_text(100), nullable=False),
+    Column("timezone", exact_text(64), nullable=False),
+    # NULL while it is paused. Moved by the transaction that begins the run, so that a due time begins one at most.
+    Column("next_at", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("last_due_at", UtcDateTime),
+    Column("last_run_id", BigInteger),
+    # Why the last due time began no run.
+    Column("last_error", Text),
+    UniqueConstraint("source", "user_id", "cron", "timezone"),
+    Index(None, "next_at"),
+    **NUMBERED_TABLE_OPTIONS,
+)
+"""When runs begin by the clock. A user may have several: every night what is new, every month everything."""

@@ -1,0 +1,67 @@
+"""When a cron expression comes next, in its own time zone.
+
+An hour that a change of the clocks leaves out or repeats: an expression that names an hour is due once on such a day
+(one that was left out right after the change), one that says "every hour" or "every minute" goes on by the clock.
+"""
+
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from tidegate.kernel.errors import InvalidArgument
+
+LONGEST_CRON = 100
+LONGEST_TIMEZONE = 64
+_FIELDS = "must be five fields: minute, hour, day of month, month, day of week, like 0 3 * * *"
+
+
+def next_time(cron: str, timezone: str, *, after: datetime) -> datetime:
+    """The first due time later than `after`, in UTC. `InvalidArgument` where there is none, or no such thing."""
+    times = _times(cron, after.astimezone(_zone(timezone)))
+    try:
+        for moment in times:
+            # In an hour that is told twice, the same time of day may have been due in its first round.
+            if (due := moment.astimezone(UTC)) > after:
+                return due
+    except OverflowError:
+        pass
+    raise InvalidArgument("cron", cron, "there is no such day within fifty years")
+
+
+def require_cron(cron: str) -> str:
+    """`cron` with single spaces, if it is one."""
+    plain = " ".join(cron.split())
+    if len(plain) > LONGEST_CRON:
+        raise InvalidArgument("cron", plain[:32] + "…", f"must have at most {LONGEST_CRON} characters")
+    _times(plain, datetime(2026, 1, 1, tzinfo=UTC))
+    return plain
+
+
+def require_timezone(timezone: str) -> str:
+    """`timezone`, if this machine knows it."""
+    if not timezone or len(timezone) > LONGEST_TIMEZONE:
+        raise InvalidArgument("timezone", timezone[:32], f"must have from 1 to {LONGEST_TIMEZONE} characters")
+    _zone(timezone)
+    return timezone
+
+
+def _times(cron: str, after: datetime) -> CronSim:
+    if len(cron.split()) != 5:  # its own sixth field would be seconds
+        raise InvalidArgument("cron", cron, _FIELDS)
+    try:
+        return CronSim(cron, after)
+    except CronSimError as error:
+        raise InvalidArgument("cron", cron, f"{str(error).lower()}; {_FIELDS}") from None
+    except (AssertionError, TypeError, ValueError):  # it does not foresee every mistake
+        raise InvalidArgument("cron", cron, _FIELDS) from None
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC  # known everywhere, also where no other zone is
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        reason = "is no time zone that this machine knows; they are named like Europe/Berlin (package: tzdata)"
+        raise InvalidArgument("timezone", name, reason) from None

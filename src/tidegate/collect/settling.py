@@ -1,0 +1,70 @@
+"""Tells the gate what was committed: permits end, follow-ups are offered. Rounds go on meanwhile."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from tidegate.collect.ledger import StoredJob
+from tidegate.collect.offers import to_gate_jobs
+from tidegate.collect.recovery import Recovery
+from tidegate.collect.verdicts import Finished
+from tidegate.flow.gate import Gate
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.clock import Clock
+from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
+_MOST_AT_ONCE = 4
+_MOST_PER_CALL = 500
+
+
+class Settling:
+    """Settles a few rounds at once; `on_settled` is told of each, when nothing more has to be done for it."""
+
+    def __init__(
+        self, gate: Gate, recovery: Recovery, clock: Clock, on_settled: Callable[[Sequence[Finished]], None]
+    ) -> None:
+        self._gate, self._recovery, self._clock, self._on_settled = gate, recovery, clock, on_settled
+        self._room = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def begin(self, finished: Sequence[Finished], late: Sequence[Finished], offers: Sequence[StoredJob]) -> None:
+        """Settle what was committed, as soon as there is room. Of `late` results, whatever they led to is offered."""
+        await self._room.acquire()
+        task = asyncio.create_task(self._run(finished, late, offers), name="settle")
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    async def end(self) -> None:
+        """Wait for what is under way."""
+        await asyncio.gather(*self._running)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._room.release()
+
+    async def _run(self, finished: Sequence[Finished], late: Sequence[Finished], offers: Sequence[StoredJob]) -> None:
+        tries, every = 0, [*finished, *late]
+        while True:
+            try:
+                await self._settle(every, {one.ending.claim.job.run_id for one in late}, offers)
+                break
+            except (Unavailable, ServerRefused) as error:
+                tries += 1
+                log.warning("collect.settle_failed", jobs=len(every), tries=tries, error=str(error))
+                await asyncio.sleep(_RETRIES.delay(tries).total_seconds())
+        self._on_settled(every)
+
+    async def _settle(self, every: Sequence[Finished], runs: set[int], offers: Sequence[StoredJob]) -> None:
+        """Offers first: after the acknowledgement nobody would come back to them."""
+        for run_id in sorted(runs):
+            await self._recovery.offer_run(run_id)
+        last = max(0, len(offers) - _MOST_PER_CALL)
+        for start in range(0, last, _MOST_PER_CALL):
+            part = offers[start : min(start + _MOST_PER_CALL, last)]
+            await self._gate.offer(to_gate_jobs(part, now=self._clock.now()))
+        follow_ups = to_gate_jobs(offers[last:], now=self._clock.now())
+        await self._gate.settle([one.settlement for one in every], follow_ups=follow_ups)

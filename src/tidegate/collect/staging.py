@@ -1,0 +1,88 @@
+"""Has documents written, or made ready to be, before the round that ends their jobs.
+
+While the store writes, other rounds go on. Where it cannot be reached, nothing is held up either: the answers are
+parked with their jobs, for a moment without asking the store again, so that not everybody waits for its silence.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from tidegate.collect.rounds import Group, take
+from tidegate.collect.verdicts import Finished, to_parked
+from tidegate.database import Transaction
+from tidegate.documents import DocumentStore, Written
+from tidegate.kernel.clock import Clock
+from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.runtime.waiting import end
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_REST = timedelta(seconds=5)
+
+
+class _Unstaged:
+    """Documents that the store would not take."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def apply(self, tx: Transaction) -> Written:
+        """See `Staged.apply`."""
+        del tx
+        raise self._error
+
+
+class Staging:
+    """The way of results to the round; `on_ready` is given each group in the order in which the store was done."""
+
+    def __init__(self, store: DocumentStore, clock: Clock, on_ready: Callable[[Group], None]) -> None:
+        self._store, self._clock, self._on_ready = store, clock, on_ready
+        self._waiting: deque[Finished] = deque()
+        self._running: asyncio.Task[None] | None = None
+        self._away: tuple[datetime, str] | None = None
+
+    def add(self, finished: Finished) -> None:
+        """Stage the documents of a result, with those of others that come meanwhile."""
+        self._waiting.append(finished)
+        if self._running is None:
+            self._running = asyncio.create_task(self._run(), name="stage documents")
+
+    async def close(self) -> None:
+        """Stop, whatever is under way."""
+        if self._running is not None:
+            await end(self._running)
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                batch = take(self._waiting)
+                try:
+                    self._on_ready(await self.stage(batch))
+                except Exception as error:  # the round fails with it, and finds out whose fault it is
+                    self._on_ready(Group(batch, _Unstaged(error)))
+        finally:
+            self._running = None
+
+    async def stage(self, batch: Sequence[Finished]) -> Group:
+        """One group, ready for a round: with its documents, or parked."""
+        now = self._clock.now()
+        if self._away is not None and now < self._away[0]:
+            return self._park(batch, self._away[1], now)
+        try:
+            staged = await self._store.stage(
+                [document for one in batch for document in one.documents],
+                completed=[listing for one in batch for listing in one.completed],
+            )
+        except (Unavailable, ServerRefused) as error:
+            log.warning("collect.answers_parked", jobs=len(batch), error=str(error))
+            now = self._clock.now()
+            self._away = (now + _REST, str(error))
+            return self._park(batch, str(error), now)
+        self._away = None
+        return Group(batch, staged)
+
+    def _park(self, batch: Sequence[Finished], why: str, now: datetime) -> Group:
+        return Group([to_parked(one, why, now) if one.needs_store else one for one in batch])

@@ -1,0 +1,76 @@
+"""The token that a process is given by whoever starts it: kept in memory alone, for a start.
+
+It serves everybody's pool, and only while no stored credential does. What is known of it is written down without the
+token itself, under a keyed hash: whose it is, so that it need not be asked again, and that it was refused.
+"""
+
+from tidegate.credentials import records
+from tidegate.credentials.authority import Authority, NotNow, SecretRefused
+from tidegate.credentials.checks import details_of, require_token
+from tidegate.credentials.pools import GENERAL_POOL
+from tidegate.credentials.records import Kind, NewCredential, Stored
+from tidegate.credentials.vault import Vault
+from tidegate.credentials.wallet import Borrowed
+from tidegate.database import Database, Transaction
+from tidegate.flow.gate import Gate
+from tidegate.kernel.errors import InvalidSettings
+from tidegate.telemetry.logs import get_logger
+from tidegate.telemetry.redaction import redact_text
+
+log = get_logger(__name__)
+
+VARIABLE = "GITHUB_TOKEN"
+
+
+async def borrow(token: str, database: Database, gate: Gate, vault: Vault, authority: Authority) -> Borrowed | None:
+    """Take the token into use; None where stored credentials serve everybody already.
+
+    Raises `InvalidSettings` where the upstream refuses it, or where its account serves one user only.
+    """
+    token = require_token(token)
+    if await database.read(records.is_served, GENERAL_POOL, authority.audience):
+        log.info("credentials.environment_ignored", variable=VARIABLE)
+        return None
+    fingerprint = await vault.fingerprint(token)
+    known = await database.read(records.find, VARIABLE)
+    if known is not None and _is_good(known, fingerprint, authority.audience):
+        return Borrowed(token, known)
+    try:
+        checked = await authority.check(token, identify=True)
+    except SecretRefused as refused:
+        raise InvalidSettings(
+            f"{VARIABLE} cannot be used: {authority.audience} says {redact_text(refused.reason)}"
+        ) from None
+    if checked.account is None:
+        raise NotNow(f"nothing is left of the allowance of {VARIABLE}, so nobody can be asked whose it is")
+    new = NewCredential(
+        name=VARIABLE,
+        kind=Kind.ENVIRONMENT,
+        owner=checked.account.login,
+        account=checked.account,
+        audience=authority.audience,
+        pool=GENERAL_POOL,
+        user_id=None,
+        details=details_of(checked),
+        sealed=None,
+        fingerprint=fingerprint,
+        is_checked=True,
+    )
+    stored, replaced = await database.transaction(_replace, new)
+    if replaced is not None and replaced.credential.allowance != checked.account.allowance:
+        await gate.dismiss(replaced.credential.allowance)
+    return Borrowed(token, stored)
+
+
+def _is_good(known: Stored, fingerprint: str, audience: str) -> bool:
+    credential = known.credential
+    return (known.fingerprint, credential.state, credential.audience) == (fingerprint, records.State.VALID, audience)
+
+
+def _replace(tx: Transaction, new: NewCredential) -> tuple[Stored, Stored | None]:
+    """There is one such row; what another token had left there is of no use."""
+    before = records.find(tx, new.name)
+    if before is not None:
+        records.remove(tx, new.name)
+    records.put(tx, new)
+    return records.get(tx, new.name), before

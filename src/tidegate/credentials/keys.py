@@ -1,0 +1,176 @@
+"""The keys that secrets are encrypted with: from the environment, else from a file that only its owner may read.
+
+The first key encrypts; the others only open what was encrypted with them before. A file is made once for a data folder:
+whoever makes it holds a lock, writes elsewhere, and gives it its name when it is whole and on the disk. So two who
+come at once get the same key, and a crash leaves either no file or a good one.
+"""
+
+import base64
+import binascii
+import fcntl
+import hashlib
+import hmac
+import os
+import stat
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from tidegate.kernel.errors import InvalidSettings
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+VARIABLE = "TIDEGATE_CREDENTIALS_KEY"
+FILE_NAME = "credentials.key"
+_SIZE = 32
+_LARGEST_FILE = 64 * 1024
+_HOW = "a key is 32 random bytes in base64, as `openssl rand -base64 32` prints them"
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key. What is used of it is derived, so that no use tells anything of another."""
+
+    material: bytes
+
+    def derive(self, purpose: str) -> bytes:
+        """Bytes for one purpose."""
+        return hmac.digest(self.material, f"tidegate/{purpose}/1".encode(), hashlib.sha256)
+
+    @property
+    def id(self) -> str:
+        """Tells keys apart, and nothing about them."""
+        return self.derive("id").hex()[:12]
+
+    @property
+    def text(self) -> str:
+        """As it stands in the file."""
+        return base64.b64encode(self.material).decode()
+
+    @classmethod
+    def new(cls) -> Self:
+        """A random one."""
+        return cls(os.urandom(_SIZE))
+
+    def __repr__(self) -> str:
+        return f"Key({self.id})"
+
+
+class KeySource:
+    """Where this installation's keys come from."""
+
+    def __init__(self, data_dir: Path, given: str | None = None) -> None:
+        self._given = None if given is None else _parse(given.replace(",", "\n"), VARIABLE)
+        self._path = data_dir / FILE_NAME
+
+    @property
+    def place(self) -> str:
+        """Where an operator looks for them."""
+        return str(self._path) if self._given is None else VARIABLE
+
+    @property
+    def is_file(self) -> bool:
+        """Whether they are in a file, which we may write."""
+        return self._given is None
+
+    def read(self) -> Sequence[Key] | None:
+        """All keys, the one that encrypts first; None where there is no file yet."""
+        if self._given is not None:
+            return self._given
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InvalidSettings(f"{self._path} cannot be read: {error.strerror}") from None
+        try:
+            self._require_private(os.fstat(descriptor))
+            content = os.read(descriptor, _LARGEST_FILE)
+        finally:
+            os.close(descriptor)
+        return _parse(content.decode("ascii", errors="replace"), str(self._path))
+
+    def make(self) -> Sequence[Key]:
+        """The keys; a new one in a new file, unless there is one, or somebody makes it meanwhile."""
+        if self._given is not None:
+            return self._given
+        with self._alone():
+            present = self.read()
+            if present is not None:
+                return present
+            keys = [Key.new()]
+            self._write(keys)
+        log.info("credentials.key_made", path=str(self._path), key_id=keys[0].id)
+        return keys
+
+    def begin_rotation(self, *, needed: set[str]) -> Sequence[Key]:
+        """Put a new key first. Of the old ones those stay that are `needed`, and the last one.
+
+        The last one stays until the next rotation: somebody may be storing a secret with it at this moment.
+        """
+        with self._alone():
+            old = self.read() or []
+            keys = [Key.new(), *(key for n, key in enumerate(old) if n == 0 or key.id in needed)]
+            self._write(keys)
+        log.info("credentials.key_made", path=str(self._path), key_id=keys[0].id)
+        return keys
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """One writer at a time; the lock goes with the process that holds it."""
+        try:
+            lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise InvalidSettings(f"no key can be kept in {self._path.parent}: {error.strerror}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _write(self, keys: Sequence[Key]) -> None:
+        unfinished = self._path.with_suffix(".new")
+        unfinished.unlink(missing_ok=True)  # of one that died; its mode may be another
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write("".join(f"{key.text}\n" for key in keys).encode())
+            file.flush()
+            os.fsync(descriptor)
+        unfinished.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _require_private(self, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidSettings(f"{self._path} is no file")
+        if status.st_mode & 0o077:
+            mode = stat.S_IMODE(status.st_mode)
+            raise InvalidSettings(
+                f"{self._path} has the mode {mode:o}, so others may read it. Run `chmod 600 {self._path}`; if somebody "
+                "may have read it, run `tidegate credentials rotate-key` too"
+            )
+
+
+def _parse(text: str, place: str) -> Sequence[Key]:
+    """The keys in a text, one in each line; nothing of them is told where they are none."""
+    lines = [line.strip() for line in text.splitlines()]
+    keys = [_key(line, place) for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise InvalidSettings(f"{place} holds no key: {_HOW}. Restore it; delete it only if no credential is stored")
+    return keys
+
+
+def _key(line: str, place: str) -> Key:
+    try:
+        material = base64.b64decode(line.replace("-", "+").replace("_", "/"), validate=True)
+    except (ValueError, binascii.Error):
+        material = b""
+    if len(material) != _SIZE:
+        raise InvalidSettings(f"{place} holds something that is no key: {_HOW}")
+    return Key(material)

@@ -1,0 +1,65 @@
+"""The formats that documents can be written in; each writes rows one after the other and holds few of them."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from tidegate.documents.document import StoredDocument
+from tidegate.documents.export.columns import Column, Shape
+from tidegate.documents.export.csv_format import CsvWriter
+from tidegate.documents.export.jsonl_format import JsonlWriter
+from tidegate.kernel.errors import InvalidArgument, InvalidSettings
+
+
+class Format(StrEnum):
+    """How a file is written; the value is also how its name ends."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+class Writer(Protocol):
+    """One file being written."""
+
+    def write(self, documents: Sequence[StoredDocument]) -> None:
+        """Add documents to it."""
+        ...
+
+    def finish(self) -> None:
+        """Write what is left, and have the disk keep it."""
+        ...
+
+    def abandon(self) -> None:
+        """Close it as it is. After `finish` it does nothing."""
+        ...
+
+
+def require_format(format: Format, *, with_body: bool) -> None:  # noqa: A002 - the word of the command line
+    """Refuse what cannot be written here, before anything is."""
+    if format is Format.JSONL and not with_body:
+        raise InvalidArgument("format", str(format), "a line of it is the body; leave the body out of csv or parquet")
+    if format is Format.PARQUET:
+        try:
+            import pyarrow as _  # noqa: F401
+        except ImportError:
+            raise InvalidSettings('Parquet files need the library pyarrow: pip install "tidegate[parquet]"') from None
+
+
+def shape_of(format: Format, fields: Sequence[Column], *, with_body: bool) -> Shape:  # noqa: A002
+    """The columns of a file; a line of JSON has its fields in the body."""
+    return Shape(() if format is Format.JSONL else fields, with_body=with_body)
+
+
+def open_writer(format: Format, path: Path, shape: Shape) -> Writer:  # noqa: A002
+    """A new file at `path`."""
+    match format:
+        case Format.CSV:
+            return CsvWriter(path, shape)
+        case Format.JSONL:
+            return JsonlWriter(path, shape)
+        case Format.PARQUET:
+            from tidegate.documents.export.parquet_format import ParquetWriter
+
+            return ParquetWriter(path, shape)

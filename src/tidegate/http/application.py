@@ -1,0 +1,61 @@
+"""The whole application: endpoints behind one front."""
+
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from tidegate.http.dispatch import answer
+from tidegate.http.documentation import Documentation
+from tidegate.http.door import Door
+from tidegate.http.endpoints import Endpoint
+from tidegate.http.front import ENDPOINT, Front
+from tidegate.http.problems import ProblemType, Trouble
+from tidegate.kernel.errors import ContractBroken
+from tidegate.settings.http import HttpSettings
+
+
+def build_application(endpoints: Sequence[Endpoint], settings: HttpSettings) -> Starlette:
+    """Every endpoint, and the pages that describe them."""
+    everything = [*endpoints, *Documentation(endpoints, needs_key=bool(settings.keys)).endpoints()]
+    places: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in everything:
+        methods = places.setdefault(endpoint.route, {})
+        if endpoint.method in methods:
+            raise ContractBroken(f"{endpoint.method} {endpoint.path} is there twice")
+        methods[endpoint.method] = endpoint
+    door = Door(settings, {endpoint.path for endpoint in everything if endpoint.is_open})
+    application = Starlette(
+        routes=[Route(route, _Place(methods, settings), methods=list(methods)) for route, methods in places.items()],
+        middleware=[Middleware(Front, door=door)],
+        exception_handlers={HTTPException: _refuse},
+    )
+    application.router.redirect_slashes = False
+    return application
+
+
+class _Place:
+    """One address, and what can be done there."""
+
+    def __init__(self, methods: dict[str, Endpoint], settings: HttpSettings) -> None:
+        self._methods, self._settings = methods, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._methods["GET" if scope["method"] == "HEAD" else scope["method"]]
+        scope[ENDPOINT] = endpoint
+        response = await answer(endpoint, Request(scope, receive), self._settings)
+        await response(scope, receive, send)
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    """What the router raises, in our words; the front answers."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
+        raise Trouble(ProblemType.METHOD_NOT_ALLOWED, f"only {allowed}", headers={"Allow": allowed})
+    raise Trouble(ProblemType.NOT_FOUND, "there is nothing at this address; /docs lists what there is")

@@ -1,0 +1,95 @@
+"""Stands before everything: lets in, names, counts and logs each request, and turns every error into a problem."""
+
+import time
+from email.utils import formatdate
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tidegate.http.door import Door
+from tidegate.http.endpoints import Endpoint
+from tidegate.http.problems import ProblemType, Trouble, problem_response, to_trouble
+from tidegate.kernel.ids import new_id
+from tidegate.telemetry import metrics
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+ENDPOINT = "tidegate.endpoint"
+"""Where the scope of a request tells which endpoint it reached."""
+_LONGEST_PATH = 200
+
+
+class Front:
+    """ASGI around ASGI."""
+
+    def __init__(self, app: ASGIApp, *, door: Door) -> None:
+        self._app, self._door = app, door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        visit = _Visit(scope, send)
+        try:
+            self._door.admit(scope["method"], scope["path"], Headers(scope=scope))
+            await self._app(scope, receive, visit.send)
+        except Exception as error:
+            trouble = visit.explain(error)
+            if not visit.has_begun:
+                await problem_response(trouble, visit.request_id)(scope, receive, visit.send)
+        finally:
+            visit.end()
+
+
+class _Visit:
+    """One request from its beginning to its end."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.request_id = new_id()
+        self.status, self._began_to_answer = 0, 0.0
+        self._scope, self._send = scope, send
+        self._began = time.monotonic()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether an answer is on its way: its status cannot be changed any more."""
+        return self.status != 0
+
+    async def send(self, message: Message) -> None:
+        """Pass on, with the headers that every answer has."""
+        if message["type"] == "http.response.start":
+            self.status, self._began_to_answer = message["status"], time.monotonic()
+            headers = MutableHeaders(scope=message)
+            headers["date"] = formatdate(usegmt=True)
+            headers["x-request-id"] = self.request_id
+            headers["x-content-type-options"] = "nosniff"
+            headers.setdefault("cache-control", "no-store")
+        await self._send(message)
+
+    def explain(self, error: Exception) -> Trouble:
+        """What the caller is told; what he is not told is in the log."""
+        trouble = to_trouble(error)
+        if trouble is None:
+            log.error("http.failed", **self._facts(), exc_info=error)
+            return Trouble(ProblemType.FAILED, "something unexpected happened here; it is in our log")
+        if (trouble.status >= 500 and trouble is not error) or self.has_begun:
+            log.warning("http.unavailable", **self._facts(), error=str(error) or type(error).__name__)
+        return trouble
+
+    def end(self) -> None:
+        """Count it and write it down."""
+        endpoint: Endpoint | None = self._scope.get(ENDPOINT)
+        took_s = time.monotonic() - self._began
+        route = endpoint.path if endpoint else "unknown"
+        metrics.HTTP_REQUESTS.labels(route, self._scope["method"] if endpoint else "unknown", str(self.status)).inc()
+        if self.has_begun:
+            metrics.HTTP_REQUEST_SECONDS.labels(route).observe(self._began_to_answer - self._began)
+        facts = {**self._facts(), "status": self.status, "took_ms": round(took_s * 1000, 1)}
+        if endpoint is not None and endpoint.is_chatter:
+            log.debug("http.answered", **facts)
+        else:
+            log.info("http.answered", **facts)
+
+    def _facts(self) -> dict[str, Any]:
+        path = self._scope["path"][:_LONGEST_PATH]
+        return {"request_id": self.request_id, "method": self._scope["method"], "path": path}

@@ -1,0 +1,83 @@
+"""`/v1/runs/{run_id}/jobs` and `/v1/jobs`: single calls of a run."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.assembly import Collection
+from tidegate.collect import ledger, runs
+from tidegate.collect.lifecycle import JobState
+from tidegate.collect.progress import JobView, jobs_of
+from tidegate.database import Transaction
+from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.runs import Retried
+from tidegate.http.views import Id, Limit
+
+TAG = "jobs"
+
+
+class JobFilter(Given, frozen=True, kw_only=True):
+    """Which jobs, and how many."""
+
+    state: tuple[JobState, ...] = ()
+    """May be given several times."""
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    """Only jobs behind this one."""
+    limit: Limit = 100
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some jobs, the oldest first."""
+
+    jobs: list[JobView]
+    next: str | None
+    """The address of the next page; null where there is none."""
+
+
+class Jobs:
+    """The handlers."""
+
+    def __init__(self, collection: Collection) -> None:
+        self._collection, self._database = collection, collection.parts.database
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What can be done with jobs."""
+        return [
+            Endpoint("GET", "/v1/runs/{run_id}/jobs", self.list_jobs, TAG),
+            Endpoint(
+                "POST",
+                "/v1/jobs/{job_id}/retry",
+                self.retry_job,
+                TAG,
+                problems=(ProblemType.CONFLICT, ProblemType.RUN_ACTIVE),
+            ),
+        ]
+
+    async def list_jobs(self, run_id: Id, query: JobFilter) -> JobPage:
+        """List the jobs of a run, the oldest first: each is one call."""
+        read = partial(_page, run_id=run_id, states=query.state, after=query.after, limit=query.limit + 1)
+        found = await self._database.read(read)
+        jobs, more = found[: query.limit], found[query.limit :]
+        return JobPage(jobs=jobs, next=_next(run_id, query, jobs[-1].id) if more else None)
+
+    async def retry_job(self, job_id: Id) -> Retried:
+        """Try one failed job again. Its run goes on. A job that has not failed is refused with 409."""
+        if not await self._collection.orchestrator.retry_job(job_id):
+            raise Trouble(ProblemType.CONFLICT, f"the job {job_id} has not failed")
+        [run_id] = await self._database.read(ledger.runs_of, [job_id])
+        return Retried(run_id=run_id, jobs=1)
+
+
+def _page(tx: Transaction, run_id: int, **wanted: Any) -> list[JobView]:
+    runs.get(tx, run_id)  # no jobs and no run are two things
+    return jobs_of(tx, run_id, **wanted)
+
+
+def _next(run_id: int, query: JobFilter, after: int) -> str:
+    states = [("state", str(state)) for state in query.state]
+    return f"/v1/runs/{run_id}/jobs?{urlencode([*states, ('after', after), ('limit', query.limit)])}"

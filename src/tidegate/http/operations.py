@@ -1,0 +1,113 @@
+"""`/healthz`, `/readyz` and `/metrics`: for the machines that look after this process."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+from sqlalchemy import select
+from starlette.responses import Response
+
+from tidegate import __version__
+from tidegate.assembly import Parts
+from tidegate.collect.gauges import Gauges
+from tidegate.database import Transaction
+from tidegate.http.endpoints import Endpoint
+from tidegate.http.problems import ProblemType, Trouble
+from tidegate.kernel.clock import monotonic_ms
+from tidegate.telemetry.logs import get_logger
+from tidegate.telemetry.metrics import exposition
+
+log = get_logger(__name__)
+
+TAG = "operations"
+EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+_WITHIN_S = 1.0
+_FRESH_MS = 500.0
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The process is alive."""
+
+    status: str
+    version: str
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether what this process stands on is there."""
+
+    ready: bool
+    checks: dict[str, bool]
+    """Each server, and whether it answered in time."""
+
+
+class Operations:
+    """The handlers."""
+
+    def __init__(self, parts: Parts, *, open_metrics: bool) -> None:
+        self._parts, self._open_metrics = parts, open_metrics
+        self._gauges = Gauges(parts.database, parts.gate, parts.timers, [parts.jobs, parts.alarms])
+        self._found: tuple[float, dict[str, bool]] = (float("-inf"), {})
+        self._looking = asyncio.Lock()
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What is told."""
+        return [
+            Endpoint("GET", "/healthz", self.health, TAG, is_open=True, is_chatter=True),
+            Endpoint("GET", "/readyz", self.readiness, TAG, is_open=True, is_chatter=True),
+            Endpoint(
+                "GET",
+                "/metrics",
+                self.metrics,
+                TAG,
+                media_types=(EXPOSITION,),
+                is_open=self._open_metrics,
+                is_chatter=True,
+            ),
+        ]
+
+    async def health(self) -> Health:
+        """Tell that the process is alive. Nothing else is looked at."""
+        return Health(status="ok", version=__version__)
+
+    async def readiness(self) -> Readiness:
+        """Tell whether the database and the Valkey server answer. 503 while one of them does not."""
+        async with self._looking:  # those who come at once wait for one look
+            found_ms, checks = self._found
+            if monotonic_ms() - found_ms > _FRESH_MS:
+                checks = await self._look()
+                self._found = monotonic_ms(), checks
+        away = sorted(name for name, is_there in checks.items() if not is_there)
+        if away:
+            raise Trouble(ProblemType.UNAVAILABLE, f"away: {', '.join(away)}", headers={"Retry-After": "1"})
+        return Readiness(ready=True, checks=checks)
+
+    async def metrics(self) -> Response:
+        """Tell every metric, in the format that Prometheus reads.
+
+        States of the whole deployment are found out now; what cannot be found out is NaN. Counters and histograms are
+        those of this process: ask every process, and add.
+        """
+        await self._gauges.refresh()
+        return Response(exposition(), headers={"content-type": EXPOSITION})
+
+    async def _look(self) -> dict[str, bool]:
+        checks: Mapping[str, Callable[[], Awaitable[object]]] = {
+            "database": lambda: self._parts.database.read(_ask),
+            "valkey": lambda: self._parts.valkey.execute("PING"),
+        }
+        answers = await asyncio.gather(*(_answers(name, ask) for name, ask in checks.items()))
+        return dict(zip(checks, answers, strict=True))
+
+
+async def _answers(name: str, ask: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        async with asyncio.timeout(_WITHIN_S):
+            await ask()
+    except Exception as error:  # whatever it is, it did not answer
+        log.warning("http.not_ready", server=name, error=str(error) or "no answer in time")
+        return False
+    return True
+
+
+def _ask(tx: Transaction) -> int:
+    return tx.execute(select(1)).scalar_one()

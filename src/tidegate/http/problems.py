@@ -1,0 +1,184 @@
+"""What goes wrong, as it is told to callers: `application/problem+json` (RFC 9457), one type for each kind of trouble.
+
+The type is an address on the page of documentation, where it is explained. What a caller gets to read says what
+happened and what to do; it holds no traceback, no secret, and no address of a server behind us.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+from starlette.responses import Response
+
+from tidegate.collect.runs import RunActive, RunCanceled
+from tidegate.credentials import AllowanceElsewhere, NameTaken, NotNow, SecretRefused
+from tidegate.kernel.errors import (
+    CommitUnknown,
+    InvalidArgument,
+    NoCredential,
+    NotFound,
+    ServerRefused,
+    TooManyWaiting,
+    Unavailable,
+)
+from tidegate.telemetry.redaction import redact_text
+from tidegate.upstream import UpstreamFailed
+
+MEDIA_TYPE = "application/problem+json"
+_RETRY_AFTER = {"Retry-After": "5"}
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One kind of trouble: its status, its title, and what it means to a caller."""
+
+    status: int
+    title: str
+    meaning: str
+
+
+class ProblemType(Enum):
+    """Every kind of trouble that there is, by the last word of its type."""
+
+    BAD_JSON = Meaning(400, "The body is no JSON", "It could not be read at all; the detail says where reading ended.")
+    BAD_REQUEST = Meaning(400, "The request is no HTTP", "The server could not read its first lines.")
+    KEY_NEEDED = Meaning(401, "An API key is needed", "Send `Authorization: Bearer` with a key that this server knows.")
+    FOREIGN_HOST = Meaning(
+        403,
+        "This server is not called so",
+        "Without an API key it answers only to loopback names, so that no web page can reach it by a name of its own. "
+        "Call it 127.0.0.1 or localhost, add the name to `http.allowed_hosts`, or set an API key.",
+    )
+    FOREIGN_ORIGIN = Meaning(
+        403, "The request comes from a page of another site", "Browsers may not act here on behalf of other sites."
+    )
+    NOT_FOUND = Meaning(404, "There is no such thing", "Nothing has this address, or nothing has the id in it.")
+    METHOD_NOT_ALLOWED = Meaning(405, "This cannot be done here", "`Allow` lists the methods that the address knows.")
+    TOO_SLOW = Meaning(408, "The body came too slowly", "Nothing was done. Send it again.")
+    RUN_ACTIVE = Meaning(
+        409,
+        "The user has an active run",
+        "`run_id` and `Location` name it. Whoever wanted this user collected can take it for their own.",
+    )
+    NO_CREDENTIAL = Meaning(
+        409, "Nobody may make the calls", "There is no valid credential for this user. Add one, and ask again."
+    )
+    CONFLICT = Meaning(409, "It is in no state for this", "What was asked for does not fit how things stand now.")
+    TOO_LARGE = Meaning(413, "The body is too large", "The detail says how large it may be.")
+    NOT_JSON = Meaning(415, "The body must be JSON", "Send `Content-Type: application/json`.")
+    INVALID = Meaning(422, "A value cannot be used", "`field` names it where it is known; the detail says why.")
+    SECRET_REFUSED = Meaning(422, "GitHub refuses the secret", "It was not stored. The detail has GitHub's reason.")
+    FAILED = Meaning(
+        500, "We failed", "This is a defect of ours. The log of the server has the reason beside the `request_id`."
+    )
+    UNAVAILABLE = Meaning(
+        503, "A server behind us is away", "Try again later. Where the detail says so, it may have been done."
+    )
+    TOO_MANY = Meaning(503, "Too many at once", "This process serves as many as it can. Try again later, or elsewhere.")
+
+    @property
+    def slug(self) -> str:
+        """The last word of its type."""
+        return self.name.lower().replace("_", "-")
+
+    @property
+    def uri(self) -> str:
+        """The address at which it is explained."""
+        return f"/docs#{self.slug}"
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong with a request."""
+
+    type: str
+    """Which kind of trouble it is; an address at which that is explained."""
+    title: str
+    """The same for every problem of its type."""
+    status: int
+    detail: str
+    """What happened this time."""
+    request_id: str
+    """What the server's log calls the request."""
+    field: str | None = None
+    """The value that cannot be used, where it is a single one: `$.since`, `limit`."""
+    run_id: int | None = None
+    """The run that is in the way."""
+
+
+class Trouble(Exception):
+    """Raised by a handler: becomes a problem."""
+
+    def __init__(
+        self,
+        kind: ProblemType,
+        detail: str,
+        *,
+        field: str | None = None,
+        run_id: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.kind, self.detail, self.field, self.run_id = kind, detail, field, run_id
+        self.headers = dict(headers or {})
+
+    @property
+    def status(self) -> int:
+        """Of the answer."""
+        return self.kind.value.status
+
+    def told(self, request_id: str) -> Problem:
+        """For the caller."""
+        return Problem(
+            type=self.kind.uri,
+            title=self.kind.value.title,
+            status=self.status,
+            detail=redact_text(self.detail),
+            request_id=request_id,
+            field=self.field,
+            run_id=self.run_id,
+        )
+
+
+_IN_THEIR_OWN_WORDS: Sequence[tuple[type[Exception], ProblemType]] = (
+    (NoCredential, ProblemType.NO_CREDENTIAL),
+    (SecretRefused, ProblemType.SECRET_REFUSED),
+    (NameTaken, ProblemType.CONFLICT),
+    (AllowanceElsewhere, ProblemType.CONFLICT),
+    (RunCanceled, ProblemType.CONFLICT),
+    (NotFound, ProblemType.NOT_FOUND),
+    (TooManyWaiting, ProblemType.TOO_MANY),
+    (NotNow, ProblemType.UNAVAILABLE),
+)
+_IN_OURS: Sequence[tuple[type[Exception], str]] = (
+    (CommitUnknown, "the connection to the database broke during a commit: it may have been done or not"),
+    (UpstreamFailed, "the upstream gave no usable answer"),
+    (Unavailable, "a server that is needed cannot be reached"),
+    (ServerRefused, "a server that is needed refuses us, which an operator has to see to; the log says why"),
+    (TimeoutError, "it took too long and was given up; it may have been done or not"),
+)
+"""All of them are `UNAVAILABLE`; their own words would tell too much of what is behind us."""
+
+
+def to_trouble(error: BaseException) -> Trouble | None:
+    """What an error means to a caller; None for a defect of ours."""
+    if isinstance(error, Trouble):
+        return error
+    if isinstance(error, RunActive):
+        where = {"Location": f"/v1/runs/{error.run_id}"}
+        return Trouble(ProblemType.RUN_ACTIVE, str(error), run_id=error.run_id, headers=where)
+    if isinstance(error, InvalidArgument):
+        return Trouble(ProblemType.INVALID, str(error), field=error.name)
+    for kind, problem in _IN_THEIR_OWN_WORDS:
+        if isinstance(error, kind):
+            return Trouble(problem, str(error), headers=_RETRY_AFTER if problem.value.status == 503 else None)
+    for kind, detail in _IN_OURS:
+        if isinstance(error, kind):
+            return Trouble(ProblemType.UNAVAILABLE, detail, headers=_RETRY_AFTER)
+    return None
+
+
+def problem_response(trouble: Trouble, request_id: str) -> Response:
+    """The answer."""
+    body = msgspec.json.encode(trouble.told(request_id))
+    return Response(body, status_code=trouble.status, headers=trouble.headers, media_type=MEDIA_TYPE)

@@ -1,0 +1,131 @@
+"""`/v1/quotas`: what each credential may still do, and why calls wait."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.assembly import Collection
+from tidegate.credentials import GENERAL_POOL, Credential
+from tidegate.flow.gate import BucketStatus, CredentialStatus, PoolStatus
+from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.views import Limit
+
+TAG = "credentials"
+
+
+class PoolFilter(Given, frozen=True, kw_only=True):
+    """Which pools, and how many."""
+
+    pool: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    """Only this one."""
+    after: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    """Only pools behind this one."""
+    limit: Limit = 50
+
+
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of call that the upstream counts apart."""
+
+    name: str
+    limit: int | None
+    remaining: int | None
+    """What the upstream last said; null where nobody has asked yet."""
+    left: int | None
+    """The same, less what is under way or of unknown fate."""
+    resets_at: datetime | None
+    opens_at: datetime | None
+    """When the next call may be made, where that is not now."""
+    reason: str | None
+    """Why none may be made now: blocked, retired, concurrency, minute, probing, exhausted."""
+
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """What the upstream rations: an account, or an installation; all its credentials share it."""
+
+    name: str
+    credentials: list[str]
+    """The names of the credentials that spend it; never a secret."""
+    in_flight: int
+    concurrency: int
+    is_retired: bool
+    """Whether the upstream refuses it."""
+    blocked_until: datetime | None
+    """The upstream asked for a rest until then."""
+    buckets: list[Bucket]
+
+
+class PoolQuota(msgspec.Struct, frozen=True, kw_only=True):
+    """Credentials that serve the same runs."""
+
+    pool: str
+    waiting: dict[str, int]
+    """Jobs that wait for a permit, by bucket."""
+    allowances: list[Allowance]
+
+
+class QuotaPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some pools, in the order of their names."""
+
+    pools: list[PoolQuota]
+    next: str | None
+    """The address of the next page; null where there is none."""
+
+
+class Quotas:
+    """The handler."""
+
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+        self._gate, self._clock = collection.parts.gate, collection.parts.database.clock
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What is told."""
+        return [Endpoint("GET", "/v1/quotas", self.list_quotas, TAG)]
+
+    async def list_quotas(self, query: PoolFilter) -> QuotaPage:
+        """Tell what each credential may still do, and how many jobs wait for it. Never a secret."""
+        known = await self._collection.credentials.list()
+        pools = sorted({GENERAL_POOL, *(each.pool for each in known)})
+        wanted = [pool for pool in pools if query.pool in (None, pool) and (query.after is None or pool > query.after)]
+        now = self._clock.now()
+        shown = [_quota(pool, await self._gate.status(pool), known, now) for pool in wanted[: query.limit]]
+        more = len(wanted) > query.limit
+        link = f"/v1/quotas?{urlencode({'after': shown[-1].pool, 'limit': query.limit})}" if more else None
+        return QuotaPage(pools=shown, next=link)
+
+
+def _quota(pool: str, status: PoolStatus, known: Sequence[Credential], now: datetime) -> PoolQuota:
+    allowances = [_allowance(one, known, now) for one in status.credentials]
+    return PoolQuota(pool=pool, waiting=status.waiting, allowances=allowances)
+
+
+def _allowance(one: CredentialStatus, known: Sequence[Credential], now: datetime) -> Allowance:
+    return Allowance(
+        name=one.name,
+        credentials=[each.name for each in known if each.allowance == one.name],
+        in_flight=one.in_flight,
+        concurrency=one.concurrency,
+        is_retired=one.retired,
+        blocked_until=_after(one.blocked_in_ms or None, now),
+        buckets=[_bucket(each, now) for each in one.buckets],
+    )
+
+
+def _bucket(one: BucketStatus, now: datetime) -> Bucket:
+    return Bucket(
+        name=one.name,
+        limit=one.limit,
+        remaining=one.remaining,
+        left=None if one.remaining is None else max(0, one.remaining - one.held - one.lost),
+        resets_at=_after(one.resets_in_ms, now),
+        opens_at=_after(one.opens_in_ms or None, now),
+        reason=one.reason,
+    )
+
+
+def _after(in_ms: int | None, now: datetime) -> datetime | None:
+    return None if in_ms is None else now + timedelta(milliseconds=in_ms)

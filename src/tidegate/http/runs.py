@@ -1,0 +1,245 @@
+"""`/v1/runs`: begin, look, follow, cancel, take up again."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tidegate.assembly import Collection
+from tidegate.collect.lifecycle import RunState
+from tidegate.collect.orchestrator import Trigger
+from tidegate.collect.progress import list_runs
+from tidegate.collect.runs import Run
+from tidegate.collect.source import Subject
+from tidegate.database import Transaction
+from tidegate.github import ALL
+from tidegate.github.logins import require_login
+from tidegate.http.endpoints import Also, Answer, Endpoint, Given, one_of
+from tidegate.http.events import ENDED, EventStream
+from tidegate.http.events import MEDIA_TYPE as EVENTS
+from tidegate.http.feed import RunFeed
+from tidegate.http.problems import ProblemType, Trouble, to_trouble
+from tidegate.http.views import Id, Limit, RunDetail, RunViews
+from tidegate.kernel.errors import TidegateError
+
+TAG = "runs"
+_MOST_AT_ONCE = 500
+
+Login = Annotated[str, Meta(min_length=1, max_length=39, pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*(_[A-Za-z0-9]+)?$")]
+
+
+class NewRuns(Given, frozen=True, kw_only=True):
+    """Whom to collect, and what of them. Give either `login` or `logins`."""
+
+    NARROWER: ClassVar = one_of("login", "logins")
+
+    login: Login | None = None
+    """One user: the answer is 201 with the run, or 409 with the one that is active."""
+    logins: Annotated[list[Login], Meta(min_length=1, max_length=_MOST_AT_ONCE)] | None = None
+    """Several users: the answer is 207, with a status for each."""
+    include: (
+        Annotated[list[Annotated[str, Meta(extra_json_schema={"enum": sorted(ALL)})]], Meta(min_length=1)] | None
+    ) = None
+    """What to collect; as the settings say, where it is left out."""
+    since: Annotated[str, Meta(extra_json_schema={"anyOf": [{"format": "date"}, {"format": "date-time"}]})] | None = (
+        None
+    )
+    """Leave out what did not change after this date or time (ISO 8601)."""
+    full: bool = False
+    """Read everything again, so that deletions are noticed everywhere."""
+    trigger: Literal["manual", "signup"] = "manual"
+    """Why: somebody asked for it, or a user joined."""
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one of several logins."""
+
+    login: str
+    status: int
+    """201: begun; 409: there is an active run, or no credential; 422: the login cannot be used; 503: try again."""
+    run_id: int | None = None
+    """The run that was begun, or the one that is active."""
+    detail: str | None = None
+    """Why it was not begun."""
+
+
+class RunResults(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of several logins, in their order."""
+
+    begun: int
+    """How many runs were begun."""
+    results: list[RunResult]
+
+
+class RunFilter(Given, frozen=True, kw_only=True):
+    """Which runs, and how many."""
+
+    login: Login | None = None
+    state: tuple[RunState, ...] = ()
+    """May be given several times."""
+    before: Id | None = None
+    """Only runs older than this one."""
+    limit: Limit = 50
+
+
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some runs, the newest first."""
+
+    runs: list[Run]
+    next: str | None
+    """The address of the next page; null where there is none."""
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done again."""
+
+    run_id: int
+    jobs: int
+    """How many jobs had failed, and are tried again."""
+
+
+class Runs:
+    """The handlers."""
+
+    def __init__(self, collection: Collection, views: RunViews, feed: RunFeed) -> None:
+        self._collection, self._views, self._feed = collection, views, feed
+        self._database = collection.parts.database
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What can be done with runs."""
+        return [
+            Endpoint(
+                "POST",
+                "/v1/runs",
+                self.begin_runs,
+                TAG,
+                status=201,
+                headers={"Location": "The address of the run."},
+                also={207: Also("Several logins were given: each has its own status.", RunResults)},
+                problems=(ProblemType.RUN_ACTIVE, ProblemType.NO_CREDENTIAL),
+            ),
+            Endpoint("GET", "/v1/runs", self.list_runs, TAG),
+            Endpoint("GET", "/v1/runs/{run_id}", self.show_run, TAG, media_types=("application/json", EVENTS)),
+            Endpoint(
+                "GET",
+                "/v1/runs/{run_id}/events",
+                self.follow_run,
+                TAG,
+                media_types=(EVENTS,),
+                also={204: Also("The client has seen the last event already: there is nothing more to come.")},
+                problems=(ProblemType.TOO_MANY,),
+            ),
+            Endpoint("POST", "/v1/runs/{run_id}/cancel", self.cancel_run, TAG, problems=(ProblemType.CONFLICT,)),
+            Endpoint(
+                "POST",
+                "/v1/runs/{run_id}/retry",
+                self.retry_run,
+                TAG,
+                problems=(ProblemType.RUN_ACTIVE, ProblemType.CONFLICT),
+            ),
+        ]
+
+    async def begin_runs(self, body: NewRuns) -> Answer[Run] | Answer[RunResults]:
+        """Begin to collect a user, or several.
+
+        A user has one active run at most. So it is safe to send the same request again when its answer was lost: either
+        the run is begun now, or 409 names the one that was. With `logins`, those that were begun stay begun whatever
+        becomes of the others.
+        """
+        if (body.login is None) == (body.logins is None):
+            raise Trouble(ProblemType.INVALID, "give either login or logins", field="login")
+        options = _options(body)
+        if body.login is not None:
+            run = await self._collection.orchestrator.show(await self._begin(body.login, options, body.trigger))
+            return Answer(run, {"Location": f"/v1/runs/{run.id}"})
+        results = [await self._attempt(login, options, body.trigger) for login in dict.fromkeys(body.logins or ())]
+        begun = sum(result.status == 201 for result in results)
+        return Answer(RunResults(begun=begun, results=results), status=207)
+
+    async def list_runs(self, query: RunFilter) -> RunPage:
+        """List runs, the newest first."""
+        login = None if query.login is None else query.login.lower()
+        read = partial(_page, login=login, states=query.state, before=query.before, limit=query.limit + 1)
+        found = await self._database.read(read)
+        runs, more = found[: query.limit], found[query.limit :]
+        return RunPage(runs=runs, next=_next(query, runs[-1].id) if more else None)
+
+    async def show_run(self, run_id: Id, request: Request) -> RunDetail | Response:
+        """Show one run: its progress by kind of job, what failed and why, and what it waits for.
+
+        With `Accept: text/event-stream` it is followed instead, as under `/events`.
+        """
+        if EVENTS in request.headers.get("accept", ""):
+            return await self.follow_run(run_id, request)
+        return await self._views.detail(run_id)
+
+    async def follow_run(self, run_id: Id, request: Request) -> Response:
+        """Follow one run by server-sent events.
+
+        Each `progress` event has the whole run, as `GET /v1/runs/{run_id}` answers it; the `ended` event is the last,
+        and closes the stream. Where a client is slower than the run, it gets the latest and not what came before.
+        Comments come when nothing else does. `Last-Event-ID` changes nothing, since every event is whole; only who has
+        seen the end is answered 204, at which a browser stops asking.
+        """
+        run = await self._collection.orchestrator.show(run_id)
+        if request.headers.get("last-event-id") == ENDED and run.status in _OVER:
+            return Response(status_code=204)
+        return EventStream(self._feed, run_id)
+
+    async def cancel_run(self, run_id: Id) -> Run:
+        """Cancel a run: no further call is begun; those under way end, and change nothing.
+
+        Asking again changes nothing. A run that is over otherwise is refused with 409.
+        """
+        orchestrator = self._collection.orchestrator
+        await orchestrator.show(run_id)
+        await orchestrator.cancel(run_id)
+        run = await orchestrator.show(run_id)
+        if run.status is not RunState.CANCELED:
+            raise Trouble(
+                ProblemType.CONFLICT, f"the run {run_id} is {run.status}: nothing is left to cancel", run_id=run_id
+            )
+        return run
+
+    async def retry_run(self, run_id: Id) -> Retried:
+        """Try the failed jobs of a run again. The run goes on; asking again finds nothing to do."""
+        return Retried(run_id=run_id, jobs=await self._collection.orchestrator.retry(run_id))
+
+    async def _begin(self, login: str, options: Mapping[str, Any], trigger: str) -> int:
+        known = require_login(login)
+        subject = Subject(user_id=known, login=known, options=options)
+        pool = await self._collection.credentials.pool_for(known)
+        return await self._collection.orchestrator.begin("github", subject, pool=pool, trigger=Trigger(trigger))
+
+    async def _attempt(self, login: str, options: Mapping[str, Any], trigger: str) -> RunResult:
+        try:
+            return RunResult(login=login, status=201, run_id=await self._begin(login, options, trigger))
+        except TidegateError as error:
+            trouble = to_trouble(error)
+            if trouble is None:
+                raise
+            return RunResult(login=login, status=trouble.status, run_id=trouble.run_id, detail=trouble.detail)
+
+
+_OVER = (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
+
+
+def _options(body: NewRuns) -> dict[str, Any]:
+    """Only what was asked for: what is left out is decided by the settings of whoever works."""
+    asked = {"full": body.full or None, "since": body.since, "include": body.include}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _page(tx: Transaction, **wanted: Any) -> list[Run]:
+    return list_runs(tx, **wanted)
+
+
+def _next(query: RunFilter, before: int) -> str:
+    given = [("login", query.login)] if query.login else []
+    states = [("state", str(state)) for state in query.state]
+    return f"/v1/runs?{urlencode([*given, *states, ('before', before), ('limit', query.limit)])}"

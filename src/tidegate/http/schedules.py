@@ -1,0 +1,110 @@
+"""`/v1/schedules`: runs that begin by the clock."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.assembly import Collection
+from tidegate.collect.schedules import Schedule
+from tidegate.collect.source import Subject
+from tidegate.github import ALL, GithubSource
+from tidegate.github.logins import require_login
+from tidegate.http.endpoints import Answer, Endpoint, Given
+from tidegate.http.runs import Login
+from tidegate.http.views import Id, Limit
+
+TAG = "schedules"
+
+
+class NewSchedule(Given, frozen=True, kw_only=True):
+    """For whom runs begin, when, and what of them is collected."""
+
+    login: Login
+    cron: Annotated[str, Meta(min_length=9, max_length=100, examples=["0 3 * * *"])]
+    """Minute, hour, day of month, month, day of week."""
+    timezone: Annotated[str, Meta(min_length=1, max_length=64, examples=["UTC", "Europe/Berlin"])] = "UTC"
+    """By whose clocks."""
+    include: (
+        Annotated[list[Annotated[str, Meta(extra_json_schema={"enum": sorted(ALL)})]], Meta(min_length=1)] | None
+    ) = None
+    """What to collect; as the settings say, where it is left out."""
+    since: Annotated[str, Meta(extra_json_schema={"anyOf": [{"format": "date"}, {"format": "date-time"}]})] | None = (
+        None
+    )
+    """Leave out what did not change after this date or time (ISO 8601)."""
+    full: bool = False
+    """Read everything again each time, so that deletions are noticed everywhere."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Only what was asked for."""
+        asked = {"full": self.full or None, "since": self.since, "include": self.include}
+        return {name: value for name, value in asked.items() if value is not None}
+
+
+class ScheduleFilter(Given, frozen=True, kw_only=True):
+    """Which schedules, and how many."""
+
+    login: Login | None = None
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    """Only those with a greater number: the last one of the page before."""
+    limit: Limit = 100
+
+
+class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Schedules in the order of their numbers."""
+
+    schedules: list[Schedule]
+
+
+class SchedulesDesk:
+    """The handlers."""
+
+    def __init__(self, collection: Collection) -> None:
+        self._schedules = collection.schedules
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What can be done with schedules."""
+        located = {"Location": "The address of the schedule."}
+        return [
+            Endpoint("GET", "/v1/schedules", self.list_schedules, TAG),
+            Endpoint("POST", "/v1/schedules", self.add_schedule, TAG, status=201, headers=located),
+            Endpoint("GET", "/v1/schedules/{schedule_id}", self.show_schedule, TAG),
+            Endpoint("DELETE", "/v1/schedules/{schedule_id}", self.remove_schedule, TAG),
+            Endpoint("POST", "/v1/schedules/{schedule_id}/pause", self.pause_schedule, TAG),
+            Endpoint("POST", "/v1/schedules/{schedule_id}/resume", self.resume_schedule, TAG),
+        ]
+
+    async def list_schedules(self, query: ScheduleFilter) -> SchedulePage:
+        """List schedules: when they are due next, and what their last due time brought."""
+        login = None if query.login is None else require_login(query.login)
+        found = await self._schedules.list_schedules(login, after=query.after, limit=query.limit)
+        return SchedulePage(schedules=found)
+
+    async def add_schedule(self, body: NewSchedule) -> Answer[Schedule]:
+        """Begin a run for a user whenever the time has come.
+
+        The same user, cron and time zone again change the options of the schedule that is there, and nothing else.
+        """
+        login = require_login(body.login)
+        subject = Subject(user_id=login, login=login, options=body.options)
+        [added] = await self._schedules.add(GithubSource.name, [subject], cron=body.cron, timezone=body.timezone)
+        return Answer(added, {"Location": f"/v1/schedules/{added.id}"})
+
+    async def show_schedule(self, schedule_id: Id) -> Schedule:
+        """Show one schedule."""
+        return await self._schedules.show(schedule_id)
+
+    async def remove_schedule(self, schedule_id: Id) -> Schedule:
+        """Forget a schedule. A run that it began goes on."""
+        return await self._schedules.remove(schedule_id)
+
+    async def pause_schedule(self, schedule_id: Id) -> Schedule:
+        """Let a schedule begin nothing until it is resumed."""
+        return await self._schedules.pause(schedule_id)
+
+    async def resume_schedule(self, schedule_id: Id) -> Schedule:
+        """Go on with the next due time; what came due meanwhile is left out."""
+        return await self._schedules.resume(schedule_id)

@@ -1,0 +1,91 @@
+"""JSON schemas of our structs, with what stands under a field in the code as its description."""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, get_args
+
+import msgspec
+
+REFERENCE = "#/components/schemas/{name}"
+
+
+def schemas_of(types: Sequence[Any]) -> tuple[Mapping[Any, Any], dict[str, Any]]:
+    """The schema of each type, and the components that they refer to, by name."""
+    described, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    for struct in _structs_in(types):
+        component, meanings = components.get(struct.__name__, {}), meanings_of(struct)
+        properties: dict[str, Any] = component.get("properties", {})
+        for field in msgspec.structs.fields(struct):
+            if datetime in (field.type, *get_args(field.type)):
+                _note_moment(properties.get(field.encode_name, {}))
+            if field.name in meanings and field.encode_name in properties:
+                properties[field.encode_name] = {"description": meanings[field.name], **properties[field.encode_name]}
+        component |= getattr(struct, "NARROWER", {})
+    return dict(zip(types, described, strict=True)), components
+
+
+def parameter_schema(annotation: Any) -> dict[str, Any]:
+    """The schema of a parameter of an address: whole in itself, and never null, since it is then left out."""
+    schema = msgspec.json.schema(annotation)
+    whole = _inlined(schema, schema.get("$defs", {}))
+    options = [each for each in whole.get("anyOf", []) if each != {"type": "null"}]
+    return options[0] if len(options) == 1 else whole
+
+
+def meanings_of(struct: type[Any]) -> dict[str, str]:
+    """What stands under each field of a struct and of those it inherits from."""
+    found: dict[str, str] = {}
+    for each in reversed(struct.__mro__):
+        if issubclass(each, msgspec.Struct) and each is not msgspec.Struct:
+            found |= _meanings_in(each)
+    return found
+
+
+def _meanings_in(struct: type[Any]) -> dict[str, str]:
+    try:
+        [definition] = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
+    except (OSError, SyntaxError, ValueError):  # the source is not there
+        return {}
+    assert isinstance(definition, ast.ClassDef)
+    found: dict[str, str] = {}
+    for field, below in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            text = below.value if isinstance(below, ast.Expr) else None
+            if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                found[field.target.id] = re.sub(r"\bNone\b", "null", " ".join(text.value.split()))
+    return found
+
+
+def _note_moment(schema: dict[str, Any]) -> None:
+    """A time is told with its zone, always; the library cannot know that."""
+    for each in (schema, *schema.get("anyOf", [])):
+        if each.get("type") == "string":
+            each["format"] = "date-time"
+
+
+def _structs_in(types: Sequence[Any]) -> list[type[Any]]:
+    """Every struct that these types are made of."""
+    found: dict[type[Any], None] = {}
+    frontier = list(types)
+    while frontier:
+        kind = frontier.pop()
+        frontier += get_args(kind)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in found:
+            found[kind] = None
+            frontier += [field.type for field in msgspec.structs.fields(kind)]
+    return list(found)
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """What is referred to, written out."""
+    if isinstance(schema, Mapping):
+        if "$ref" in schema:
+            return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+        return {name: _inlined(value, definitions) for name, value in schema.items() if name != "$defs"}
+    if isinstance(schema, list):
+        return [_inlined(each, definitions) for each in schema]
+    return schema

@@ -1,0 +1,78 @@
+"""HTTP as a service among the others: without signal handlers of its own, awake only when asked, drained when told."""
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import h11
+import msgspec
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tidegate.http.binding import Binding
+from tidegate.http.problems import MEDIA_TYPE, ProblemType, Trouble
+from tidegate.kernel.ids import new_id
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_DRAIN_WITHIN_S = 20
+"""Less than the supervisor grants, so that those behind us have their time too."""
+
+
+class HttpService:
+    """Answers until told to stop; then takes no new calls, and finishes those that are under way."""
+
+    def __init__(self, application: ASGIApp, binding: Binding, *, on_stop: Callable[[], None]) -> None:
+        """`on_stop` ends what would last for ever, such as streams of events."""
+        self._application, self._binding, self._on_stop = application, binding, on_stop
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """See `Service`."""
+        config = uvicorn.Config(
+            self._application,
+            http=_Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_DRAIN_WITHIN_S,
+        )
+        log.info("http.listening", address=self._binding.address)
+        await _Server(config, stopping, self._on_stop).serve(self._binding.sockets())
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stopping, self._on_stop = stopping, on_stop
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Signals belong to the supervisor."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Wait, where the original looks ten times a second."""
+        await self._stopping.wait()
+        self._on_stop()
+
+
+class _Protocol(H11Protocol):
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP is told as a problem too."""
+        request_id = new_id()
+        body = msgspec.json.encode(Trouble(ProblemType.BAD_REQUEST, msg).told(request_id))
+        headers = [
+            ("content-type", MEDIA_TYPE),
+            ("content-length", str(len(body))),
+            ("x-request-id", request_id),
+            ("connection", "close"),
+        ]
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

@@ -1,0 +1,50 @@
+"""`/v1/statistics` and `/v1/users/{login}/statistics`."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidegate.assembly import Collection
+from tidegate.github.logins import require_login
+from tidegate.github.statistics import GlobalStatistics, UserStatistics
+from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.runs import Login
+from tidegate.kernel.errors import NotFound
+
+TAG = "statistics"
+
+
+class Span(Given, frozen=True, kw_only=True):
+    """How far back."""
+
+    days: Annotated[int, Meta(ge=1, le=366)] = 30
+    """Days up to today, which is one of them."""
+
+
+class StatisticsDesk:
+    """The handlers."""
+
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What is told."""
+        return [
+            Endpoint("GET", "/v1/users/{login}/statistics", self.user_statistics, TAG),
+            Endpoint("GET", "/v1/statistics", self.overall_statistics, TAG),
+        ]
+
+    async def user_statistics(self, login: Login) -> UserStatistics:
+        """Tell what a user did: repositories, stars, languages, commits, merges, streaks, collaborators.
+
+        404 until a run of the user was completed.
+        """
+        found = await self._collection.statistics.of_user(require_login(login))
+        if found is None:
+            raise NotFound("user with statistics", login)
+        return found
+
+    async def overall_statistics(self, query: Span) -> GlobalStatistics:
+        """Tell what everybody did: totals, and the most active users and repositories by day, week and month."""
+        return await self._collection.statistics.overall(days=query.days)

@@ -1,0 +1,103 @@
+"""What callers see of runs, and how it is put together: one read of SQL, and one look at the gate for the waits."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.collect import runs
+from tidegate.collect.lifecycle import OPEN_RUNS
+from tidegate.collect.progress import Failure, KindProgress, failures_of, kinds_of
+from tidegate.collect.runs import Run
+from tidegate.credentials import Credential, CredentialBook
+from tidegate.database import Database, Transaction
+from tidegate.flow.gate import CredentialStatus, Gate, PoolStatus
+from tidegate.kernel.errors import TidegateError
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_GATE_WITHIN_S = 2.0
+_MOST_FAILURES = 100
+
+Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Limit = Annotated[int, Meta(ge=1, le=500)]
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """Why calls that a run wants made are not made now."""
+
+    credential: str | None
+    """Whose allowance it is, by name; None where no credential serves the run."""
+    bucket: str
+    reason: str
+    """blocked, retired, concurrency, minute, probing, exhausted, or no_credential."""
+    opens_at: datetime | None = None
+    """When the next call may be made; None where that is when a call under way ends, or nobody knows."""
+
+
+class RunDetail(Run, frozen=True, kw_only=True):
+    """A run with the progress of each kind of job, what failed, and what it waits for."""
+
+    kinds: list[KindProgress]
+    failures: list[Failure]
+    """The first hundred jobs that failed, and why."""
+    waits: list[Wait] | None
+    """Empty where nothing keeps it from going on; null where that could not be found out."""
+
+
+class RunViews:
+    """Looks at runs."""
+
+    def __init__(self, database: Database, gate: Gate, credentials: CredentialBook) -> None:
+        self._database, self._gate, self._credentials = database, gate, credentials
+
+    async def detail(self, run_id: int) -> RunDetail:
+        """One run; raise `NotFound`."""
+        run, kinds, failures = await self._database.read(_read, run_id)
+        waits = await self._waits(run) if run.status in OPEN_RUNS else []
+        return RunDetail(**msgspec.structs.asdict(run), kinds=kinds, failures=failures, waits=waits)
+
+    async def _waits(self, run: Run) -> list[Wait] | None:
+        try:
+            async with asyncio.timeout(_GATE_WITHIN_S):
+                pool = await self._gate.status(run.pool)
+                known = await self._credentials.list() if any(pool.waiting.values()) else []
+        except (TidegateError, TimeoutError) as error:
+            log.warning("http.gate_unknown", pool=run.pool, error=str(error) or "no answer in time")
+            return None
+        return waits_of(pool, known, self._database.clock.now())
+
+
+def waits_of(pool: PoolStatus, known: Sequence[Credential], now: datetime) -> list[Wait]:
+    """Why the jobs that wait in a pool do; nothing where a call could be made at once."""
+    found: list[Wait] = []
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for credential in known:
+        names[credential.allowance].append(credential.name)
+    for bucket in sorted(name for name, jobs in pool.waiting.items() if jobs):
+        waits = [_wait(one, ", ".join(names[one.name]) or one.name, bucket, now) for one in pool.credentials]
+        if not pool.credentials:
+            found.append(Wait(credential=None, bucket=bucket, reason="no_credential"))
+        elif None not in waits:
+            found += [wait for wait in waits if wait is not None]
+    return found
+
+
+def _wait(one: CredentialStatus, label: str, bucket: str, now: datetime) -> Wait | None:
+    """Why one credential makes no call; None where it could."""
+    if one.retired:
+        return Wait(credential=label, bucket=bucket, reason="retired")
+    found = next((each for each in one.buckets if each.name == bucket), None)
+    if found is None or found.reason is None:
+        return None
+    opens_at = None if found.opens_in_ms is None else now + timedelta(milliseconds=found.opens_in_ms)
+    return Wait(credential=label, bucket=bucket, reason=found.reason, opens_at=opens_at)
+
+
+def _read(tx: Transaction, run_id: int) -> tuple[Run, list[KindProgress], list[Failure]]:
+    return runs.get(tx, run_id), kinds_of(tx, [run_id]), failures_of(tx, [run_id], _MOST_FAILURES)

@@ -1,0 +1,61 @@
+"""How this installation answers over HTTP. It stands here and not in `tidegate.http`, which lies above the settings."""
+
+from datetime import timedelta
+
+from pydantic import BaseModel, Field, SecretStr, field_validator
+
+from tidegate.kernel.arguments import require_name
+from tidegate.kernel.errors import InvalidArgument
+
+SHORTEST_KEY = 16
+_KEY_RULE = f"must be {SHORTEST_KEY} printable ASCII characters or more, without a space (try `openssl rand -hex 32`)"
+
+
+class HttpSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """Where to listen, and whom to answer."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on. Anything but loopback needs an API key."""
+    port: int = Field(default=8321, ge=0, le=65535)
+    """The port to listen on; 0: any free one, which is told at the start."""
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """What callers must send as `Authorization: Bearer`. Needed as soon as others than this machine can connect."""
+    api_keys: tuple[SecretStr, ...] = Field(default=(), repr=False)
+    """Further keys that are good, so that one can be replaced while it is in use."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names by which this machine may be called without a key, beside `localhost` and loopback addresses."""
+    open_metrics: bool = False
+    """Whether `/metrics` is answered without a key."""
+    largest_body: int = Field(default=1024 * 1024, ge=1024, le=64 * 1024 * 1024)
+    """The largest request body, in bytes."""
+    answer_within: timedelta = Field(default=timedelta(seconds=30), ge=timedelta(seconds=1), le=timedelta(minutes=10))
+    """How long a request may take; a stream of events lasts as long as its run."""
+    most_listeners: int = Field(default=500, ge=1, le=100_000)
+    """Streams of events that may be open at once in one process."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Every key that is good."""
+        secrets = (*self.api_keys, *([] if self.api_key is None else [self.api_key]))
+        return tuple(secret.get_secret_value() for secret in secrets)
+
+    @field_validator("host", "allowed_hosts")
+    @classmethod
+    def _are_names(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        try:
+            for name in (value,) if isinstance(value, str) else value:
+                require_name("host", name)
+        except InvalidArgument as error:
+            raise ValueError(error.reason) from None
+        return value
+
+    @field_validator("api_key", "api_keys")
+    @classmethod
+    def _are_hard_to_guess(
+        cls, value: SecretStr | tuple[SecretStr, ...] | None
+    ) -> SecretStr | tuple[SecretStr, ...] | None:
+        for secret in (value,) if isinstance(value, SecretStr) else value or ():
+            text = secret.get_secret_value()
+            if len(text) < SHORTEST_KEY or not text.isascii() or not text.isprintable() or " " in text:
+                raise ValueError(_KEY_RULE)
+        return value

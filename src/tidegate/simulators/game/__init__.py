@@ -1,0 +1,47 @@
+"""A game API of one's own: characters of 300 KB that change by themselves, limits, faults, and an account of all.
+
+async with GameSimulator(GameConfig(limits=LimitSettings(per_second=50))) as simulator:
+    ...  # GET {simulator.url}/v1/characters/{id} with the header X-Api-Key: {simulator.api_key}
+    assert simulator.report().broken == 0
+    assert copy == simulator.truth(id).kept
+"""
+
+from tidegate.simulators.game.clock import WorldClock
+from tidegate.simulators.game.config import (
+    FaultKind,
+    FaultRule,
+    GameConfig,
+    LimitSettings,
+    Manners,
+    Tempo,
+    WorldShape,
+    parse_faults,
+    parse_tempi,
+)
+from tidegate.simulators.game.documents import KEPT_FIELDS, extract_kept
+from tidegate.simulators.game.ledger import Cost, Report
+from tidegate.simulators.game.rations import KeyReport
+from tidegate.simulators.game.simulator import GameSimulator, Truth
+from tidegate.simulators.game.world import State, World
+
+__all__ = [
+    "KEPT_FIELDS",
+    "Cost",
+    "FaultKind",
+    "FaultRule",
+    "GameConfig",
+    "GameSimulator",
+    "KeyReport",
+    "LimitSettings",
+    "Manners",
+    "Report",
+    "State",
+    "Tempo",
+    "Truth",
+    "World",
+    "WorldClock",
+    "WorldShape",
+    "extract_kept",
+    "parse_faults",
+    "parse_tempi",
+]

@@ -1,0 +1,1 @@
+"""Kinds of snapshots that come with the house."""

@@ -1,0 +1,252 @@
+"""What is written of subjects; every function works in the caller's transaction.
+
+The invariant: a version never goes back. Rows are locked in the order of their keys, and a result whose version is
+older than the row's writes nothing, whoever brings it and however late.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import bindparam, delete, select, tuple_, update
+
+from tidegate.database import Transaction
+from tidegate.snapshots.bodies import digest, pack
+from tidegate.snapshots.subject import Subject
+from tidegate.snapshots.tables import snapshot_status, snapshots
+
+_c = snapshots.c
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A subject as its row has it."""
+
+    subject: Subject
+    version: int
+    upstream_id: str | None
+    body: bytes | None
+    """Compressed; None where the upstream never had it."""
+    hash: str | None
+    size: int
+    last_updated_at: datetime | None
+    last_checked_at: datetime | None
+    missing_since: datetime | None
+    last_asked_at: datetime | None
+
+
+class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call to the upstream brought."""
+
+    subject: Subject
+    version: int
+    checked_at: datetime
+    body: bytes | None
+    """As it is kept, compressed; None: the upstream says that there is no such subject."""
+    hash: str | None = None
+    size: int = 0
+    upstream_id: str | None = None
+
+    @classmethod
+    def of(
+        cls, subject: Subject, version: int, *, checked_at: datetime, body: bytes, upstream_id: str | None = None
+    ) -> "Refreshed":
+        """A body as the upstream gave it, ready to be written."""
+        return cls(
+            subject=subject,
+            version=version,
+            checked_at=checked_at,
+            body=pack(body),
+            hash=digest(body),
+            size=len(body),
+            upstream_id=upstream_id,
+        )
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What became of a result."""
+
+    subject: Subject
+    version: int
+    is_taken: bool
+    """False: a newer one is there already."""
+    is_changed: bool
+
+
+def get_many(tx: Transaction, subjects: Iterable[Subject]) -> dict[Subject, Snapshot]:
+    """Those that are known."""
+    return {each.subject: each for each in map(_snapshot, tx.execute(_READ.where(_among(subjects))))}
+
+
+def write_round(tx: Transaction, results: Sequence[Refreshed]) -> list[Effect]:
+    """Write results, each subject's newest; tells what became of each, in the order given."""
+    newest: dict[Subject, Refreshed] = {}
+    for result in results:
+        before = newest.get(result.subject)
+        if before is None or before.version <= result.version:
+            newest[result.subject] = result
+    present = _locked(tx, sorted(newest))
+    taken = [newest[subject] for subject in sorted(newest) if present[subject].version <= newest[subject].version]
+    # What went missing keeps its last body, for those who want to see what it was.
+    changed = {each.subject for each in taken if each.body is not None and present[each.subject].hash != each.hash}
+    _write(tx, [each for each in taken if each.subject in changed], present)
+    _check(tx, [each for each in taken if each.subject not in changed], present)
+    _clear_status(tx, [each.subject for each in taken])
+    versions = {each.subject: each.version for each in taken}
+    return [
+        Effect(
+            each.subject,
+            each.version,
+            is_taken=versions.get(each.subject) == each.version,
+            is_changed=each.subject in changed and versions.get(each.subject) == each.version,
+        )
+        for each in results
+    ]
+
+
+def touch_asked(tx: Transaction, asked: Mapping[Subject, datetime]) -> None:
+    """Note when subjects were last asked for; a time never goes back."""
+    rows = [
+        {"of_kind": subject.kind, "of_key": subject.key, "asked_at": at}
+        for subject, at in sorted(asked.items(), key=lambda each: each[0])
+    ]
+    if rows:
+        tx.execute(_ASKED, rows)
+
+
+def note_trouble(tx: Transaction, subject: Subject, *, state: str, reason: str, message: str, tries: int) -> None:
+    """A refresh is being tried again, or has failed."""
+    key = {"kind": subject.kind, "key": subject.key}
+    values = {
+        "state": state,
+        "reason": reason,
+        "message": message[:2000],
+        "tries": tries,
+        "changed_at": tx.now,
+    }
+    at = snapshot_status.c
+    moved = tx.execute(update(snapshot_status).where(at.kind == subject.kind, at.key == subject.key).values(values))
+    if moved.rowcount == 0:
+        tx.insert_many(snapshot_status, [key | values], skip_existing=True)
+
+
+def troubled(tx: Transaction, limit: int = 100) -> list[tuple[Subject, str, str, int]]:
+    """Subjects whose refresh is being tried again or has failed, the latest first: state, reason, tries."""
+    at = snapshot_status.c
+    rows = tx.execute(
+        select(at.kind, at.key, at.state, at.reason, at.tries).order_by(at.changed_at.desc()).limit(limit)
+    )
+    return [(Subject(row[0], row[1]), row[2], row[3], row[4]) for row in rows]
+
+
+_READ = select(
+    *(_c.kind, _c.key, _c.version, _c.upstream_id, _c.body, _c.hash, _c.size),
+    *(_c.last_updated_at, _c.last_checked_at, _c.missing_since, _c.last_asked_at),
+)
+_ASKED = (
+    update(snapshots)
+    .where(
+        _c.kind == bindparam("of_kind"),
+        _c.key == bindparam("of_key"),
+        (_c.last_asked_at.is_(None)) | (_c.last_asked_at < bindparam("asked_at")),
+    )
+    .values(last_asked_at=bindparam("asked_at"))
+)
+
+
+class _Present(msgspec.Struct, frozen=True):
+    version: int
+    hash: str | None
+    last_checked_at: datetime | None
+    missing_since: datetime | None
+
+
+def _locked(tx: Transaction, subjects: Sequence[Subject]) -> dict[Subject, _Present]:
+    """The rows of these subjects, made where there are none, and ours until the commit."""
+    empty = {"version": 0, "size": 0, "checks": 0, "changes": 0}
+    tx.insert_many(snapshots, [{"kind": each.kind, "key": each.key, **empty} for each in subjects], skip_existing=True)
+    those = select(_c.kind, _c.key, _c.version, _c.hash, _c.last_checked_at, _c.missing_since).where(_among(subjects))
+    rows = tx.execute(those.order_by(_c.kind, _c.key).with_for_update())
+    return {Subject(row[0], row[1]): _Present(row[2], row[3], row[4], row[5]) for row in rows}
+
+
+_WRITE = (
+    update(snapshots)
+    .where(_c.kind == bindparam("of_kind"), _c.key == bindparam("of_key"))
+    .values(
+        version=bindparam("new_version"),
+        upstream_id=bindparam("new_upstream_id"),
+        body=bindparam("new_body"),
+        hash=bindparam("new_hash"),
+        size=bindparam("new_size"),
+        last_updated_at=bindparam("checked"),
+        last_checked_at=bindparam("checked"),
+        missing_since=bindparam("missing"),
+        checks=_c.checks + 1,
+        changes=_c.changes + 1,
+    )
+)
+_CHECK = (
+    update(snapshots)
+    .where(_c.kind == bindparam("of_kind"), _c.key == bindparam("of_key"))
+    .values(
+        version=bindparam("new_version"),
+        last_checked_at=bindparam("checked"),
+        missing_since=bindparam("missing"),
+        checks=_c.checks + 1,
+    )
+)
+
+
+def _write(tx: Transaction, results: Sequence[Refreshed], present: Mapping[Subject, _Present]) -> None:
+    rows = [
+        _row(each, present[each.subject])
+        | {"new_upstream_id": each.upstream_id, "new_body": each.body, "new_hash": each.hash, "new_size": each.size}
+        for each in results
+    ]
+    if rows:
+        tx.execute(_WRITE, rows)
+
+
+def _check(tx: Transaction, results: Sequence[Refreshed], present: Mapping[Subject, _Present]) -> None:
+    rows = [_row(each, present[each.subject]) for each in results]
+    if rows:
+        tx.execute(_CHECK, rows)
+
+
+def _row(result: Refreshed, before: _Present) -> dict[str, Any]:
+    """What every result writes. A check never looks older than one before it."""
+    checked = max(filter(None, (result.checked_at, before.last_checked_at)))
+    return {
+        "of_kind": result.subject.kind,
+        "of_key": result.subject.key,
+        "new_version": result.version,
+        "checked": checked,
+        "missing": None if result.body is not None else before.missing_since or checked,
+    }
+
+
+def _clear_status(tx: Transaction, subjects: Sequence[Subject]) -> None:
+    at = snapshot_status.c
+    if subjects:
+        keys = [(each.kind, each.key) for each in subjects]
+        tx.execute(delete(snapshot_status).where(tuple_(at.kind, at.key).in_(keys)))
+
+
+def _among(subjects: Iterable[Subject]) -> Any:
+    return tuple_(_c.kind, _c.key).in_([(each.kind, each.key) for each in subjects])
+
+
+def _snapshot(row: Any) -> Snapshot:
+    return Snapshot(
+        subject=Subject(row.kind, row.key),
+        version=row.version,
+        upstream_id=row.upstream_id,
+        body=row.body,
+        hash=row.hash,
+        size=row.size,
+        last_updated_at=row.last_updated_at,
+        last_checked_at=row.last_checked_at,
+        missing_since=row.missing_since,
+        last_asked_at=row.last_asked_at,
+    )

@@ -1,0 +1,51 @@
+"""What is known of subjects."""
+
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, Table, Text
+from sqlalchemy.dialects.mysql import MEDIUMBLOB
+
+from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
+from tidegate.database.schema import metadata
+from tidegate.snapshots.subject import LONGEST_KEY
+
+LONGEST_KIND = 40
+HASH_LENGTH = 16
+
+packed_body = LargeBinary().with_variant(MEDIUMBLOB(), "mysql", "mariadb")
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("kind", exact_text(LONGEST_KIND), primary_key=True),
+    Column("key", exact_text(LONGEST_KEY), primary_key=True),
+    Column("upstream_id", exact_text(200)),
+    Column("body", packed_body),
+    Column("hash", exact_text(HASH_LENGTH)),
+    Column("size", Integer, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("last_updated_at", UtcDateTime),
+    Column("last_checked_at", UtcDateTime),
+    Column("missing_since", UtcDateTime),
+    Column("last_asked_at", UtcDateTime),
+    Column("next_due_at", UtcDateTime),
+    Column("checks", Integer, nullable=False),
+    Column("changes", Integer, nullable=False),
+    Column("change_rate", Float),
+    Index(None, "next_due_at"),
+    **TABLE_OPTIONS,
+)
+"""One row for each subject that was ever asked for. The version only grows: the database decides which write wins."""
+
+snapshot_status = Table(
+    "snapshot_status",
+    metadata,
+    Column("kind", exact_text(LONGEST_KIND), primary_key=True),
+    Column("key", exact_text(LONGEST_KEY), primary_key=True),
+    Column("state", exact_text(16), nullable=False),
+    Column("reason", exact_text(40), nullable=False),
+    Column("message", Text, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    Index(None, "state", "changed_at"),
+    **TABLE_OPTIONS,
+)
+"""Sparse: only subjects whose refresh is being tried again, or has failed. Success removes the row."""

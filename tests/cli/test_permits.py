@@ -1,0 +1,64 @@
+"""What the gate's figures mean for a forecast, and in words."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.cli.views import NOW
+from tidegate.cli.forecast import Supply
+from tidegate.cli.permits import permits_of, supplies, told
+from tidegate.flow.gate import BucketStatus, CredentialLimits, CredentialStatus, PoolStatus
+
+LIMITS = CredentialLimits(concurrency=5, per_minute=600, floor=100)
+
+
+def pool(*, retired: bool = False, blocked_in_ms: int = 0, **bucket: Any) -> PoolStatus:
+    known: dict[str, Any] = {"limit": 5_000, "remaining": 900, "resets_in_ms": 60_000} | bucket
+    core = BucketStatus(name="core", held=10, lost=5, calls_now=1, **known)
+    one = CredentialStatus(
+        name="user-1", in_flight=3, concurrency=5, retired=retired, blocked_in_ms=blocked_in_ms, buckets=[core]
+    )
+    return PoolStatus(credentials=[one], waiting={})
+
+
+def supply(now: int, opens_in_s: float) -> list[Supply]:
+    one = Supply(now=now, per_window=4_900, opens_in_s=opens_in_s, window_s=3_600, per_minute=600, concurrency=5)
+    return [one]
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (pool(), supply(900 - 10 - 5 - 100, 60)),
+        (pool(remaining=50), supply(0, 60)),
+        (pool(remaining=5_000, resets_in_ms=None), supply(5_000 - 10 - 5 - 100, 3_600)),
+        (pool(blocked_in_ms=5_000), supply(0, 5)),
+        (pool(retired=True), []),
+        (pool(limit=None, remaining=None, resets_in_ms=None), []),
+        (PoolStatus(credentials=[], waiting={}), []),
+    ],
+)
+def test_what_is_held_lost_or_kept_in_reserve_cannot_be_spent(status: PoolStatus, expected: list[Supply]):
+    assert supplies(status, "core", LIMITS) == expected
+    assert supplies(status, "graphql", LIMITS) == []
+
+
+def test_a_small_limit_keeps_a_small_reserve():
+    (one,) = supplies(pool(limit=60, remaining=60), "core", LIMITS)
+    assert (one.now, one.per_window) == (60 - 10 - 5 - 6, 54)
+
+
+def test_credentials_go_by_the_names_that_people_know():
+    (one,) = permits_of(pool(), {"user-1": "token of mona"}, NOW)
+    assert (one.credential, one.left, one.in_flight) == ("token of mona", 885, 3)
+    assert one.resets_at == NOW + timedelta(minutes=1)
+    assert told(one, NOW).startswith("885 of 5,000 left, window ends ")
+    (stranger,) = permits_of(pool(), {}, NOW)
+    assert stranger.credential == "user-1"
+
+
+def test_of_a_credential_that_was_never_used_nothing_is_known():
+    fresh = CredentialStatus(name="user-1", in_flight=0, concurrency=5, retired=False, blocked_in_ms=0, buckets=[])
+    (one,) = permits_of(PoolStatus(credentials=[fresh], waiting={}), {}, NOW)
+    assert told(one, NOW) == "not known before the first call"

@@ -1,0 +1,134 @@
+"""What a person sees while it goes on, drawn without a clock or a server."""
+
+import io
+import re
+from datetime import timedelta
+
+import pytest
+from rich.console import Console
+
+from tests.cli.views import NOW, kind, permits, run, view
+from tidegate.cli.forecast import Forecast
+from tidegate.cli.permits import Permits, waits
+from tidegate.cli.picture import Picture
+from tidegate.cli.screens import Lines, Silence, open_screen
+from tidegate.cli.watching import View
+from tidegate.collect.lifecycle import RunState
+from tidegate.telemetry.logs import LogSettings
+
+LATER = NOW + timedelta(seconds=130)
+
+
+def drawn(picture: Picture, shown: View, height: int = 24, width: int = 80) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, height=height)
+    with console.capture() as captured:
+        console.print(picture.draw(shown, height))
+    return captured.get().splitlines()
+
+
+def test_totals_kinds_users_and_permits_are_told():
+    octocat = run(failed_jobs=1, unchanged_calls=2)
+    lines = drawn(
+        Picture(),
+        view(
+            octocat,
+            run(2, "hubot", RunState.COMPLETED, succeeded_jobs=10),
+            kinds={1: [kind(failed=1), kind(name="REPO_COMMITS", succeeded=0)], 2: [kind(2, succeeded=10)]},
+            calls_per_s=12.4,
+            end=Forecast(seconds=200, waits=1),
+        ),
+    )
+
+    assert lines[0] == "1 of 2 users complete, 15 of 20 pages, 642 documents"
+    assert lines[1] == "8 calls, 2 of them free, 12 a second, 1 job failed"
+    assert re.fullmatch(r"ends about \S+, in 3 min 20 s, after 1 wait for permits", lines[2])
+    assert [re.sub(r"[\s━╸╺]+", " ", line).strip() for line in lines if re.search(r"\d/\d", line)] == [
+        "issues 15/20 1 failed",
+        "commits 0/10",
+        "octocat 5/10 321 1 failed, issues 5/10, commits 0/10",
+        "hubot 10/10 321 completed",
+    ]
+    assert re.search(r"token of octocat: 4,000 of 5,000 left, window ends \S+, 7 under way", lines[-1])
+
+
+def test_a_thousand_users_fit_into_a_small_terminal_and_stay_where_they_are():
+    picture = Picture()
+    runs = [run(n, f"user-{n}", RunState.RUNNING, succeeded_jobs=n % 7) for n in range(1, 1_001)]
+    first = drawn(picture, view(*runs))
+    assert len(first) <= 24
+    assert max(len(line) for line in first) <= 80
+    assert first[0].startswith("0 of 1,000 users complete")
+    named = [line.split()[0] for line in first if line.startswith("user-")]
+    assert len(named) > 5
+    assert f"… {1_000 - len(named)} more under way or waiting, 0 complete" in first
+
+    ended = {named[0], named[3]}
+    moved = [
+        run(n, f"user-{n}", RunState.COMPLETED if f"user-{n}" in ended else RunState.RUNNING) for n in range(1, 1_001)
+    ]
+    second = [line.split()[0] for line in drawn(picture, view(*moved)) if line.startswith("user-")]
+    assert second[: len(named) - 2] == [name for name in named if name not in ended]
+    assert len(second) == len(named)
+
+
+@pytest.mark.parametrize("height", [8, 10, 15, 24, 50])
+@pytest.mark.parametrize("users", [1, 5, 12, 40])
+def test_the_picture_is_never_higher_than_it_has_to_be(users: int, height: int):
+    runs = [run(n, f"user-{n}") for n in range(1, users + 1)]
+    assert len(drawn(Picture(), view(*runs), height)) <= max(height, 14)
+
+
+@pytest.mark.parametrize(
+    ("one", "told"),
+    [
+        (permits(reason="exhausted", left=0, opens_at=LATER), r"token of octocat: 0 left, opens \d\d:02:10"),
+        (permits(reason="exhausted", left=100, opens_at=LATER), r".*: 100 left are kept in reserve, opens \d\d:02:10"),
+        (permits(reason="blocked", opens_at=LATER), r".*: asked to rest, goes on \d\d:02:10"),
+        (permits(reason="minute", opens_at=LATER), r".*: as many calls in a minute as it may make, goes on \S+"),
+        (permits(reason="retired"), r"token of octocat: not accepted any more"),
+        (
+            permits(reason="exhausted", left=0, opens_at=LATER, bucket="graphql"),
+            r"token of octocat \(graphql\): 0 left.*",
+        ),
+    ],
+)
+def test_a_wait_says_whose_it_is_why_and_until_when(one: Permits, told: str):
+    (why,) = waits([one], NOW)
+    assert re.fullmatch(told, why)
+
+
+@pytest.mark.parametrize("reason", [None, "concurrency", "probing"])
+def test_what_ends_with_a_call_under_way_is_no_wait(reason: str | None):
+    assert waits([permits(reason=reason)], NOW) == []
+
+
+def test_lines_come_at_the_start_when_somebody_has_to_wait_and_not_at_every_look():
+    out = io.StringIO()
+    lines = Lines(Console(file=out))
+    waiting = permits(reason="exhausted", left=0, opens_at=LATER)
+    for shown in (
+        view(run()),
+        view(run(succeeded_jobs=5)),
+        view(run(), permits=[waiting]),
+        view(run(), permits=[waiting]),
+    ):
+        lines.show(shown)
+
+    told = out.getvalue().splitlines()
+    assert len(told) == 2
+    assert "waits" not in told[0]
+    assert re.search(r"; token of octocat: 0 left, opens \d\d:02:10$", told[1])
+
+
+def test_a_server_that_does_not_answer_is_told_of_and_nothing_breaks():
+    shown = view(run(), trouble="127.0.0.1: no answer")
+    assert "not up to date: 127.0.0.1: no answer" in drawn(Picture(), shown)
+
+
+def test_a_screen_that_nobody_looks_at_says_only_what_cannot_wait():
+    out = io.StringIO()
+    with open_screen(Console(file=out), LogSettings(), quiet=True) as screen:
+        assert isinstance(screen, Silence)
+        screen.show(view(run()))
+        screen.say("Stopping")
+    assert out.getvalue() == "Stopping\n"

@@ -1,0 +1,129 @@
+"""What is going to happen, told before it does: for new users, for runs that go on, for those who were here before."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from tests.cli.views import NOW, permits, run
+from tidegate.cli.forecast import Forecast, Supply
+from tidegate.cli.plan import ASSUMED_CALLS, Known, Plan, UserPlan, Way, foresee, plan_user, put_together
+from tidegate.cli.plan_text import plan_lines
+from tidegate.collect.history import Marks, Typical
+from tidegate.collect.lifecycle import RunState
+from tidegate.collect.source import Subject
+from tidegate.github import ESSENTIAL
+
+NOTHING = Known(active={}, last={}, marks={}, typical=Typical(users=0, calls=0))
+LAST = run(12, status=RunState.COMPLETED, completed_at=NOW - timedelta(minutes=3))
+MARKS = [
+    Marks(kind="REPO_ISSUES", resources=30, credential="user-1"),
+    Marks(kind="REPO_COMMITS", resources=10, credential="user-2"),
+    Marks(kind="REPO_REVIEWS", resources=99, credential=None),
+]
+SUPPLY = Supply(now=100, per_window=100, opens_in_s=60, window_s=3_600, per_minute=6_000, concurrency=5)
+
+
+def planned(known: Known = NOTHING, **options: Any) -> UserPlan:
+    return plan_user(
+        Subject(user_id="octocat", login="octocat", options=options),
+        "github",
+        known,
+        include=ESSENTIAL,
+        first_jobs=3,
+        credentials=frozenset({"user-1"}),
+    )
+
+
+def told(*users: UserPlan, known: Known = NOTHING, end: Forecast | None = None) -> list[str]:
+    return list(plan_lines(put_together(users, known, [permits()], end, NOW)))
+
+
+def test_of_a_new_user_three_calls_are_known_and_the_rest_is_an_assumption_that_says_so():
+    user = planned()
+    assert (user.way, user.jobs, user.calls, user.is_estimate) == (Way.NEW, 3, ASSUMED_CALLS, True)
+    lines = told(user)
+    assert lines[0] == "plan       octocat: new, 3 calls to begin with; the rest is known when the repositories are"
+    assert lines[1] == "calls      about 100"
+    assert lines[2].strip().startswith("for each new user 100 are assumed: some thirty repositories")
+
+
+def test_what_users_took_before_is_a_better_guess():
+    known = msgspec.structs.replace(NOTHING, typical=Typical(users=8, calls=46.4))
+    user = planned(known)
+    assert user.calls == 46
+    assert told(user, known=known)[2].strip() == (
+        "for each new user 46 are assumed: what the 8 users collected before took on average"
+    )
+
+
+def test_whoever_was_here_before_is_asked_for_changes_and_only_the_same_credential_asks_for_nothing():
+    known = msgspec.structs.replace(NOTHING, last={"octocat": LAST}, marks={"octocat": MARKS})
+    user = planned(known)
+    assert (user.way, user.calls, user.free_calls, user.is_estimate) == (Way.INCREMENTAL, 40, 30, False)
+    lines = told(user, known=known)
+    assert re.fullmatch(r"plan       octocat  incremental: asks what changed since run 12 of \S+, 40 calls", lines[0])
+    assert lines[1] == "calls      40, 30 of them free where nothing changed; what changed is read on top"
+
+
+def test_whoever_reads_everything_again_pays_for_it():
+    known = msgspec.structs.replace(NOTHING, last={"octocat": LAST}, marks={"octocat": MARKS})
+    user = planned(known, full=True)
+    assert (user.way, user.calls, user.free_calls) == (Way.FULL, 100, 0)
+
+
+def test_a_run_that_is_not_over_goes_on_and_so_do_its_own_options():
+    known = msgspec.structs.replace(NOTHING, active={"octocat": run(15)})
+    user = planned(known)
+    assert (user.way, user.run_id, user.jobs, user.jobs_done, user.calls) == (Way.RESUMED, 15, 10, 4, 6)
+    assert told(user)[0] == "plan       octocat  resumed: run 15, 4 of 10 pages known so far are done"
+
+    other = planned(known, since="2026-01-01T00:00:00Z")
+    assert told(other)[1].strip() == (
+        "octocat: begun with other options, and finished with them; then run the command again"
+    )
+
+
+def test_a_run_that_is_still_being_planned_may_take_more_than_is_known():
+    known = msgspec.structs.replace(NOTHING, active={"octocat": run(15, status=RunState.PLANNING)})
+    user = planned(known)
+    assert (user.calls, user.is_estimate) == (ASSUMED_CALLS - 4, True)
+    assert told(user)[0].endswith("are done, repositories are still being found")
+
+
+def test_the_end_says_what_it_depends_on():
+    user = planned()
+    assert told(user)[-1] == "end        not known: what may be spent is told by the first call"
+    assert re.fullmatch(
+        r"end        about \S+, in 5 s: the permits left suffice", told(user, end=Forecast(seconds=5))[-1]
+    )
+    later = told(user, end=Forecast(seconds=5, windows=2))[-1]
+    assert later.endswith("in 5 s: new windows open in time")
+    waits = told(user, end=Forecast(seconds=3_700, windows=2, waits=2, first_wait_s=130))[-1]
+    assert re.search(r"do not suffice, so it waits 2 times, first for a window that opens \d\d:02:10$", waits)
+
+
+def test_the_end_is_that_of_the_slowest_pool_and_what_is_free_needs_no_permit():
+    paid = msgspec.structs.replace(planned(), calls=150)
+    free = msgspec.structs.replace(paid, free_calls=150)
+    assert foresee([paid], {"github": [SUPPLY]}) == Forecast(seconds=65, windows=1, waits=1, first_wait_s=60)
+    assert foresee([free], {"github": [SUPPLY]}) == Forecast(seconds=15)
+    own = msgspec.structs.replace(free, pool="own")
+    assert foresee([own, paid], {"github": [SUPPLY], "own": [SUPPLY]}) == foresee([paid], {"github": [SUPPLY]})
+    assert foresee([paid], {"github": []}) is None
+
+
+def test_many_users_are_counted_and_a_few_are_named():
+    new = [msgspec.structs.replace(planned(), login=f"user-{n}") for n in range(900)]
+    known = msgspec.structs.replace(NOTHING, active={"octocat": run(15)})
+    others = [msgspec.structs.replace(planned(known), login=f"old-{n}") for n in range(100)]
+    lines = told(*new, *others)
+    assert lines[0] == "plan       1,000 users: 900 new, 100 resumed"
+    assert len(lines) < 25
+    assert "user-0, user-1, user-2, user-3, user-4 and 895 more: new, 3 calls each" in lines[1]
+
+
+def test_a_plan_can_be_written_as_json():
+    plan: Plan = put_together([planned()], NOTHING, [permits()], Forecast(seconds=5), NOW)
+    assert msgspec.json.decode(msgspec.json.encode(plan))["calls"] == 100

@@ -1,0 +1,166 @@
+"""`tidegate runs`: what it shows, cancels and retries. Nothing of it needs a worker."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sqlalchemy import select, update
+
+from tests.cli.batch import tidegate_each
+from tidegate.collect import runs
+from tidegate.collect.lifecycle import JobState, RunState
+from tidegate.collect.progress import jobs_of
+from tidegate.collect.source import Subject
+from tidegate.collect.tables import collection_runs, page_jobs
+from tidegate.database import Database, Transaction
+from tidegate.database.migrate import migrate
+from tidegate.github import GithubSource
+
+AWAY = "redis://127.0.0.1:1"
+
+
+@asynccontextmanager
+async def installation(folder: Path) -> AsyncGenerator[Database]:
+    """The database of an installation, where a command finds it."""
+    (folder / "data").mkdir(mode=0o700, exist_ok=True)
+    async with await Database.open(f"sqlite:///{folder}/data/tidegate.db") as database:
+        await migrate(database)
+        yield database
+
+
+def begin(tx: Transaction, login: str) -> int:
+    subject = Subject(user_id=login, login=login, options={"since": "2026-01-01"})
+    first = list(GithubSource().first_jobs(subject))
+    run_id, _ = runs.begin(tx, runs.Beginning("github", subject, "github", "manual", first))
+    return run_id
+
+
+def complete_with_a_failure(tx: Transaction, run_id: int) -> int:
+    """As if a worker had done it: two jobs well, one not. Returns that one."""
+    *done, failed = [row.id for row in tx.execute(select(page_jobs.c.id).where(page_jobs.c.run_id == run_id))]
+    job, run = page_jobs.c, collection_runs.c
+    tx.execute(update(page_jobs).where(job.id.in_(done)).values(status=JobState.SUCCEEDED, completed_at=tx.now))
+    why = {"status": JobState.FAILED, "last_error": "451: taken down", "completed_at": tx.now, "attempt_count": 1}
+    tx.execute(update(page_jobs).where(job.id == failed).values(why))
+    counters = {"succeeded_jobs": 2, "failed_jobs": 1, "calls": 3, "documents": 40, "completed_at": tx.now}
+    over = update(collection_runs).where(run.id == run_id)
+    tx.execute(over.values(status=RunState.COMPLETED, active_key=None, **counters))
+    return failed
+
+
+async def test_runs_are_listed_and_shown_to_people_and_to_programs(tmp_path: Path):
+    async with installation(tmp_path) as database:
+        octocat = await database.transaction(begin, "octocat")
+        failed = await database.transaction(complete_with_a_failure, octocat)
+        await database.transaction(begin, "hubot")
+
+    every, mine, active, text, shown, told, jobs, unknown, nonsense = await tidegate_each(
+        tmp_path,
+        "runs list --json",
+        "runs list --json --login @Octocat",
+        "runs list --json --state active",
+        "runs list --limit 1",
+        f"runs show {octocat} --json --jobs failed,ready",
+        f"runs show {octocat}",
+        f"runs show {octocat} --jobs all --limit 2",
+        "runs show 99",
+        "runs list --state asleep",
+    )
+
+    assert [run["login"] for run in json.loads(every.out)["runs"]] == ["hubot", "octocat"]
+    assert [run["login"] for run in json.loads(mine.out)["runs"]] == ["octocat"]
+    assert [run["login"] for run in json.loads(active.out)["runs"]] == ["hubot"]
+    assert "hubot  planning" in text.out
+    assert "Older ones: tidegate runs list --before 2" in text.out
+
+    report = json.loads(shown.out)
+    assert (report["run"]["id"], report["run"]["calls"]) == (octocat, 3)
+    assert [(job["id"], job["last_error"]) for job in report["jobs"]] == [(failed, "451: taken down")]
+    assert {kind["kind"]: kind["failed"] for kind in report["kinds"]} == {"USER_BASIC": 0, "USER_EVENTS": 1}
+    assert f"run        {octocat} of octocat: completed" in told.out
+    assert "wishes     since 2026-01-01" in told.out
+    assert "1 x 451: taken down: events of octocat" in told.out
+    assert "More: --after 2" in jobs.out
+
+    assert (unknown.code, unknown.out, unknown.err) == (1, "", "there is no run 99")
+    assert nonsense.code == 1
+    assert "state is 'asleep': must be one of active, planning" in nonsense.err
+
+
+async def test_what_failed_is_done_again_all_of_it_or_one_job(tmp_path: Path):
+    async with installation(tmp_path) as database:
+        octocat = await database.transaction(begin, "octocat")
+        failed = await database.transaction(complete_with_a_failure, octocat)
+        hubot = await database.transaction(begin, "hubot")
+
+    one, again, others, unknown = await tidegate_each(
+        tmp_path,
+        f"runs retry {octocat} --job {failed}",
+        f"runs retry {octocat} --json",
+        f"runs retry {hubot} --job {failed}",
+        "runs retry 99",
+    )
+
+    assert "1 failed job of run 1 waits to be done again" in one.out
+    assert "tidegate up, or tidegate collect octocat" in one.out
+    assert json.loads(again.out)["jobs"] == 0
+    assert json.loads(again.out)["run"]["status"] == "running"
+    assert (others.code, others.err) == (1, f"job is {failed}: run {hubot} has no such job")
+    assert (unknown.code, unknown.err) == (1, "there is no run 99")
+    async with installation(tmp_path) as database:
+        states = {job.id: job.status for job in await database.read(jobs_of, octocat)}
+    assert states[failed] == JobState.ENQUEUED
+
+
+async def test_a_run_is_canceled_once_and_also_where_valkey_does_not_answer(tmp_path: Path):
+    async with installation(tmp_path) as database:
+        octocat, hubot = [await database.transaction(begin, login) for login in ("octocat", "hubot")]
+
+    canceled, again = await tidegate_each(tmp_path, f"runs cancel {octocat}", f"runs cancel {octocat} --json")
+    without, retried = await tidegate_each(
+        tmp_path, f"runs cancel {hubot}", f"runs retry {hubot}", TIDEGATE_VALKEY_URL=AWAY
+    )
+
+    assert (canceled.code, canceled.out) == (0, f"run {octocat} of octocat is canceled\n")
+    assert json.loads(again.out)["was_active"] is False
+    assert without.code == 0
+    assert without.out.startswith(f"run {hubot} of hubot is canceled; Valkey does not answer")
+    assert retried.code == 1, "what nobody could be told of is not begun"
+    async with installation(tmp_path) as database:
+        for run_id in (octocat, hubot):
+            assert (await database.read(runs.get, run_id)).status is RunState.CANCELED
+            assert {job.status for job in await database.read(jobs_of, run_id)} == {JobState.CANCELED}
+
+
+async def test_nonsense_is_refused_before_anything_is_opened(tmp_path: Path):
+    (tmp_path / "bad.txt").write_text("octocat\nnot a login\n")
+    told = await tidegate_each(
+        tmp_path,
+        "collect",
+        "collect octo.cat",
+        "collect octocat --since yesterday",
+        "collect octocat --since 2999-01-01",
+        "collect octocat --include stars",
+        "collect octocat --api-url ftp://x",
+        "collect --file missing.txt",
+        "collect --file bad.txt",
+    )
+
+    assert [one.code for one in told] == [2, 1, 1, 1, 1, 1, 2, 2]
+    for one, words in zip(
+        told,
+        [
+            "name at least one login",
+            "login is 'octo.cat': must be a GitHub login",
+            "since is 'yesterday': must be a date or a time",
+            "lies in the future",
+            "include is 'stars': must be among essential, all, profile",
+            "api_url is 'ftp://x'",
+            "missing.txt cannot be read",
+            "bad.txt, line 2",
+        ],
+        strict=True,
+    ):
+        assert words in one.err, one
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,73 @@
+"""What came of it, in words and as an exit code."""
+
+from typing import Any
+
+from tests.cli.views import NOW, permits, run, view
+from tidegate.cli.collecting import Outcome
+from tidegate.cli.plan import Known, put_together
+from tidegate.cli.summary import Summary, summarise, summary_lines
+from tidegate.collect.history import Typical
+from tidegate.collect.lifecycle import RunState
+from tidegate.collect.progress import Failure
+from tidegate.collect.runs import Run
+
+PLAN = put_together([], Known(active={}, last={}, marks={}, typical=Typical(users=0, calls=0)), [permits()], None, NOW)
+DONE = run(status=RunState.COMPLETED, succeeded_jobs=10, calls=10, unchanged_calls=7)
+
+
+def summary(*runs: Run, was_interrupted: bool = False, failures: Any = (), **documents: int) -> Summary:
+    outcome = Outcome(plan=PLAN, view=view(*runs), seconds=12.3, was_interrupted=was_interrupted)
+    return summarise(outcome, documents, failures, "sqlite:////data/tidegate.db")
+
+
+def test_the_exit_code_tells_complete_failed_and_interrupted_apart():
+    failed = run(2, status=RunState.COMPLETED, succeeded_jobs=9, failed_jobs=1)
+    assert summary(DONE).exit_code == 0
+    assert summary(DONE, was_interrupted=True).exit_code == 0, "it was complete all the same"
+    assert summary(DONE, failed).exit_code == 1
+    assert summary(run(status=RunState.CANCELED)).exit_code == 1
+    assert summary(run(status=RunState.FAILED)).exit_code == 1
+    assert summary(DONE, run(2), was_interrupted=True).exit_code == 130
+
+
+def test_everything_is_told_in_a_few_lines():
+    assert list(summary_lines(summary(DONE, issue=1_200, commit=0, event=3))) == [
+        "users      1 of 1 user complete in 12 s",
+        "           octocat  run 1 completed: 10 of 10 pages, 321 documents",
+        "documents  issue 1,200, event 3",
+        "calls      10, 7 of them free: nothing had changed (304)",
+        "data       /data/tidegate.db (SQLite)",
+        "next       tidegate stats octocat",
+        "           tidegate export --format parquet --output DIR",
+    ]
+
+
+def test_failures_are_grouped_by_their_reason():
+    failed = run(status=RunState.COMPLETED, succeeded_jobs=5, failed_jobs=205)
+    alike = [
+        Failure(run_id=1, job_id=n, kind=kind, resource=f"repo:octocat/{n // 2}", reason="451: taken down")
+        for n, kind in enumerate(["REPO_ISSUES", "REPO_COMMITS"] * 4)
+    ]
+    other = Failure(run_id=1, job_id=99, kind="USER_EVENTS", resource="user:octocat", reason="502: oh")
+    lines = list(summary_lines(summary(failed, failures=[other, *alike])))
+
+    assert "failures   8 x 451: taken down: issues, commits of octocat/0, octocat/1, octocat/2 and 1 more" in lines
+    assert "           1 x 502: oh: events of octocat" in lines
+    assert "           … and 196 more jobs" in lines
+    assert "next       tidegate runs retry 1: does what failed again" in lines
+
+
+def test_of_many_users_those_with_troubles_are_named():
+    troubled = [run(n, f"sad-{n}", RunState.COMPLETED, failed_jobs=1) for n in range(13)]
+    well = [run(100 + n, f"glad-{n}", RunState.COMPLETED) for n in range(987)]
+    lines = list(summary_lines(summary(*well, *troubled)))
+
+    assert lines[0] == "users      1,000 of 1,000 users complete in 12 s"
+    assert sum("sad-" in line for line in lines) == 10
+    assert "           987 complete without a failure, and 3 more like these" in lines
+
+
+def test_what_was_stopped_says_how_to_go_on():
+    lines = list(summary_lines(summary(run(), was_interrupted=True)))
+    assert "           octocat  run 1 stopped: 4 of 10 pages, 321 documents" in lines
+    assert lines[-1] == "next       stopped; the same command goes on from here"

@@ -1,0 +1,138 @@
+"""Rounds: what is written together, what is not, and what a commit of unknown fate leaves behind."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from tests.collect.conftest import Library
+from tests.collect.rounds import begun, claimed, finished, shelf_job
+from tests.collect.shelf import ShelfSource, ShelfUpstream
+from tests.servers.proxy import Proxy
+from tests.servers.sql import sql_server
+from tidegate.assembly import put_together
+from tidegate.collect import committer as committer_module
+from tidegate.collect import verdicts
+from tidegate.collect.committer import Committer
+from tidegate.collect.lifecycle import JobState, RunState
+from tidegate.collect.recovery import Recovery
+from tidegate.collect.source import JobSpec, Reading, Task
+from tidegate.collect.verdicts import Finished
+from tidegate.database import Database
+from tidegate.database.migrate import migrate
+from tidegate.documents import Document
+from tidegate.kernel.backoff import Backoff
+from tidegate.settings import Settings
+from tidegate.upstream import Answer
+from tidegate.valkey import Valkey
+
+QUICK = Backoff(first=timedelta(milliseconds=1), most=timedelta(milliseconds=2))
+
+
+class CarelessSource(ShelfSource):
+    """Gives one job something that no database can take."""
+
+    def read(self, task: Task, answer: Answer) -> Reading:
+        reading = super().read(task, answer)
+        if task.spec.resource != "shelf:ada-poems" or task.spec.kind != "SHELF":
+            return reading
+        return msgspec.structs.replace(reading, follow_ups=[JobSpec(kind="X", resource="x", params={"x": object()})])
+
+
+@pytest.fixture
+def committer(local: Library) -> Committer:
+    """One that does not run, unless a test says so."""
+    parts = local.parts
+    consumer = parts.jobs.consumer("test")
+    recovery = Recovery(parts.database, parts.gate)
+    return Committer(parts.database, parts.gate, local.documents, consumer, recovery, planning={})
+
+
+async def test_a_result_that_cannot_be_written_fails_alone(local: Library, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(verdicts, "_PAUSES", QUICK)
+    monkeypatch.setattr(local.source, "read", CarelessSource().read)
+    async with local.working():
+        run = await local.ended()
+
+    assert (run.status, run.failed_jobs, run.succeeded_jobs) == (RunState.COMPLETED, 1, 6)
+    (failed,) = [job for job in await local.jobs(run.id) if job.status == JobState.FAILED]
+    assert (failed.resource_key, failed.attempt_count) == ("shelf:ada-poems", 5)
+    assert "TypeError: Encoding objects of type object is unsupported" in failed.last_error
+    assert [item for item in await local.items() if "poems" in item] == []
+
+
+async def written(committer: Committer, results: Sequence[Finished]) -> None:
+    """As the service does it, until all is settled."""
+    stopping = asyncio.Event()
+    running = asyncio.create_task(committer.run(stopping))
+    for result in results:
+        await committer.finish(result)
+    await committer.settled()
+    stopping.set()
+    await running
+
+
+async def test_documents_of_an_overtaken_result_are_left_out_of_their_round(local: Library, committer: Committer):
+    database = local.parts.database
+    _, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
+    late, good = await claimed(database, *job_ids)
+    await claimed(database, late.job.id)
+
+    def result(claim: committer_module.Claim, item: str) -> Finished:
+        document = Document.of("item", item, owner="ada", resource="shelf", body={})
+        return msgspec.structs.replace(finished(claim), documents=[document])
+
+    await written(committer, [result(late, "late"), result(good, "good")])
+
+    assert await local.items() == ["good"]
+
+
+async def test_what_waits_to_be_written_is_bounded_in_number_and_in_bytes(
+    local: Library, committer: Committer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(committer_module, "_MOST_HELD", 3)
+    database = local.parts.database
+    _, job_ids = await begun(database, specs=[shelf_job(f"shelf {n}") for n in range(4)])
+    results = [finished(claim) for claim in await claimed(database, *job_ids)]
+    for result in results[:3]:
+        await asyncio.wait_for(committer.finish(result), 1)
+
+    fourth = asyncio.create_task(committer.finish(results[3]))
+    done, _ = await asyncio.wait([fourth], timeout=0.1)
+    assert not done, "it has to wait"
+
+    await written(committer, [])
+    await asyncio.wait_for(fourth, 1)
+    monkeypatch.setattr(committer_module, "_MOST_BYTES", 0)
+    await asyncio.wait_for(committer.finish(results[0]), 1)
+    fifth = asyncio.create_task(committer.finish(results[1]))
+    done, _ = await asyncio.wait([fifth], timeout=0.1)
+    assert not done, "it has to wait"
+    fifth.cancel()
+
+
+@pytest.mark.timeout(60)
+async def test_what_followed_from_a_commit_of_unknown_fate_is_found(embedded: Valkey, upstream: ShelfUpstream):
+    """The commit happened, and its answer was lost: the round is tried again, and finds itself overtaken."""
+    server = sql_server("postgres")
+    async with (
+        server.database() as name,
+        Proxy(server.port) as wire,
+        await Database.open(server.url(name, port=wire.port)) as database,
+    ):
+        await migrate(database)
+        library = Library(put_together(Settings(), embedded, database), upstream)
+
+        def cut(path: str) -> "asyncio.Future[None] | None":
+            if path == "/users/ada":
+                wire.cut_after(b"COMMIT;")  # of the round that ends this job and adds the shelves
+            return None
+
+        upstream.before_answer = cut
+        async with library.working():
+            run = await library.ended()
+
+    assert (run.total_jobs, run.succeeded_jobs) == (8, 8)
+    assert run.calls == upstream.calls.total() == 8, "counted once"

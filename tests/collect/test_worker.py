@@ -1,0 +1,49 @@
+"""Calls side by side, and an orderly stop."""
+
+import asyncio
+
+from tests.collect.conftest import Library
+from tests.collect.shelf import ShelfUpstream
+from tidegate.collect.lifecycle import JobState
+
+
+async def test_calls_that_have_to_be_waited_for_are_made_side_by_side(local: Library, upstream: ShelfUpstream):
+    upstream.shelves = {f"ada-{n}": 1 for n in range(40)}
+    under_way, all_there = 0, asyncio.get_running_loop().create_future()
+
+    def hold(path: str) -> "asyncio.Future[None] | None":
+        nonlocal under_way
+        if path.startswith("/users"):
+            return None
+        under_way += 1
+        if under_way == 40:
+            all_there.set_result(None)
+        return all_there
+
+    upstream.before_answer = hold
+    async with local.working():
+        run = await local.ended()
+
+    assert run.succeeded_jobs == 41
+
+
+async def test_a_stop_in_mid_run_repeats_no_call(local: Library, upstream: ShelfUpstream):
+    """What is under way ends and is written; what was only read goes back."""
+    upstream.shelves = {f"ada-{n}": 12 for n in range(6)}
+
+    def slowly(path: str) -> "asyncio.Future[None] | None":
+        del path
+        return asyncio.ensure_future(asyncio.sleep(0.003))
+
+    upstream.before_answer = slowly
+    run_id = await local.begin()
+    for calls in (5, 12, 20, 28):
+        async with local.working():
+            while upstream.calls.total() < calls:
+                await asyncio.sleep(0.001)
+        assert not [job for job in await local.jobs(run_id) if job.status == JobState.RUNNING], "all was written"
+    async with local.working():
+        await local.until(run_id)
+
+    assert set(upstream.calls.values()) == {1}
+    assert len(await local.items()) == 72

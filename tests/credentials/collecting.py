@@ -1,0 +1,35 @@
+"""`-m tests.credentials.collecting DATA_DIR API_URL LOGIN`: one run, and all that can be said of it in the log."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from tidegate.assembly import open_collection
+from tidegate.collect.lifecycle import ACTIVE_RUNS
+from tidegate.collect.source import Subject
+from tidegate.github import GithubSettings
+from tidegate.settings import Settings
+from tidegate.telemetry import metrics
+from tidegate.telemetry.logs import configure
+
+
+async def main(settings: Settings, login: str) -> None:
+    async with open_collection(settings, token=os.environ.get("GITHUB_TOKEN")) as collection:
+        process = collection.process()
+        running = asyncio.create_task(process.run(heed_signals=False))
+        pool = await collection.credentials.pool_for(login)
+        run_id = await collection.orchestrator.begin("github", Subject(user_id=login, login=login), pool=pool)
+        while (run := await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS:
+            await asyncio.sleep(0.05)
+        print(run, await collection.parts.gate.status(pool), await collection.credentials.list())
+        print(collection.credentials, vars(collection.credentials.wallet))
+        print(metrics.exposition().decode())
+        process.stop()
+        await running
+
+
+if __name__ == "__main__":
+    configure(level="debug")
+    data_dir, api_url, login = sys.argv[1:]
+    asyncio.run(main(Settings(data_dir=Path(data_dir), github=GithubSettings(api_url=api_url)), login))

@@ -1,0 +1,120 @@
+"""`tidegate export`, as a user runs it; in this process, because most of a command's time is its start."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import uvloop
+from typer.testing import CliRunner, Result
+
+from tests.cli.test_commands import environment
+from tests.documents.shelf import issue
+from tests.export.reading import read_rows, verify
+from tidegate.cli import app
+from tidegate.database import Database
+from tidegate.database.migrate import migrate
+from tidegate.documents import SqlDocuments
+from tidegate.telemetry.logs import configure
+
+Tidegate = Callable[..., Result]
+
+
+async def fill(data_dir: Path) -> None:
+    data_dir.mkdir()
+    async with await Database.open(f"sqlite:///{data_dir / 'tidegate.db'}") as database:
+        await migrate(database)
+        staged = await SqlDocuments(database).stage(
+            [issue(f"{n}", owner=owner) for n, owner in enumerate(["ada", "bob", "ada"])] + [issue("b1", kind="book")]
+        )
+        await database.transaction(staged.apply)
+
+
+@pytest.fixture
+def tidegate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tidegate]:
+    uvloop.run(fill(tmp_path / "data"))
+    monkeypatch.setenv("TIDEGATE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    yield lambda *arguments: CliRunner().invoke(app, ["export", *arguments])
+    configure(level="warning")  # the command had the log written to where the runner listened
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
+def test_everything_is_exported_and_told(tidegate: Tidegate, tmp_path: Path, form: str):
+    ended = tidegate("--format", form, "--output", "out")
+
+    assert ended.exit_code == 0, ended.output
+    assert "3 documents" in ended.stdout
+    assert len(verify(tmp_path / "out")["files"]) == 9
+    assert [row["id"] for row in read_rows(tmp_path / "out", "issue")] == ["0", "1", "2"]
+
+
+def test_the_manifest_is_printed_as_json(tidegate: Tidegate, tmp_path: Path):
+    ended = tidegate(
+        *(
+            "--format",
+            "csv",
+            "--output",
+            "out",
+            "--kind",
+            "issue",
+            "--login",
+            "@Ada",
+            "--no-body",
+            "--with-gone",
+            "--json",
+        )
+    )
+
+    assert ended.exit_code == 0, ended.output
+    assert json.loads(ended.stdout) == verify(tmp_path / "out")
+    assert [row["id"] for row in read_rows(tmp_path / "out", "issue")] == ["0", "2"]
+    assert json.loads(ended.stdout)["with_gone"]
+    assert "body" not in read_rows(tmp_path / "out", "issue")[0]
+
+
+def test_documents_of_a_source_of_ones_own_can_be_exported(tidegate: Tidegate, tmp_path: Path):
+    ended = tidegate("--format", "parquet", "--output", "out", "--kind", "book")
+
+    assert ended.exit_code == 0, ended.output
+    assert [row["id"] for row in read_rows(tmp_path / "out", "book")] == ["b1"]
+
+
+def test_a_kind_that_nobody_has_collected_is_a_mistake(tidegate: Tidegate, tmp_path: Path):
+    ended = tidegate("--format", "csv", "--output", "out", "--kind", "isue")
+
+    assert ended.exit_code == 1
+    assert "there is no kind of document 'isue'" in str(ended.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_somebody_else_is_refused_unless_forced(tidegate: Tidegate, tmp_path: Path):
+    refused = tidegate("--format", "csv", "--output", "data")
+    forced = tidegate("--format", "csv", "--output", "data", "--force")
+
+    assert (refused.exit_code, forced.exit_code) == (1, 0)
+    assert "--force" in str(refused.exception)
+    assert (tmp_path / "data" / "tidegate.db").exists()
+
+
+def test_an_unknown_format_is_a_mistake_of_the_command_line(tidegate: Tidegate):
+    assert tidegate("--format", "xlsx", "--output", "out").exit_code == 2
+
+
+def test_without_the_library_parquet_says_what_to_install(tidegate: Tidegate, tmp_path: Path):
+    del tidegate
+    without = "import sys; sys.modules['pyarrow'] = None; from tidegate.cli import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", without, "export", "--format", "parquet", "--output", "out"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    assert ended.stderr == 'tidegate: Parquet files need the library pyarrow: pip install "tidegate[parquet]"\n'
+    assert not (tmp_path / "out").exists()

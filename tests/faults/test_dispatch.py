@@ -1,0 +1,121 @@
+"""What was committed and not yet dispatched, planned by halves, canceled, or left by a worker that is told to stop."""
+
+from collections import Counter
+
+import pytest
+from chaos.worker import LEADING, STOPPING
+
+from tests.faults.conftest import LIMITS, Open, assert_all_is_well
+from tidegate.collect.lifecycle import JobState, RunState
+from tidegate.simulators.github import Sizes
+
+pytestmark = pytest.mark.crash
+
+MANY = 230
+"""Repositories: three pages of them."""
+LEASE_S = 9
+"""A little less than a silent process is given by default."""
+
+
+async def test_a_run_whose_beginner_dies_before_it_tells_the_gate_is_found_and_dispatched(site: Open):
+    async with site() as it:
+        worker = await it.start()
+        await worker.says(LEADING)
+        beginner = await it.start(begin=it.logins[0], die_at="offer.before:1")
+        assert await beginner.ends() == -9
+        await it.until_over([1], within_s=20)
+        await assert_all_is_well(it, [1])
+
+
+async def test_follow_ups_of_a_worker_that_dies_before_it_dispatches_them_are_found(site: Open):
+    """Another worker lives all the time, and waits; the dead one was never the leader."""
+    async with site(repositories=3, limits=LIMITS | {"concurrency": 1}) as it:
+        leader = await it.start()
+        await leader.says(LEADING)
+        leader.freeze()  # so that the other gets the job
+        run_ids = await it.begin(*it.logins)
+        doomed = await it.start(die_at="settle.before:1")
+        assert await doomed.ends() == -9
+        leader.thaw()
+        await it.until_over(run_ids, within_s=20)
+        await assert_all_is_well(it, run_ids)
+
+
+@pytest.mark.parametrize("point", ["commit.inside:3", "commit.after:3", "settle.before:2", "commit.inside:4"])
+async def test_a_run_that_is_planned_by_halves_is_planned_to_the_end_without_duplicates(site: Open, point: str):
+    """One call at a time: profile, then the pages of repositories, with a claim and an end for each."""
+    few = LIMITS | {"concurrency": 1}
+    async with site(repositories=MANY, sizes=Sizes(), events=0, include=[], limits=few) as it:
+        run_ids = await it.begin(*it.logins)
+        doomed = await it.start(die_at=point)
+        assert await doomed.ends() == -9
+        assert (await it.orchestrator.show(run_ids[0])).status is RunState.PLANNING
+        await it.working()
+        await it.until_over(run_ids)
+        await assert_all_is_well(it, run_ids)
+        pages = [(job.job_type, job.resource_key, job.page_key) for job in await it.jobs(run_ids[0])]
+        assert len(pages) == len(set(pages)) == 1 + 3
+
+
+async def test_a_canceled_run_starts_no_further_call_and_those_under_way_end(site: Open):
+    async with site(repositories=3, limits=LIMITS | {"concurrency": 4}) as it:
+        await it.working()
+        hold = it.github.hold("/repositories/")
+        run_ids = await it.begin(*it.logins)
+        await hold.arrived(4)
+        assert await it.orchestrator.cancel(run_ids[0])
+        hold.release()
+        assert await it.stopped() == [0]
+
+        assert it.github.arrived == 3 + 4
+        (run,) = [await it.orchestrator.show(run_id) for run_id in run_ids]
+        assert (run.status, run.succeeded_jobs, run.canceled_jobs) == (RunState.CANCELED, 3, run.total_jobs - 3)
+        assert await it.disagreements(run_ids) == []
+        assert {job.status for job in await it.jobs(run_ids[0])} == {JobState.SUCCEEDED, JobState.CANCELED}
+
+
+async def test_a_worker_that_is_told_to_stop_ends_what_it_began_and_takes_no_new_job(site: Open):
+    async with site(repositories=4, limits=LIMITS | {"concurrency": 4}) as it:
+        leaver = await it.working()
+        hold = it.github.hold("/repositories/")
+        run_ids = await it.begin(*it.logins)
+        await hold.arrived(4)
+        leaver.terminate()
+        await leaver.says(STOPPING)
+        hold.release()
+        assert await leaver.ends() == 0
+
+        assert it.github.arrived == 3 + 4
+        states = Counter(job.status for job in await it.jobs(run_ids[0]))
+        assert states == {JobState.SUCCEEDED: 3 + 4, JobState.ENQUEUED: 4 * 3 - 4}
+
+
+async def test_what_a_worker_that_is_told_to_stop_leaves_goes_on_at_once_elsewhere(site: Open):
+    async with site(repositories=4, limits=LIMITS | {"concurrency": 4}, presence={}) as it:
+        leaver = await it.working()
+        hold = it.github.hold("/repositories/")
+        run_ids = await it.begin(*it.logins)
+        await hold.arrived(4)
+        await it.working()
+        leaver.terminate()
+        await leaver.says(STOPPING)
+        hold.release()
+        assert await leaver.ends() == 0
+        await it.until_over(run_ids, within_s=LEASE_S)  # nobody had to be declared dead
+
+        await assert_all_is_well(it, run_ids)
+        assert sum(it.github.report().spent.values()) == it.github.perfect_calls().total
+
+
+async def test_a_call_that_does_not_end_in_time_is_given_up_and_goes_back_at_once(site: Open):
+    """It has 30 s; here it has five."""
+    async with site(repositories=2, presence={}) as it:
+        leaver = await it.start(drain_s=5)
+        hold = it.github.hold("/repositories/", most=1)
+        run_ids = await it.begin(*it.logins)
+        await hold.arrived()
+        await it.working()
+        leaver.terminate()
+        assert await leaver.ends(within_s=10) == 1, "not in good order, and it says so"
+        await it.until_over(run_ids, within_s=LEASE_S)
+        await assert_all_is_well(it, run_ids)

@@ -1,0 +1,49 @@
+"""The document store fails after the upstream answered: the answer is kept, and nobody is asked again."""
+
+import asyncio
+
+import pytest
+from chaos.deployment import Servers
+from chaos.servers import LosableValkey
+from sqlalchemy import func, select
+
+from tests.faults.conftest import Open, assert_all_is_well
+from tests.servers.mongo import mongo_database, mongo_port
+from tests.servers.proxy import Proxy
+from tidegate.collect.lifecycle import JobState
+from tidegate.collect.tables import parked_answers
+from tidegate.database import Transaction
+
+pytestmark = pytest.mark.crash
+
+
+def parked(tx: Transaction) -> int:
+    return tx.execute(select(func.count()).select_from(parked_answers)).scalar_one()
+
+
+async def test_an_answer_that_cannot_be_written_is_parked_and_costs_no_second_call(site: Open, losable: LosableValkey):
+    async with mongo_database() as url, Proxy(mongo_port()) as wire:
+        there = url.replace(str(mongo_port()), str(wire.port)) + "?serverSelectionTimeoutMS=300"
+        servers = Servers(valkey_url=losable.url, documents_url=url, documents_for_workers=there)
+        async with site(servers=servers, repositories=2) as it:
+            worker = await it.start(first_pause_ms=100)
+            hold = it.github.hold("/repositories/")
+            run_ids = await it.begin(*it.logins)
+            await hold.arrived(6)
+            await it.until_jobs(JobState.SUCCEEDED, 3)
+            await wire.refuse()
+            hold.release()
+            async with asyncio.timeout(20):
+                while await it.parts.database.read(parked) < 6:
+                    await asyncio.sleep(0.02)
+            # Whoever got them dies; the answers are in SQL.
+            worker.kill()
+            await worker.ends()
+            await wire.listen()
+            await it.start(first_pause_ms=100)
+            await it.until_over(run_ids)
+
+            await assert_all_is_well(it, run_ids)
+            assert it.github.arrived == it.github.perfect_calls().total
+            assert await it.parts.database.read(parked) == 0
+            assert {job.attempt_count for job in await it.jobs(run_ids[0])} == {1}

@@ -1,0 +1,42 @@
+"""A worker is frozen past its lease, and wakes with an answer in its hands."""
+
+import asyncio
+
+import pytest
+from chaos.worker import LEADING
+
+from tests.faults.conftest import Open
+from tidegate.collect.lifecycle import JobState
+
+pytestmark = pytest.mark.crash
+
+
+async def test_the_late_result_of_a_frozen_worker_is_rejected(site: Open):
+    async with site() as it:
+        (login,), github = it.logins, it.github
+        frozen, is_frozen = await it.working(), asyncio.Event()
+
+        def freeze(url: str) -> None:
+            if "/issues" in url and not is_frozen.is_set():
+                frozen.freeze()  # the call is made, and its answer waits in the socket
+                is_frozen.set()
+
+        github.on_call = freeze
+        run_ids = await it.begin(login)
+        await is_frozen.wait()
+        other = await it.start()
+        await other.says(LEADING)
+        # What the frozen one was told is old by now: another page follows, and an issue has another title.
+        name = github.truth(login).repositories[0].repository["full_name"]
+        github.mutate.edit(name, 1)
+        for _ in range(120):
+            github.mutate.open_issue(name)
+        await it.until_over(run_ids)
+
+        frozen.thaw()
+        frozen.terminate()  # and so it ends what it has begun
+        assert await frozen.ends() == 0
+        assert [told for told in (await it.comparison()).differences if told.startswith("issue")] == []
+        assert await it.disagreements(run_ids) == []
+        (overtaken,) = [job for job in await it.jobs(run_ids[0]) if job.fence > 1 and job.job_type == "REPO_ISSUES"]
+        assert (overtaken.status, overtaken.page_key) == (JobState.SUCCEEDED, "first")

@@ -1,0 +1,77 @@
+"""A worker is killed with -9, wherever it is: its jobs run again elsewhere; nothing is lost, doubled or miscounted."""
+
+import asyncio
+import random
+
+import pytest
+from chaos.worker import LEADING
+
+from tests.faults.conftest import Open, assert_all_is_well
+from tidegate.simulators.github import Manners, Sizes
+
+pytestmark = pytest.mark.crash
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "read.after:1",  # it has a message, and has told nobody
+        "commit.before:1",
+        "commit.inside:1",  # the claim is written and not committed
+        "commit.after:1",  # claimed, not called
+        "call.before:2",
+        "call.after:1",  # answered, and the answer is lost with it
+        "commit.inside:2",
+        "commit.after:2",  # ended in SQL, not settled: its follow-ups are at no gate
+        "settle.after:1",
+        "commit.inside:4",
+        "commit.after:4",
+        "settle.before:3",
+        "complete.before:1",  # the run has no job left, and is not complete
+        "complete.after:1",  # complete, and the event is not removed
+        "rebuild.after:1",
+    ],
+)
+async def test_a_worker_that_dies_at_any_step_loses_doubles_and_miscounts_nothing(site: Open, point: str):
+    async with site() as it:
+        run_ids = await it.begin(*it.logins)
+        doomed = await it.start(die_at=point)
+        assert await doomed.ends() == -9, f"it never came to {point}"
+        await it.working()
+        await it.until_over(run_ids)
+
+        await assert_all_is_well(it, run_ids)
+        assert await it.stopped() == [0]
+
+
+async def test_the_jobs_of_a_killed_worker_run_again_elsewhere_within_15_s(site: Open):
+    """With the lease that processes have by default; and the one that dies is the leader, who would notice."""
+    async with site(presence={}) as it:
+        victim = await it.start()
+        await victim.says(LEADING)
+        hold = it.github.hold("/repositories/", most=3)
+        run_ids = await it.begin(*it.logins)
+        await hold.arrived(3)
+        await it.working()
+
+        victim.kill()
+        await it.github.until_arrived(3 + 3 + 3, within_s=15)
+        hold.release()
+        await it.until_over(run_ids)
+        await assert_all_is_well(it, run_ids)
+
+
+async def test_workers_killed_at_random_moments_lose_double_and_miscount_nothing(site: Open):
+    """Three die, a moment after the others' first, second and third call; a fourth ends the work."""
+    slow = Manners(latency_ms=30, error_pause_s=0, hang_s=0, drip_s=0)
+    sizes = Sizes(issues=120, pulls=60, commits=130)
+    async with site(users=2, repositories=4, sizes=sizes, manners=slow) as it:
+        run_ids = await it.begin(*it.logins)
+        for calls in (5, 17, 29):
+            victim = await it.start()
+            await it.github.until_arrived(calls)
+            await asyncio.sleep(random.uniform(0, 0.05))
+            victim.kill()
+        await it.working()
+        await it.until_over(run_ids)
+        await assert_all_is_well(it, run_ids)

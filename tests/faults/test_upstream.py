@@ -1,0 +1,254 @@
+"""GitHub fails, refuses, renames, computes and moves; workers in processes of their own bear it."""
+
+import time
+
+import aiohttp
+import pytest
+from chaos.deployment import Site
+
+from tests.faults.conftest import CALM, LIMITS, Open, assert_all_is_well
+from tidegate.collect.lifecycle import JobState, RunState
+from tidegate.credentials import State
+from tidegate.simulators.github import FaultKind, LimitSettings, Manners, Sizes
+
+pytestmark = pytest.mark.crash
+
+IMPATIENT = {"read_timeout": 0.3}
+HANGING = Manners(error_pause_s=0, hang_s=1, drip_s=0)
+TROUBLES = {
+    FaultKind.SERVER_ERROR: "user",
+    FaultKind.BAD_GATEWAY: "user.repos",
+    FaultKind.GATEWAY_TIMEOUT: "user.events",
+    FaultKind.TIMEOUT: "repo.issues",
+    FaultKind.RESET: "repo.pulls",
+    FaultKind.TRUNCATED: "repo.commits",
+    FaultKind.INVALID: "repo.issues",
+}
+
+
+def paid_calls(it: Site) -> int:
+    return sum(it.github.report().spent.values())
+
+
+async def test_faults_that_pass_are_tried_again_and_lose_nothing(site: Open):
+    async with site(repositories=3, manners=HANGING, upstream=IMPATIENT) as it:
+        for kind, route in TROUBLES.items():
+            it.github.faults.inject(kind, route=route)
+        await it.start(first_pause_ms=50)
+        run_ids = await it.begin(*it.logins)
+        await it.until_over(run_ids)
+
+        await assert_all_is_well(it, run_ids)
+        assert it.github.report().faults == {kind.value: 1 for kind in TROUBLES}
+        tried = {job.attempt_count for job in await it.jobs(run_ids[0])}
+        assert tried == {1, 2}
+
+
+@pytest.mark.parametrize("kind", [FaultKind.SERVER_ERROR, FaultKind.RESET, FaultKind.INVALID])
+async def test_a_fault_that_stays_fails_its_job_after_five_tries_and_the_run_completes(site: Open, kind: FaultKind):
+    async with site(repositories=2) as it:
+        name = it.github.truth(it.logins[0]).repositories[0].repository["id"]
+        it.github.faults.inject(kind, times=100, route="repo.issues", contains=f"/repositories/{name}/")
+        await it.start(first_pause_ms=20)
+        run_ids = await it.begin(*it.logins)
+        await it.until_over(run_ids)
+
+        (failed,) = [job for job in await it.jobs(run_ids[0]) if job.status == JobState.FAILED]
+        assert (failed.job_type, failed.attempt_count) == ("REPO_ISSUES", 5)
+        assert failed.last_error
+        assert it.github.report().faults == {kind.value: 5}
+        assert await it.disagreements(run_ids) == []
+
+
+async def test_retries_wait_longer_each_time_up_to_two_to_the_n_seconds(site: Open):
+    """As it is by default: at most 2 s after the first failure, and 4 s after the second."""
+    async with site() as it:
+        it.github.faults.inject(FaultKind.SERVER_ERROR, times=2, route="repo.issues")
+        await it.working()
+        run_ids = await it.begin(*it.logins)
+        hold = it.github.hold("/issues", most=3)
+        at: list[float] = []
+        for _ in range(3):
+            await hold.arrived()
+            at.append(time.monotonic())
+            hold.release()
+            hold = it.github.hold("/issues", most=3)
+        hold.release()
+        await it.until_over(run_ids)
+        first, second = at[1] - at[0], at[2] - at[1]
+        assert first < 2.5
+        assert second < 4.5
+
+
+async def test_a_token_that_is_refused_is_asked_once_and_another_of_its_pool_takes_over(site: Open):
+    async with site(operators=2, repositories=3) as it:
+        refused, _ = it.github.world.operators()
+        it.github.credentials.revoke(it.github.token_of(refused))
+        await it.working()
+        run_ids = await it.begin(*it.logins)
+        await it.until_over(run_ids)
+
+        await assert_all_is_well(it, run_ids)
+        assert it.github.report().by_status["401"] <= 1
+        assert {job.attempt_count for job in await it.jobs(run_ids[0])} == {1}
+        states = {one.name: one.state for one in await it.collection.credentials.list()}
+        assert states[refused] is State.INVALID or it.github.report().by_status["401"] == 0
+
+
+async def test_when_the_only_token_is_refused_the_jobs_fail_and_nothing_is_tried_in_a_loop(site: Open):
+    async with site(repositories=6, limits=LIMITS | {"concurrency": 4}) as it:
+        await it.working()
+        hold = it.github.hold("/repositories/")
+        run_ids = await it.begin(*it.logins)
+        await hold.arrived(4)
+        it.github.credentials.revoke(it.github.token_of(it.github.world.operators()[0]))
+        hold.release()
+        (run,) = await it.until_over(run_ids)
+
+        assert it.github.report().by_status["401"] == 4, "those that were under way"
+        assert it.github.arrived == 3 + 4
+        assert (run.status, run.succeeded_jobs) == (RunState.FAILED, 3)
+        assert run.last_error is not None
+        assert "credential" in run.last_error
+        assert run.failed_jobs + run.canceled_jobs == run.total_jobs - 3
+        assert await it.disagreements(run_ids) == []
+
+
+async def test_a_secondary_limit_blocks_the_token_until_then_and_costs_no_attempt(site: Open):
+    limits = LimitSettings(pause_s=1, share_without_retry_after=0)
+    async with site(repositories=3, github_limits=limits) as it:
+        it.github.faults.inject(FaultKind.SECONDARY, route="repo.issues")
+        await it.working()
+        run_ids = await it.begin(*it.logins)
+        await it.until_over(run_ids)
+
+        await assert_all_is_well(it, run_ids)
+        assert it.github.report().refused >= 1
+        assert {job.attempt_count for job in await it.jobs(run_ids[0])} == {1}
+
+
+async def test_a_window_that_somebody_else_emptied_is_waited_for_and_costs_no_attempt(site: Open):
+    """Another program uses the same token: refusals tell, and their headers say until when."""
+    limits = LimitSettings(quota=10, window_s=2)
+    async with site(repositories=3, github_limits=limits, limits=LIMITS | {"concurrency": 3}) as it:
+        await it.working()
+        hold = it.github.hold("/repositories/")
+        run_ids = await it.begin(*it.logins)
+        await hold.arrived(3)
+        await use_up(it)
+        hold.release()
+        await it.until_over(run_ids)
+
+        assert (await it.comparison()).differences == []
+        assert await it.disagreements(run_ids) == []
+        refused = it.github.report().refused - 1
+        assert refused == 3, "what was under way was refused, and nobody tried again before the window's end"
+        assert {job.attempt_count for job in await it.jobs(run_ids[0])} == {1}
+
+
+async def use_up(it: Site) -> None:
+    """What is left of the token's window, by somebody else, until the first refusal."""
+    (operator,) = it.github.world.operators()
+    headers = {"Authorization": f"Bearer {it.github.token_of(operator)}", "User-Agent": "another program"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        while True:
+            async with session.get(f"{it.github.url}/users/{it.logins[0]}") as answer:
+                if answer.status != 200:
+                    return
+
+
+async def test_what_cannot_be_read_is_recorded_with_its_reason_and_the_rest_is_complete(site: Open):
+    async with site(repositories=6) as it:
+        await it.working()
+        hold = it.github.hold("/repositories/")
+        run_ids = await it.begin(*it.logins)
+        await hold.arrived()
+        names = [each.repository["full_name"] for each in it.github.truth(it.logins[0]).repositories]
+        blocked, taken_down, private, without_issues = names[:4]
+        it.github.mutate.block(blocked)
+        it.github.mutate.take_down(taken_down)
+        it.github.mutate.make_private(private)
+        it.github.mutate.disable_issues(without_issues)
+        hold.release()
+        await it.until_over(run_ids)
+
+        differences = (await it.comparison()).differences
+        assert [told for told in differences if not told.startswith(("repository", "user", "event"))] == []
+        assert await it.disagreements(run_ids) == []
+        jobs = await it.jobs(run_ids[0])
+        reasons = {(job.resource_key, job.last_error) for job in jobs if job.status == JobState.FAILED}
+        assert reasons == {
+            (f"repo:{blocked}", "403: Repository access blocked"),
+            (f"repo:{taken_down}", "451: Repository access blocked"),
+            (f"repo:{private}", "404: Not Found"),
+        }
+        assert {job.attempt_count for job in jobs} == {1}, "what is permanent is not tried again"
+        assert it.github.report().by_status["410"] == 1  # issues that were switched off: an empty list
+        assert it.github.report().broken == 0
+
+
+async def test_an_empty_repository_is_an_empty_success(site: Open):
+    async with site(sizes=Sizes(issues=2)) as it:
+        await it.working()
+        run_ids = await it.begin(*it.logins)
+        await it.until_over(run_ids)
+
+        assert it.github.report().by_status["409"] == 1
+        await assert_all_is_well(it, run_ids)
+
+
+async def test_a_redirect_is_followed(site: Open):
+    async with site() as it:
+        repository = it.github.truth(it.logins[0]).repositories[0].repository
+        it.github.move(f"/repositories/{repository['id']}/issues", f"/repos/{repository['full_name']}/issues")
+        await it.working()
+        run_ids = await it.begin(*it.logins)
+        await it.until_over(run_ids)
+        await assert_all_is_well(it, run_ids)
+
+
+async def test_a_renamed_repository_is_known_by_its_new_name(site: Open):
+    async with site() as it:
+        (login,) = it.logins
+        await it.working()
+        first = await it.begin(login)
+        await it.until_over(first)
+        name = it.github.truth(login).repositories[0].repository["full_name"]
+        it.github.mutate.rename(name, "somewhere-else")
+        second = await it.begin(login)
+        await it.until_over(second)
+
+        compared = await it.comparison()
+        assert compared.differences == []
+        resources = {found.resource async for found in it.documents.iterate("issue")}
+        assert resources == {f"repo:{login}/somewhere-else"}
+
+
+async def test_no_item_is_lost_while_items_are_inserted_during_paging(site: Open):
+    restless = Manners(restless=0.6, error_pause_s=0, hang_s=0, drip_s=0)
+    sizes = Sizes(issues=300, pulls=150, commits=250)
+    async with site(sizes=sizes, manners=restless) as it:
+        await it.working()
+        await it.working()
+        run_ids = await it.begin(*it.logins)
+        await it.until_over(run_ids)
+
+        assert it.github.report().mutations > 3
+        numbers = {found.body["number"] async for found in it.documents.iterate("issue")}
+        assert numbers >= set(range(1, 451))
+        assert await it.documents.count("issue") == await it.documents.count("issue", with_gone=True)
+        assert await it.documents.count("pull_request") >= 150
+        assert await it.documents.count("commit") >= 250
+        assert await it.disagreements(run_ids) == []
+
+
+async def test_what_is_being_computed_is_asked_for_again_and_costs_no_attempt(site: Open):
+    async with site(manners=CALM) as it:
+        it.github.faults.inject(FaultKind.PENDING, route="repo.commits")
+        await it.start(first_pause_ms=100)
+        run_ids = await it.begin(*it.logins)
+        await it.until_over(run_ids)
+
+        await assert_all_is_well(it, run_ids)
+        assert it.github.report().by_status["202"] == 1
+        assert {job.attempt_count for job in await it.jobs(run_ids[0])} == {1}

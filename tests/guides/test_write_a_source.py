@@ -1,0 +1,46 @@
+"""The guide shows the code that runs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, Block, blocks_of
+
+GUIDE = ROOT / "docs" / "guides" / "write-a-source.md"
+EXAMPLE = ROOT / "examples" / "own_source.py"
+TESTS = ROOT / "tests" / "guides" / "test_bookshop.py"
+SHOWN = [block for block in blocks_of(GUIDE) if block.language == "py"]
+
+
+def lines_of_code(text: str) -> int:
+    return sum(bool(line.strip()) and not line.strip().startswith(('"""', "#")) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=lambda block: block.place)
+def test_what_the_guide_shows_is_what_runs(block: Block):
+    assert block.text in EXAMPLE.read_text() or block.text in TESTS.read_text()
+
+
+def test_the_guide_shows_the_whole_source_and_it_takes_about_fifty_lines():
+    text = EXAMPLE.read_text()
+    source = text[text.index("SHELVES, BOOKS =") : text.index("class Bookshop:")]
+    shown = "".join(block.text for block in SHOWN)
+
+    assert [line for line in source.splitlines() if line.strip() and line not in shown] == []
+    assert lines_of_code(source) <= 55
+
+
+@pytest.mark.timeout(60)
+def test_the_example_prints_what_the_guide_says(tmp_path: Path):
+    [expected] = [block.text for block in blocks_of(GUIDE) if block.language == "text"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLE], cwd=tmp_path, env=kept, capture_output=True, text=True, check=False
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == expected

@@ -1,0 +1,184 @@
+"""A whole process with HTTP before it and a simulated GitHub behind it; and what tests ask of it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from tests.github.deployment import CALM, LIMITS, SMALL
+from tidegate.assembly import Collection, open_collection
+from tidegate.github import GithubSettings
+from tidegate.http import Binding, serve_collection
+from tidegate.settings import Settings
+from tidegate.settings.http import HttpSettings
+from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tidegate.upstream import UpstreamSettings
+
+OVER = ("completed", "failed", "canceled")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer, read to its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+    @property
+    def problem(self) -> str:
+        """The last word of the problem's type."""
+        assert self.headers["content-type"] == "application/problem+json", self
+        assert self.json["status"] == self.status
+        assert self.json["request_id"] == self.headers["x-request-id"]
+        return self.json["type"].removeprefix("/docs#")
+
+
+class Client:
+    """Asks one server."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self.session, self.url = session, url
+
+    async def ask(self, method: str, path: str, **options: Any) -> Reply:
+        async with self.session.request(method, self.url + path, allow_redirects=False, **options) as answer:
+            return Reply(answer.status, answer.headers, await answer.read())
+
+    async def get(self, path: str, **options: Any) -> Reply:
+        return await self.ask("GET", path, **options)
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> Reply:
+        return await self.ask("POST", path, **({} if body is None else {"json": body}), **options)
+
+    async def events(self, path: str, **headers: str) -> AsyncIterator["Event"]:
+        """Server-sent events, until the stream ends."""
+        patient = aiohttp.ClientTimeout(total=60)
+        async with self.session.get(self.url + path, headers=headers, timeout=patient) as answer:
+            assert answer.status == 200, await answer.text()
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            async for event in read_events(answer):
+                yield event
+
+    async def until_over(self, run_id: int) -> dict[str, Any]:
+        """The run, when it has ended."""
+        async with asyncio.timeout(30):
+            async for event in self.events(f"/v1/runs/{run_id}/events"):
+                if event.kind == "ended":
+                    return event.data
+        raise AssertionError("the stream ended before the run")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One of them; a comment has no kind."""
+
+    kind: str
+    id: str = ""
+    data: Any = None
+
+
+async def read_events(answer: aiohttp.ClientResponse) -> AsyncIterator[Event]:
+    """Events as they come, comments too."""
+    fields = dict[str, str]()
+    async for raw in answer.content:
+        line = raw.decode().rstrip("\n")
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name or ":"] = value
+        elif fields:
+            if "data" in fields:
+                yield Event(fields["event"], fields["id"], msgspec.json.decode(fields["data"]))
+            elif "" in fields or ":" in fields:
+                yield Event("")
+            fields = {}
+
+
+@dataclass(frozen=True)
+class Served:
+    """The server, what it serves, and the GitHub behind it."""
+
+    client: Client
+    collection: Collection
+    sim: GithubSimulator
+    stop: Callable[[], None]
+
+    @property
+    def logins(self) -> list[str]:
+        return self.sim.world.logins()
+
+    async def collect(self, login: str, **options: Any) -> dict[str, Any]:
+        """Begin a run and wait for its end."""
+        begun = await self.client.post("/v1/runs", {"login": login, **options})
+        assert begun.status == 201, begun
+        return await self.client.until_over(begun.json["id"])
+
+
+@asynccontextmanager
+async def served(
+    folder: Path,
+    *,
+    http: HttpSettings | None = None,
+    users: int = 2,
+    repositories: int = 1,
+    limits: LimitSettings | None = None,
+    manners: Manners = CALM,
+    has_token: bool = True,
+    works: bool = True,
+    headers: Mapping[str, str] | None = None,
+    valkey_url: str | None = None,
+    database_url: str | None = None,
+) -> AsyncGenerator[Served]:
+    """A process that is at work, on embedded parts of its own, with the token of the simulator's operator or none."""
+    world = WorldShape(users=users, repositories=repositories, sizes=SMALL, events=20, quirks=False)
+    config = SimulatorConfig(world=world, limits=limits or LimitSettings(), manners=manners)
+    http = (http or HttpSettings()).model_copy(update={"port": 0})
+    async with AsyncExitStack() as stack:
+        sim = await stack.enter_async_context(GithubSimulator(config))
+        settings = Settings(
+            data_dir=folder,
+            valkey_url=valkey_url,
+            database_url=database_url,
+            auto_migrate=True,
+            github=GithubSettings(api_url=sim.url),
+            gate=LIMITS,
+            upstream=UpstreamSettings(read_timeout=timedelta(seconds=5)),
+            http=http,
+        )
+        given = sim.token_of(sim.world.operators()[0]) if has_token else None
+        collection = await stack.enter_async_context(open_collection(settings, token=given, needs_credential=False))
+        binding = stack.enter_context(Binding(http))
+        stop = await stack.enter_async_context(running(collection, http, binding, works=works))
+        session = await stack.enter_async_context(aiohttp.ClientSession(headers=headers))
+        yield Served(Client(session, binding.url), collection, sim, stop)
+
+
+@asynccontextmanager
+async def running(
+    collection: Collection, http: HttpSettings, binding: Binding, *, works: bool
+) -> AsyncGenerator[Callable[[], None]]:
+    """The process, from start to an orderly stop, which may be asked for before the end of the block."""
+    process = collection.process(works=works, services={"http": serve_collection(collection, http, binding)})
+    task = asyncio.create_task(process.run(heed_signals=False))
+    asked = asyncio.Event()
+
+    def stop() -> None:
+        if not asked.is_set():  # asked twice, it would hurry
+            asked.set()
+            process.stop()
+
+    try:
+        yield stop
+    finally:
+        stop()
+        report = await task
+    assert report.in_good_order, report

@@ -1,0 +1,191 @@
+"""`tidegate up`, `work` and `serve`: how they start, what they refuse, how they stop and go on; as real processes."""
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from tests.http.processes import started
+from tests.http.serving import Client
+from tidegate import __version__
+from tidegate.cli import app
+from tidegate.cli.up import UP, WORK, Banner, Stopped, farewell, greeting
+from tidegate.kernel.errors import InvalidSettings
+from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tidegate.telemetry.logs import configure
+
+KEY = "a-key-for-the-tests-0123456789"
+WORLD = WorldShape(users=1, repositories=8, quirks=False)
+
+
+@asynccontextmanager
+async def simulator(**changes: object) -> AsyncGenerator[tuple[GithubSimulator, dict[str, str]]]:
+    """A GitHub, and the variables that make a process use it."""
+    async with GithubSimulator(SimulatorConfig(world=WORLD, **changes)) as sim:  # pyright: ignore[reportArgumentType]
+        token = sim.token_of(sim.world.operators()[0])
+        yield sim, {"GITHUB_TOKEN": token, "TIDEGATE_GITHUB__API_URL": sim.url}
+
+
+@asynccontextmanager
+async def client_of(url: str, **headers: str) -> AsyncGenerator[Client]:
+    async with aiohttp.ClientSession(headers=headers) as session:
+        yield Client(session, url)
+
+
+async def test_up_says_where_it_is_collects_and_stops_when_asked(tmp_path: Path):
+    async with simulator() as (sim, variables), started(tmp_path, "up", "--port", "0", **variables) as up:
+        assert (up.banner["role"], up.banner["version"], up.banner["pid"]) == ("up", __version__, up.process.pid)
+        assert up.banner["credentials"] == ["GITHUB_TOKEN"]
+        assert up.banner["database"].startswith("sqlite:///")
+        assert "embedded" in up.banner["server"]
+        async with client_of(up.url) as client:
+            run = (await client.post("/v1/runs", {"login": sim.world.logins()[0]})).json
+            assert (await client.until_over(run["id"]))["status"] == "completed"
+            assert b'job_processing_time_count{kind="REPO_ISSUES"}' in (await client.get("/metrics")).body
+        stopped = await up.stop(signal.SIGINT)
+
+        assert stopped == {"in_good_order": True, "failed": [], "canceled": []}
+        told = {json.loads(line)["event"] for line in up.log.read_text().splitlines()}
+        assert {"http.listening", "leader.elected", "http.answered", "service.stopped"} <= told
+        assert variables["GITHUB_TOKEN"] not in up.log.read_text()
+
+
+async def test_sigterm_in_the_middle_of_a_run_drains_and_the_next_up_goes_on(tmp_path: Path):
+    """Calls under way end and count; nothing that was collected is collected again."""
+    slow = Manners(latency_ms=120)
+    async with simulator(manners=slow, limits=LimitSettings(quota=10_000)) as (sim, variables):
+        login = sim.world.logins()[0]
+        async with started(tmp_path, "up", "--port", "0", **variables) as first, client_of(first.url) as client:
+            run = (await client.post("/v1/runs", {"login": login})).json
+            listening = asyncio.create_task(listen(client, run["id"]))
+            before = sim.report().calls
+            while sim.report().calls < before + 6:
+                await asyncio.sleep(0.01)
+            stopped = await first.stop()
+            heard = await listening
+        calls = sim.report().calls
+
+        async with started(tmp_path, "up", "--port", "0", **variables) as second, client_of(second.url) as client:
+            ended = await client.until_over(run["id"])
+            await second.stop()
+
+    assert stopped["in_good_order"]
+    assert "ended" not in heard, "who listened was sent home"
+    assert sim.report().calls > calls, "the stop came in the middle"
+    assert (ended["status"], ended["failed_jobs"]) == ("completed", 0)
+    assert ended["succeeded_jobs"] == ended["total_jobs"]
+    assert ended["calls"] == ended["total_jobs"], "each page was fetched once"
+
+
+async def listen(client: Client, run_id: int) -> list[str]:
+    """The kinds of events until the server ends the stream."""
+    return [event.kind async for event in client.events(f"/v1/runs/{run_id}/events")]
+
+
+async def test_serve_answers_and_work_works(tmp_path: Path):
+    """What the worker does is heard by whoever listens to the server; the worker itself listens nowhere."""
+    async with (
+        simulator() as (sim, variables),
+        started(
+            *(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0"), **variables, TIDEGATE_HTTP__API_KEY=KEY
+        ) as serve,
+        started(tmp_path, "work", **variables) as work,
+        client_of(serve.url, authorization=f"Bearer {KEY}") as client,
+        client_of(serve.url) as stranger,
+    ):
+        run = (await client.post("/v1/runs", {"login": sim.world.logins()[0]})).json
+        ended = await client.until_over(run["id"])
+        figures = (await client.get("/metrics")).body
+        refused = await stranger.get("/v1/runs")
+        sockets = psutil.Process(work.process.pid).net_connections("tcp")
+        assert (await work.stop())["in_good_order"]
+        assert (await serve.stop())["in_good_order"]
+        logs = serve.log.read_text() + work.log.read_text()
+
+    assert ended["status"] == "completed"
+    assert b"job_processing_time_count" not in figures, "the server did not work"
+    assert refused.problem == "key-needed"
+    assert (work.banner["url"], serve.banner["needs_key"]) == (None, True)
+    assert [each for each in sockets if each.status == psutil.CONN_LISTEN] == []
+    assert KEY not in logs + json.dumps(serve.banner)
+
+
+@pytest.fixture
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Those of a user who has set nothing; commands run in this very process."""
+    monkeypatch.setenv("TIDEGATE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    configure("console", "warning")
+
+
+def refusal(*arguments: str) -> str:
+    ended = CliRunner().invoke(app, arguments)
+    assert isinstance(ended.exception, InvalidSettings), ended
+    return str(ended.exception)
+
+
+def test_a_port_that_is_taken_is_told_before_anything_begins(surroundings: Path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        told = refusal("serve", "--port", str(port))
+
+    assert told.startswith(f"cannot listen on 127.0.0.1:{port}: the port is taken by another program")
+    assert not (surroundings / "data").exists()
+
+
+@pytest.mark.parametrize("command", ["up", "serve", "work"])
+def test_it_does_not_listen_for_others_without_a_key(command: str, surroundings: Path):
+    assert "TIDEGATE_HTTP__API_KEY" in refusal(command, "--host", "0.0.0.0", "--port", "0")
+    assert not (surroundings / "data").exists()
+
+
+def test_the_settings_do_not_show_the_key(surroundings: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEGATE_HTTP__API_KEY", KEY)
+    shown = CliRunner().invoke(app, ["settings", "--json"])
+
+    assert shown.exit_code == 0
+    assert KEY not in shown.output
+    assert json.loads(shown.stdout)["http.api_key"] == "**********"
+
+
+BANNER = Banner(
+    role="up",
+    version="1.2.3",
+    pid=4711,
+    url="http://127.0.0.1:8321",
+    needs_key=False,
+    database="sqlite:///tide.db",
+    server="valkey 9.1 at unix:///tide.sock, embedded",
+    credentials=["ada", "bob"],
+)
+
+
+def test_people_are_told_where_it_answers_what_it_stands_on_and_how_it_stops():
+    assert greeting(UP, BANNER) == (
+        "Tidegate 1.2.3: workers, the leader's duties and HTTP\n"
+        "  answers at   http://127.0.0.1:8321 to this machine, without a key; /docs tells what can be asked\n"
+        "  database     sqlite:///tide.db\n"
+        "  server       valkey 9.1 at unix:///tide.sock, embedded\n"
+        "  credentials  ada, bob\n"
+        "  stop         Ctrl-C, or kill 4711; work under way has 30 s to end"
+    )
+    bare = Banner(role="work", version="1", pid=1, url=None, needs_key=False, database="d", server="s", credentials=[])
+    assert "answers at" not in greeting(WORK, bare)
+    assert "none yet: set GITHUB_TOKEN" in greeting(WORK, bare)
+
+
+def test_people_are_told_how_it_ended():
+    assert farewell(Stopped(in_good_order=True, failed=[], canceled=[])).startswith("stopped in good order")
+    late = farewell(Stopped(in_good_order=False, failed=["http"], canceled=["worker"]))
+    assert "did not end in time: worker" in late
+    assert "fell while it ended: http" in late

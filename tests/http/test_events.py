@@ -1,0 +1,300 @@
+"""Server-sent progress: what comes, how it ends, and that nobody leaves anything behind."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+import pytest_asyncio
+
+from tests.http.serving import Client, Served, read_events, served
+from tests.http.test_runs import TIGHT, begin
+from tidegate.collect.bulletin import Bulletin
+from tidegate.collect.lifecycle import RunState
+from tidegate.http.events import EventStream
+from tidegate.http.feed import RunFeed
+from tidegate.http.views import RunDetail, RunViews
+from tidegate.kernel.errors import DatabaseUnavailable, NotFound, TooManyWaiting
+from tidegate.settings.http import HttpSettings
+from tidegate.valkey import Valkey
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SSE = {"accept": "text/event-stream"}
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+def ours() -> set[str]:
+    """The tasks that exist for those who listen."""
+    names = {task.get_name() for task in asyncio.all_tasks()}
+    return {name for name in names if name.startswith(("send events", "client", "follow run", "read the bulletin"))}
+
+
+async def until_readers(valkey: Valkey, count: int) -> None:
+    """Until so many connections read the bulletin, no more and no less."""
+    async with asyncio.timeout(10):
+        while (await valkey.execute("CLIENT", "LIST")).count(b" cmd=xread ") != count:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_run_is_told_as_it_goes_and_the_last_event_is_its_end(deployment: Served):
+    client = deployment.client
+    run_id = await begin(client, deployment.logins[0])
+
+    events = [event async for event in client.events(f"/v1/runs/{run_id}/events")]
+
+    assert {event.kind for event in events[:-1]} <= {"progress"}
+    assert (events[-1].kind, events[-1].id) == ("ended", "ended")
+    ended = [event.data["succeeded_jobs"] for event in events]
+    assert ended == sorted(ended), "progress goes forward"
+    assert len({event.id for event in events}) == len(events)
+    assert events[-1].data == (await client.get(f"/v1/runs/{run_id}")).json
+
+
+async def test_a_run_that_is_over_is_told_once(deployment: Served):
+    ended = await deployment.collect(deployment.logins[1], include=["USER_BASIC"])
+
+    events = [event async for event in deployment.client.events(f"/v1/runs/{ended['id']}/events")]
+
+    assert [(event.kind, event.data) for event in events] == [("ended", ended)]
+
+
+async def test_who_accepts_events_gets_them_at_the_address_of_the_run(deployment: Served):
+    ended = await deployment.collect(deployment.logins[2], include=["USER_BASIC"])
+
+    events = [event async for event in deployment.client.events(f"/v1/runs/{ended['id']}", **SSE)]
+
+    assert [event.kind for event in events] == ["ended"]
+
+
+@pytest.mark.parametrize("last", ["17", "", "nonsense", "ended-of-another", "9" * 500])
+async def test_where_a_client_was_before_changes_nothing(last: str, deployment: Served):
+    ended = await deployment.collect(deployment.logins[3], include=["USER_BASIC"])
+
+    path = f"/v1/runs/{ended['id']}/events"
+    events = [event async for event in deployment.client.events(path, **{"last-event-id": last})]
+
+    assert [event.kind for event in events] == ["ended"]
+
+
+async def test_a_client_that_has_seen_the_end_is_told_to_stop_asking(deployment: Served):
+    """Browsers connect again when a stream ends, unless they are answered 204."""
+    ended = await deployment.collect(deployment.logins[4], include=["USER_BASIC"])
+
+    answer = await deployment.client.get(f"/v1/runs/{ended['id']}/events", headers={"last-event-id": "ended"})
+
+    assert (answer.status, answer.body) == (204, b"")
+
+
+async def test_a_head_request_gets_the_headers_and_an_end(deployment: Served):
+    ended = await deployment.collect(deployment.logins[5], include=["USER_BASIC"])
+
+    answer = await deployment.client.ask("HEAD", f"/v1/runs/{ended['id']}/events")
+
+    assert (answer.status, answer.body) == (200, b"")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+
+
+async def test_fifty_clients_have_one_reader_and_see_the_same_end(tmp_path: Path):
+    async with served(tmp_path, limits=TIGHT) as poor:
+        valkey = poor.collection.parts.valkey
+        run_id = await begin(poor.client, poor.logins[0])
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            client = Client(session, poor.client.url)
+            ends = [asyncio.create_task(client.until_over(run_id)) for _ in range(50)]
+            async with asyncio.timeout(20):
+                while b"http_listeners 50.0" not in (await poor.client.get("/metrics")).body:
+                    await asyncio.sleep(0.05)
+            await until_readers(valkey, 1)
+
+            await poor.client.post(f"/v1/runs/{run_id}/cancel")
+            ended = await asyncio.gather(*ends)
+
+        assert {run["status"] for run in ended} == {"canceled"}
+        await until(lambda: not poor.collection.bulletin.is_reading)
+        assert b"http_listeners 0.0" in (await poor.client.get("/metrics")).body
+        await until_readers(valkey, 0)
+
+
+async def test_a_client_that_goes_away_leaves_nothing_behind(tmp_path: Path):
+    async with served(tmp_path, limits=TIGHT) as poor:
+        run_id = await begin(poor.client, poor.logins[0])
+        for _ in range(5):
+            async with aiohttp.ClientSession() as session, AsyncExitStack() as stack:
+                answer = await stack.enter_async_context(session.get(f"{poor.client.url}/v1/runs/{run_id}/events"))
+                await anext(read_events(answer))
+                assert ours() == {"send events", "client", f"follow run {run_id}", "read the bulletin"}
+
+            await until(lambda: not poor.collection.bulletin.is_reading)
+
+        await until(lambda: ours() == set())
+        await poor.client.post(f"/v1/runs/{run_id}/cancel")
+
+
+async def test_when_the_server_stops_streams_end_and_nobody_waits_for_them(tmp_path: Path):
+    async with served(tmp_path, limits=TIGHT) as poor:
+        run_id = await begin(poor.client, poor.logins[0])
+        events = poor.client.events(f"/v1/runs/{run_id}/events")
+        assert (await anext(events)).kind == "progress"
+
+        began = asyncio.get_running_loop().time()
+        poor.stop()
+        kinds = [event.kind async for event in events]
+
+        assert "ended" not in kinds, "the stream ends, the run does not"
+    assert asyncio.get_running_loop().time() - began < 10
+
+
+async def test_more_listeners_than_agreed_are_refused_at_once(tmp_path: Path):
+    async with served(tmp_path, limits=TIGHT, http=HttpSettings(most_listeners=2)) as poor:
+        run_id = await begin(poor.client, poor.logins[0])
+        path = f"/v1/runs/{run_id}/events"
+        first, second = poor.client.events(path), poor.client.events(path)
+        await anext(first)
+        await anext(second)
+
+        third = await poor.client.get(path)
+
+        assert (third.status, third.problem) == (503, "too-many")
+        await poor.client.post(f"/v1/runs/{run_id}/cancel")
+        assert [event.kind async for event in first][-1] == "ended"
+        assert [event.kind async for event in second][-1] == "ended"
+
+
+class Reading:
+    """A run that moves when the test says so."""
+
+    def __init__(self, detail: RunDetail) -> None:
+        self.detail, self.reads, self.failing = detail, 0, 0
+
+    async def read(self, run_id: int) -> RunDetail:
+        self.reads += 1
+        if self.failing:
+            self.failing -= 1
+            raise DatabaseUnavailable("away")
+        if run_id != self.detail.id:
+            raise NotFound("run", run_id)
+        return self.detail
+
+    def move(self, **changes: Any) -> None:
+        self.detail = msgspec.structs.replace(self.detail, **changes)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def reading(deployment: Served) -> Reading:
+    ended = await deployment.collect(deployment.logins[6], include=["USER_BASIC"])
+    parts = deployment.collection.parts
+    views = RunViews(parts.database, parts.gate, deployment.collection.credentials)
+    reading = Reading(await views.detail(ended["id"]))
+    reading.move(status=RunState.RUNNING, succeeded_jobs=0)
+    return reading
+
+
+def feed_of(reading: Reading, bulletin: Bulletin, most_listeners: int = 10) -> RunFeed:
+    return RunFeed(reading.read, bulletin, most_listeners=most_listeners)
+
+
+async def test_a_slow_listener_is_shown_the_latest_and_not_what_came_before(deployment: Served, reading: Reading):
+    bulletin, run_id = deployment.collection.bulletin, reading.detail.id
+    feed = feed_of(reading, bulletin)
+    async with feed.listen(run_id) as quick, feed.listen(run_id) as slow:
+        assert await quick.next(5)
+        for jobs in range(1, 4):
+            reading.move(succeeded_jobs=jobs)
+            await bulletin.tell([run_id])
+            assert await quick.next(5)
+
+        latest = await slow.next(5)
+
+        assert latest is not None
+        assert b'"succeeded_jobs":3' in latest.body
+        assert await slow.next(0.05) is None
+        assert reading.reads <= 6, "each move was read once for both"
+
+
+async def test_a_run_that_moves_often_is_read_now_and_then(deployment: Served, reading: Reading):
+    bulletin, run_id = deployment.collection.bulletin, reading.detail.id
+    async with feed_of(reading, bulletin).listen(run_id) as listener:
+        await listener.next(5)
+        began = asyncio.get_running_loop().time()
+        for jobs in range(1, 200):
+            reading.move(succeeded_jobs=jobs)
+            await bulletin.tell([run_id])
+        while (shown := await listener.next(5)) and b'"succeeded_jobs":199' not in shown.body:
+            pass
+        assert reading.reads <= 3 + (asyncio.get_running_loop().time() - began) / 0.2
+
+
+async def test_while_the_database_is_away_listeners_wait_and_then_go_on(deployment: Served, reading: Reading):
+    reading.failing = 3
+    async with feed_of(reading, deployment.collection.bulletin).listen(reading.detail.id) as listener:
+        shown = await listener.next(10)
+
+        assert shown is not None
+        assert reading.reads == 4
+
+
+async def test_a_run_that_is_removed_ends_its_stream(deployment: Served, reading: Reading):
+    bulletin, run_id = deployment.collection.bulletin, reading.detail.id
+    async with feed_of(reading, bulletin).listen(run_id) as listener:
+        assert await listener.next(5)
+        reading.move(id=run_id + 1)
+        await bulletin.tell([run_id])
+
+        assert await listener.next(5) is None
+        assert listener.is_over
+
+
+async def test_who_comes_back_after_the_end_finds_the_run_anew(deployment: Served, reading: Reading):
+    bulletin, run_id = deployment.collection.bulletin, reading.detail.id
+    feed = feed_of(reading, bulletin)
+    reading.move(status=RunState.FAILED)
+    async with feed.listen(run_id) as listener:
+        shown = await listener.next(5)
+        assert shown is not None
+        assert shown.is_last
+    reading.move(status=RunState.RUNNING)  # its jobs are tried again
+    async with feed.listen(run_id) as listener:
+        shown = await listener.next(5)
+        assert shown is not None
+        assert not shown.is_last
+
+
+async def test_the_places_of_those_who_left_are_free(deployment: Served, reading: Reading):
+    feed = feed_of(reading, deployment.collection.bulletin, most_listeners=1)
+    for _ in range(3):
+        async with feed.listen(reading.detail.id):
+            with pytest.raises(TooManyWaiting):
+                async with feed.listen(reading.detail.id):
+                    pass
+
+
+async def test_silence_is_filled_with_comments(deployment: Served, reading: Reading):
+    feed = feed_of(reading, deployment.collection.bulletin)
+    stream = EventStream(feed, reading.detail.id, heartbeat_s=0.05)
+    sent, gone = list[bytes](), asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+        if sent.count(b": nothing new\n\n") == 3:
+            gone.set()
+
+    async with asyncio.timeout(10):
+        await stream({"type": "http", "method": "GET"}, receive, send)
+
+    assert any(body.startswith(b"id: 1\nevent: progress\ndata: {") for body in sent)
+    assert not deployment.collection.bulletin.is_reading

@@ -1,0 +1,107 @@
+"""What the guide shows is what the server does: its requests are sent, and its answers compared."""
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client.metrics import MetricWrapperBase
+
+from tests.docs.pages import ROOT, blocks_of
+from tests.http.serving import Served, read_events
+from tidegate.cli import COMMANDS
+from tidegate.telemetry import metrics
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+GUIDE = ROOT / "docs" / "guides" / "http.md"
+SHOWN_AT = "http://127.0.0.1:8321"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command of the guide, and the lines below it."""
+
+    words: list[str]
+    output: list[str]
+
+
+def shown(program: str) -> list[Shown]:
+    """The commands of one program, in their order."""
+    found: list[Shown] = []
+    for block in blocks_of(GUIDE):
+        if block.language == "console":
+            for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+                command, *output = part.strip().splitlines()
+                found.append(Shown(shlex.split(command), output))
+    return [each for each in found if each.words[0] == program]
+
+
+def request_of(words: list[str]) -> tuple[str, str, bytes | None, dict[str, str]]:
+    """What curl would send: method, address, body, headers."""
+    method, body, headers, rest = "GET", None, dict[str, str](), list[str]()
+    arguments = iter(words[1:])
+    for word in arguments:
+        if word == "-X":
+            method = next(arguments)
+        elif word == "-d":
+            method, body = "POST", next(arguments).encode()
+        elif word == "-H":
+            name, _, value = next(arguments).partition(": ")
+            headers[name] = value
+        elif not word.startswith("-"):
+            rest.append(word)
+    [url] = rest
+    assert url.startswith(SHOWN_AT), url
+    return method, url.removeprefix(SHOWN_AT), body, headers
+
+
+def assert_fits(told: Any, real: Any) -> None:
+    """Every key that the guide shows is there, with the kind of value that it shows."""
+    assert type(real) is type(told), (told, real)
+    if isinstance(told, dict):
+        for name, value in told.items():  # pyright: ignore[reportUnknownVariableType]
+            assert_fits(value, real[name])
+
+
+async def test_the_requests_of_the_guide_are_answered_as_it_says(deployment: Served):
+    login = deployment.logins[0]
+    requests = shown("curl")
+    assert len(requests) >= 8, "the search finds too little"
+    for each in requests:
+        method, path, body, headers = request_of([word.replace("octocat", login) for word in each.words])
+        async with deployment.client.session.request(
+            method, deployment.client.url + path, data=body, headers=headers
+        ) as answer:
+            assert answer.status in (200, 201), (path, await answer.text())
+            if path.endswith("/events"):
+                kinds = [event.kind async for event in read_events(answer)]
+                told = [line.removeprefix("event: ") for line in each.output if line.startswith("event: ")]
+                assert kinds[-1] == told[-1] == "ended"
+                assert set(kinds) <= set(told)
+            else:
+                assert_fits(msgspec.json.decode(each.output[0]), msgspec.json.decode(await answer.read()))
+
+
+async def test_the_commands_of_the_guide_exist():
+    named = {each.words[1] for each in shown("tidegate")}
+
+    assert {"up", "serve"} <= named <= set(COMMANDS)
+
+
+async def test_the_alerts_of_the_guide_are_about_metrics_that_there_are():
+    [rules] = [block.text for block in blocks_of(GUIDE) if block.language == "yaml"]
+    families = {
+        family.name for value in vars(metrics).values() if isinstance(value, MetricWrapperBase)
+        for family in value.collect()
+    }  # fmt: skip
+    functions = {"max", "min", "sum", "rate", "by", "histogram_quantile", "le", "queue"}
+    expressions = re.findall(r"expr: (\"[^\"]+\"|[^,}]+)", rules)
+    assert len(expressions) == rules.count("alert:")
+    for expression in expressions:
+        words = set(re.findall(r"[a-z][a-z_]{3,}", expression)) - functions
+        named = {re.sub(r"_(bucket|total)$", "", word) for word in words}
+        assert named
+        assert named <= families, expression

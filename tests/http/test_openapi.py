@@ -1,0 +1,155 @@
+"""The OpenAPI document says what the server does: no more, no less, and in the same types."""
+
+import json
+from collections.abc import AsyncGenerator
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.http.serving import Served
+from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.problems import ProblemType
+from tidegate.kernel.errors import ContractBroken
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def document(deployment: Served) -> AsyncGenerator[dict[str, Any]]:
+    yield (await deployment.client.get("/openapi.json")).json
+
+
+def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
+        f"{method.upper()} {path}": operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+async def test_everything_that_was_asked_for_is_there(document: dict[str, Any]):
+    assert set(operations(document)) >= {
+        "POST /v1/runs",
+        "GET /v1/runs",
+        "GET /v1/runs/{run_id}",
+        "GET /v1/runs/{run_id}/events",
+        "GET /v1/runs/{run_id}/jobs",
+        "POST /v1/runs/{run_id}/cancel",
+        "POST /v1/runs/{run_id}/retry",
+        "POST /v1/jobs/{job_id}/retry",
+        "GET /v1/users/{login}/statistics",
+        "GET /v1/statistics",
+        "GET /v1/credentials",
+        "POST /v1/credentials",
+        "DELETE /v1/credentials/{name}",
+        "GET /v1/quotas",
+        "GET /v1/dead-letters",
+        "POST /v1/dead-letters/{letter_id}/replay",
+        "GET /metrics",
+        "GET /healthz",
+        "GET /readyz",
+        "GET /openapi.json",
+        "GET /docs",
+    }
+
+
+async def test_the_document_is_whole(document: dict[str, Any]):
+    assert document["openapi"] == "3.1.0"
+    schemas = document["components"]["schemas"]
+    for name, schema in schemas.items():
+        assert schema.get("description") or "enum" in schema, name
+    text = json.dumps(document)
+    referred = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert referred - set(schemas) == set()
+    names = [operation["operationId"] for operation in operations(document).values()]
+    assert len(names) == len(set(names))
+    for place, operation in operations(document).items():
+        assert operation["summary"].endswith((".", ":")), place
+        assert {"403", "422", "500", "503"} <= set(operation["responses"]), place
+        assert all(response["description"] for response in operation["responses"].values()), place
+
+
+async def test_fields_are_described_by_what_stands_under_them_in_the_code(document: dict[str, Any]):
+    schemas = document["components"]["schemas"]
+
+    assert schemas["NewRuns"]["properties"]["full"]["description"].startswith("Read everything again")
+    assert schemas["RunDetail"]["properties"]["waits"]["description"].startswith("Empty where nothing keeps it")
+    assert schemas["RunDetail"]["properties"]["calls"]["description"], "also what is inherited"
+    [before] = [each for each in operations(document)["GET /v1/runs"]["parameters"] if each["name"] == "before"]
+    assert before["description"] == "Only runs older than this one."
+    assert schemas["Run"]["properties"]["created_at"]["format"] == "date-time"
+    assert schemas["Run"]["properties"]["started_at"]["anyOf"][0]["format"] == "date-time"
+    assert "None" not in json.dumps(document), "here it is called null"
+
+
+async def test_no_answer_has_a_place_for_a_secret(document: dict[str, Any]):
+    """What comes back is described by schemas that have none; only what goes in has."""
+    schemas = document["components"]["schemas"]
+    going_in = {"NewCredential", "App"}
+    secret = {"token", "private_key", "secret", "sealed", "fingerprint"}
+
+    found = {name for name, schema in schemas.items() if secret & set(schema.get("properties", {}))}
+    assert found == going_in
+
+
+class Page(HTMLParser):
+    """What a page asks of others, and its anchors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.external: list[str] = []
+        self.ids: set[str] = set()
+        self.links: set[str] = set()
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        given = dict(attrs)
+        if given.get("id"):
+            self.ids.add(str(given["id"]))
+        for name in ("src", "href"):
+            if given.get(name):
+                self.links.add(str(given[name]))
+
+
+async def test_the_page_needs_nothing_from_elsewhere_and_explains_every_problem(deployment: Served):
+    answer = await deployment.client.get("/docs")
+    page = Page()
+    page.feed(answer.body.decode())
+
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert not page.tags & {"script", "img", "link", "iframe", "form"}
+    assert {link for link in page.links if not link.startswith("#")} == {"openapi.json"}
+    assert {link[1:] for link in page.links if link.startswith("#")} <= page.ids, "links lead somewhere"
+    assert {kind.slug for kind in ProblemType} <= page.ids
+
+
+class Query(Given, frozen=True, kw_only=True):
+    """Anything."""
+
+    n: int = 0
+
+
+async def good(thing_id: int, query: Query) -> Query:
+    """Do something."""
+    del thing_id
+    return query
+
+
+async def undocumented() -> Query:
+    return Query()
+
+
+async def test_a_handler_that_does_not_fit_its_address_is_refused_when_it_is_declared():
+    assert Endpoint("GET", "/x/{thing_id}", good, "x").contract.path == {"thing_id": int}
+    for method, path, handler in (
+        ("GET", "/x", good),
+        ("GET", "/x/{thing_id}/{other}", good),
+        ("FETCH", "/x/{thing_id}", good),
+        ("GET", "/x", undocumented),
+    ):
+        with pytest.raises(ContractBroken):
+            Endpoint(method, path, handler, "x")

@@ -1,0 +1,142 @@
+"""Handlers with a patience of their own, those who want to be told of dead letters, and the count of what waits."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.runtime.test_relay import AT_ONCE, Log, add, empty, running
+from tidegate.database import Database, outbox
+from tidegate.database.outbox import Event
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.runtime.delivery import Handler, Retries, Undeliverable
+from tidegate.runtime.relay import Relay
+
+HOURS = Backoff(first=timedelta(hours=1), most=timedelta(hours=9), jitter=0)
+
+
+class Failing(Log):
+    """Fails, until it is healed."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error: Exception | None = error
+
+    async def __call__(self, event: Event) -> None:
+        await super().__call__(event)
+        if self.error is not None:
+            raise self.error
+
+
+class Count:
+    """What was told last."""
+
+    def __init__(self) -> None:
+        self.value = -1
+
+    def __call__(self, value: int) -> None:
+        self.value = value
+
+    async def becomes(self, value: int) -> None:
+        async with asyncio.timeout(20):
+            while self.value != value:
+                await asyncio.sleep(0.005)
+
+
+async def test_a_handler_decides_how_often_its_events_are_tried(database: Database):
+    eager, patient = Failing(RuntimeError("no")), Failing(RuntimeError("no"))
+    handlers = [
+        Handler("eager", "eager", eager, retries=Retries(AT_ONCE, 2)),
+        Handler("patient", "patient", patient, retries=Retries(AT_ONCE, 5)),
+    ]
+    async with running(Relay(database, handlers, max_attempts=3, backoff=AT_ONCE)):
+        await add(database, "a", 1, kind="eager")
+        await add(database, "b", 1, kind="patient")
+        await empty(database)
+
+    assert (len(eager.events), len(patient.events)) == (2, 5)
+
+
+async def test_of_several_that_failed_the_most_patient_decides(database: Database):
+    first, second = Failing(RuntimeError("no")), Failing(RuntimeError("no"))
+    handlers = [
+        Handler("kind", "eager", first, retries=Retries(AT_ONCE, 1)),
+        Handler("kind", "patient", second, retries=Retries(HOURS, 9)),
+    ]
+    async with running(Relay(database, handlers)):
+        before = database.clock.now()
+        await add(database, "a", 1)
+        await second.has(1)
+    due = await database.read(outbox.next_due)
+
+    assert due is not None
+    assert due - before >= timedelta(hours=1)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("never"), Undeliverable("never")])
+async def test_whoever_buries_an_event_is_told(database: Database, error: Exception):
+    told: list[tuple[object, str]] = []
+    guilty = Handler("kind", "guilty", Failing(error), on_burial=lambda event, why: told.append((event.payload, why)))
+    innocent = Handler("kind", "innocent", Log(), on_burial=lambda event, why: told.append(("innocent", why)))
+    async with running(Relay(database, [guilty, innocent], max_attempts=2, backoff=AT_ONCE)):
+        await add(database, "a", 7)
+        await empty(database)
+
+    assert told == [(7, f"{type(error).__name__}: never")]
+
+
+async def test_events_that_wait_for_another_try_are_counted(database: Database):
+    waiting, handler = Count(), Failing(RuntimeError("not yet"))
+    relay = Relay(database, [Handler("kind", "h", handler, retries=Retries(HOURS, 9), on_waiting=waiting)])
+    async with running(relay):
+        await add(database, "a", 1)
+        await add(database, "b", 1)
+        await waiting.becomes(2)
+
+    assert waiting.value == 0  # another process may deliver, and counts
+
+
+async def test_what_waited_before_the_start_is_counted_and_what_succeeds_is_not(database: Database):
+    waiting, handler = Count(), Failing(RuntimeError("not yet"))
+    soon = Backoff(first=timedelta(milliseconds=300), most=timedelta(milliseconds=300), jitter=0)
+    handlers = [Handler("kind", "h", handler, retries=Retries(soon, 99), on_waiting=waiting)]
+    async with running(Relay(database, handlers)):
+        await add(database, "a", 1)
+        await handler.has(1)
+    async with running(Relay(database, handlers)):
+        await waiting.becomes(1)
+        handler.error = None
+        await waiting.becomes(0)
+        assert (await database.read(outbox.depth)).pending == 0
+
+
+async def test_what_is_buried_does_not_wait(database: Database):
+    waiting, handler = Count(), Failing(RuntimeError("never"))
+    soon = Backoff(first=timedelta(milliseconds=200), most=timedelta(milliseconds=200), jitter=0)
+    async with running(Relay(database, [Handler("kind", "h", handler, retries=Retries(soon, 2), on_waiting=waiting)])):
+        await add(database, "a", 1)
+        await waiting.becomes(1)
+        await waiting.becomes(0)
+        assert (await database.read(outbox.depth)).dead == 1
+
+
+def test_a_share_of_a_wait_can_be_drawn_instead_of_all_of_it():
+    exact = Backoff(first=timedelta(minutes=1), most=timedelta(hours=1), jitter=0)
+    assert [exact.delay(n) for n in (1, 2, 3, 9)] == [timedelta(minutes=n) for n in (1, 2, 4, 60)]
+    nearly = Backoff(first=timedelta(minutes=1), most=timedelta(hours=1), jitter=0.1)
+    drawn = [nearly.delay(2).total_seconds() for _ in range(200)]
+    assert 108 <= min(drawn) < max(drawn) <= 120
+    full = [Backoff(first=timedelta(minutes=1)).delay(1).total_seconds() for _ in range(200)]
+    assert 0 <= min(full) < 20 < 40 < max(full) <= 60
+
+
+@pytest.mark.parametrize("jitter", [-0.1, 1.1])
+def test_a_share_that_cannot_be_is_refused(jitter: float):
+    with pytest.raises(InvalidArgument):
+        Backoff(jitter=jitter)
+
+
+def test_to_try_never_is_refused():
+    with pytest.raises(InvalidArgument):
+        Retries(AT_ONCE, 0)

@@ -1,0 +1,29 @@
+import pytest
+
+from tests.servers.proxy import Proxy
+from tests.servers.valkey import ValkeyServer, free_ports
+from tidegate.kernel.errors import ValkeyUnavailable
+from tidegate.runtime.reunion import Reunion
+from tidegate.valkey.connection import connected
+
+
+async def test_a_server_that_was_away_is_told_of_once_when_it_is_back():
+    told: list[str] = []
+    (port,) = free_ports(1)
+    with ValkeyServer(port=port):
+        async with Proxy(port) as wire, connected(f"redis://127.0.0.1:{wire.port}") as valkey:
+            reunion = Reunion(valkey, tell=[lambda: told.append("look")])
+            assert await reunion.fire() is None
+            assert told == []
+
+            await wire.refuse()
+            with pytest.raises(ValkeyUnavailable):
+                await valkey.execute("PING")
+            with pytest.raises(ValkeyUnavailable):
+                await reunion.fire()
+            assert told == [], "it is not back yet"
+
+            await wire.listen()
+            await reunion.fire()
+            await reunion.fire()
+            assert told == ["look"]

@@ -1,0 +1,33 @@
+"""Schedules on every SQL server, with a clock that stands still."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from tests.schedules.clockwork import Clockwork, clockwork_at
+from tidegate.database import Database
+from tidegate.database.migrate import migrate
+from tidegate.kernel.clock import ManualClock
+from tidegate.valkey import Valkey
+
+
+@pytest.fixture
+async def migrated_url(database_url: str) -> str:
+    async with await Database.open(database_url) as opened:
+        await migrate(opened)
+    return database_url
+
+
+@pytest.fixture
+async def works(migrated_url: str, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[Clockwork]:
+    async with clockwork_at(migrated_url, embedded, clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def local(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[Clockwork]:
+    """On SQLite alone: where the kind of server says nothing new."""
+    async with clockwork_at(f"sqlite:///{tmp_path / 'local.db'}", embedded, clock) as opened:
+        await migrate(opened.database)
+        yield opened

@@ -1,0 +1,76 @@
+"""`/v1/schedules`, before a whole process."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.http.serving import Reply, Served, served
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Served]:
+    async with served(tmp_path_factory.mktemp("http"), users=2, works=False) as started:
+        yield started
+
+
+async def add(server: Served, login: str, **body: Any) -> Reply:
+    return await server.client.post("/v1/schedules", {"login": login, "cron": "0 3 * * *", **body})
+
+
+async def test_a_schedule_is_added_shown_paused_resumed_and_removed(server: Served):
+    added = await add(server, "Ada", timezone="Europe/Berlin", full=True)
+    place = added.headers["location"]
+    shown = await server.client.get(place)
+    paused = await server.client.post(f"{place}/pause")
+    resumed = await server.client.post(f"{place}/resume")
+    removed = await server.client.ask("DELETE", place)
+
+    assert [each.status for each in (added, shown, paused, resumed, removed)] == [201, 200, 200, 200, 200]
+    assert (added.json["login"], added.json["options"], added.json["timezone"]) == (
+        "ada",
+        {"full": True},
+        "Europe/Berlin",
+    )
+    assert shown.json == added.json == resumed.json == removed.json
+    assert paused.json["next_at"] is None
+    assert (await server.client.get(place)).problem == "not-found"
+
+
+async def test_they_are_listed_page_by_page_and_by_user(server: Served):
+    ids = [(await add(server, login)).json["id"] for login in ("bob", "cleo", "dan")]
+
+    first = (await server.client.get(f"/v1/schedules?limit=2&after={ids[0] - 1}")).json["schedules"]
+    rest = (await server.client.get(f"/v1/schedules?after={first[-1]['id']}")).json["schedules"]
+    of_cleo = (await server.client.get("/v1/schedules?login=CLEO")).json["schedules"]
+
+    assert [each["id"] for each in first + rest] == ids
+    assert [each["id"] for each in of_cleo] == [ids[1]]
+
+
+async def test_the_same_again_is_the_same_schedule(server: Served):
+    first, again = await add(server, "eve"), await add(server, "EVE", full=True)
+
+    assert (again.status, again.json["id"], again.json["options"]) == (201, first.json["id"], {"full": True})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"cron": "61 3 * * *"},
+        {"cron": "every day"},
+        {"timezone": "Mars/Base"},
+        {"since": "yesterday"},
+        {"include": ["EVERYTHING"]},
+        {"login": "not a login"},
+        {"color": "red"},
+    ],
+)
+async def test_what_could_never_run_is_refused_with_the_reason(server: Served, body: dict[str, Any]):
+    refused = await add(server, **{"login": "fay", **body})
+
+    assert (refused.status, refused.problem) == (422, "invalid")
+    assert (await server.client.get("/v1/schedules?login=fay")).json["schedules"] == []

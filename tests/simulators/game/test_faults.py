@@ -1,0 +1,189 @@
+"""What goes wrong on demand: in the config, from behind the stage, for a share, for one character."""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import aiohttp
+import pytest
+
+from tests.simulators.game.client import simulated
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.simulators.game import FaultKind, FaultRule, Manners, Tempo, parse_faults, parse_tempi
+
+QUICK = Manners(hang_s=0, drip_s=0)
+
+
+@pytest.mark.parametrize("status", [400, 429, 500, 502, 503, 504])
+async def test_a_call_fails_with_a_status(status: int):
+    async with simulated() as client:
+        client.sim.faults.inject(FaultKind(str(status)))
+
+        assert await client.statuses(2) == [status, 200]
+        report = client.sim.report()
+        assert (report.faults, report.by_outcome) == ({str(status): 1}, {str(status): 1, "200": 1})
+        assert (report.broken, report.refused) == (0, 0), "nobody is to blame for an injected one"
+
+
+async def test_a_refusal_for_no_reason_says_how_long_to_wait():
+    async with simulated(manners=Manners(retry_after_s=7)) as client:
+        client.sim.faults.inject(FaultKind.REFUSED)
+
+        assert (await client.character()).headers["retry-after"] == "7"
+
+
+@pytest.mark.parametrize("kind", [FaultKind.RESET, FaultKind.TIMEOUT])
+async def test_a_connection_breaks_instead_of_an_answer(kind: FaultKind):
+    async with simulated(manners=QUICK) as client:
+        client.sim.faults.inject(kind)
+        with pytest.raises(aiohttp.ClientOSError):
+            await client.character()
+
+        assert (await client.character()).status == 200
+        assert client.sim.report().by_outcome == {kind.value: 1, "200": 1}
+        assert client.sim.calls_of(1) == 2
+
+
+async def test_a_call_that_is_not_answered_hangs():
+    async with simulated(manners=Manners(hang_s=60)) as client:
+        client.sim.faults.inject(FaultKind.TIMEOUT)
+
+        with pytest.raises(TimeoutError):
+            await client.ask("GET", "/v1/characters/1", timeout=aiohttp.ClientTimeout(total=0.2))
+
+
+@pytest.mark.parametrize("packing", ["gzip", "identity"])
+async def test_a_body_ends_too_early(packing: str):
+    async with simulated() as client:
+        client.sim.faults.inject(FaultKind.TRUNCATED)
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await client.character(Accept_Encoding=packing)
+
+        assert (await client.character(Accept_Encoding=packing)).status == 200
+
+
+async def test_a_body_comes_in_drops_and_is_whole():
+    async with simulated(manners=Manners(drip_s=0.2)) as client:
+        whole = await client.character()
+        client.sim.faults.inject(FaultKind.SLOW)
+        started = asyncio.get_running_loop().time()
+        slow = await client.character()
+
+        assert slow.body == whole.body
+        assert asyncio.get_running_loop().time() - started > 0.15
+        assert (await client.character()).body == whole.body, "the connection goes on"
+
+
+@pytest.mark.parametrize("packing", ["gzip", "identity"])
+@pytest.mark.parametrize("path", ["/v1/characters/1", "/v1/ids"])
+async def test_a_body_is_whole_but_no_json(packing: str, path: str):
+    async with simulated() as client:
+        client.sim.faults.inject(FaultKind.INVALID)
+        got = await client.get(path, Accept_Encoding=packing)
+
+        assert got.headers["content-length"] == str(len(got.raw))
+        with pytest.raises(json.JSONDecodeError):
+            _ = got.json
+
+
+async def test_heads_have_no_body_to_spoil():
+    async with simulated() as client:
+        for kind in (FaultKind.TRUNCATED, FaultKind.SLOW, FaultKind.INVALID):
+            client.sim.faults.inject(kind)
+            assert (await client.ask("HEAD", "/v1/characters/1")).status == 200
+
+
+async def test_only_calls_for_one_character_fail_and_only_so_often():
+    async with simulated() as client:
+        client.sim.faults.inject(FaultKind.BAD_GATEWAY, times=2, subject=5)
+
+        assert await client.statuses(1, subject=4) == [200]
+        assert await client.statuses(3, subject=5) == [502, 502, 200]
+
+
+async def test_a_share_of_the_calls_fails_and_the_same_ones_each_time():
+    async def statuses() -> list[int]:
+        async with simulated(manners=Manners(faults=parse_faults("500=0.2,502@7=0.5"))) as client:
+            return [*await client.statuses(60), *await client.statuses(40, subject=7)]
+
+    first = await statuses()
+    assert first == await statuses()
+    assert 4 < first[:60].count(500) < 24
+    assert first[:60].count(502) == 0
+    assert 5 < first[60:].count(502) < 30
+
+
+async def test_faults_come_and_go_from_behind_the_stage():
+    async with simulated() as client:
+        assert (await client.ask("POST", "/admin/faults", json={"kind": "503", "times": 1, "subject": 2})).status == 200
+        assert await client.statuses(2, subject=2) == [503, 200]
+
+        await client.ask("POST", "/admin/faults", json={"rules": "500=1"})
+        assert await client.statuses(2) == [500, 500]
+        await client.ask("DELETE", "/admin/faults")
+        assert await client.statuses(2) == [200, 200]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [{}, {"kind": "418"}, {"kind": "500", "times": 0}, {"kind": "500", "subject": 0}, {"rules": "500"}, {"x": 1}],
+)
+async def test_faults_of_nonsense_are_refused(nonsense: dict[str, object]):
+    async with simulated() as client:
+        got = await client.ask("POST", "/admin/faults", json=nonsense)
+
+        assert got.status == 400
+        assert got.json["error"]["message"]
+
+
+async def test_latency_varies_so_that_answers_overtake_each_other():
+    async with simulated(manners=Manners(latency_ms=40, jitter=0.9)) as client:
+        order: list[int] = []
+
+        async def ask(subject: int) -> None:
+            order.append((await client.character(subject)).json["id"])
+
+        await asyncio.gather(*(ask(subject) for subject in range(1, 21)))
+        assert sorted(order) == list(range(1, 21))
+        assert order != sorted(order)
+
+
+async def test_whoever_still_waits_is_let_go_when_the_simulator_stops():
+    async with simulated(manners=Manners(latency_ms=60_000)) as client:
+        waiting = asyncio.create_task(client.character())
+        while not client.sim.report().calls:
+            await asyncio.sleep(0)
+        await client.sim.stop()
+
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await waiting
+
+
+def test_rules_are_read():
+    assert parse_faults("502=0.01, reset@17=1,") == (
+        FaultRule(kind=FaultKind.BAD_GATEWAY, rate=0.01),
+        FaultRule(kind=FaultKind.RESET, rate=1, subject=17),
+    )
+    assert parse_faults("") == ()
+    assert parse_tempi("0.1=60, 0.9=never") == (Tempo(share=0.1, every_s=60), Tempo(share=0.9, every_s=None))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: parse_faults("418=1"),
+        lambda: parse_faults("502"),
+        lambda: parse_faults("502=2"),
+        lambda: parse_faults("502@x=1"),
+        lambda: parse_faults("502@0=1"),
+        lambda: parse_tempi("60"),
+        lambda: parse_tempi("1=often"),
+        lambda: parse_tempi("1=0"),
+        lambda: Manners(jitter=2),
+        lambda: Manners(idle_s=0),
+        lambda: Manners(latency_ms=-1),
+    ],
+)
+def test_rules_that_mean_nothing_are_refused(wrong: Callable[[], object]):
+    with pytest.raises(InvalidArgument):
+        wrong()

@@ -1,0 +1,165 @@
+"""Limits hold in any window, against a recount of everything that ever came."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as some
+
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.simulators.game import LimitSettings, sliding
+from tidegate.simulators.game.rations import Ration, Refusal, Verdict
+from tidegate.simulators.game.sliding import SlidingLog
+
+SECOND_US, DAY_US = 1_000_000, 10_000_000
+# Many at once, many exactly one window apart, and some after days.
+PAUSES = some.lists(
+    some.one_of(
+        some.integers(0, 300_000),
+        some.sampled_from([0, 1, SECOND_US - 1, SECOND_US, SECOND_US + 1, DAY_US, 5_000_000_000]),
+    ),
+    max_size=80,
+)
+
+
+def moments(pauses: list[int]) -> list[int]:
+    at_us, found = 0, list[int]()
+    for pause in pauses:
+        at_us += pause
+        found.append(at_us)
+    return found
+
+
+@example(pauses=[0, 5_000_000_000, 1], chunk=7, length_us=86_400 * SECOND_US)
+@given(pauses=PAUSES, chunk=some.integers(1, 7), length_us=some.sampled_from([SECOND_US, DAY_US, 86_400 * SECOND_US]))
+@settings(max_examples=80)
+def test_a_sliding_count_is_that_of_a_slow_recount(pauses: list[int], chunk: int, length_us: int):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sliding, "_CHUNK", chunk)
+        log, told = SlidingLog(length_us), list[int]()
+        for at_us in moments(pauses):
+            assert log.count(at_us) == sum(one > at_us - length_us for one in told)
+            told.append(at_us)
+            inside = [one for one in told if one > at_us - length_us]
+            assert log.add(at_us) == log.count(at_us) == len(inside)
+            assert log.leaves_us == inside[0] + length_us
+
+
+def test_what_left_the_window_takes_no_memory():
+    log = SlidingLog(SECOND_US)
+    for at_us in range(0, 500 * SECOND_US, 1_000):
+        log.add(at_us)
+
+    assert log.size == 1_000
+    assert len(log._chunks) <= 2  # pyright: ignore[reportPrivateUsage]
+
+
+class Model:
+    """The rules, told the slow way."""
+
+    def __init__(self, limits: LimitSettings) -> None:
+        self.limits = limits
+        self.arrived: list[int] = []
+        self.admitted: list[int] = []
+        self.strikes = self.broken = self.seconds_over = self.most_in_a_second = self.most_in_a_day = 0
+        self.banned_until = -1
+
+    def arrive(self, at_us: int) -> Verdict | None:
+        limits = self.limits
+        self.arrived.append(at_us)
+        at_once = sum(one > at_us - SECOND_US for one in self.arrived)
+        self.most_in_a_second = max(self.most_in_a_second, at_once)
+        self.seconds_over += at_once > limits.per_second
+        verdict = self.judge(at_us)
+        self.broken += verdict is not None or at_once > limits.per_second
+        if verdict is None:
+            self.admitted.append(at_us)
+            self.most_in_a_day = max(self.most_in_a_day, sum(one > at_us - DAY_US for one in self.admitted))
+        return verdict
+
+    def judge(self, at_us: int) -> Verdict | None:
+        if self.banned_until >= 0:
+            if at_us < self.banned_until:
+                return Verdict(Refusal.BANNED, self.banned_until - at_us)
+            self.banned_until, self.strikes = -1, 0
+        for refusal, length_us, limit in (
+            (Refusal.DAY, DAY_US, self.limits.per_day),
+            (Refusal.SECOND, SECOND_US, self.limits.per_second),
+        ):
+            inside = [one for one in self.admitted if one > at_us - length_us]
+            if len(inside) >= limit:
+                self.strikes += 1
+                if self.strikes == self.limits.strikes_until_ban:
+                    self.banned_until = at_us + round(self.limits.ban_s * 1e6)
+                return Verdict(refusal, inside[0] + length_us - at_us)
+        return None
+
+
+@given(
+    pauses=PAUSES,
+    per_second=some.integers(1, 6),
+    per_day=some.integers(3, 25),
+    strikes=some.one_of(some.none(), some.integers(1, 5)),
+)
+@settings(max_examples=100)
+def test_a_key_is_judged_as_a_recount_of_everything_judges_it(
+    pauses: list[int], per_second: int, per_day: int, strikes: int | None
+):
+    limits = LimitSettings(
+        per_second=per_second, per_day=per_day, day_s=DAY_US / 1e6, strikes_until_ban=strikes, ban_s=2.5
+    )
+    ration, model, at_us = Ration("key", limits), Model(limits), 0
+    for at_us in moments(pauses):
+        assert ration.arrive(at_us) == model.arrive(at_us)
+
+    report = ration.report(at_us)
+    assert (report.calls, report.broken, report.seconds_over) == (len(pauses), model.broken, model.seconds_over)
+    assert (report.most_in_a_second, report.most_in_a_day) == (model.most_in_a_second, model.most_in_a_day)
+    by_clock = [
+        sum(one // SECOND_US == second for one in model.arrived) for second in {m // SECOND_US for m in model.arrived}
+    ]
+    assert report.most_in_a_clock_second == max(by_clock, default=0)
+    assert report.clock_seconds_over == sum(count > per_second for count in by_clock)
+
+
+@given(pauses=PAUSES, per_second=some.integers(1, 6))
+@settings(max_examples=60)
+def test_whoever_waits_as_long_as_told_is_admitted(pauses: list[int], per_second: int):
+    ration, at_us = Ration("key", LimitSettings(per_second=per_second, per_day=7, day_s=10, ban_s=1)), 0
+    for pause in pauses:
+        at_us += pause
+        verdict = ration.arrive(at_us)
+        if verdict is not None:
+            at_us += verdict.retry_after_s * 1_000_000
+            assert ration.arrive(at_us) is None
+
+
+def test_a_limit_holds_in_any_second_and_not_only_in_those_of_the_clock():
+    """Ten at the end of one second of the clock and ten at the beginning of the next: twenty within 200 ms."""
+    ration = Ration("key", LimitSettings(per_second=10))
+    verdicts = [ration.arrive(at_us) for at_us in (*[900_000] * 10, *[1_100_000] * 10)]
+
+    assert [verdict is None for verdict in verdicts] == [True] * 10 + [False] * 10
+    report = ration.report(1_100_000)
+    assert (report.most_in_a_second, report.seconds_over) == (20, 10)
+    assert (report.most_in_a_clock_second, report.clock_seconds_over) == (10, 0), "which a coarser counter overlooks"
+
+
+def test_calls_exactly_one_second_apart_are_in_different_windows():
+    ration = Ration("key", LimitSettings(per_second=1))
+
+    assert [ration.arrive(at_us) is None for at_us in (0, 1_000_000, 1_999_999, 2_000_000)] == [True, True, False, True]
+
+
+def test_counting_anew_does_not_open_the_windows_anew():
+    ration = Ration("key", LimitSettings(per_second=2))
+    ration.arrive(0)
+    ration.arrive(0)
+    ration.clear()
+
+    assert ration.arrive(1) is not None
+    assert ration.report(1).calls == 1
+
+
+def test_limits_of_nothing_are_refused():
+    for name in ("per_second", "per_day", "second_s", "day_s", "ban_s", "strikes_until_ban", "keys"):
+        with pytest.raises(InvalidArgument, match=f"{name} is 0"):
+            LimitSettings(**{name: 0})

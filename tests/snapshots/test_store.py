@@ -1,0 +1,126 @@
+"""The invariant on real databases: a version never goes back, and what is the same changes nothing but its time."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tidegate.database import Database
+from tidegate.snapshots import store
+from tidegate.snapshots.bodies import unpack
+from tidegate.snapshots.store import Refreshed
+from tidegate.snapshots.subject import Subject
+
+HERO, MAGE = Subject("character", "hero"), Subject("character", "mage")
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+def found(subject: Subject, version: int, body: bytes, minutes: int = 0) -> Refreshed:
+    return Refreshed.of(subject, version, checked_at=NOON + timedelta(minutes=minutes), body=body, upstream_id="u1")
+
+
+def missing(subject: Subject, version: int, minutes: int = 0) -> Refreshed:
+    return Refreshed(subject=subject, version=version, checked_at=NOON + timedelta(minutes=minutes), body=None)
+
+
+async def one(database: Database, subject: Subject) -> store.Snapshot:
+    return (await database.read(store.get_many, [subject]))[subject]
+
+
+async def test_a_new_subject_is_written_and_read_back(database: Database):
+    [effect] = await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 1}')])
+
+    snapshot = await one(database, HERO)
+
+    assert (effect.is_taken, effect.is_changed) == (True, True)
+    assert (snapshot.version, snapshot.upstream_id, snapshot.size) == (5, "u1", 12)
+    assert snapshot.body is not None
+    assert unpack(snapshot.body) == b'{"level": 1}'
+    assert snapshot.last_updated_at == snapshot.last_checked_at == NOON
+    assert await database.read(store.get_many, [MAGE]) == {}
+
+
+async def test_an_older_version_writes_nothing(database: Database):
+    await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 2}')])
+
+    [effect] = await database.transaction(store.write_round, [found(HERO, 4, b'{"level": 1}', minutes=9)])
+
+    snapshot = await one(database, HERO)
+    assert (effect.is_taken, effect.is_changed) == (False, False)
+    assert snapshot.body is not None
+    assert (snapshot.version, unpack(snapshot.body)) == (5, b'{"level": 2}')
+    assert snapshot.last_checked_at == NOON
+
+
+async def test_the_same_body_moves_only_the_time_of_the_check(database: Database):
+    await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 2}')])
+
+    [effect] = await database.transaction(store.write_round, [found(HERO, 6, b'{"level": 2}', minutes=3)])
+
+    snapshot = await one(database, HERO)
+    assert (effect.is_taken, effect.is_changed) == (True, False)
+    assert snapshot.last_updated_at == NOON
+    assert snapshot.last_checked_at == NOON + timedelta(minutes=3)
+
+
+async def test_a_result_that_is_written_twice_changes_nothing(database: Database):
+    for _ in range(2):
+        await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 2}')])
+
+    snapshot = await one(database, HERO)
+    assert (snapshot.version, snapshot.last_updated_at) == (5, NOON)
+
+
+async def test_of_two_results_in_one_round_the_newer_counts(database: Database):
+    effects = await database.transaction(store.write_round, [found(HERO, 7, b'{"b": 1}'), found(HERO, 6, b'{"a": 1}')])
+
+    assert [effect.is_taken for effect in effects] == [True, False]
+    assert (await one(database, HERO)).version == 7
+
+
+async def test_a_subject_that_went_missing_keeps_its_last_body_and_says_since_when(database: Database):
+    await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 2}')])
+    await database.transaction(store.write_round, [missing(HERO, 6, minutes=1)])
+    await database.transaction(store.write_round, [missing(HERO, 7, minutes=2)])
+
+    snapshot = await one(database, HERO)
+    assert snapshot.body is not None
+    assert snapshot.missing_since == NOON + timedelta(minutes=1)
+
+    await database.transaction(store.write_round, [found(HERO, 8, b'{"level": 2}', minutes=3)])
+    assert (await one(database, HERO)).missing_since is None
+
+
+async def test_success_clears_the_trouble(database: Database):
+    def trouble(tx: store.Transaction) -> None:
+        store.note_trouble(tx, HERO, state="RETRYING", reason="UPSTREAM_5XX", message="502", tries=1)
+        store.note_trouble(tx, HERO, state="FAILED", reason="UPSTREAM_5XX", message="503", tries=3)
+
+    await database.transaction(trouble)
+    assert await database.read(store.troubled) == [(HERO, "FAILED", "UPSTREAM_5XX", 3)]
+
+    await database.transaction(store.write_round, [found(HERO, 5, b"{}")])
+    assert await database.read(store.troubled) == []
+
+
+async def test_a_time_of_asking_never_goes_back(database: Database):
+    await database.transaction(store.write_round, [found(HERO, 5, b"{}"), found(MAGE, 5, b"{}")])
+    for minutes in (5, 3):
+        at = NOON + timedelta(minutes=minutes)
+        await database.transaction(store.touch_asked, {HERO: at, MAGE: at, Subject("character", "nobody"): at})
+
+    assert (await one(database, HERO)).last_asked_at == NOON + timedelta(minutes=5)
+
+
+@pytest.mark.race
+async def test_many_writers_of_one_subject_leave_the_newest(database: Database):
+    subjects = [Subject("character", f"c{n}") for n in range(5)]
+
+    async def write(version: int) -> None:
+        some = subjects if version % 2 else subjects[::-1]
+        await database.transaction(store.write_round, [found(each, version, b"%d" % version) for each in some])
+
+    await asyncio.gather(*map(write, range(1, 41)))
+
+    kept = await database.read(store.get_many, subjects)
+    assert {(each.version, unpack(each.body or b"")) for each in kept.values()} == {(40, b"40")}

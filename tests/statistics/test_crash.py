@@ -1,0 +1,59 @@
+"""A process killed with -9 when the statistics are there and the run is not complete."""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+
+import pytest
+
+from tests.github.deployment import SMALL
+from tests.statistics.collecting_process import POOL
+from tests.statistics.truth import PROMPT, assert_true
+from tidegate.assembly import open_parts
+from tidegate.collect import runs
+from tidegate.collect.lifecycle import RunState
+from tidegate.collect.orchestrator import Orchestrator
+from tidegate.collect.source import Subject
+from tidegate.database import outbox
+from tidegate.documents import SqlDocuments
+from tidegate.github import ALL, GithubSource
+from tidegate.github.statistics import Statistics
+from tidegate.settings import Settings
+from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
+
+ROOT = Path(__file__).parents[2]
+
+
+async def start(data_dir: Path, sim: GithubSimulator, *, stops: bool) -> Process:
+    (login,) = sim.world.logins()
+    arguments = (str(data_dir), sim.url, sim.token_of(login), str(int(stops)))
+    command = (sys.executable, "-m", "tests.statistics.collecting_process", *arguments)
+    return await asyncio.create_subprocess_exec(*command, stdout=PIPE, cwd=ROOT)
+
+
+@pytest.mark.crash
+async def test_a_run_whose_process_died_between_statistics_and_completion_is_completed_by_the_next(tmp_path: Path):
+    config = SimulatorConfig(world=WorldShape(users=1, repositories=2, sizes=SMALL, events=9), manners=PROMPT)
+    async with GithubSimulator(config) as sim, open_parts(Settings(data_dir=tmp_path)) as parts:
+        (login,), database = sim.world.logins(), parts.database
+        orchestrator = Orchestrator(database, parts.gate, {"github": GithubSource(sim.url, ALL)})
+        run_id = await orchestrator.begin("github", Subject(user_id=login, login=login), pool=POOL)
+        statistics = Statistics(database, SqlDocuments(database))
+        victim = await start(tmp_path, sim, stops=True)
+        assert victim.stdout is not None
+        assert await victim.stdout.readline() == f"computed {login}\n".encode()
+        victim.kill()
+        await victim.wait()
+        assert (await database.read(runs.get, run_id)).status is RunState.FINALIZING
+        await assert_true(statistics, sim, [login])
+
+        successor = await start(tmp_path, sim, stops=False)
+        async with asyncio.timeout(60):
+            while (await database.read(runs.get, run_id)).status is not RunState.COMPLETED:
+                await asyncio.sleep(0.05)
+        successor.terminate()
+        assert await successor.wait() == 0
+
+        await assert_true(statistics, sim, [login])
+        assert await database.read(outbox.depth) == outbox.Depth(0, 0, None)
