@@ -6,6 +6,7 @@ as little of the machine as it can from those who are measured.
 
 import asyncio
 import sys
+from typing import cast
 
 import uvloop
 
@@ -24,8 +25,7 @@ class Answering(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's own, which is none by its class
 
     def data_received(self, data: bytes) -> None:
         """Answer every request that is complete."""

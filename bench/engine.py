@@ -105,7 +105,9 @@ async def measure() -> Section:
     with tcp_server() as url:
         peers = await peer_rates(url)
     best = max(peers, key=lambda name: peers[name])
-    measured = {name: [await _measure_on(name, JOBS) for _ in range(2)] for name in NAMES}
+    measured: dict[SqlName, list[Measured | None]] = {
+        name: [await _measure_on(name, JOBS) for _ in range(2)] for name in NAMES
+    }
     ours = max(run.rate for run in measured["sqlite"] if run)
     ratio = ours / peers[best]
     return Section(

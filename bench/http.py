@@ -1,3 +1,4 @@
+# ruff: noqa: A005 - of this folder only, and nobody imports it by that name alone
 """Pages over HTTP, ten documents each, written: beside taskiq doing the same without our promises.
 
 Both have one process, the same upstream, the same kind of server, and SQLite with the same settings. Our run includes

@@ -1,4 +1,4 @@
-"""taskiq: fetch a page, upsert its ten documents, mark the job done; one process. Prints jobs per second.
+"""taskiq: fetch a page, upsert its ten documents, mark the job done; one process. Prints jobs per second, and CPU seconds per job.
 
 Done as one would without a framework around it: aiohttp with kept connections, and one thread that writes to SQLite,
 with the settings that tidegate uses for it. Nothing is promised: no quota, no fence, no follow-ups, no resume.
@@ -70,10 +70,10 @@ async def main() -> None:
     for n in range(JOBS):
         await collect.kiq(n)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=AT_ONCE)) as session:
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         receiver = asyncio.create_task(run_receiver_task(broker, max_async_tasks=AT_ONCE, run_startup=False))
         await finished.wait()
-        print(JOBS / (time.perf_counter() - began))
+        print(JOBS / (time.perf_counter() - began), (time.process_time() - cpu) / JOBS)
         receiver.cancel()
 
 

@@ -1,6 +1,7 @@
 """Calls side by side, and an orderly stop."""
 
 import asyncio
+import threading
 
 from tests.collect.conftest import Library
 from tests.collect.shelf import ShelfUpstream
@@ -47,3 +48,33 @@ async def test_a_stop_in_mid_run_repeats_no_call(local: Library, upstream: Shelf
 
     assert set(upstream.calls.values()) == {1}
     assert len(await local.items()) == 72
+
+
+async def test_whoever_stops_keeps_what_it_called_until_it_is_written(local: Library, upstream: ShelfUpstream):
+    """Else another would take the message meanwhile, and make the call again."""
+    held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    reached, may_write = asyncio.Event(), threading.Event()
+
+    def hold(path: str) -> "asyncio.Future[None] | None":
+        if not path.startswith("/users"):
+            return None
+        reached.set()
+        return held
+
+    upstream.before_answer = hold
+    working = local.working()
+    await working.__aenter__()
+    run_id = await local.begin()
+    await reached.wait()
+    busy = asyncio.create_task(local.parts.database.transaction(lambda _: may_write.wait()))
+    held.set_result(None)
+
+    stopping = asyncio.create_task(working.__aexit__(None, None, None))
+    done, _ = await asyncio.wait([stopping], timeout=0.3)
+    status = await local.parts.jobs.status()
+    may_write.set()
+    await asyncio.gather(busy, stopping)
+
+    assert not done
+    assert (status.pending, status.lag) == (1, 0)
+    assert (await local.orchestrator.show(run_id)).succeeded_jobs == 1

@@ -43,6 +43,8 @@ def data_dir(tmp_path: Path, migrated_file: Path) -> Path:
 @pytest.fixture
 async def small_office(data_dir: Path, embedded: Valkey) -> AsyncGenerator[Office]:
     """On SQLite alone."""
-    async with await Database.open(f"sqlite:///{data_dir}/tidegate.db") as database:
-        async with opened(data_dir, embedded, database) as office:
-            yield office
+    async with (
+        await Database.open(f"sqlite:///{data_dir}/tidegate.db") as database,
+        opened(data_dir, embedded, database) as office,
+    ):
+        yield office

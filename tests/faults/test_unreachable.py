@@ -107,7 +107,7 @@ async def test_a_commit_of_unknown_fate_loses_and_doubles_nothing(
         assert wasted(it) == 0
 
 
-async def test_sql_that_is_cut_off_for_good_in_mid_transaction_is_tried_again(
+async def test_connections_to_sql_that_break_again_and_again_cost_no_call(
     site: Open, losable: LosableValkey, postgres: SqlServer
 ):
     sizes = Sizes(issues=320, pulls=210, commits=330)
