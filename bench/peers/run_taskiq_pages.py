@@ -1,4 +1,6 @@
-"""taskiq: fetch a page, upsert its ten documents, mark the job done; one process. Prints jobs per second, and CPU seconds per job.
+"""taskiq: fetch a page, upsert its ten documents, mark the job done; one process.
+
+Prints jobs per second, and CPU seconds per job.
 
 Done as one would without a framework around it: aiohttp with kept connections, and one thread that writes to SQLite,
 with the settings that tidegate uses for it. Nothing is promised: no quota, no fence, no follow-ups, no resume.

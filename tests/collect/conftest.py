@@ -30,7 +30,9 @@ LIMITS = CredentialLimits(concurrency=50, per_minute=1_000_000, floor=0)
 class Library:
     """One deployment, and what the tests want of it."""
 
-    def __init__(self, parts: Parts, upstream: ShelfUpstream, documents: DocumentStore | None = None) -> None:
+    def __init__(
+        self, parts: Parts, upstream: ShelfUpstream, documents: DocumentStore | None = None, at_once: int = 200
+    ) -> None:
         self.parts, self.upstream = parts, upstream
         self.documents = documents or SqlDocuments(parts.database)
         self.librarians, self.moved = ["librarian"], list[int]()
@@ -43,6 +45,7 @@ class Library:
             secrets=self,
             enrol_credentials=self.enrol,
             on_moved=self.moved.extend,
+            at_once=at_once,
         )
         self.orchestrator = self.collector.orchestrator
 

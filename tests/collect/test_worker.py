@@ -28,6 +28,29 @@ async def test_calls_that_have_to_be_waited_for_are_made_side_by_side(local: Lib
     assert run.succeeded_jobs == 41
 
 
+async def test_no_more_calls_are_under_way_than_allowed(local: Library, upstream: ShelfUpstream):
+    library = Library(local.parts, upstream, at_once=3)
+    upstream.shelves = {f"ada-{n}": 6 for n in range(20)}
+    under_way: set[asyncio.Future[None]] = set()
+    most = 0
+
+    def slowly(path: str) -> "asyncio.Future[None] | None":
+        nonlocal most
+        del path
+        call = asyncio.ensure_future(asyncio.sleep(0.002))
+        under_way.add(call)
+        call.add_done_callback(under_way.discard)
+        most = max(most, len(under_way))
+        return call
+
+    upstream.before_answer = slowly
+    async with library.working():
+        run = await library.ended()
+
+    assert run.succeeded_jobs == 61
+    assert most == 3
+
+
 async def test_a_stop_in_mid_run_repeats_no_call(local: Library, upstream: ShelfUpstream):
     """What is under way ends and is written; what was only read goes back."""
     upstream.shelves = {f"ada-{n}": 12 for n in range(6)}

@@ -39,7 +39,7 @@ Moved = Callable[[Collection[int]], object]
 """Called with the numbers of runs that moved, after the commit; must not wait."""
 
 _RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
-_MOST_HELD = 1000
+_MOST_HELD = 2000
 _MOST_BYTES = 64 * 1024 * 1024
 
 

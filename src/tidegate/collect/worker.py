@@ -35,7 +35,7 @@ log = get_logger(__name__)
 
 _RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 _WAIT_S = 300.0
-_MOST_READ = 250
+_MOST_READ = 500
 _MOST_CLAIMING = 2
 """Batches: one that is being written, and one that goes into the next round."""
 
@@ -57,7 +57,7 @@ class Worker:
         require_positive("at_once", at_once)
         self._consumer, self._committer, self._calls = consumer, committer, calls
         self._database, self._gate, self._recovery = database, gate, recovery
-        self._at_once = at_once
+        self._at_once = self._most_in_hand = at_once
         self._claiming = 0
         """Batches of jobs that were read, and whose claims are not written."""
         self._claimed: deque[tuple[Claim, Admitted]] = deque()
@@ -96,14 +96,18 @@ class Worker:
 
     async def _take_some(self) -> None:
         """Read a batch while another is being claimed, but none that nobody here has time for."""
-        while (room := self._at_once - len(self._claimed) - self._calling) <= 0 or self._claiming >= _MOST_CLAIMING:
+        while self._has_room <= 0 or self._claiming >= _MOST_CLAIMING:
             self._room.clear()
             await self._room.wait()
-        messages = await self._consumer.read(min(_MOST_READ, room), within_s=_WAIT_S)
+        messages = await self._consumer.read(min(_MOST_READ, self._has_room), within_s=_WAIT_S)
         admitted = {int(m.fields[b"job"]): Admitted.from_fields(m.id, m.fields, m.deliveries) for m in messages}
         if admitted:
             # A task of its own: a claim that was made must be worked on, also when we are told to stop meanwhile.
             self._start(self._claim(admitted), f"claim {len(admitted)} jobs")
+
+    @property
+    def _has_room(self) -> int:
+        return self._most_in_hand - len(self._claimed) - self._calling
 
     async def _claim(self, admitted: dict[int, Admitted]) -> None:
         self._claiming += 1
@@ -118,13 +122,14 @@ class Worker:
             await self._patiently(partial(self._give_back, unclaimed))
 
     def _open_lane(self) -> None:
-        if self._claimed and not self._is_opening:
+        if self._claimed and not self._is_opening and self._calling < self._at_once:
             self._is_opening = True
             self._start(self._lane(), "lane")
 
     async def _lane(self) -> None:
         self._is_opening = False
         self._calling += 1
+        jobs = 0
         try:
             while self._claimed:
                 claim, admitted = self._claimed.popleft()
@@ -132,7 +137,12 @@ class Worker:
                 began = monotonic()
                 await self._committer.finish(await self._calls.make(claim, admitted))
                 _time_of(claim.job.spec.kind).observe(monotonic() - began)
+                jobs += 1
         finally:
+            if self._calling > 1:
+                self._most_in_hand = self._at_once
+            elif jobs > 1:  # one after the other, without waiting: nobody else would be done with them sooner
+                self._most_in_hand = max(self._at_once, _MOST_READ)
             self._calling -= 1
             self._room.set()
 
