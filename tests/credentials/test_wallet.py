@@ -7,7 +7,7 @@ import pytest
 from tests.credentials.office import APP, INSTALLATION, Office, app_key
 from tidegate.credentials import State, records, wallet
 from tidegate.credentials.wallet import SecretElsewhere
-from tidegate.kernel.errors import InvalidSettings, NoCredential
+from tidegate.kernel.errors import InvalidSettings, NoCredential, Unavailable
 
 REASON = "401: Bad credentials"
 
@@ -241,8 +241,9 @@ async def test_who_was_not_given_the_token_says_what_to_do(small_office: Office)
     await small_office.book.borrow(small_office.token())
     (known,) = await small_office.book.list()
 
-    with pytest.raises(SecretElsewhere, match=r"not given GITHUB_TOKEN.*credentials add"):
+    with pytest.raises(SecretElsewhere, match=r"not given GITHUB_TOKEN.*credentials add") as told:
         await small_office.again().book.secret_of(known.allowance)
+    assert isinstance(told.value, Unavailable), "another process can do the job: that is no attempt of the job's"
 
 
 async def test_without_any_credential_both_ways_are_told(small_office: Office):

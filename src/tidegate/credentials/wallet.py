@@ -17,7 +17,7 @@ from tidegate.credentials.records import Credential, Kind, Stored
 from tidegate.credentials.renewal import RenewedToken
 from tidegate.credentials.vault import Vault
 from tidegate.database import Database
-from tidegate.kernel.errors import NoCredential, TidegateError
+from tidegate.kernel.errors import NoCredential, TidegateError, Unavailable
 from tidegate.runtime.waiting import end
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
@@ -29,8 +29,8 @@ _KEPT_S = 60.0
 _MOST_KEPT = 1_000
 
 
-class SecretElsewhere(TidegateError):
-    """A token that other processes have in memory, and this one has not."""
+class SecretElsewhere(Unavailable):
+    """A token that other processes have in memory, and this one has not: one of them may do the job in a while."""
 
     def __init__(self, variable: str) -> None:
         super().__init__(

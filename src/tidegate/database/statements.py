@@ -105,29 +105,28 @@ class _Rendering:
             case "sqlite":
                 self.binders.append(lambda values: [_encode(list(values[name]))])
                 return f"IN (SELECT value FROM json_each({self._placeholder()}))"  # noqa: S608
-            case "postgresql":
-                self.binders.append(lambda values: [list(values[name])])
-                return f"= ANY({self._placeholder()}::bigint[])"
+            case "postgresql":  # as a text: its driver examines each element of an array, at length
+                self.binders.append(lambda values: [f"{{{','.join(map(str, values[name]))}}}"])
+                return f"= ANY({self._placeholder()}::text::bigint[])"
             case "mysql":
                 self.binders.append(lambda values: [_not_empty(name, values[name])])
                 return f"IN {self._placeholder()}"
 
     def _table(self, name: str, columns: Sequence[tuple[str, ...]]) -> str:
         dialect, moments = self._dialect, [n for n, (_, kind) in enumerate(columns) if kind == "moment"]
-        types = _TYPES[dialect]
+        self.binders.append(lambda values: [_encode(_with_texts(dialect, values[name], moments))])
+        types, given = _TYPES[dialect], self._placeholder()
         match dialect:
             case "sqlite":
-                self.binders.append(lambda values: [_encode(_with_texts(values[name], moments))])
                 taken = ", ".join(f"json_extract(value, '$[{n}]') AS {column}" for n, (column, _) in enumerate(columns))
-                return f"(SELECT {taken} FROM json_each({self._placeholder()})) AS {name}"  # noqa: S608
+                return f"(SELECT {taken} FROM json_each({given})) AS {name}"  # noqa: S608
             case "postgresql":
-                self.binders.append(lambda values: [list(column) for column in zip(*values[name], strict=True)])
-                arrays = ", ".join(f"{self._placeholder()}::{types[kind]}[]" for _, kind in columns)
-                return f"unnest({arrays}) AS {name}({', '.join(column for column, _ in columns)})"
+                taken = ", ".join(f"(value ->> {n})::{types[kind]} AS {col}" for n, (col, kind) in enumerate(columns))
+                elements = f"jsonb_array_elements({given}::text::jsonb) AS elements(value)"
+                return f"(SELECT {taken} FROM {elements}) AS {name}"  # noqa: S608
             case "mysql":
-                self.binders.append(lambda values: [_encode(_with_texts(values[name], moments))])
                 taken = ", ".join(f"{column} {types[kind]} PATH '$[{n}]'" for n, (column, kind) in enumerate(columns))
-                return f"JSON_TABLE({self._placeholder()}, '$[*]' COLUMNS ({taken})) AS {name}"
+                return f"JSON_TABLE({given}, '$[*]' COLUMNS ({taken})) AS {name}"
 
 
 def parts(items: Sequence[Item], size: Callable[[Item], int]) -> Iterator[Sequence[Item]]:
@@ -150,13 +149,13 @@ def _as_value(dialect: Dialect, value: Any) -> Any:
     return _as_text(value) if dialect == "sqlite" else value.astimezone(UTC).replace(tzinfo=None)
 
 
-def _with_texts(rows: Rows, moments: Sequence[int]) -> Rows:
-    """Moments as texts, as the servers without zones write them."""
+def _with_texts(dialect: Dialect, rows: Rows, moments: Sequence[int]) -> Rows:
+    """Moments as texts: with their zone, or as the servers without zones write them."""
     if not moments:
         return rows
+    write = datetime.isoformat if dialect == "postgresql" else _as_text
     return [
-        [_as_text(value) if n in moments and value is not None else value for n, value in enumerate(row)]
-        for row in rows
+        [write(value) if n in moments and value is not None else value for n, value in enumerate(row)] for row in rows
     ]
 
 
