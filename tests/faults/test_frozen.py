@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from chaos.worker import LEADING
 
-from tests.faults.conftest import Open, assert_all_is_well
+from tests.faults.conftest import Open
 from tidegate.collect.lifecycle import JobState
 
 pytestmark = pytest.mark.crash
@@ -40,30 +40,3 @@ async def test_the_late_result_of_a_frozen_worker_is_rejected(site: Open):
         assert await it.disagreements(run_ids) == []
         (overtaken,) = [job for job in await it.jobs(run_ids[0]) if job.fence > 1 and job.job_type == "REPO_ISSUES"]
         assert (overtaken.status, overtaken.page_key) == (JobState.SUCCEEDED, "first")
-
-
-async def test_a_late_result_is_rejected_also_while_the_job_is_being_done_again(site: Open):
-    """The job is RUNNING, as it was when the frozen worker claimed it: only the fence tells the two apart."""
-    async with site() as it:
-        frozen, is_frozen = await it.working(), asyncio.Event()
-
-        def freeze(url: str) -> None:
-            if "/issues" in url and not is_frozen.is_set():
-                frozen.freeze()
-                is_frozen.set()
-
-        it.github.on_call = freeze
-        run_ids = await it.begin(*it.logins)
-        await is_frozen.wait()
-        hold = it.github.hold("/issues")
-        await it.start()
-        await hold.arrived()
-        frozen.thaw()
-        frozen.terminate()
-        assert await frozen.ends() == 0
-
-        (again,) = [job for job in await it.jobs(run_ids[0]) if job.job_type == "REPO_ISSUES"]
-        assert (again.status, again.fence) == (JobState.RUNNING, 2)
-        hold.release()
-        await it.until_over(run_ids)
-        await assert_all_is_well(it, run_ids)

@@ -112,10 +112,10 @@ class Committer:
                 self._work.clear()
                 claimings, self._claimings = self._claimings, []
                 await self._commit(claimings, self._take())
-            await self._settling.end()
         finally:
             waking.cancel()
             await self._staging.close()
+            await self._settling.close()
 
     @property
     def _has_room(self) -> bool:

@@ -12,6 +12,7 @@ from tidegate.flow.gate import Gate
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import Clock
 from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.runtime.waiting import end
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -38,9 +39,9 @@ class Settling:
         self._running.add(task)
         task.add_done_callback(self._ended)
 
-    async def end(self) -> None:
-        """Wait for what is under way."""
-        await asyncio.gather(*self._running)
+    async def close(self) -> None:
+        """Stop, whatever is under way."""
+        await end(*self._running)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
