@@ -99,7 +99,7 @@ async def main() -> None:
     config = SimulatorConfig(
         world=WorldShape(users=USERS),
         limits=LimitSettings(quota=QUOTA, window_s=WINDOW_S),
-        manners=Manners(latency_ms=LATENCY_MS),
+        manners=Manners(latency_ms=LATENCY_MS, events_late_s=(0, 0)),
     )
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-demo-")))
