@@ -41,7 +41,7 @@ demo: install ## See it work: collect 25 users from a GitHub of our own, on embe
 test: tests ## Run the tests on every server this machine has.
 
 tests: install
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: format lint types contract tests ## Format, lint, types, import contract, tests.
 
@@ -65,7 +65,7 @@ bench: install ## Measure, and keep the figures in bench/RESULTS.md (only some, 
 chaos: install ## Kill workers and lose servers in mid-collection, and see that nothing is lost (some minutes; ARGS='--seed 2 --json').
 	@$(BIN)/python -m chaos $(ARGS)
 
-services: ## Install the servers that come from the system (Debian: Redis, MariaDB), for the tests.
+services: ## Install the servers that come from the system (Debian: Redis, MariaDB, Java for Kafka), for the tests.
 	@sh tests/servers/install.sh
 
 pins: $(filter .uv/bin/uv,$(UV)) ## Pin the newest versions again.
@@ -73,5 +73,5 @@ pins: $(filter .uv/bin/uv,$(UV)) ## Pin the newest versions again.
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade bench/peers/requirements.in -o requirements/peers.txt
 
 clean: ## Remove the environment and what the tools left behind.
-	@rm -rf $(VENV) .uv .peers .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	@rm -rf $(VENV) .uv .peers .kafka .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.cli.test_commands import Ended, environment
+from tests.processes import start_warm
 
 _RUN_ALL = """
 import json, sys
@@ -26,7 +27,7 @@ print(json.dumps(told))
 
 async def tidegate_each(folder: Path, *commands: str, **variables: str) -> list[Ended]:
     """Run commands one after the other, as a user would who has set nothing but `variables`."""
-    process = await asyncio.create_subprocess_exec(
+    process = await start_warm(
         *(sys.executable, "-c", _RUN_ALL, json.dumps([command.split() for command in commands])),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

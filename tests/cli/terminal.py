@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.cli.test_commands import environment
+from tests.processes import WarmProcess, start_warm
 
 _CODES = re.compile(r"\x1b\[[?0-9;]*[A-Za-z]")
 CTRL_C = b"\x03"
@@ -20,7 +21,7 @@ CTRL_C = b"\x03"
 class Terminal:
     """What was printed so far, and the keyboard."""
 
-    def __init__(self, process: asyncio.subprocess.Process, keyboard: int) -> None:
+    def __init__(self, process: WarmProcess, keyboard: int) -> None:
         self.process, self._keyboard = process, keyboard
         self.raw = ""
         self._news, self._closed = asyncio.Event(), asyncio.Event()
@@ -68,8 +69,9 @@ async def in_terminal(
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     surroundings = environment(folder, TERM="xterm-256color", **variables)
     del surroundings["COLUMNS"]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _OWNER, str(Path(sys.executable).with_name("tidegate")), *arguments),
+    process = await start_warm(
+        *(str(Path(sys.executable).with_name("tidegate")), *arguments),
+        owns_terminal=True,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -87,12 +89,3 @@ async def in_terminal(
             process.kill()
             await process.wait()
         os.close(ours)
-
-
-# Makes the terminal its own, so that Ctrl-C reaches it, and becomes the command.
-_OWNER = """
-import fcntl, os, sys, termios
-os.setsid()
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.argv[1], sys.argv[1:])
-"""

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.processes import start_warm
 from tidegate import __version__
 
 SECRET = "hunter2-and-more"
@@ -27,7 +28,7 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
 
 
 async def tidegate(folder: Path, *arguments: str, **variables: str) -> Ended:
-    process = await asyncio.create_subprocess_exec(
+    process = await start_warm(
         str(Path(sys.executable).with_name("tidegate")),
         *arguments,
         stdout=asyncio.subprocess.PIPE,

@@ -1,6 +1,7 @@
 """The list of commands is shown without importing any of them; each is found when it is called."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 
 from tests.cli.batch import tidegate_each
 from tidegate.cli import COMMANDS
+from tidegate.database import Database
+from tidegate.database.migrate import migrate
 
 HEAVY = ("sqlalchemy", "aiohttp", "redis", "structlog", "tidegate.settings", "tidegate.collect")
 _LOOK = """
@@ -37,3 +40,15 @@ async def test_every_command_is_where_the_list_says(tmp_path: Path):
 
     assert {name: one.code for name, one in zip(COMMANDS, told, strict=True) if one.code} == {}
     assert [name for name, one in zip(COMMANDS, told, strict=True) if "install-completion" in one.out] == []
+
+
+async def test_a_command_on_embedded_parts_does_not_wait_for_what_servers_and_migrations_need(tmp_path: Path):
+    async with await Database.open(f"sqlite:///{tmp_path}/tidegate.db") as database:
+        await migrate(database)
+    command = [sys.executable, "-c", _LOOK, "runs", "list"]
+    surroundings = os.environ | {"TIDEGATE_DATA_DIR": str(tmp_path)}
+    looked = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True)
+    code, output, modules = json.loads(looked.stdout)
+
+    assert code == 0, output
+    assert [name for name in ("alembic", "sqlalchemy.orm", "asyncpg", "asyncmy") if name in modules] == []

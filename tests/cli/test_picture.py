@@ -51,6 +51,11 @@ def test_totals_kinds_users_and_permits_are_told():
     assert re.search(r"token of octocat: 4,000 of 5,000 left, window ends \S+, 7 under way", lines[-1])
 
 
+def test_a_run_that_failed_is_not_counted_as_complete():
+    lines = drawn(Picture(), view(run(status=RunState.FAILED, failed_jobs=1), run(2, "hubot", RunState.COMPLETED)))
+    assert lines[0].startswith("1 of 2 users complete, 1 failed, ")
+
+
 def test_a_thousand_users_fit_into_a_small_terminal_and_stay_where_they_are():
     picture = Picture()
     runs = [run(n, f"user-{n}", RunState.RUNNING, succeeded_jobs=n % 7) for n in range(1, 1_001)]
@@ -60,7 +65,7 @@ def test_a_thousand_users_fit_into_a_small_terminal_and_stay_where_they_are():
     assert first[0].startswith("0 of 1,000 users complete")
     named = [line.split()[0] for line in first if line.startswith("user-")]
     assert len(named) > 5
-    assert f"… {1_000 - len(named)} more under way or waiting, 0 complete" in first
+    assert f"… {1_000 - len(named)} more under way or waiting, 0 over" in first
 
     ended = {named[0], named[3]}
     moved = [

@@ -37,10 +37,12 @@ def begin(tx: Transaction, login: str) -> int:
 
 
 def complete_with_a_failure(tx: Transaction, run_id: int) -> int:
-    """As if a worker had done it: two jobs well, one not. Returns that one."""
-    *done, failed = [row.id for row in tx.execute(select(page_jobs.c.id).where(page_jobs.c.run_id == run_id))]
+    """As if a worker had done it: one job well, one for what nobody is shown, one not. Returns the last one."""
+    first, *done, failed = [row.id for row in tx.execute(select(page_jobs.c.id).where(page_jobs.c.run_id == run_id))]
     job, run = page_jobs.c, collection_runs.c
     tx.execute(update(page_jobs).where(job.id.in_(done)).values(status=JobState.SUCCEEDED, completed_at=tx.now))
+    closed = {"status": JobState.UNAVAILABLE, "last_error": "403: access blocked", "completed_at": tx.now}
+    tx.execute(update(page_jobs).where(job.id == first).values(closed))
     why = {"status": JobState.FAILED, "last_error": "451: taken down", "completed_at": tx.now, "attempt_count": 1}
     tx.execute(update(page_jobs).where(job.id == failed).values(why))
     counters = {"succeeded_jobs": 2, "failed_jobs": 1, "calls": 3, "documents": 40, "completed_at": tx.now}
@@ -80,7 +82,10 @@ async def test_runs_are_listed_and_shown_to_people_and_to_programs(tmp_path: Pat
     assert {kind["kind"]: kind["failed"] for kind in report["kinds"]} == {"USER_BASIC": 0, "USER_EVENTS": 1}
     assert f"run        {octocat} of octocat: completed" in told.out
     assert "wishes     since 2026-01-01" in told.out
-    assert "1 x 451: taken down: events of octocat" in told.out
+    assert "failures   1 x 451: taken down: events of octocat" in told.out
+    assert "withheld   1 x 403: access blocked: profile of octocat" in told.out
+    assert "profile 2/2: 1 unavailable" in told.out
+    assert [each["reason"] for each in report["unavailable"]] == ["403: access blocked"]
     assert "More: --after 2" in jobs.out
 
     assert (unknown.code, unknown.out, unknown.err) == (1, "", "there is no run 99")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.cli.views import NOW, permits, run, view
+from tests.cli.views import NOW, kind, permits, run, view
 from tidegate.cli.collecting import Outcome
 from tidegate.cli.plan import Known, put_together
 from tidegate.cli.summary import Summary, summarise, summary_lines
@@ -57,14 +57,41 @@ def test_failures_are_grouped_by_their_reason():
     assert "next       tidegate runs retry 1: does what failed again" in lines
 
 
+def test_what_the_upstream_shows_to_nobody_is_told_and_is_no_failure():
+    closed = Failure(run_id=1, job_id=7, kind="REPO_ISSUES", resource="repo:octocat/a", reason="451: taken down")
+    outcome = Outcome(plan=PLAN, view=view(DONE, kinds={1: [kind(unavailable=3)]}), seconds=12.3, was_interrupted=False)
+    told = summarise(outcome, {}, [], "sqlite:////data/tidegate.db", unavailable=[closed])
+
+    assert (told.exit_code, told.unavailable_jobs, told.unavailable) == (0, 3, [closed])
+    lines = list(summary_lines(told))
+    assert "withheld   1 x 451: taken down: issues of octocat/a" in lines
+    assert "           … and 2 more jobs" in lines
+    assert not any("retry" in line for line in lines)
+
+
 def test_of_many_users_those_with_troubles_are_named():
     troubled = [run(n, f"sad-{n}", RunState.COMPLETED, failed_jobs=1) for n in range(13)]
     well = [run(100 + n, f"glad-{n}", RunState.COMPLETED) for n in range(987)]
     lines = list(summary_lines(summary(*well, *troubled)))
 
-    assert lines[0] == "users      1,000 of 1,000 users complete in 12 s"
+    assert lines[0] == "users      1,000 of 1,000 users complete in 12 s, 13 of them with failures"
     assert sum("sad-" in line for line in lines) == 10
     assert "           987 complete without a failure, and 3 more like these" in lines
+
+
+def test_what_did_not_complete_is_not_called_complete():
+    ended = [DONE, run(2, "sad", RunState.FAILED, failed_jobs=1), run(3, "off", RunState.CANCELED)]
+    told = summary(*ended, run(4, "slow"))
+    assert next(summary_lines(told)) == "users      1 of 4 users complete in 12 s, 1 failed, 1 canceled, 1 stopped"
+    assert (told.over, told.complete) == (False, False)
+    assert (summary(*ended).over, summary(*ended).complete, summary(DONE).complete) == (True, False, True)
+
+
+def test_a_run_that_failed_leads_to_its_retry_and_to_no_statistics():
+    failed = run(status=RunState.FAILED, succeeded_jobs=1, failed_jobs=2, total_jobs=3)
+    lines = list(summary_lines(summary(failed)))
+    assert lines[0] == "users      0 of 1 user complete in 12 s, 1 failed"
+    assert lines[-1] == "next       tidegate runs retry 1: does what failed again"
 
 
 def test_what_was_stopped_says_how_to_go_on():

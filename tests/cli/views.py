@@ -41,16 +41,22 @@ def run(number: int = 1, login: str = "octocat", status: RunState = RunState.RUN
 
 
 def kind(
-    number: int = 1, name: str = "REPO_ISSUES", total: int = 10, succeeded: int = 4, failed: int = 0
+    number: int = 1,
+    name: str = "REPO_ISSUES",
+    total: int = 10,
+    succeeded: int = 4,
+    failed: int = 0,
+    unavailable: int = 0,
 ) -> KindProgress:
     return KindProgress(
         run_id=number,
         kind=name,
         total=total,
-        waiting=total - succeeded - failed,
+        waiting=total - succeeded - unavailable - failed,
         running=0,
         retrying=0,
         succeeded=succeeded,
+        unavailable=unavailable,
         failed=failed,
         canceled=0,
     )

@@ -306,6 +306,28 @@ async def test_a_run_for_a_pool_without_credentials_fails_at_once(settings: Make
         assert (await collection.parts.gate.status(pool)).waiting == {}
 
 
+async def test_data_of_one_github_and_another_never_meet_in_one_database(settings: MakeSettings):
+    async with simulator() as one, simulator() as other:
+        elsewhere, login = settings(other), one.world.logins()[0]
+        async with open_collection(elsewhere, needs_credential=False):
+            pass  # nothing was collected: whoever mistook the address may correct it
+        async with open_collection(settings(one), token=one.token_of(one.world.operators()[0])) as collection:
+            await begin(collection, login)
+
+        told = rf"{other.url}, but the data in .* was collected from {one.url}.*TIDEGATE_DATA_DIR.*MOVED_FROM"
+        with pytest.raises(InvalidSettings, match=told):
+            async with open_collection(elsewhere, needs_credential=False):
+                raise AssertionError("opened")
+        async with open_collection(settings(one), needs_credential=False):
+            pass
+        github = GithubSettings(api_url=other.url, moved_from=f"{one.url}/")
+        async with open_collection(elsewhere.model_copy(update={"github": github}), needs_credential=False):
+            pass
+        with pytest.raises(InvalidSettings, match="was collected from"):
+            async with open_collection(settings(one), needs_credential=False):
+                raise AssertionError("opened")
+
+
 async def test_without_a_credential_nothing_is_opened_and_both_ways_are_told(settings: MakeSettings):
     async with simulator() as sim:
         with pytest.raises(InvalidSettings, match=r"GITHUB_TOKEN.*tidegate credentials add"):

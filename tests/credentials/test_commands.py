@@ -13,6 +13,7 @@ import pytest
 from tests.cli.test_commands import environment
 from tests.credentials.commanding import Command
 from tests.credentials.office import APP, INSTALLATION, app_key
+from tests.processes import start_warm
 from tidegate.credentials.keys import Key
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
@@ -30,7 +31,7 @@ class Terminal:
 
     async def types(self, *commands: Command) -> list[tuple[int, str]]:
         """What came of commands."""
-        process = await asyncio.create_subprocess_exec(
+        process = await start_warm(
             *(sys.executable, "-m", "tests.credentials.commanding"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -70,7 +71,7 @@ async def test_a_user_adds_looks_tests_and_removes(terminal: Terminal):
     empty, added, own, app, listed, tested, as_json, removed, again = await terminal.types(
         a("list"),
         a("add", sim.token_of(first) + "\n"),
-        a("add --user ada --owner Ada", sim.token_of(second)),
+        a("add --user https://github.com/Ada --owner Ada", sim.token_of(second)),
         a(f"add tide --app-id {APP} --installation-id {INSTALLATION} --owner Platform --from-file {key}"),
         a("list"),
         a(f"test {first}"),

@@ -1,6 +1,5 @@
 """Whoever dies between SQL and the gate leaves something that the next leader puts right."""
 
-import asyncio
 import signal
 import sys
 from asyncio.subprocess import PIPE
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.credentials.office import Office
+from tests.processes import start_warm
 from tidegate.credentials import State
 from tidegate.kernel.errors import NoCredential
 
@@ -16,7 +16,7 @@ from tidegate.kernel.errors import NoCredential
 async def dies(office: Office, step: str) -> None:
     """Another process changes a credential, and is killed before it has told the gate."""
     url = office.parts.valkey.url
-    process = await asyncio.create_subprocess_exec(
+    process = await start_warm(
         *(sys.executable, "-m", "tests.credentials.dying", step, str(office.settings.data_dir), url, office.sim.url),
         stdin=PIPE,
         cwd=Path(__file__).parents[2],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import WarmProcess, start_warm
 from tidegate.credentials.keys import Key, KeySource
 from tidegate.kernel.errors import InvalidSettings
 
@@ -44,8 +45,8 @@ KeySource(Path(sys.argv[1])).make()
 """
 
 
-async def python(code: str, folder: Path) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
+async def python(code: str, folder: Path) -> WarmProcess:
+    return await start_warm(
         *(sys.executable, "-c", code, str(folder)), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
 

@@ -1,6 +1,5 @@
 """Nothing that is stored, logged, counted or printed contains a secret."""
 
-import asyncio
 import base64
 import sys
 from asyncio.subprocess import PIPE
@@ -11,6 +10,7 @@ import msgspec
 from tests.cli.test_commands import Ended, environment
 from tests.credentials.commanding import Command
 from tests.credentials.office import APP, INSTALLATION, app_key
+from tests.processes import start_warm
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 from tidegate.valkey import Valkey
 from tidegate.valkey.embedded import EmbeddedServer
@@ -19,7 +19,7 @@ GIVEN_KEY = base64.b64encode(b"k" * 32).decode()
 
 
 async def run(folder: Path, *command: str, given: str = "", **variables: str) -> Ended:
-    process = await asyncio.create_subprocess_exec(
+    process = await start_warm(
         *command,
         stdin=PIPE,
         stdout=PIPE,

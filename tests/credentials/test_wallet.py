@@ -164,6 +164,23 @@ async def test_a_given_token_serves_everybody_while_nothing_is_stored(office: Of
     assert office.token() not in rows[0].fingerprint
 
 
+async def test_a_process_without_the_given_token_begins_runs_for_those_who_have_it(small_office: Office):
+    await small_office.book.borrow(small_office.token())
+    without = small_office.again().book
+
+    assert await without.pool_for("anybody") == "github"
+
+
+async def test_a_given_token_that_was_removed_elsewhere_serves_nobody(small_office: Office):
+    await small_office.book.borrow(small_office.token())
+    await small_office.again().book.remove("GITHUB_TOKEN")
+
+    with pytest.raises(
+        NoCredential, match=r"GITHUB_TOKEN was removed or refused while this process ran.*credentials add"
+    ):
+        await small_office.book.pool_for("anybody")
+
+
 async def test_a_given_token_is_asked_whose_it_is_only_once(small_office: Office):
     await small_office.book.borrow(small_office.token())
     calls = small_office.sim.report().calls

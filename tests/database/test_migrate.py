@@ -14,10 +14,12 @@ from sqlalchemy import text
 from sqlalchemy.util import await_only
 
 import tidegate
+from tests.processes import WarmProcess, start_warm
 from tests.servers.sql import SERVERS, SqlName, sql_server
 from tidegate.database import Database, Transaction
 from tidegate.database.migrate import (
     _alone,  # pyright: ignore[reportPrivateUsage]
+    _is_current,  # pyright: ignore[reportPrivateUsage]
     migrate,
     pending_migrations,
     require_current,
@@ -66,6 +68,17 @@ async def test_migrations_and_declared_tables_agree(database: Database) -> None:
         return compare_metadata(MigrationContext.configure(tx.connection, opts=options), metadata)
 
     assert await database.read(differences) == []
+
+
+async def test_the_newest_file_is_the_newest_migration(empty: Database):
+    """So that whether a schema is current can be told without Alembic."""
+    assert not await empty.read(_is_current)
+    *_, newest = await migrate(empty)
+    versions = Path(tidegate.__file__).parent / "database" / "migrations" / "versions"
+    assert max(path.name.partition("_")[0] for path in versions.glob("0*.py")) == newest
+    assert await empty.read(_is_current)
+    await empty.transaction(_run, "UPDATE schema_version SET version_num = '0001'")
+    assert not await empty.read(_is_current)
 
 
 @pytest.mark.race
@@ -144,9 +157,9 @@ asyncio.run(main())
 """
 
 
-async def _ready_to_migrate(url: str) -> asyncio.subprocess.Process:
+async def _ready_to_migrate(url: str) -> WarmProcess:
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
+    process = await start_warm(
         sys.executable, "-c", _MIGRATE, url, stdin=pipe, stdout=asyncio.subprocess.DEVNULL, stderr=pipe
     )
     assert process.stderr
@@ -154,7 +167,7 @@ async def _ready_to_migrate(url: str) -> asyncio.subprocess.Process:
     return process
 
 
-async def _applied(process: asyncio.subprocess.Process) -> list[str]:
+async def _applied(process: WarmProcess) -> list[str]:
     _, said = await process.communicate()
     assert process.returncode == 0, said.decode()
     return said.decode().split()

@@ -302,6 +302,32 @@ async def test_a_late_write_of_the_run_that_missed_it_brings_nothing_back(shelf:
     assert await shelf.ids() == []
 
 
+async def test_what_passed_to_another_owner_is_found_by_an_earlier_run_than_the_one_that_missed_it(
+    shelf: Shelf,
+) -> None:
+    """Both run at once: the later run of the former owner is the first to end."""
+    old, new = {"owner": "octocat", "resource": HELLO}, {"owner": "hubot", "resource": "repo:hubot/hello"}
+    await shelf.write(issue("a", sweep=1, version=1, **old))
+    await shelf.write(completed=[Listing("issue", HELLO, 7)])
+
+    assert await shelf.changed(issue("a", sweep=6, version=1, **new)) == 1
+    found = await shelf.get("a")
+    assert (found.owner, found.resource, found.gone_at) == ("hubot", "repo:hubot/hello", None)
+
+    again = [Listing("issue", HELLO, 7), Listing("issue", "repo:hubot/hello", 6)]
+    assert await shelf.write(issue("a", sweep=6, version=1, **new), completed=again) == Written(changed=0, gone=0)
+    assert await shelf.changed(issue("a", sweep=6, version=0, **old)) == 0, "an older version never comes back"
+
+
+async def test_a_run_of_the_new_owner_that_misses_it_later_is_believed(shelf: Shelf) -> None:
+    await shelf.write(issue("a", sweep=1), completed=[Listing("issue", HELLO, 7)])
+    await shelf.write(issue("a", sweep=6, owner="hubot", resource="repo:hubot/hello"))
+
+    assert (await shelf.write(completed=[Listing("issue", "repo:hubot/hello", 8)])).gone == 1
+    assert await shelf.changed(issue("a", sweep=6, owner="hubot", resource="repo:hubot/hello")) == 0
+    assert await shelf.ids() == []
+
+
 async def test_an_item_that_moved_is_not_missed_where_it_was(shelf: Shelf) -> None:
     await shelf.write(issue("a", sweep=1))
     await shelf.write(issue("a", sweep=2, resource="repo:octocat/new"))

@@ -6,15 +6,14 @@ import sys
 import pytest
 
 from tests.documents.shelf import Shelf, issue
+from tests.processes import start_warm
 
 
 @pytest.mark.crash
 async def test_a_writer_killed_before_its_commit_leaves_nothing_half_done(shelf: Shelf) -> None:
     pipe = asyncio.subprocess.PIPE
     urls = [shelf.url] if shelf.mongo_url is None else [shelf.url, shelf.mongo_url]
-    writer = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.documents.interrupted", *urls, stdin=pipe, stdout=pipe
-    )
+    writer = await start_warm(sys.executable, "-m", "tests.documents.interrupted", *urls, stdin=pipe, stdout=pipe)
     assert writer.stdout
     assert await writer.stdout.readline() == b"applied\n"
     writer.kill()

@@ -76,7 +76,7 @@ def test_what_stands_in_a_batch_twice_is_one() -> None:
 def test_what_is_unknown_is_neither_older_nor_newer() -> None:
     assert not is_older(None, "1")
     assert not is_older("1", None)
-    assert is_taken(Present("other", "9", 0, is_gone=False), issue())
+    assert is_taken(Present("other", "9", 0, "octocat", is_gone=False), issue())
 
 
 json_values = st.recursive(

@@ -10,11 +10,13 @@ from tidegate.documents import Document, Listing
 
 IDS = "abcd"
 LISTS = ("one", "two")
+OWNERS = ("ann", "bob")
 
 
 @dataclass
 class Kept:
     title: str
+    owner: str
     resource: str
     version: int | None
     sweep: int
@@ -27,12 +29,13 @@ class Write:
 
     id: str
     title: str
+    owner: str
     resource: str
     version: int | None
     sweep: int
 
     def document(self, prefix: str) -> Document:
-        owner, resource = f"{prefix}owner", prefix + self.resource
+        owner, resource = prefix + self.owner, prefix + self.resource
         return issue(
             prefix + self.id,
             title=self.title,
@@ -49,13 +52,13 @@ class Model:
 
     def write(self, write: Write) -> bool:
         old = self.kept.get(write.id)
-        new = Kept(write.title, write.resource, write.version, write.sweep)
+        new = Kept(write.title, write.owner, write.resource, write.version, write.sweep)
         if old is None:
             self.kept[write.id] = new
             return True
         older = old.version is not None and write.version is not None and write.version < old.version
-        same = (old.title, old.resource, old.version) == (new.title, new.resource, new.version)
-        comes_back = old.gone and (write.sweep == 0 or write.sweep > old.sweep)
+        same = (old.title, old.owner, old.resource, old.version) == (new.title, new.owner, new.resource, new.version)
+        comes_back = old.gone and (write.sweep == 0 or write.sweep > old.sweep or write.owner != old.owner)
         new.sweep = max(old.sweep, write.sweep)
         if not older and (comes_back or (not old.gone and not same)):
             self.kept[write.id] = new
@@ -77,6 +80,7 @@ writes = st.builds(
     Write,
     id=st.sampled_from(IDS),
     title=st.sampled_from("xyz"),
+    owner=st.sampled_from(OWNERS),
     resource=st.sampled_from(LISTS),
     version=st.none() | st.integers(8, 11),
     sweep=st.integers(0, 3),
@@ -105,11 +109,16 @@ async def test_a_store_does_what_the_model_does(
         )
 
         assert (written.changed, written.gone) == (expected, gone)
-    owner = f"{prefix}owner"
-    found = {document.id: document async for document in shelf.store.iterate("issue", owner, with_gone=True)}
-    assert {each.id: (each.body["title"], each.resource, each.gone_at is not None) for each in found.values()} == {
-        prefix + number: (kept.title, prefix + kept.resource, kept.gone) for number, kept in model.kept.items()
+    for owner in OWNERS:
+        await assert_same(shelf, model, prefix, owner)
+
+
+async def assert_same(shelf: Shelf, model: Model, prefix: str, owner: str) -> None:
+    mine = {prefix + number: kept for number, kept in sorted(model.kept.items()) if kept.owner == owner}
+    found = [document async for document in shelf.store.iterate("issue", prefix + owner, with_gone=True)]
+    assert {each.id: (each.body["title"], each.resource, each.gone_at is not None) for each in found} == {
+        number: (kept.title, prefix + kept.resource, kept.gone) for number, kept in mine.items()
     }
-    alive = [prefix + number for number, kept in sorted(model.kept.items()) if not kept.gone]
-    assert await shelf.ids(owner=owner, batch=2) == alive
-    assert await shelf.store.count("issue", owner) == len(alive)
+    alive = [number for number, kept in mine.items() if not kept.gone]
+    assert await shelf.ids(owner=prefix + owner, batch=2) == alive
+    assert await shelf.store.count("issue", prefix + owner) == len(alive)

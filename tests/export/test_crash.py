@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from tests.cli.test_commands import environment
 from tests.documents.shelf import issue
 from tests.export.reading import manifest_of, verify
+from tests.processes import WarmProcess, start_warm
 from tidegate.database import Database
 from tidegate.database.migrate import migrate
 from tidegate.documents import SqlDocuments
@@ -40,9 +41,9 @@ async def documents(tmp_path: Path):
         yield store
 
 
-async def started(folder: Path, moment: str, form: Format) -> Process:
+async def started(folder: Path, moment: str, form: Format) -> WarmProcess:
     """The command, stopped at its `moment`."""
-    process = await asyncio.create_subprocess_exec(
+    process = await start_warm(
         *(sys.executable, "-m", "tests.export.interrupted", moment),
         *("export", "--format", form, "--output", str(folder / "out"), "--kind", "issue", "--kind", "commit"),
         stdout=PIPE,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.flow.doorbell.waiters import until_blocked
+from tests.processes import start_warm
 from tidegate.assembly import build_process, open_parts
 from tidegate.database import Database, outbox
 from tidegate.database.migrate import migrate
@@ -165,7 +166,7 @@ async def test_the_leader_delivers_what_another_process_committed(tmp_path: Path
         await heard.wait()  # we lead
         heard.clear()
         command = (sys.executable, "-c", COMMITTER, str(tmp_path), manner)
-        other = await asyncio.create_subprocess_exec(*command, stdout=PIPE, cwd=ROOT)
+        other = await start_warm(*command, stdout=PIPE, cwd=ROOT)
         try:
             async with asyncio.timeout(20):
                 await heard.wait()

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import WarmProcess, start_warm
 from tests.runtime.deployment import jobs
 from tidegate.flow.timers import Timer
 from tidegate.valkey import Valkey
@@ -21,17 +22,17 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.crash
 
-Starter = Callable[[], Awaitable[Process]]
+Starter = Callable[[], Awaitable[WarmProcess]]
 
 
 @asynccontextmanager
 async def deployment(valkey: Valkey, lease_ms: int) -> AsyncGenerator[Starter]:
     """Starts processes, and kills at the end those that still run."""
-    started: list[Process] = []
+    started: list[WarmProcess] = []
 
-    async def start() -> Process:
+    async def start() -> WarmProcess:
         command = (sys.executable, "-m", "tests.runtime.deployment", valkey.url, str(lease_ms))
-        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, cwd=ROOT)
+        process = await start_warm(*command, stdout=PIPE, cwd=ROOT)
         started.append(process)
         return process
 
@@ -44,19 +45,19 @@ async def deployment(valkey: Valkey, lease_ms: int) -> AsyncGenerator[Starter]:
             await process.wait()
 
 
-async def says(process: Process, *, within_s: float = 15) -> str:
+async def says(process: WarmProcess, *, within_s: float = 15) -> str:
     assert process.stdout is not None
     async with asyncio.timeout(within_s):
         return (await process.stdout.readline()).decode().strip()
 
 
-async def leading(start: Starter) -> Process:
+async def leading(start: Starter) -> WarmProcess:
     process = await start()
     assert "leading" in {await says(process), await says(process)}
     return process
 
 
-async def following(start: Starter) -> Process:
+async def following(start: Starter) -> WarmProcess:
     process = await start()
     assert await says(process) != "leading"
     return process

@@ -120,6 +120,24 @@ async def test_somebody_who_knows_better_makes_it_join_again_at_once(valkey: Val
         assert await members(valkey) == ["me"]
 
 
+async def test_somebody_who_suspects_something_makes_it_find_out_at_once(valkey: Valkey):
+    heartbeat = Heartbeat(presence_of(valkey, settings=LONG))
+    async with beating(heartbeat):
+        await heartbeat.alive.wait()
+        with heartbeat.watch() as lost:
+            heartbeat.hasten()  # for nothing
+            while (await presence_of(valkey).members())[0].remaining_ms <= 59_000:
+                pass
+            assert not lost.is_set()
+
+            await valkey.execute("FLUSHALL")
+            heartbeat.hasten()
+            async with asyncio.timeout(5):
+                await lost.wait()
+                await heartbeat.alive.wait()
+        assert await members(valkey) == ["me"]
+
+
 async def test_one_who_no_longer_watches_is_not_told(valkey: Valkey):
     heartbeat = Heartbeat(presence_of(valkey, settings=LONG))
     async with beating(heartbeat):

@@ -221,3 +221,16 @@ async def test_a_leader_without_duties_is_refused(valkey: Valkey):
     unit = valkey.unit("all")
     with pytest.raises(InvalidArgument, match="duties"):
         Leadership(Election(valkey, unit, "one"), Heartbeat(Presence(valkey, unit, "one")), {})
+
+
+async def test_a_follower_that_the_server_forgot_leads_at_once_if_it_forgot_the_leader_too(valkey: Valkey):
+    """The old leader may be dead, and its lease would have lasted long."""
+    patient = PresenceSettings(lease=timedelta(seconds=60), renew_every=timedelta(seconds=50))
+    first = Process(valkey, "first", patient)
+    await soon(first.duty.running)
+    async with process(valkey, "second", patient) as second:
+        await until_blocked(valkey, PresenceKeys(valkey.unit("all")).vacancy)
+        await first.die()
+        await valkey.execute("FLUSHALL")
+        second.heartbeat.hasten()
+        await soon(second.duty.running)

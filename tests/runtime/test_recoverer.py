@@ -65,6 +65,33 @@ async def test_messages_of_a_dead_process_go_to_others_from_every_stream(valkey:
     assert await owners(valkey, clock) == []
 
 
+async def test_what_a_stranger_holds_goes_to_others_once_the_living_must_have_joined(
+    valkey: Valkey, clock: ManualClock
+):
+    """The server forgot it, it went on reading, and it died before it noticed: there is no lease that could end."""
+    one = stream(valkey, "one")
+    await held_by("stranger", one)
+    living = presence(valkey, "living", clock)
+    await living.join()
+    await held_by("living", one, count=2)
+    recovering = recoverer(valkey, clock, one)
+    recovering.begin()
+
+    assert await recovering.fire() == LEASE_MS
+    assert (await one.status()).pending == 5, "it may join yet"
+    clock.advance(timedelta(milliseconds=LEASE_MS - 1))
+    assert await living.renew()
+    clock.advance(timedelta(milliseconds=1))
+    await recovering.fire()
+
+    assert (await one.status()).pending == 2, "what the living hold stays theirs"
+    assert len(await one.consumer("other").read(10, 1)) == 3
+
+    await held_by("another stranger", one)
+    await recovering.fire()
+    assert (await one.status()).pending == 8, "nobody looks without a reason"
+
+
 async def test_what_the_server_gives_to_a_frozen_process_is_taken_from_it_again(valkey: Valkey, clock: ManualClock):
     """It still waits at the stream, and has waited longest: what was taken from it comes back to it."""
     one = stream(valkey, "one")

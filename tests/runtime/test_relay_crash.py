@@ -2,13 +2,13 @@
 
 import asyncio
 import random
-import subprocess
 import sys
-from pathlib import Path
+from asyncio.subprocess import PIPE
 
 import pytest
 from sqlalchemy import text
 
+from tests.processes import start_warm
 from tests.runtime import relaying_process
 from tidegate.database import Database, Transaction, outbox
 from tidegate.runtime.relay import Relay
@@ -35,7 +35,7 @@ async def test_killed_relays_lose_nothing_and_do_nothing_twice(database: Databas
     await database.transaction(make_tables)
     told: list[int] = []
     for life in range(3):
-        told += await asyncio.to_thread(_live_and_be_killed, database_url, life * 100_000, random.randint(20, 60))
+        told += await _live_and_be_killed(database_url, life * 100_000, random.randint(20, 60))
 
     committed: list[int] = []
     while committed != (now := await database.read(facts)):  # a server may still commit for one who is dead
@@ -47,18 +47,14 @@ async def test_killed_relays_lose_nothing_and_do_nothing_twice(database: Databas
     assert await database.read(effects) == expected
 
 
-def _live_and_be_killed(url: str, first: int, lines: int) -> list[int]:
-    program = Path(relaying_process.__file__)
-    process = subprocess.Popen(
-        [sys.executable, str(program), url, str(first), str(KEYS)], stdout=subprocess.PIPE, text=True
-    )
+async def _live_and_be_killed(url: str, first: int, lines: int) -> list[int]:
+    program = relaying_process.__file__
+    process = await start_warm(sys.executable, program, url, str(first), str(KEYS), stdout=PIPE)
     assert process.stdout
-    told = [int(process.stdout.readline()) for _ in range(lines)]
+    told = [int(await process.stdout.readline()) for _ in range(lines)]
     process.kill()
-    told += [int(line) for line in process.stdout if line.endswith("\n")]
-    process.stdout.close()
-    process.wait()
-    return told
+    rest, _ = await process.communicate()
+    return told + [int(line) for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 async def _relay_the_rest(database: Database) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import start_warm
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import InvalidArgument, ValkeyUnavailable
 from tidegate.runtime.service import Restarts, Service, keep_running
@@ -282,9 +283,7 @@ async def test_nonsense_is_refused():
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signalled_process_finishes_what_it_had_begun(loop: str, number: signal.Signals):
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, str(DRAINING), loop, "drains", stdin=PIPE, stdout=PIPE, stderr=PIPE
-    )
+    child = await start_warm(sys.executable, str(DRAINING), loop, "drains", stdin=PIPE, stdout=PIPE, stderr=PIPE)
     assert child.stdin is not None
     assert child.stdout is not None
     assert await child.stdout.readline() == b"working\n"
@@ -299,9 +298,7 @@ async def test_a_signalled_process_finishes_what_it_had_begun(loop: str, number:
 @pytest.mark.crash
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 async def test_a_process_signalled_twice_does_not_wait(loop: str):
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, str(DRAINING), loop, "hangs", stdin=PIPE, stdout=PIPE, stderr=PIPE
-    )
+    child = await start_warm(sys.executable, str(DRAINING), loop, "hangs", stdin=PIPE, stdout=PIPE, stderr=PIPE)
     assert child.stdout is not None
     assert await child.stdout.readline() == b"working\n"
     child.send_signal(signal.SIGTERM)

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
+from tests.processes import start_warm
 from tests.schedules.clockwork import DAY, FORGIVING, HOUR, POOL, Clockwork, clockwork_at
 from tidegate.collect.due_schedules import fire_some
 from tidegate.collect.ledger import StoredJob
@@ -209,7 +210,7 @@ async def test_a_leader_killed_in_the_middle_loses_no_run_and_begins_none_twice(
 ):
     await works.add("ada", "bob")
     clock.advance(DAY)
-    killed = await asyncio.create_subprocess_exec(
+    killed = await start_warm(
         *(sys.executable, "-m", "tests.schedules.interrupted", migrated_url, works.parts.valkey.url, moment),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -2,12 +2,13 @@
 
 import asyncio
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
 
 from tests.github.deployment import SMALL
+from tests.processes import WarmProcess, start_warm
 from tests.statistics.collecting_process import POOL
 from tests.statistics.truth import PROMPT, assert_true
 from tidegate.assembly import open_parts
@@ -25,11 +26,11 @@ from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldSh
 ROOT = Path(__file__).parents[2]
 
 
-async def start(data_dir: Path, sim: GithubSimulator, *, stops: bool) -> Process:
+async def start(data_dir: Path, sim: GithubSimulator, *, stops: bool) -> WarmProcess:
     (login,) = sim.world.logins()
     arguments = (str(data_dir), sim.url, sim.token_of(login), str(int(stops)))
     command = (sys.executable, "-m", "tests.statistics.collecting_process", *arguments)
-    return await asyncio.create_subprocess_exec(*command, stdout=PIPE, cwd=ROOT)
+    return await start_warm(*command, stdout=PIPE, cwd=ROOT)
 
 
 @pytest.mark.crash

@@ -2,11 +2,12 @@
 
 import asyncio
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
 
+from tests.processes import WarmProcess, start_warm
 from tests.statistics.test_race import busy_repository
 from tests.statistics.world import USERS, World
 
@@ -14,19 +15,19 @@ ROOT = Path(__file__).parents[2]
 SEVERAL_PROCESSES = ("sqlite", "postgres")
 
 
-async def start(world: World, *logins: str, stop_at: str = "") -> Process:
+async def start(world: World, *logins: str, stop_at: str = "") -> WarmProcess:
     command = (sys.executable, "-m", "tests.statistics.computing_process", world.shelf.url, stop_at, *logins)
-    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, cwd=ROOT)
+    process = await start_warm(*command, stdin=PIPE, stdout=PIPE, cwd=ROOT)
     assert await next_line(process) == b"ready\n"
     return process
 
 
-async def next_line(process: Process) -> bytes:
+async def next_line(process: WarmProcess) -> bytes:
     assert process.stdout is not None
     return await process.stdout.readline()
 
 
-async def go(process: Process) -> bytes:
+async def go(process: WarmProcess) -> bytes:
     assert process.stdin is not None
     process.stdin.write(b"go\n")
     return await next_line(process)

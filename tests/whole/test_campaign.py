@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
+from tests.processes import WarmProcess, start_warm
 from tests.whole.upstream import Upstream
 from tidegate.assembly import Parts, open_parts
 from tidegate.database import Transaction, outbox
@@ -24,9 +25,9 @@ JOBS, LIMIT, WINDOW_S = 300, 60, 4.0
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
 
-async def start(data_dir: Path, port: int) -> Process:
+async def start(data_dir: Path, port: int) -> WarmProcess:
     command = (sys.executable, "-m", "tests.whole.worker", str(data_dir), str(port))
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, cwd=ROOT)
+    process = await start_warm(*command, stdout=PIPE, cwd=ROOT)
     assert process.stdout is not None
     await process.stdout.readline()
     return process
@@ -47,7 +48,7 @@ async def until_done(parts: Parts) -> None:
         await asyncio.sleep(0.2)
 
 
-async def kill_one_after_the_other(processes: list[Process], data_dir: Path, port: int) -> None:
+async def kill_one_after_the_other(processes: list[WarmProcess], data_dir: Path, port: int) -> None:
     for _ in range(4):
         await asyncio.sleep(1)
         victim = processes.pop(random.randrange(len(processes)))

@@ -16,7 +16,6 @@ from typing import NoReturn, Self, TypeVarTuple
 
 from tidegate.database.backend import Attempt, Backend, Result
 from tidegate.database.faults import Fault, Kind, classify
-from tidegate.database.pooled import PooledBackend
 from tidegate.database.servers import Server, ask_server
 from tidegate.database.sqlite import SqliteBackend
 from tidegate.database.transaction import Transaction
@@ -71,6 +70,9 @@ class Database:
         if address.dialect == "sqlite":
             backend: Backend = SqliteBackend(address, readers=readers, busy_timeout=busy_timeout)
         else:
+            # What SQLAlchemy needs for servers takes half a second to import.
+            from tidegate.database.pooled import PooledBackend
+
             backend = PooledBackend(address, connections=connections)
         database = cls(address, backend, clock or SystemClock())
         try:

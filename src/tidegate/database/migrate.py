@@ -7,18 +7,15 @@ from datetime import timedelta
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import column, inspect, select, table, text
 
 from tidegate.database.engine import Database
+from tidegate.database.migrations import VERSION_TABLE
 from tidegate.database.transaction import Transaction
 from tidegate.kernel.errors import DatabaseUnavailable, ServerRefused
 from tidegate.telemetry import get_logger
 
-_SCRIPTS = Path(__file__).parent / "migrations"
+_VERSIONS = Path(__file__).parent / "migrations" / "versions"
 _PATIENCE = timedelta(minutes=15)
 """A migration may rewrite large tables, and others wait for it."""
 _POSTGRES_LOCK = 0x7164_6761_7465
@@ -60,30 +57,27 @@ def _upgrade(tx: Transaction, name: str) -> list[str]:
     with _alone(tx, name):
         missing = _missing(tx, name)
         if missing:
-            config = _config()
-            config.attributes["connection"] = tx.connection
-            command.upgrade(config, "head")
+            from tidegate.database.migrations import scripts
+
+            scripts.upgrade(tx.connection)
         return missing
 
 
 def _missing(tx: Transaction, name: str) -> list[str]:
-    scripts = ScriptDirectory.from_config(_config())
-    context = MigrationContext.configure(tx.connection, opts={"version_table": "schema_version"})
-    present = context.get_current_heads()
-    known = {script.revision for script in scripts.walk_revisions()}
-    if unknown := set(present) - known:
-        raise ServerRefused(
-            name, f"its schema {min(unknown)} is newer than this program", remedy="Install the newer version"
-        )
-    newer = scripts.iterate_revisions("heads", present or "base")
-    return [script.revision for script in newer if script.revision not in present][::-1]
+    if _is_current(tx):
+        return []
+    # Alembic takes longer to import than most commands take to run, and is needed only now.
+    from tidegate.database.migrations import scripts
+
+    return scripts.missing(tx.connection, name)
 
 
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    return config
+def _is_current(tx: Transaction) -> bool:
+    """Whether the newest migration is there. Their files are named by their numbers, which only ever grow."""
+    newest = max(path.name.partition("_")[0] for path in _VERSIONS.glob("[0-9]*.py"))
+    if not inspect(tx.connection).has_table(VERSION_TABLE):
+        return False
+    return tx.execute(select(column("version_num")).select_from(table(VERSION_TABLE))).scalars().all() == [newest]
 
 
 @contextmanager

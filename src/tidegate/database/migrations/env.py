@@ -2,9 +2,10 @@
 
 from alembic import context
 
+from tidegate.database.migrations import VERSION_TABLE
 from tidegate.database.schema import metadata
 
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=metadata, version_table="schema_version")
+context.configure(connection=connection, target_metadata=metadata, version_table=VERSION_TABLE)
 with context.begin_transaction():
     context.run_migrations()

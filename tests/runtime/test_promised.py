@@ -1,0 +1,26 @@
+from datetime import timedelta
+
+from tidegate.flow.gate import Promises
+from tidegate.kernel.clock import ManualClock
+from tidegate.runtime.promised import Promised
+from tidegate.valkey import Valkey
+
+
+async def test_a_promise_that_comes_due_is_told_of_and_one_that_was_kept_is_not(valkey: Valkey, clock: ManualClock):
+    told: list[str] = []
+    unit = valkey.unit("all")
+    promises = Promises(valkey, unit, wake=unit.key("wake"), clock=clock)
+    promised = Promised(promises, tell=[lambda: told.append("look")])
+    assert await promised.fire() is None
+
+    await promises.make()
+    kept = await promises.make(look_after=timedelta(seconds=5))
+    assert await promised.fire() == 5_000
+    await promises.keep(kept)
+    clock.advance(timedelta(seconds=9))
+    assert await promised.fire() == 1_000
+    assert told == []
+
+    clock.advance(timedelta(seconds=1))
+    assert await promised.fire() == 10_000, "whoever made it may only be slow"
+    assert told == ["look"]
