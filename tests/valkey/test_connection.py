@@ -271,6 +271,28 @@ async def test_a_blocking_read_that_breaks_tells_its_reader(embedded: Valkey):
     assert await embedded.execute_blocking("BLPOP", key, 1, within_s=1) == [key.encode(), b"1"]
 
 
+async def test_a_cluster_is_let_go_of_even_right_after_a_connection_broke(cluster_url: str):
+    def connections(node: Redis) -> int:
+        return len(cast("list[Any]", node.client_list()))
+
+    with Redis.from_url(cluster_url.replace("+cluster", "")) as node:
+        before = connections(node)
+        valkey = await Valkey.connect(cluster_url)
+        keys = [valkey.unit(f"part {n}").key("list") for n in range(12)]
+        readers = [asyncio.create_task(valkey.execute_blocking("BLPOP", key, 30, within_s=30)) for key in keys]
+        async with asyncio.timeout(10):
+            while not cast("dict[str, int]", node.info("clients"))["blocked_clients"]:
+                await asyncio.sleep(0)
+            node.client_kill_filter(_type="normal", skipme=True)
+            await asyncio.wait(readers, return_when=asyncio.FIRST_COMPLETED)
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+            await valkey.close()
+            while connections(node) > before:
+                await asyncio.sleep(0)
+
+
 async def until_blocked(valkey: Valkey, readers: int) -> None:
     """Asks until that many wait; the server tells nobody of its own accord."""
     async with asyncio.timeout(10):

@@ -1,6 +1,7 @@
 """One connection object for every kind of server, and one place where its errors get our names."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Self
@@ -13,6 +14,7 @@ from redis.backoff import ExponentialWithJitterBackoff
 from tidegate.kernel.arguments import require_name, require_not_negative
 from tidegate.kernel.errors import ServerRefused, TidegateError, ValkeyUnavailable
 from tidegate.telemetry.logs import get_logger
+from tidegate.telemetry.metrics import REDIS_COMMAND_DURATION
 from tidegate.valkey.capabilities import ServerInfo, examine
 from tidegate.valkey.keys import Unit
 from tidegate.valkey.urls import require_url, without_password
@@ -90,7 +92,10 @@ class Valkey:
         """One command, one reply."""
         with self._our_errors():
             async with self._turns:
-                return await self._client.execute_command(*command)
+                began = time.perf_counter()
+                reply = await self._client.execute_command(*command)
+        REDIS_COMMAND_DURATION.observe(time.perf_counter() - began)
+        return reply
 
     async def execute_blocking(self, *command: Any, within_s: float) -> Any:
         """One command that may stay silent for `within_s` seconds by its own design."""
@@ -108,13 +113,15 @@ class Valkey:
             for command in commands:
                 pipeline.execute_command(*command)
             async with self._turns:
+                began = time.perf_counter()
                 replies = await pipeline.execute(raise_on_error=False)
+        REDIS_COMMAND_DURATION.observe(time.perf_counter() - began)
         return [self._our_name(reply) or reply if isinstance(reply, Exception) else reply for reply in replies]
 
     async def close(self) -> None:
         """Close every connection; blocking commands under way end with an error."""
-        await self._client.aclose()
-        await self._waiting.aclose()
+        await _close(self._client)
+        await _close(self._waiting)
 
     @contextmanager
     def _our_errors(self) -> Generator[None]:
@@ -178,6 +185,13 @@ async def connected(url: str, *, prefix: str = "tidegate") -> AsyncGenerator[Val
         yield valkey
     finally:
         await valkey.close()
+
+
+async def _close(client: Redis | RedisCluster) -> None:
+    await client.aclose()
+    if isinstance(client, RedisCluster):  # after a broken connection it means to look for its nodes, and closes nothing
+        await client.nodes_manager.aclose()
+        await client.nodes_manager.aclose("startup_nodes")
 
 
 def _open(url: str, is_cluster: bool, *, answer_within_s: float | None, retries: int, at_once: int) -> Any:
