@@ -4,7 +4,22 @@ import sys
 
 import uvloop
 
-from bench import calls, engine, fairness, gate, http, idle, limiter, memory, outbox, quota, resume, stream, timers
+from bench import (
+    calls,
+    engine,
+    fairness,
+    gate,
+    http,
+    idle,
+    limiter,
+    memory,
+    outbox,
+    prefetch,
+    quota,
+    resume,
+    stream,
+    timers,
+)
 from bench.figures import Section, machine, write
 from tidegate.telemetry.logs import configure
 
@@ -21,6 +36,7 @@ PARTS = {
     "resume": resume.measure,
     "memory": memory.measure,
     "http": http.measure,
+    "prefetch": prefetch.measure,
     "idle": idle.measure,
 }
 

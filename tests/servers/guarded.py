@@ -49,6 +49,11 @@ class GuardedServer:
             self.stop()
             raise ServerDidNotStart("".join(self._output[-30:]))
 
+    @property
+    def pid(self) -> int:
+        """The guard's; the server is its only child."""
+        return self._process.pid
+
     def stop(self) -> None:
         """Stop the server and remove its folder."""
         assert self._process.stdin

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Install the servers that the tests use and that do not come from PyPI: Redis and MariaDB.
-# Does nothing for those that are there. Starts no service: every test starts its own server, in its own folder.
+# Install the servers that the tests use and that do not come from PyPI: Redis, MariaDB, and Java with Maven, which
+# fetches Kafka. Does nothing for those that are there. Starts no service: every test starts its own server, in its own
+# folder.
 set -eu
 
 # Debian keeps servers here, and leaves it out of the PATH of ordinary users.
@@ -9,16 +10,24 @@ PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 missing=""
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v mariadbd >/dev/null 2>&1 || missing="$missing mariadb-server"
+command -v java >/dev/null 2>&1 || missing="$missing default-jre-headless"
+command -v mvn >/dev/null 2>&1 || missing="$missing maven"
+
+fetch_kafka() {
+    # Without it the tests say why they are skipped, so this is no reason to stop here.
+    sh "$(dirname "$0")/kafka.sh" >/dev/null || echo "Kafka could not be fetched; its tests try again." >&2
+}
 
 if [ -z "$missing" ]; then
-    echo "redis-server and mariadbd are installed."
+    fetch_kafka
+    echo "redis-server, mariadbd, java and mvn are installed."
     exit 0
 fi
 
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "Missing:$missing. Please install them yourself, for instance:" >&2
-    echo "  macOS:   brew install redis mariadb" >&2
-    echo "  Fedora:  dnf install redis mariadb-server" >&2
+    echo "  macOS:   brew install redis mariadb openjdk maven" >&2
+    echo "  Fedora:  dnf install redis mariadb-server java-21-openjdk-headless maven" >&2
     echo "Tests that need them are skipped until then." >&2
     exit 1
 fi
@@ -46,3 +55,4 @@ install() {
 }
 install 2>/dev/null || { $as_root apt-get update -qq && install; }
 echo "Installed:$missing"
+fetch_kafka

@@ -90,6 +90,7 @@ class DeathReason(StrEnum):
     UPSTREAM_5XX = "UPSTREAM_5XX"
     PARSE_ERROR = "PARSE_ERROR"
     UNKNOWN_SCHEMA = "UNKNOWN_SCHEMA"
+    WORKER_CRASHED = "WORKER_CRASHED"
 
 
 class DeadUpdate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

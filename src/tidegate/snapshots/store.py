@@ -5,18 +5,21 @@ older than the row's writes nothing, whoever brings it and however late.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, delete, select, tuple_, update
+from sqlalchemy import bindparam, case, delete, select, tuple_, update
 
 from tidegate.database import Transaction
+from tidegate.database.columns import UtcDateTime
 from tidegate.snapshots.bodies import digest, pack
+from tidegate.snapshots.prefetch.rates import learn
 from tidegate.snapshots.subject import Subject
-from tidegate.snapshots.tables import snapshot_status, snapshots
+from tidegate.snapshots.tables import snapshot_history, snapshot_status, snapshots
 
 _c = snapshots.c
+LOOK_WITHIN = timedelta(hours=1)
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,8 +81,11 @@ def get_many(tx: Transaction, subjects: Iterable[Subject]) -> dict[Subject, Snap
     return {each.subject: each for each in map(_snapshot, tx.execute(_READ.where(_among(subjects))))}
 
 
-def write_round(tx: Transaction, results: Sequence[Refreshed]) -> list[Effect]:
-    """Write results, each subject's newest; tells what became of each, in the order given."""
+def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bool = True) -> list[Effect]:
+    """Write results, each subject's newest; tells what became of each, in the order given.
+
+    `keeps_history`: what changed is remembered beside what it changed to.
+    """
     newest: dict[Subject, Refreshed] = {}
     for result in results:
         before = newest.get(result.subject)
@@ -90,6 +96,8 @@ def write_round(tx: Transaction, results: Sequence[Refreshed]) -> list[Effect]:
     # What went missing keeps its last body, for those who want to see what it was.
     changed = {each.subject for each in taken if each.body is not None and present[each.subject].hash != each.hash}
     _write(tx, [each for each in taken if each.subject in changed], present)
+    if keeps_history:
+        _remember(tx, [each for each in taken if each.subject in changed], present)
     _check(tx, [each for each in taken if each.subject not in changed], present)
     _clear_status(tx, [each.subject for each in taken])
     versions = {each.subject: each.version for each in taken}
@@ -104,10 +112,13 @@ def write_round(tx: Transaction, results: Sequence[Refreshed]) -> list[Effect]:
     ]
 
 
-def touch_asked(tx: Transaction, asked: Mapping[Subject, datetime]) -> None:
-    """Note when subjects were last asked for; a time never goes back."""
+def touch_asked(tx: Transaction, asked: Mapping[Subject, datetime], look_within: timedelta = LOOK_WITHIN) -> None:
+    """Note when subjects were last asked for; a time never goes back.
+
+    Who plans the calls that nobody waits for looks at them again within `look_within`: they are read now.
+    """
     rows = [
-        {"of_kind": subject.kind, "of_key": subject.key, "asked_at": at}
+        {"of_kind": subject.kind, "of_key": subject.key, "asked_at": at, "look_at": at + look_within}
         for subject, at in sorted(asked.items(), key=lambda each: each[0])
     ]
     if rows:
@@ -150,7 +161,13 @@ _ASKED = (
         _c.key == bindparam("of_key"),
         (_c.last_asked_at.is_(None)) | (_c.last_asked_at < bindparam("asked_at")),
     )
-    .values(last_asked_at=bindparam("asked_at"))
+    .values(
+        last_asked_at=bindparam("asked_at"),
+        next_due_at=case(
+            (_c.next_due_at > bindparam("look_at", type_=UtcDateTime), bindparam("look_at", type_=UtcDateTime)),
+            else_=_c.next_due_at,
+        ),
+    )
 )
 
 
@@ -159,15 +176,18 @@ class _Present(msgspec.Struct, frozen=True):
     hash: str | None
     last_checked_at: datetime | None
     missing_since: datetime | None
+    changes: int
+    change_rate: float | None
 
 
 def _locked(tx: Transaction, subjects: Sequence[Subject]) -> dict[Subject, _Present]:
     """The rows of these subjects, made where there are none, and ours until the commit."""
     empty = {"version": 0, "size": 0, "checks": 0, "changes": 0}
     tx.insert_many(snapshots, [{"kind": each.kind, "key": each.key, **empty} for each in subjects], skip_existing=True)
-    those = select(_c.kind, _c.key, _c.version, _c.hash, _c.last_checked_at, _c.missing_since).where(_among(subjects))
+    columns = (_c.version, _c.hash, _c.last_checked_at, _c.missing_since, _c.changes, _c.change_rate)
+    those = select(_c.kind, _c.key, *columns).where(_among(subjects))
     rows = tx.execute(those.order_by(_c.kind, _c.key).with_for_update())
-    return {Subject(row[0], row[1]): _Present(row[2], row[3], row[4], row[5]) for row in rows}
+    return {Subject(row[0], row[1]): _Present(*row[2:]) for row in rows}
 
 
 _WRITE = (
@@ -184,6 +204,7 @@ _WRITE = (
         missing_since=bindparam("missing"),
         checks=_c.checks + 1,
         changes=_c.changes + 1,
+        change_rate=bindparam("new_rate"),
     )
 )
 _CHECK = (
@@ -194,6 +215,7 @@ _CHECK = (
         last_checked_at=bindparam("checked"),
         missing_since=bindparam("missing"),
         checks=_c.checks + 1,
+        change_rate=bindparam("new_rate"),
     )
 )
 
@@ -216,14 +238,45 @@ def _check(tx: Transaction, results: Sequence[Refreshed], present: Mapping[Subje
 
 def _row(result: Refreshed, before: _Present) -> dict[str, Any]:
     """What every result writes. A check never looks older than one before it."""
-    checked = max(filter(None, (result.checked_at, before.last_checked_at)))
+    checked = _checked_at(result, before)
     return {
         "of_kind": result.subject.kind,
         "of_key": result.subject.key,
         "new_version": result.version,
         "checked": checked,
         "missing": None if result.body is not None else before.missing_since or checked,
+        "new_rate": _rate(result, before),
     }
+
+
+def _checked_at(result: Refreshed, before: _Present) -> datetime:
+    return max(filter(None, (result.checked_at, before.last_checked_at)))
+
+
+def _rate(result: Refreshed, before: _Present) -> float | None:
+    """What this check tells of how often the subject changes: nothing, where there is nothing to compare."""
+    if before.last_checked_at is None or before.hash is None or result.body is None:
+        return before.change_rate
+    elapsed = (_checked_at(result, before) - before.last_checked_at) / timedelta(days=1)
+    # The first body of all was no change.
+    return learn(before.change_rate, max(0, before.changes - 1), elapsed, changed=before.hash != result.hash)
+
+
+def _remember(tx: Transaction, results: Sequence[Refreshed], present: Mapping[Subject, _Present]) -> None:
+    rows = [
+        {
+            "kind": each.subject.kind,
+            "key": each.subject.key,
+            "version": each.version,
+            "changed_at": (changed_at := _checked_at(each, present[each.subject])),
+            "day": changed_at.astimezone(UTC).date(),
+            "body": each.body,
+            "hash": each.hash,
+            "size": each.size,
+        }
+        for each in results
+    ]
+    tx.insert_many(snapshot_history, rows, skip_existing=True)
 
 
 def _clear_status(tx: Transaction, subjects: Sequence[Subject]) -> None:

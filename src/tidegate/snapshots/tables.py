@@ -1,6 +1,6 @@
 """What is known of subjects."""
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, Table, Text
+from sqlalchemy import BigInteger, Column, Date, Float, Index, Integer, LargeBinary, Table, Text
 from sqlalchemy.dialects.mysql import MEDIUMBLOB
 
 from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
@@ -34,6 +34,23 @@ snapshots = Table(
     **TABLE_OPTIONS,
 )
 """One row for each subject that was ever asked for. The version only grows: the database decides which write wins."""
+
+snapshot_history = Table(
+    "snapshot_history",
+    metadata,
+    Column("kind", exact_text(LONGEST_KIND), primary_key=True),
+    Column("key", exact_text(LONGEST_KEY), primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    # Of that moment, in UTC: whole days go to the archive, in the order of their keys.
+    Column("day", Date, nullable=False),
+    Column("body", packed_body, nullable=False),
+    Column("hash", exact_text(HASH_LENGTH), nullable=False),
+    Column("size", Integer, nullable=False),
+    Index(None, "day", "kind", "key"),
+    **TABLE_OPTIONS,
+)
+"""What subjects were, from each change on. What is old goes to the archive."""
 
 snapshot_status = Table(
     "snapshot_status",

@@ -1,0 +1,200 @@
+"""Snapshots, put together: the same in a process that answers, in one that refreshes, and in a command."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from tidegate.assembly.parts import Parts
+from tidegate.assembly.process import build_process
+from tidegate.assembly.upkeep import upkeep_of_snapshots
+from tidegate.flow.breaker import Breaker
+from tidegate.flow.coalescer import Coalescer
+from tidegate.flow.limiter import Limiter
+from tidegate.flow.stream import Stream
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.clock import milliseconds
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.kernel.priority import Priority
+from tidegate.runtime.service import Service
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.timekeeper import DueSource
+from tidegate.settings import Settings
+from tidegate.snapshots.activity import Activity
+from tidegate.snapshots.calls import Caller, Calls
+from tidegate.snapshots.dead import DeadUpdates
+from tidegate.snapshots.gauges import SnapshotGauges
+from tidegate.snapshots.kinds.game_character import GameCharacter
+from tidegate.snapshots.local import LocalCache
+from tidegate.snapshots.lookup import Lookup
+from tidegate.snapshots.news import News
+from tidegate.snapshots.query import SnapshotReader
+from tidegate.snapshots.refresh import RefreshWorker, WorkerName
+from tidegate.snapshots.requests import UpdateRequests
+from tidegate.snapshots.settings import LaneSettings, SnapshotSettings
+from tidegate.snapshots.settling import Ground
+from tidegate.snapshots.shelf import Shelf
+from tidegate.snapshots.subject import SnapshotKind
+from tidegate.snapshots.transport import Transport
+from tidegate.snapshots.transport.kafka.opening import open_kafka
+from tidegate.snapshots.transport.streams import StreamTransport
+from tidegate.snapshots.wanting import Wanting
+from tidegate.telemetry import metrics
+from tidegate.upstream import UpstreamClient
+
+RESERVED = frozenset({"dead", "prefetch"})
+"""Addresses of ours, which no kind can have."""
+_UNIT = "snapshots"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshots:
+    """A process's hold on snapshots."""
+
+    parts: Parts
+    kinds: Mapping[str, SnapshotKind]
+    reader: SnapshotReader
+    requests: UpdateRequests
+    transport: Transport
+    dead: DeadUpdates
+    news: News
+    gauges: SnapshotGauges
+    limiter: Limiter
+    workers: Mapping[str, Service]
+    """Those that refresh; a process that only answers leaves them out."""
+    recoverable: Sequence[Stream]
+    """From which the leader takes what dead processes held."""
+    upkeep: Sequence[DueSource]
+    """What the leader does by the clock: asks for subjects that are due, and moves old history to the archive."""
+
+    def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
+        """A process of a deployment that does nothing but snapshots."""
+        ours = self.workers if works else {}
+        return build_process(
+            self.parts, services={**ours, **(services or {})}, streams=self.recoverable, sources=self.upkeep
+        )
+
+
+def configured_kinds(settings: Settings) -> list[SnapshotKind]:
+    """The kinds that the settings speak of."""
+    game = settings.snapshots.game
+    if game.url is None:
+        return []
+    key = None if game.api_key is None else game.api_key.get_secret_value()
+    return [GameCharacter(game.url, api_key=key, ttl=game.ttl)]
+
+
+@asynccontextmanager
+async def open_snapshots(parts: Parts, kinds: Sequence[SnapshotKind] | None = None) -> AsyncGenerator[Snapshots]:
+    """Everything that snapshots of `kinds` need, for the length of a block; by default those of the settings."""
+    settings = parts.settings
+    by_name = _by_name(configured_kinds(settings) if kinds is None else kinds)
+    async with AsyncExitStack() as stack:
+        transport = _transport(parts)
+        await transport.start()
+        stack.push_async_callback(transport.close)
+        news = News(parts.valkey, parts.valkey.unit(_UNIT))
+        stack.push_async_callback(news.close)
+        base = _Base(parts, by_name, transport, news)
+        reader = base.reader()
+        await stack.enter_async_context(reader.following())
+        workers: dict[str, Service] = {}
+        for priority, lane in ((Priority.HIGH, settings.snapshots.high), (Priority.LOW, settings.snapshots.low)):
+            # Each has connections of its own, as many as calls: a permit is spent when the call leaves, at once.
+            most = {"connections": lane.most_in_hand, "connections_per_host": lane.most_in_hand}
+            client = UpstreamClient(settings.upstream.model_copy(update=most))
+            caller = await stack.enter_async_context(client)
+            workers[f"refresh-{priority}"] = base.worker(priority, lane, caller)
+        yield Snapshots(
+            parts=parts,
+            kinds=by_name,
+            reader=reader,
+            requests=base.requests,
+            transport=transport,
+            dead=DeadUpdates(transport, base.requests, base.coalescer),
+            news=news,
+            gauges=SnapshotGauges(transport, base.limiter),
+            limiter=base.limiter,
+            workers=workers,
+            recoverable=transport.recoverable if isinstance(transport, StreamTransport) else [],
+            upkeep=upkeep_of_snapshots(parts, base.requests),
+        )
+
+
+class _Base:
+    """What readers and workers of one process share."""
+
+    def __init__(self, parts: Parts, kinds: Mapping[str, SnapshotKind], transport: Transport, news: News) -> None:
+        self._parts, self._kinds, self._transport, self._news = parts, kinds, transport, news
+        settings = parts.settings
+        self._ours: SnapshotSettings = settings.snapshots
+        self._clock = parts.database.clock
+        self._of_server = Breaker("valkey", settings.breaker, state_gauge=metrics.REDIS_CIRCUIT_BREAKER_STATE)
+        self._of_database = Breaker("database", settings.breaker, state_gauge=metrics.DB_CIRCUIT_BREAKER_STATE)
+        self.coalescer = Coalescer(parts.valkey, settings.coalescer, name="snapshots-coalescer")
+        self.limiter = Limiter(parts.valkey, parts.valkey.unit("snapshots-limiter"), settings=settings.limiter)
+        self.requests = UpdateRequests(self.coalescer, transport, self._of_server, clock=self._clock)
+        self._shelf = Shelf(parts.valkey, keep=self._ours.cache_for)
+
+    def reader(self) -> SnapshotReader:
+        """Answers."""
+        ours = self._ours
+        local = LocalCache(most_bytes=ours.local_cache_bytes, keep_ms=milliseconds(ours.local_cache_for))
+        lookup = Lookup(
+            local,
+            self._shelf,
+            self._parts.database,
+            server_breaker=self._of_server,
+            sql_breaker=self._of_database,
+        )
+        rates = [rate.per_second for rate in self._parts.settings.limiter.rates]
+        wanting = Wanting(self.requests, self._transport, calls_per_second=min(rates, default=100.0))
+        return SnapshotReader(
+            self._kinds,
+            lookup,
+            wanting,
+            self._news,
+            activity=Activity(self._parts.database, self._clock),
+            clock=self._clock,
+            missing_for=ours.missing_for,
+        )
+
+    def worker(self, priority: Priority, lane: LaneSettings, caller: Caller) -> RefreshWorker:
+        """Refreshes."""
+        ours = self._ours
+        calls = Calls(
+            self._kinds,
+            caller=caller,
+            limiter=self.limiter,
+            coalescer=self.coalescer,
+            clock=self._clock,
+            tries=ours.tries,
+            pauses=Backoff(first=ours.first_pause, most=ours.first_pause * 16),
+        )
+        ground = Ground(
+            database=self._parts.database,
+            breaker=self._of_database,
+            transport=self._transport,
+            coalescer=self.coalescer,
+            shelf=self._shelf,
+            news=self._news,
+            clock=self._clock,
+            write_within=ours.write_within,
+            keeps_history=ours.archive.keep_history,
+        )
+        name = WorkerName(owner=self._parts.owner, priority=priority, most_deliveries=ours.most_deliveries)
+        return RefreshWorker(name, lane, calls, ground)
+
+
+def _transport(parts: Parts) -> Transport:
+    if parts.settings.snapshots.transport == "kafka":
+        return open_kafka(parts.settings.snapshots.kafka)
+    return StreamTransport(parts.valkey, parts.valkey.unit(_UNIT), parts.owner)
+
+
+def _by_name(kinds: Sequence[SnapshotKind]) -> dict[str, SnapshotKind]:
+    by_name = {kind.name: kind for kind in kinds}
+    if len(by_name) != len(kinds):
+        raise InvalidArgument("kinds", [kind.name for kind in kinds], "two have one name")
+    if taken := RESERVED & by_name.keys():
+        raise InvalidArgument("kinds", sorted(taken), "these names are addresses of ours")
+    return by_name

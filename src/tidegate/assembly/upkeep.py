@@ -1,0 +1,39 @@
+"""What the leader does for snapshots by the clock: asks for what is due, and moves old history to the archive."""
+
+from collections.abc import Sequence
+
+from tidegate.assembly.parts import Parts
+from tidegate.database import Database
+from tidegate.runtime.timekeeper import DueSource
+from tidegate.settings import Settings
+from tidegate.snapshots.archive.history import History
+from tidegate.snapshots.archive.nightly import NightlyArchive
+from tidegate.snapshots.archive.opening import is_possible, open_storage
+from tidegate.snapshots.prefetch.planner import Prefetch, Requests
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+
+def upkeep_of_snapshots(parts: Parts, requests: Requests) -> Sequence[DueSource]:
+    """What the settings want of it: sources for the leader's timekeeper."""
+    settings = parts.settings
+    sources: list[DueSource] = []
+    if settings.snapshots.prefetch.enabled:
+        sources.append(Prefetch(parts.database, requests, settings.snapshots.prefetch))
+    if settings.snapshots.archive.enabled:
+        if is_possible():
+            sources.append(_nightly(parts.database, settings))
+        else:
+            log.warning("archive.left_out", remedy='pip install "tidegate[archive]"')
+    return sources
+
+
+def history_of_snapshots(settings: Settings, database: Database) -> History:
+    """What subjects were, from the database and from the archive of the settings."""
+    return History(database, lambda: open_storage(settings.snapshots.archive, settings.data_dir))
+
+
+def _nightly(database: Database, settings: Settings) -> NightlyArchive:
+    archive = settings.snapshots.archive
+    return NightlyArchive(database, lambda: open_storage(archive, settings.data_dir), archive)

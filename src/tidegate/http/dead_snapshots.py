@@ -1,0 +1,121 @@
+"""`/v1/snapshots/dead`: refreshes that failed for good, until somebody replays or drops them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.assembly import Snapshots
+from tidegate.flow.coalescer import AlreadyProcessing
+from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.problems import ProblemType
+from tidegate.http.snapshots import TAG
+from tidegate.http.views import Limit
+from tidegate.kernel.errors import NotFound
+from tidegate.snapshots.dead import DeadLetter
+from tidegate.snapshots.event import DeathReason
+from tidegate.telemetry.redaction import redact
+
+LetterId = Annotated[str, Meta(pattern=r"^[0-9A-Za-z]+(-[0-9A-Za-z]+)*$", max_length=80)]
+
+
+class DeadFilter(Given, frozen=True, kw_only=True):
+    """Which letters, and how many."""
+
+    after: LetterId | None = None
+    """Only letters behind this one."""
+    limit: Limit = 50
+
+
+class DeadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A refresh that failed for good, and why."""
+
+    id: str
+    subject: str
+    """Kind and key, with a slash between them."""
+    reason: DeathReason
+    message: str
+    trace: str | None
+    retries: int
+    """How often it was tried after the first time."""
+    failed_at: datetime
+    worker: str
+    """The process that gave it up."""
+    event: Any
+    """The event as it came."""
+
+
+class DeadPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some letters, the oldest first."""
+
+    letters: list[DeadSnapshot]
+    next: str | None
+    """The address of the next page; null where there is none."""
+
+
+class DeadSettled(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a letter."""
+
+    id: str
+    outcome: Literal["replayed", "already_processing", "dropped"]
+    """`already_processing`: somebody is at this subject, so that nothing had to be published."""
+
+
+class DeadDesk:
+    """The handlers."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._dead = snapshots.dead
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What can be done with them."""
+        place = "/v1/snapshots/dead/{letter_id}"
+        nonsense = (ProblemType.INVALID,)
+        return [
+            Endpoint("GET", "/v1/snapshots/dead", self.list_dead_snapshots, TAG, problems=nonsense),
+            Endpoint("GET", place, self.show_dead_snapshot, TAG, problems=nonsense),
+            Endpoint("DELETE", place, self.drop_dead_snapshot, TAG, problems=nonsense),
+            Endpoint("POST", f"{place}/replay", self.replay_dead_snapshot, TAG, problems=nonsense),
+        ]
+
+    async def list_dead_snapshots(self, query: DeadFilter) -> DeadPage:
+        """List refreshes that failed for good."""
+        letters = await self._dead.list(after=query.after, limit=query.limit + 1)
+        shown, more = letters[: query.limit], letters[query.limit :]
+        link = f"/v1/snapshots/dead?{urlencode({'after': shown[-1].id, 'limit': query.limit})}" if more else None
+        return DeadPage(letters=[view(letter) for letter in shown], next=link)
+
+    async def show_dead_snapshot(self, letter_id: LetterId) -> DeadSnapshot:
+        """Tell all about one of them."""
+        return view(await self._dead.get(letter_id))
+
+    async def replay_dead_snapshot(self, letter_id: LetterId) -> DeadSettled:
+        """Ask for the refresh again, under a new version; the letter is gone then."""
+        outcome = await self._dead.replay(letter_id)
+        is_ours = not isinstance(outcome, AlreadyProcessing)
+        return DeadSettled(id=letter_id, outcome="replayed" if is_ours else "already_processing")
+
+    async def drop_dead_snapshot(self, letter_id: LetterId) -> DeadSettled:
+        """Give one up for good."""
+        if not await self._dead.drop(letter_id):
+            raise NotFound("dead letter", letter_id)
+        return DeadSettled(id=letter_id, outcome="dropped")
+
+
+def view(letter: DeadLetter) -> DeadSnapshot:
+    """A letter as it is told; secrets that an event could hold are hidden."""
+    update = letter.update
+    return DeadSnapshot(
+        id=letter.id,
+        subject=update.subject_id,
+        reason=update.reason,
+        message=update.message,
+        trace=update.trace,
+        retries=update.retries,
+        failed_at=update.failed_at,
+        worker=update.worker,
+        event=redact(msgspec.json.decode(update.event)),
+    )

@@ -1,0 +1,24 @@
+"""`/v1/snapshots/prefetch`: what is asked for by the clock."""
+
+from collections.abc import Sequence
+
+from tidegate.assembly import Snapshots
+from tidegate.http.endpoints import Endpoint
+from tidegate.http.snapshots import TAG
+from tidegate.snapshots.prefetch.status import PrefetchStatus, prefetch_status
+
+
+class PrefetchDesk:
+    """The handlers."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._database = snapshots.parts.database
+        self._settings = snapshots.parts.settings.snapshots.prefetch
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What is told."""
+        return [Endpoint("GET", "/v1/snapshots/prefetch", self.show_prefetch, TAG)]
+
+    async def show_prefetch(self) -> PrefetchStatus:
+        """Tell what is asked for by the clock: how many subjects are due, and what of the day's budget is spent."""
+        return await self._database.read(prefetch_status, self._settings)

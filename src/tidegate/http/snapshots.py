@@ -1,0 +1,148 @@
+"""`/v1/snapshots`: read, wait for, follow and refresh snapshots."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tidegate.assembly import Snapshots
+from tidegate.flow.coalescer import AlreadyProcessing
+from tidegate.http.endpoints import Also, Answer, Endpoint, Given
+from tidegate.http.events import MEDIA_TYPE as EVENTS
+from tidegate.http.problems import ProblemType
+from tidegate.http.snapshot_events import SnapshotEvents
+from tidegate.kernel.errors import TooManyWaiting
+from tidegate.kernel.priority import Priority
+from tidegate.runtime.waiting import unless
+from tidegate.settings.http import HttpSettings
+from tidegate.snapshots.event import Reason
+from tidegate.snapshots.query import Freshness, SnapshotAnswer
+from tidegate.snapshots.requests import Wish
+from tidegate.snapshots.subject import LONGEST_KEY
+
+TAG = "snapshots"
+_SPARE_S = 1.0
+"""A long poll ends so long before a request counts as having taken too long."""
+
+KindName = Annotated[str, Meta(min_length=1, max_length=40)]
+SubjectKey = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)]
+
+
+class SnapshotQuery(Given, frozen=True, kw_only=True):
+    """How long the answer may wait for a refresh."""
+
+    wait: Annotated[float, Meta(ge=0, le=300)] = 0
+    """Where a refresh is queued: answer when it is done, or after so many seconds as things stand."""
+
+
+class SnapshotView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is known of a subject, and how good it is."""
+
+    snapshot: Any
+    """What the upstream has, reduced to what is kept; null where nothing is known yet, or there is no such subject."""
+    freshness: Freshness
+    last_updated_at: datetime | None
+    """When it last changed."""
+    last_checked_at: datetime | None
+    """When the upstream was last asked."""
+    update_queued: bool
+    estimated_wait_ms: int | None
+    """How long the refresh takes, about; null where none is queued, or nobody knows."""
+
+
+class RefreshAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """A refresh is queued."""
+
+    outcome: Literal["queued", "already_processing"]
+    """Whether this request queued it, or one before."""
+    version: int
+    """What the refreshed snapshot will be known by; versions of a subject only grow."""
+
+
+class SnapshotDesk:
+    """The handlers."""
+
+    def __init__(self, snapshots: Snapshots, settings: HttpSettings) -> None:
+        self._snapshots, self._reader = snapshots, snapshots.reader
+        self._most_listeners, self._listeners = settings.most_listeners, 0
+        longest = snapshots.parts.settings.snapshots.longest_wait.total_seconds()
+        self._longest_wait_s = max(0.0, min(longest, settings.answer_within.total_seconds() - _SPARE_S))
+        self._closing = asyncio.Event()
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What can be done with snapshots."""
+        place = "/v1/snapshots/{kind}/{key}"
+        nonsense = (ProblemType.INVALID,)
+        return [
+            Endpoint(
+                "GET",
+                place,
+                self.read_snapshot,
+                TAG,
+                also={304: Also("Nothing changed since the answer whose ETag was sent as If-None-Match.")},
+                problems=nonsense,
+                is_chatter=True,
+                headers={"ETag": "Changes with the snapshot and its freshness."},
+            ),
+            Endpoint("GET", f"{place}/events", self.follow_snapshot, TAG, media_types=(EVENTS,), problems=nonsense),
+            Endpoint("POST", f"{place}/refresh", self.refresh_snapshot, TAG, status=202, problems=nonsense),
+        ]
+
+    def close(self) -> None:
+        """Send everybody home who waits or listens."""
+        self._closing.set()
+
+    async def read_snapshot(
+        self, kind: KindName, key: SubjectKey, query: SnapshotQuery, request: Request
+    ) -> SnapshotView | Response:
+        """Tell what is known of a subject, at once. Where that is too old, a refresh is queued in the background.
+
+        The upstream is never asked while you wait, unless you ask for it with `wait`.
+        """
+        if query.wait:
+            answer = await self._wait(kind, key, min(query.wait, self._longest_wait_s))
+        else:
+            answer = await self._reader.read(kind, key)
+        return respond(answer, request.headers.get("if-none-match"))
+
+    async def follow_snapshot(self, kind: KindName, key: SubjectKey) -> Response:
+        """Tell what is known of a subject, and again whenever it was refreshed, as server-sent events."""
+        if self._listeners >= self._most_listeners:
+            raise TooManyWaiting("events", most=self._most_listeners)
+        self._reader.subject(kind, key)
+        return SnapshotEvents(self._reader, self._snapshots.news, (kind, key), self._closing, self._count)
+
+    async def refresh_snapshot(self, kind: KindName, key: SubjectKey) -> Answer[RefreshAsked]:
+        """Have a subject refreshed now, however fresh it is. Follow its events, or read it with `wait`."""
+        known = await self._reader.known(kind, key)
+        wish = Wish(
+            subject=self._reader.subject(kind, key),
+            priority=Priority.HIGH,
+            reason=Reason.USER_REQUEST,
+            known_version=known.version,
+            upstream_id=known.upstream_id,
+        )
+        outcome = await self._snapshots.requests.ask(wish)
+        told = "already_processing" if isinstance(outcome, AlreadyProcessing) else "queued"
+        return Answer(RefreshAsked(outcome=told, version=outcome.version))
+
+    async def _wait(self, kind: str, key: str, within_s: float) -> SnapshotAnswer:
+        answer = await unless(self._closing, self._reader.wait(kind, key, within_s))
+        return answer if answer is not None else await self._reader.read(kind, key)
+
+    def _count(self, change: int) -> None:
+        self._listeners += change
+
+
+def respond(answer: SnapshotAnswer, known: str | None) -> Response:
+    """The snapshot goes out as the bytes that it is; not at all where the caller has it."""
+    tag = answer.tag
+    headers = {"etag": tag, "cache-control": "no-cache"}
+    if known is not None and (known == tag or tag in known.split(", ")):
+        return Response(status_code=304, headers=headers)
+    return Response(answer.encode(), headers=headers, media_type="application/json")

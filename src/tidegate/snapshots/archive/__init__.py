@@ -1,0 +1,1 @@
+"""What subjects were: the old of it in files that anybody can read, out of the database."""

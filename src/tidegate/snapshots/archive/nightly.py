@@ -1,0 +1,57 @@
+"""Moves old history every night; the leader's timekeeper calls, and sleeps until then."""
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from tidegate.database import Database
+from tidegate.snapshots.archive import mover
+from tidegate.snapshots.archive.mover import Mover, Storage
+from tidegate.snapshots.archive.settings import ArchiveSettings
+
+_DAY = timedelta(days=1)
+
+
+class NightlyArchive:
+    """A source of the timekeeper. A night in which nobody was there is made up for as soon as somebody is."""
+
+    def __init__(self, database: Database, open_storage: Callable[[], Storage], settings: ArchiveSettings) -> None:
+        """`open_storage` is called when there is something to move."""
+        self._database, self._open_storage, self._settings = database, open_storage, settings
+        self._due_at: datetime | None = None
+        self._mover: Mover | None = None
+
+    async def fire(self) -> int | None:
+        """Move a part, if it is time; return in how many ms there is more to do."""
+        now = self._database.clock.now()
+        if self._due_at is None:
+            self._due_at = now if await self._missed_a_night(now) else next_night(now, self._settings)
+        if now >= self._due_at:
+            if await self._move_some(now):
+                return 0
+            self._due_at = next_night(now, self._settings)
+        return max(0, math.ceil((self._due_at - now) / timedelta(milliseconds=1)))
+
+    async def _move_some(self, now: datetime) -> bool:
+        older_than = now - self._settings.after
+        oldest = await self._database.read(mover.oldest_day)
+        if oldest is None or oldest >= mover.first_day_kept(older_than):
+            return False
+        self._mover = self._mover or Mover(self._database, self._open_storage())
+        return await self._mover.move_some(older_than) > 0
+
+    async def _missed_a_night(self, now: datetime) -> bool:
+        oldest = await self._database.read(mover.oldest_day)
+        return oldest is not None and oldest < mover.first_day_kept(now - self._settings.after - _DAY)
+
+    def __repr__(self) -> str:
+        return f"NightlyArchive({self._settings.at})"
+
+
+def next_night(now: datetime, settings: ArchiveSettings) -> datetime:
+    """The next time of day at which the archive is due, in UTC."""
+    zone = ZoneInfo(settings.timezone)
+    today = now.astimezone(zone).date()
+    times = (datetime.combine(today + n * _DAY, settings.time_of_day, zone).astimezone(UTC) for n in range(3))
+    return next(moment for moment in times if moment > now)

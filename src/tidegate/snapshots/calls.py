@@ -1,0 +1,171 @@
+"""From an event to what its call brought: permit, call, reading, and the pauses between tries."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Protocol
+
+import msgspec
+
+from tidegate.flow.coalescer import Coalescer
+from tidegate.flow.limiter import Limiter
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.clock import Clock, monotonic_ms
+from tidegate.kernel.errors import GrantVoid, InvalidArgument, TooManyWaiting, Unavailable
+from tidegate.snapshots.event import DeathReason, UpdateEvent
+from tidegate.snapshots.failures import Again, Dead, Rest, Verdict, judge, judge_failure, unfit
+from tidegate.snapshots.store import Refreshed
+from tidegate.snapshots.subject import Found, Missing, SnapshotKind, Subject
+from tidegate.telemetry import metrics
+from tidegate.telemetry.logs import get_logger
+from tidegate.upstream import Answer, Request, UpstreamFailed
+
+log = get_logger(__name__)
+
+_LONG_WAIT_MS = 250.0
+"""Who waited so long for a permit looks again whether the event is still wanted."""
+_SERVER_AWAY = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
+
+
+class Caller(Protocol):
+    """Whoever makes calls: `UpstreamClient`."""
+
+    async def fetch(self, request: Request) -> Answer:
+        """One call."""
+        ...
+
+
+class Obsolete(msgspec.Struct, frozen=True):
+    """A newer event of the subject was published; this one is nobody's wish any more."""
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """It is to become a dead letter, after so many tries more than one."""
+
+    dead: Dead
+    retries: int
+
+
+CallOutcome = Refreshed | Failed | Obsolete
+Troubled = Callable[[Subject, str, int], None]
+"""Told of a subject, what went wrong, and how often: it is being tried again."""
+
+
+class Calls:
+    """Makes the calls of one priority's events."""
+
+    def __init__(
+        self,
+        kinds: Mapping[str, SnapshotKind],
+        *,
+        caller: Caller,
+        limiter: Limiter,
+        coalescer: Coalescer,
+        clock: Clock,
+        tries: int,
+        pauses: Backoff,
+    ) -> None:
+        self._kinds, self._caller, self._limiter, self._coalescer = kinds, caller, limiter, coalescer
+        self._clock, self._tries, self._pauses = clock, tries, pauses
+
+    async def refresh(self, event: UpdateEvent, *, wait: "Waiting", troubled: Troubled) -> CallOutcome:
+        """Call until there is something to write, or there is no hope; however long permits take."""
+        try:
+            subject = event.subject
+            kind = self._kinds.get(subject.kind)
+            if kind is None:
+                message = f"this installation keeps no snapshots of the kind {subject.kind!r}"
+                return Failed(Dead(reason=DeathReason.UNKNOWN_SCHEMA, message=message), 0)
+            request = kind.request(subject.key, event.upstream_id)
+        except InvalidArgument as error:
+            return Failed(unfit(error), 0)
+        failures = 0
+        while True:
+            verdict = await self._call(event, kind, subject.key, request, wait)
+            match verdict:
+                case Found() | Missing():
+                    try:
+                        return self._refreshed(event, subject, verdict)
+                    except InvalidArgument as error:  # larger than we keep
+                        return Failed(unfit(error), failures)
+                case Obsolete():
+                    return verdict
+                case Rest():
+                    await self._pause(verdict.span)
+                case Dead():
+                    return Failed(verdict, failures)
+                case Again():
+                    failures += 1
+                    if failures >= self._tries:
+                        return Failed(Dead(reason=DeathReason.UPSTREAM_5XX, message=verdict.message), failures - 1)
+                    metrics.UPDATE_PROCESS_ERROR.labels(DeathReason.UPSTREAM_5XX).inc()
+                    troubled(subject, verdict.message, failures)
+                    async with wait:
+                        await asyncio.sleep(self._pauses.delay(failures).total_seconds())
+
+    async def _call(
+        self, event: UpdateEvent, kind: SnapshotKind, key: str, request: Request, wait: "Waiting"
+    ) -> Verdict | Obsolete:
+        async with wait:
+            if not await self._permitted(event):
+                return Obsolete()
+        try:
+            answer = await self._caller.fetch(request)
+        except UpstreamFailed as error:
+            return judge_failure(error)
+        return judge(kind, key, answer)
+
+    async def _permitted(self, event: UpdateEvent) -> bool:
+        """Wait for a permit and spend it; False if a newer event came while we waited.
+
+        Without the server there are no permits, and so no calls: we wait until it is back.
+        """
+        away = 0
+        while True:
+            began_ms = monotonic_ms()
+            try:
+                grant = await self._limiter.acquire(event.priority)
+                waited_long = monotonic_ms() - began_ms > _LONG_WAIT_MS or away > 0
+                if waited_long and await self._coalescer.is_obsolete(event.subject_id, event.version):
+                    return False
+                grant.use()
+                return True
+            except GrantVoid:
+                continue  # it ended while we looked; the next one is ours in a moment
+            except (Unavailable, TooManyWaiting) as error:
+                away += 1
+                log.warning("snapshots.no_permits", tries=away, error=str(error))
+                await asyncio.sleep(_SERVER_AWAY.delay(away).total_seconds())
+
+    async def _pause(self, span: timedelta) -> None:
+        """Have everybody leave the upstream alone; where the others cannot be told, we do."""
+        metrics.UPDATE_PROCESS_ERROR.labels("UPSTREAM_429").inc()
+        try:
+            await self._limiter.pause(span)
+        except Unavailable:
+            await asyncio.sleep(span.total_seconds())
+
+    def _refreshed(self, event: UpdateEvent, subject: Subject, verdict: Found | Missing) -> Refreshed:
+        now = self._clock.now()
+        if isinstance(verdict, Missing):
+            return Refreshed(subject=subject, version=event.version, checked_at=now, body=None)
+        return Refreshed.of(subject, event.version, checked_at=now, body=verdict.body, upstream_id=verdict.upstream_id)
+
+
+class Waiting:
+    """`async with` around waits that an orderly stop may break off: nothing has been sent, or its answer was no use."""
+
+    def __init__(self, tasks: "set[asyncio.Task[None]]", stopping: asyncio.Event) -> None:
+        self._tasks, self._stopping = tasks, stopping
+
+    async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if self._stopping.is_set():
+            raise asyncio.CancelledError
+        self._tasks.add(task)
+
+    async def __aexit__(self, *_: object) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.discard(task)

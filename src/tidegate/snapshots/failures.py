@@ -1,0 +1,124 @@
+"""What a call's end means for its event.
+
+| what came                                  | what becomes of the event                                     |
+| ------------------------------------------ | ------------------------------------------------------------- |
+| 200, 404                                   | the kind reads it: found, or missing                          |
+| 429                                        | everybody waits as long as the upstream says; then once more  |
+| any other 4xx                              | a dead letter, at once                                        |
+| 5xx, no answer, an answer that breaks off  | tried again a few times, with growing pauses; then dead       |
+| an answer that cannot be read              | a dead letter, at once                                        |
+"""
+
+import traceback
+from datetime import datetime, timedelta
+
+import msgspec
+
+from tidegate.kernel.errors import InvalidArgument, Unavailable
+from tidegate.snapshots.event import DeadUpdate, DeathReason
+from tidegate.snapshots.subject import Found, Missing, SnapshotKind, Unreadable
+from tidegate.telemetry.redaction import fit_to_keep, redact_text
+from tidegate.upstream import Answer, Head, UpstreamFailed
+
+_REST = timedelta(seconds=1)
+"""Where the upstream says "too many" and not for how long."""
+_LONGEST_REST = timedelta(hours=24)
+_LONGEST_MESSAGE = 2000
+_LONGEST_TRACE = 8000
+
+
+class Dead(msgspec.Struct, frozen=True, kw_only=True):
+    """It will not be tried again by itself."""
+
+    reason: DeathReason
+    message: str
+    trace: str | None = None
+
+
+class Again(msgspec.Struct, frozen=True, kw_only=True):
+    """The upstream failed, and may not do so next time."""
+
+    message: str
+
+
+class Rest(msgspec.Struct, frozen=True, kw_only=True):
+    """The upstream wants no calls for so long; this one does not count."""
+
+    span: timedelta
+
+
+Verdict = Found | Missing | Dead | Again | Rest
+
+
+def judge(kind: SnapshotKind, key: str, answer: Answer) -> Verdict:
+    """What an answer means."""
+    if answer.status in (200, 404):
+        return _read(kind, key, answer)
+    if answer.status == 429:
+        return Rest(span=_rest(answer))
+    message = f"the upstream answered {answer.status}"
+    if 400 <= answer.status < 500:
+        return Dead(reason=DeathReason.UPSTREAM_4XX, message=message)
+    if answer.status >= 500:
+        return Again(message=message)
+    return Dead(reason=DeathReason.PARSE_ERROR, message=f"{message}, which nobody expects")
+
+
+def judge_failure(error: UpstreamFailed) -> Verdict:
+    """What it means that there was no whole answer."""
+    if isinstance(error, Unavailable):
+        return Again(message=str(error))
+    return Dead(reason=DeathReason.PARSE_ERROR, message=str(error))
+
+
+def dead_update(
+    *, event: bytes, subject_id: str, dead: Dead, retries: int, failed_at: datetime, worker: str
+) -> DeadUpdate:
+    """The dead letter; secrets that an upstream's words may hold are taken out of it."""
+    return DeadUpdate(
+        event=msgspec.Raw(as_json(event)),
+        subject_id=subject_id,
+        reason=dead.reason,
+        message=fit_to_keep(dead.message, most=_LONGEST_MESSAGE),
+        trace=None if dead.trace is None else redact_text(dead.trace)[-_LONGEST_TRACE:],
+        retries=retries,
+        failed_at=failed_at,
+        worker=worker,
+    )
+
+
+def as_json(event: bytes) -> bytes:
+    """The event as it came, or, where that is no JSON, a JSON text of it."""
+    try:
+        msgspec.json.decode(event)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.encode(event.decode(errors="backslashreplace"))
+    return event
+
+
+def _read(kind: SnapshotKind, key: str, answer: Answer) -> Found | Missing | Dead:
+    try:
+        return kind.read(key, answer)
+    except Unreadable as error:
+        return Dead(reason=DeathReason.PARSE_ERROR, message=str(error), trace=trace_of(error))
+    except Exception as error:  # a defect of the kind: no other worker would fare better
+        message = f"the kind could not read the answer: {type(error).__name__}: {error}"
+        return Dead(reason=DeathReason.PARSE_ERROR, message=message, trace=trace_of(error))
+
+
+def trace_of(error: BaseException) -> str:
+    """Where it was raised."""
+    return "".join(traceback.format_exception(error))
+
+
+def unfit(error: InvalidArgument) -> Dead:
+    """The subject cannot be asked for at all."""
+    return Dead(reason=DeathReason.PARSE_ERROR, message=str(error))
+
+
+def _rest(head: Head) -> timedelta:
+    """How long the upstream wants to be left alone."""
+    given = head.headers.get("Retry-After", "").strip()
+    if given.isascii() and given.isdigit():
+        return min(max(timedelta(seconds=int(given[:9])), _REST), _LONGEST_REST)
+    return _REST

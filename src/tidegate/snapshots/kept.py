@@ -1,0 +1,95 @@
+"""What is known of a subject, ready to be answered with: the snapshot stays the bytes that it is."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from tidegate.kernel.clock import to_ms
+from tidegate.snapshots.bodies import unpack
+from tidegate.snapshots.store import Snapshot
+
+_BEGIN = b'{"snapshot":'
+_NULL = b"null"
+_ABOUT = 300
+"""What an entry takes beside its bytes."""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a subject at one moment."""
+
+    version: int
+    hash: str | None
+    upstream_id: str | None
+    updated_ms: int | None
+    checked_ms: int | None
+    missing_ms: int | None
+    head: bytes
+    """The answer up to its last fields, which depend on the moment: the snapshot (or null), and its times."""
+    body_size: int
+    """0: there is no snapshot."""
+
+    @property
+    def body(self) -> bytes | None:
+        """The snapshot, as JSON."""
+        return self.head[len(_BEGIN) : len(_BEGIN) + self.body_size] if self.body_size else None
+
+    @property
+    def size(self) -> int:
+        """What it takes of memory, about."""
+        return len(self.head) + _ABOUT
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        version: int,
+        hash_: str | None,
+        upstream_id: str | None,
+        updated_ms: int | None,
+        checked_ms: int | None,
+        missing_ms: int | None,
+        packed: bytes | None,
+    ) -> "Kept":
+        """From what is stored. What the upstream no longer has is not shown, though the database still has it."""
+        body = b"" if packed is None or missing_ms is not None else unpack(packed)
+        times = b',"lastUpdatedAt":%b,"lastCheckedAt":%b' % (_moment(updated_ms), _moment(checked_ms))
+        return cls(
+            version=version,
+            hash=hash_,
+            upstream_id=upstream_id,
+            updated_ms=updated_ms,
+            checked_ms=checked_ms,
+            missing_ms=missing_ms,
+            head=_BEGIN + (body or _NULL) + times,
+            body_size=len(body),
+        )
+
+    @classmethod
+    def of_row(cls, row: Snapshot) -> "Kept":
+        """From the database."""
+        return cls.of(
+            version=row.version,
+            hash_=row.hash,
+            upstream_id=row.upstream_id,
+            updated_ms=_ms(row.last_updated_at),
+            checked_ms=_ms(row.last_checked_at),
+            missing_ms=_ms(row.missing_since),
+            packed=row.body,
+        )
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else to_ms(moment)
+
+
+def _moment(ms: int | None) -> bytes:
+    if ms is None:
+        return _NULL
+    text = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return b'"%b"' % text.replace("+00:00", "Z").encode()
+
+
+UNKNOWN = Kept.of(
+    version=0, hash_=None, upstream_id=None, updated_ms=None, checked_ms=None, missing_ms=None, packed=None
+)
+"""Nobody has ever heard of it."""

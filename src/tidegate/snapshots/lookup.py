@@ -1,0 +1,143 @@
+"""Where a snapshot is found: in this process, on the Valkey server, in SQL; in this order, and each asked once for all.
+
+However many ask for one subject at one time, one look is under way. What is told to have changed while it was looked up
+is answered with, since it was true when it was asked for, but not held.
+"""
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import timedelta
+
+import msgspec
+
+from tidegate.database import Database
+from tidegate.flow.breaker import Breaker, BreakerState
+from tidegate.kernel.errors import TidegateError
+from tidegate.snapshots import store
+from tidegate.snapshots.kept import UNKNOWN, Kept
+from tidegate.snapshots.local import LocalCache, Place
+from tidegate.snapshots.shelf import Shelf
+from tidegate.snapshots.store import Snapshot
+from tidegate.snapshots.subject import Subject
+from tidegate.telemetry import metrics
+
+_SERVER_WITHIN_S = 1.0
+"""A server that takes longer is no help: SQL is asked instead. If that goes on, the breaker spares us the wait."""
+_AWAY_AFTER = 3
+"""So many looks in vain in a row mean that it is away; one can be a moment in which the machine was busy."""
+_SQL_WITHIN = timedelta(seconds=5)
+_UNKNOWN_FOR_MS = 1000.0
+
+
+class Look(msgspec.Struct):
+    """One look that is under way."""
+
+    task: "asyncio.Task[Kept]"
+    is_outdated: bool = False
+
+
+class Lookup:
+    """Finds what is known of subjects."""
+
+    def __init__(
+        self, local: LocalCache, shelf: Shelf, database: Database, *, server_breaker: Breaker, sql_breaker: Breaker
+    ) -> None:
+        self.local = local
+        self._shelf, self._database = shelf, database
+        self._server_breaker, self._sql_breaker = server_breaker, sql_breaker
+        self._looks: dict[Place, Look] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._in_vain = 0
+        self._found_local = metrics.SNAPSHOT_READS.labels("local")
+        self._found_server = metrics.SNAPSHOT_READS.labels("server")
+        self._found_sql = metrics.SNAPSHOT_READS.labels("sql")
+
+    @property
+    def server_is_there(self) -> bool:
+        """Whether the Valkey server answers, as far as is known."""
+        return self._in_vain < _AWAY_AFTER and self._server_breaker.state is BreakerState.CLOSED
+
+    def held(self, place: Place) -> Kept | None:
+        """What this process has of it."""
+        kept = self.local.get(place)
+        if kept is not None:
+            self._found_local.inc()
+        return kept
+
+    async def find(self, subject: Subject) -> Kept:
+        """What is known; raises `Unavailable` where nobody can say."""
+        place = (subject.kind, subject.key)
+        look = self._looks.get(place)
+        if look is None:
+            task = asyncio.create_task(self._look(place, subject), name=f"look for {subject.id}")
+            look = self._looks[place] = Look(task)
+            task.add_done_callback(_retrieve)
+        # Who leaves does not take the others' answer along.
+        return await asyncio.shield(look.task)
+
+    def hear(self, moved: Collection[str] | None) -> None:
+        """These were refreshed (None: any may have been): what is held of them is outdated."""
+        if moved is None:
+            self.local.clear()
+            for look in self._looks.values():
+                look.is_outdated = True
+            return
+        for subject_id in moved:
+            kind, _, key = subject_id.partition("/")
+            self.local.forget((kind, key))
+            if (look := self._looks.get((kind, key))) is not None:
+                look.is_outdated = True
+
+    async def close(self) -> None:
+        """Wait for what is still to be put on the server."""
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    async def _look(self, place: Place, subject: Subject) -> Kept:
+        try:
+            kept = await self._on_the_server(subject)
+            if kept is None:
+                kept = await self._in_sql(subject)
+            if not self._looks[place].is_outdated:
+                self.local.put(place, kept, keep_ms=_UNKNOWN_FOR_MS if kept is UNKNOWN else None)
+            return kept
+        finally:
+            del self._looks[place]
+
+    async def _on_the_server(self, subject: Subject) -> Kept | None:
+        try:
+            with self._server_breaker.attempt():
+                async with asyncio.timeout(_SERVER_WITHIN_S):
+                    kept = await self._shelf.get(subject)
+        except (TidegateError, TimeoutError):
+            self._in_vain += 1
+            return None
+        self._in_vain = 0
+        if kept is not None:
+            self._found_server.inc()
+        return kept
+
+    async def _in_sql(self, subject: Subject) -> Kept:
+        with self._sql_breaker.attempt():
+            async with asyncio.timeout(_SQL_WITHIN.total_seconds()):
+                rows = await self._database.read(store.get_many, [subject])
+        self._found_sql.inc()
+        row = rows.get(subject)
+        if row is None:
+            return UNKNOWN
+        if self.server_is_there and row.version:
+            task = asyncio.create_task(self._put(row), name=f"keep {subject.id}")
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+        return Kept.of_row(row)
+
+    async def _put(self, row: Snapshot) -> None:
+        with suppress(TidegateError, TimeoutError):  # it is only a copy
+            async with asyncio.timeout(1):
+                await self._shelf.put_row(row)
+
+
+def _retrieve(task: "asyncio.Task[Kept]") -> None:
+    """All who asked may have left; then nobody else looks at its error."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,16 @@
+"""Tells readers that subjects were refreshed, in whatever process that was done: see `tidegate.runtime.bulletin`."""
+
+from datetime import timedelta
+
+from tidegate.runtime.bulletin import Bulletin
+from tidegate.valkey import Unit, Valkey
+
+_GAP = timedelta(milliseconds=2)
+"""Somebody waits. Each batch of refreshes is told at once; this is for those who tell one by one."""
+
+
+class News(Bulletin[str]):
+    """Which subjects were refreshed, by their ids."""
+
+    def __init__(self, valkey: Valkey, unit: Unit) -> None:
+        super().__init__(valkey, unit.key("refreshed"), str, field=b"subjects", gap=_GAP)

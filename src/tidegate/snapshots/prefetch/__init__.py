@@ -1,0 +1,1 @@
+"""Asking for subjects before anybody misses them: which, when, and how many in a day."""

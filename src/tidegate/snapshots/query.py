@@ -1,0 +1,199 @@
+"""The read path: answers from what is known, at once, and has a refresh asked for where that is too old.
+
+Readers never call the upstream and never wait for a publish. Whoever wants to wait for the refresh does so by `wait`,
+which blocks until news of it comes.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from enum import StrEnum
+
+import msgspec
+
+from tidegate.kernel.arguments import require_name, require_not_negative
+from tidegate.kernel.clock import Clock, milliseconds, to_ms
+from tidegate.kernel.errors import NotFound
+from tidegate.kernel.priority import Priority
+from tidegate.snapshots.activity import Activity
+from tidegate.snapshots.event import Reason
+from tidegate.snapshots.kept import Kept
+from tidegate.snapshots.local import Place
+from tidegate.snapshots.lookup import Lookup
+from tidegate.snapshots.news import News
+from tidegate.snapshots.requests import Wish
+from tidegate.snapshots.subject import SnapshotKind, Subject
+from tidegate.snapshots.wanting import Wanting
+
+
+class Freshness(StrEnum):
+    """How good a snapshot is."""
+
+    FRESH = "FRESH"
+    """Checked within its time to live."""
+    STALE = "STALE"
+    """Older; a refresh is queued, if that was possible."""
+    UPDATING = "UPDATING"
+    """There is none yet; a refresh is queued or under way."""
+    NOT_FOUND = "NOT_FOUND"
+    """The upstream has no such subject; or nothing is known, and nothing could be queued."""
+
+
+class SnapshotAnswer(msgspec.Struct, frozen=True):
+    """What a reader is told."""
+
+    kept: Kept
+    freshness: Freshness
+    update_queued: bool
+    estimated_wait_ms: int | None
+    """None: nothing is queued, or nobody knows."""
+
+    @property
+    def body(self) -> bytes | None:
+        """The snapshot, as JSON; None: there is none."""
+        return self.kept.body
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return not self.update_queued
+
+    def encode(self) -> bytes:
+        """The contract, as JSON: the snapshot is put in as it is."""
+        if self.freshness is Freshness.FRESH:
+            return self.kept.head + _FRESH_TAIL
+        wait = b"null" if self.estimated_wait_ms is None else b"%d" % self.estimated_wait_ms
+        return self.kept.head + _TAILS[self.freshness, self.update_queued] + wait + b"}"
+
+    @property
+    def tag(self) -> str:
+        """For ETag: changes with the snapshot and with its freshness, and not with the time of a check."""
+        return f'W/"{self.kept.hash or "none"}-{self.freshness}"'
+
+
+_TAILS = {
+    (freshness, queued): b',"freshness":"%b","updateQueued":%b,"estimatedWaitMs":'
+    % (freshness.encode(), b"true" if queued else b"false")
+    for freshness in Freshness
+    for queued in (True, False)
+}
+_FRESH_TAIL = _TAILS[Freshness.FRESH, False] + b"null}"
+
+
+class SnapshotReader:
+    """Answers readers of this process."""
+
+    def __init__(
+        self,
+        kinds: Mapping[str, SnapshotKind],
+        lookup: Lookup,
+        wanting: Wanting,
+        news: News,
+        *,
+        activity: Activity,
+        clock: Clock,
+        missing_for: timedelta,
+    ) -> None:
+        self._kinds, self._lookup, self._wanting, self._news = kinds, lookup, wanting, news
+        self._activity, self._clock = activity, clock
+        self._ttl_ms = {name: milliseconds(kind.ttl) for name, kind in kinds.items()}
+        self._missing_for_ms = milliseconds(missing_for)
+
+    @property
+    def kinds(self) -> Collection[str]:
+        """The names of all kinds."""
+        return self._kinds.keys()
+
+    @asynccontextmanager
+    async def following(self) -> AsyncGenerator[None]:
+        """Hear of refreshes, for the length of a block: what is held in memory goes when it is outdated."""
+        async with self._news.follow(self._hear):
+            try:
+                yield
+            finally:
+                await self._activity.close()
+                await self._wanting.close()
+                await self._lookup.close()
+
+    async def read(self, kind: str, key: str) -> SnapshotAnswer:
+        """What is known now; raises `NotFound` for a kind, `InvalidArgument` for a key that cannot be, and
+        `Unavailable` where neither server nor database can say."""
+        held = self.held(kind, key)
+        if held is not None:
+            return held
+        kept = await self.known(kind, key)
+        self._activity.note((kind, key))
+        return self._judged((kind, key), kept)
+
+    async def known(self, kind: str, key: str) -> Kept:
+        """What is known, without judging it: nothing is asked for."""
+        kept = self._lookup.held((kind, key))
+        return await self._lookup.find(self.subject(kind, key)) if kept is None else kept
+
+    def held(self, kind: str, key: str) -> SnapshotAnswer | None:
+        """The same, without waiting for anything; None where this process does not hold it."""
+        place = (kind, key)
+        kept = self._lookup.held(place)
+        if kept is None:
+            return None
+        self._activity.note(place)
+        return self._judged(place, kept)
+
+    async def wait(self, kind: str, key: str, within_s: float) -> SnapshotAnswer:
+        """The same; where a refresh is queued, as soon as it is done, or after `within_s` seconds as things stand."""
+        require_not_negative("within_s", within_s)
+        answer = await self.read(kind, key)
+        if answer.is_settled or not within_s:
+            return answer
+        deadline = asyncio.get_running_loop().time() + within_s
+        async with self._news.watch([f"{kind}/{key}"]) as watch:
+            while True:
+                answer = await self.read(kind, key)
+                left_s = deadline - asyncio.get_running_loop().time()
+                if answer.is_settled or left_s <= 0:
+                    return answer
+                await watch.news(left_s)
+
+    def subject(self, kind: str, key: str) -> Subject:
+        """The subject of this name, if there can be one."""
+        if kind not in self._kinds:
+            raise NotFound("kind of snapshots", kind[:80])
+        subject = Subject(kind, key)
+        require_name("key", key)
+        self._kinds[kind].request(key, None)  # which refuses what the upstream could never have
+        return subject
+
+    def _judged(self, place: Place, kept: Kept) -> SnapshotAnswer:
+        age_ms = None if kept.checked_ms is None else to_ms(self._clock.now()) - kept.checked_ms
+        if kept.missing_ms is not None:
+            is_known = age_ms is not None and age_ms < self._missing_for_ms
+            queued = not is_known and self._want(place, kept, Reason.STALE)
+            return self._answer(kept, Freshness.NOT_FOUND, queued=queued)
+        if not kept.body_size:
+            queued = self._want(place, kept, Reason.CACHE_MISS)
+            return self._answer(kept, Freshness.UPDATING if queued else Freshness.NOT_FOUND, queued=queued)
+        if age_ms is not None and age_ms < self._ttl_ms[place[0]]:
+            return SnapshotAnswer(kept, Freshness.FRESH, False, None)
+        return self._answer(kept, Freshness.STALE, queued=self._want(place, kept, Reason.STALE))
+
+    def _answer(self, kept: Kept, freshness: Freshness, *, queued: bool) -> SnapshotAnswer:
+        return SnapshotAnswer(kept, freshness, queued, self._wanting.estimate_ms() if queued else None)
+
+    def _want(self, place: Place, kept: Kept, reason: Reason) -> bool:
+        """Without the server nothing is queued: updates stop, reads go on."""
+        if not self._lookup.server_is_there:
+            return False
+        return self._wanting.want(
+            Wish(
+                subject=Subject(*place),
+                priority=Priority.HIGH,
+                reason=reason,
+                known_version=kept.version,
+                upstream_id=kept.upstream_id,
+            )
+        )
+
+    def _hear(self, moved: Collection[str] | None) -> None:
+        self._lookup.hear(moved)
+        self._wanting.hear(moved)

@@ -1,0 +1,258 @@
+"""What calls brought is written in batches, and acknowledged when it is safe; in this order:
+
+    database committed -> dead letters published -> acknowledged -> lock released -> kept on the server -> readers told
+
+A process may die between any two of these steps: then the event comes again, and writing it again changes nothing but
+the time of the check. A database that is away or too slow holds everything up: nothing is acknowledged, nothing more is
+read, nothing becomes a dead letter, and what is in hand is written when it is back.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import TypeVar
+
+import msgspec
+
+from tidegate.database import Database, Transaction
+from tidegate.flow.breaker import Breaker
+from tidegate.flow.coalescer import Coalescer
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.clock import Clock, to_ms
+from tidegate.kernel.errors import CircuitOpen, DatabaseUnavailable, ServerRefused, TidegateError, Unavailable
+from tidegate.kernel.priority import Priority
+from tidegate.runtime.waiting import first_of, occurs
+from tidegate.snapshots import store
+from tidegate.snapshots.event import DeadUpdate
+from tidegate.snapshots.news import News
+from tidegate.snapshots.shelf import Shelf, Written
+from tidegate.snapshots.store import Effect, Refreshed
+from tidegate.snapshots.subject import Subject
+from tidegate.snapshots.transport import Consumer, Delivery, Topic, Transport
+from tidegate.telemetry import metrics
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+_AWAY = (DatabaseUnavailable, CircuitOpen, ServerRefused, TimeoutError)
+_PAUSES = Backoff(first=timedelta(milliseconds=500), most=timedelta(seconds=10), jitter=0.5)
+RETRYING, FAILED = "RETRYING", "FAILED"
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A subject's refresh is being tried again."""
+
+    subject: Subject
+    message: str
+    tries: int
+
+
+class Done(msgspec.Struct, frozen=True):
+    """An event that came to an end, one way or another."""
+
+    delivery: Delivery
+    received_at: float
+    """On the monotonic clock, in seconds."""
+    refreshed: Refreshed | None = None
+    dead: DeadUpdate | None = None
+    """Neither of both: it was obsolete."""
+
+
+class Abandoned(Exception):
+    """We are told to stop, and it cannot be done now; the events go back."""
+
+
+class Ground(msgspec.Struct, frozen=True, kw_only=True):
+    """What settling stands on."""
+
+    database: Database
+    breaker: Breaker
+    """Of the database."""
+    transport: Transport
+    coalescer: Coalescer
+    shelf: Shelf
+    news: News
+    clock: Clock
+    write_within: timedelta
+    keeps_history: bool = True
+    """Whether it is remembered what a snapshot was before it changed."""
+
+
+class Settler:
+    """Ends events of one priority, for one consumer."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        consumer: Consumer,
+        *,
+        priority: Priority,
+        batch: int,
+        on_settled: Callable[[int], None],
+        on_hold: Callable[[bool], None],
+    ) -> None:
+        """`on_settled` is told how many events are no longer in hand; `on_hold` whether nothing more is to be read."""
+        self._ground, self._consumer, self._priority, self._batch = ground, consumer, priority, batch
+        self._on_settled, self._on_hold = on_settled, on_hold
+        self._waiting: deque[Done | Note] = deque()
+        self._arrived, self._finishing = asyncio.Event(), asyncio.Event()
+        self._is_paused = False
+
+    def put(self, item: Done | Note) -> None:
+        """Have it written, soon and with others."""
+        self._waiting.append(item)
+        self._arrived.set()
+
+    def finish(self) -> None:
+        """Settle what is here, unless a server is away, and end."""
+        self._finishing.set()
+
+    async def run(self) -> None:
+        """Until told to finish. While one batch is written, the next gathers."""
+        with suppress(Abandoned):
+            while not (self._finishing.is_set() and not self._waiting):
+                self._arrived.clear()
+                if not self._waiting:
+                    await first_of(self._arrived, self._finishing)
+                    continue
+                most = min(len(self._waiting), self._batch)
+                await self._settle([self._waiting.popleft() for _ in range(most)])
+
+    async def _settle(self, items: Sequence[Done | Note]) -> None:
+        done = [item for item in items if isinstance(item, Done)]
+        written = await self._write(items)
+        given_up = {id(each) for each in done if each.refreshed is not None} - written.keys()
+        ended = [each for each in done if id(each) not in given_up]
+        if letters := [(each.dead.subject_id, each.dead.encode()) for each in ended if each.dead is not None]:
+            await self._insist(lambda: self._ground.transport.publish(Topic.DEAD, letters))
+        if ended:
+            await self._insist(lambda: self._consumer.ack([each.delivery for each in ended]))
+        self._on_settled(len(done))
+        for each in ended:
+            self._count(each)
+        await self._tell(list(written.values()))
+
+    async def _write(self, items: Sequence[Done | Note]) -> dict[int, Written]:
+        """Write all; where one of them cannot be written, the others one by one. What was written, by its `Done`."""
+        writers = [item for item in items if isinstance(item, Note) or item.refreshed or item.dead]
+        if not writers:
+            return {}
+        try:
+            return await self._commit(writers)
+        except Abandoned:
+            raise
+        except Exception as error:
+            if len(writers) > 1:
+                log.error("snapshots.batch_refused", subjects=len(writers), exc_info=error)
+                return {key: each for item in writers for key, each in (await self._write([item])).items()}
+            return await self._give_up(writers[0], error)
+
+    async def _give_up(self, item: Done | Note, error: Exception) -> dict[int, Written]:
+        """The database takes this one from nobody as it is; let somebody try again, a few times."""
+        log.error("snapshots.result_refused", exc_info=error)
+        if isinstance(item, Done) and item.refreshed is not None:
+            reason = f"what it brought could not be written: {type(error).__name__}"
+            await self._insist(lambda: self._consumer.retry([item.delivery], reason))
+        return {}
+
+    async def _commit(self, items: Sequence[Done | Note]) -> dict[int, Written]:
+        """One transaction, as often as it takes while the database is away."""
+        tries = 0
+        while True:
+            began = time.perf_counter()
+            try:
+                with self._ground.breaker.attempt():
+                    async with asyncio.timeout(self._ground.write_within.total_seconds()):
+                        effects = await self._ground.database.transaction(_write_all, items, self._ground.keeps_history)
+            except _AWAY as error:
+                tries += 1
+                await self._hold(error, tries)
+                continue
+            metrics.DB_UPSERT_DURATION.observe(time.perf_counter() - began)
+            await self._go_on()
+            done = [item for item in items if isinstance(item, Done) and item.refreshed is not None]
+            pairs = zip(done, effects, strict=True)
+            return {id(each): Written(each.refreshed, effect) for each, effect in pairs if each.refreshed is not None}
+
+    async def _hold(self, error: Exception, tries: int) -> None:
+        """Read nothing more, and wait; raises `Abandoned` when we are told to stop meanwhile."""
+        if not self._is_paused:
+            self._is_paused = True
+            self._on_hold(True)
+            await self._insist(self._consumer.pause)
+        log.warning("snapshots.database_away", tries=tries, error=str(error) or "no answer in time")
+        pause_s = _PAUSES.delay(tries).total_seconds()
+        if isinstance(error, CircuitOpen):
+            pause_s = max(0.05, (error.retry_at_ms - to_ms(self._ground.clock.now())) / 1000)
+        if await occurs(self._finishing, within_s=pause_s):
+            raise Abandoned
+
+    async def _go_on(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            log.info("snapshots.database_back")
+            await self._insist(self._consumer.resume)
+            self._on_hold(False)
+
+    async def _insist(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Do it, again if the server is away, until we are told to stop."""
+        tries = 0
+        while True:
+            try:
+                return await step()
+            except (Unavailable, ServerRefused) as error:
+                tries += 1
+                log.warning("snapshots.settle_failed", tries=tries, error=str(error))
+                if await occurs(self._finishing, within_s=_PAUSES.delay(tries).total_seconds()):
+                    raise Abandoned from error
+
+    async def _tell(self, written: Sequence[Written]) -> None:
+        """Release the locks, keep a copy where others find it, and wake who waits. All of it can be missed."""
+        if not written:
+            return
+        ground = self._ground
+        try:
+            await ground.coalescer.release_many([(each.result.subject.id, each.result.version) for each in written])
+            # What nobody waited for is kept only where somebody has read it before.
+            await ground.shelf.put_written(written, only_known=self._priority is Priority.LOW)
+        except TidegateError as error:
+            log.warning("snapshots.tell_failed", subjects=len(written), error=str(error))
+        await ground.news.tell(each.result.subject.id for each in written if each.effect.is_taken)
+
+    def _count(self, each: Done) -> None:
+        metrics.UPDATE_PROCESS_DURATION.labels(self._priority).observe(time.monotonic() - each.received_at)
+        if each.dead is not None:
+            metrics.UPDATE_PROCESS_ERROR.labels(each.dead.reason).inc()
+            log.warning(
+                "snapshots.dead", subject=each.dead.subject_id, reason=each.dead.reason, error=each.dead.message
+            )
+
+
+def _write_all(tx: Transaction, items: Sequence[Done | Note], keeps_history: bool) -> list[Effect]:
+    """Trouble first, so that a success in the same batch clears it."""
+    for item in items:
+        if isinstance(item, Note):
+            reason = "UPSTREAM_5XX"
+            store.note_trouble(tx, item.subject, state=RETRYING, reason=reason, message=item.message, tries=item.tries)
+    results = [item.refreshed for item in items if isinstance(item, Done) and item.refreshed]
+    effects = store.write_round(tx, results, keeps_history)
+    for item in items:
+        if isinstance(item, Done) and item.dead is not None and (subject := _subject(item.dead)) is not None:
+            dead = item.dead
+            store.note_trouble(
+                tx, subject, state=FAILED, reason=dead.reason, message=dead.message, tries=dead.retries + 1
+            )
+    return effects
+
+
+def _subject(dead: DeadUpdate) -> Subject | None:
+    """Whom it is about; None where that cannot be told."""
+    try:
+        return Subject.from_id(dead.subject_id)
+    except TidegateError:
+        return None

@@ -1,0 +1,133 @@
+"""Snapshots on the Valkey server: what several processes read, without asking SQL each.
+
+It is a copy that may be lost at any time. An entry's version never goes back while it lasts, so a reader that was slow
+does not put an old row over what a worker has just brought.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Literal
+from zlib import crc32
+
+import msgspec
+
+from tidegate.kernel.clock import milliseconds, to_ms
+from tidegate.snapshots.kept import Kept
+from tidegate.snapshots.store import Effect, Refreshed, Snapshot
+from tidegate.snapshots.subject import Subject
+from tidegate.valkey import Key, Valkey, lua_script
+from tidegate.valkey.scripts import ScriptCall, run_together
+
+_UNITS = 1024
+"""Over so many units the subjects are spread, and with them a cluster's load."""
+_FIELDS = ("version", "hash", "updated_ms", "checked_ms", "missing_ms", "upstream_id", "body")
+
+Mode = Literal["whole", "checked", "missing"]
+
+
+@lua_script("put.lua")
+async def _put(
+    valkey: Valkey,
+    *,
+    entry: Key,
+    version: int,
+    facts: dict[str, str],
+    body: bytes,
+    mode: str,
+    keep_ms: int,
+    only_known: int,
+) -> int: ...
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A result, and what became of it in the database."""
+
+    result: Refreshed
+    effect: Effect
+
+
+class Shelf:
+    """All entries of one installation."""
+
+    def __init__(self, valkey: Valkey, *, keep: timedelta) -> None:
+        self._valkey, self._keep_ms = valkey, milliseconds(keep)
+
+    def place(self, subject: Subject) -> Key:
+        """Where a subject's entry is."""
+        unit = self._valkey.unit(f"snapshots:{crc32(subject.id.encode()) % _UNITS}")
+        return unit.key(f"kept:{subject.id}")
+
+    async def get(self, subject: Subject) -> Kept | None:
+        """What is known; None: look in SQL."""
+        found = await self._valkey.execute("HMGET", self.place(subject), *_FIELDS)
+        if found[0] is None:
+            return None
+        version, digest, updated, checked, missing, upstream_id, body = found
+        return Kept.of(
+            version=int(version),
+            hash_=_text(digest),
+            upstream_id=_text(upstream_id),
+            updated_ms=_number(updated),
+            checked_ms=_number(checked),
+            missing_ms=_number(missing),
+            packed=body,
+        )
+
+    async def put_row(self, row: Snapshot) -> None:
+        """Keep what a reader found in SQL."""
+        facts = {
+            "hash": row.hash or "",
+            "updated_ms": "" if row.last_updated_at is None else str(to_ms(row.last_updated_at)),
+            "checked_ms": "" if row.last_checked_at is None else str(to_ms(row.last_checked_at)),
+            "missing_ms": "" if row.missing_since is None else str(to_ms(row.missing_since)),
+            "upstream_id": row.upstream_id or "",
+        }
+        has_body = row.body is not None and row.missing_since is None
+        mode: Mode = "whole" if has_body else "missing"
+        await run_together(self._valkey, [self._call(row.subject, row.version, facts, row.body or b"", mode)])
+
+    async def put_written(self, written: Sequence[Written], *, only_known: bool) -> None:
+        """Keep what refreshes brought; `only_known`: where somebody has read it before."""
+        calls = [self._written(each, only_known=only_known) for each in written if each.effect.is_taken]
+        if calls:
+            await run_together(self._valkey, calls)
+
+    def _written(self, each: Written, *, only_known: bool) -> ScriptCall:
+        result, checked = each.result, str(to_ms(each.result.checked_at))
+        if result.body is None:
+            facts, mode = {"missing_ms": checked, "checked_ms": checked}, "missing"
+        elif each.effect.is_changed:
+            facts = {"hash": result.hash or "", "updated_ms": checked, "checked_ms": checked, "missing_ms": ""}
+            facts["upstream_id"], mode = result.upstream_id or "", "whole"
+        else:
+            facts, mode = {"checked_ms": checked, "missing_ms": ""}, "checked"
+        body = result.body or b"" if mode == "whole" else b""
+        return self._call(result.subject, result.version, facts, body, mode, only_known=only_known)
+
+    def _call(
+        self,
+        subject: Subject,
+        version: int,
+        facts: dict[str, str],
+        body: bytes,
+        mode: Mode | str,
+        *,
+        only_known: bool = False,
+    ) -> ScriptCall:
+        return _put.bind(
+            entry=self.place(subject),
+            version=version,
+            facts=facts,
+            body=body,
+            mode=mode,
+            keep_ms=self._keep_ms,
+            only_known=int(only_known),
+        )
+
+
+def _text(raw: bytes | None) -> str | None:
+    return raw.decode() if raw else None
+
+
+def _number(raw: bytes | None) -> int | None:
+    return int(raw) if raw else None

@@ -1,0 +1,20 @@
+"""Planning on SQLite, and on every server where the SQL matters."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from tests.snapshots.prefetch.planning import Planning, planning_at
+
+
+@pytest.fixture
+async def planning(tmp_path: Path) -> AsyncGenerator[Planning]:
+    async with planning_at(f"sqlite:///{tmp_path / 'planning.db'}") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def planning_everywhere(database_url: str) -> AsyncGenerator[Planning]:
+    async with planning_at(database_url) as opened:
+        yield opened

@@ -1,0 +1,72 @@
+"""Asking for a refresh: one publishes for all, and a publish that fails leaves no lock behind."""
+
+import asyncio
+
+import pytest
+
+from tests.servers.proxy import Proxy
+from tests.servers.valkey import ValkeyServer, free_ports
+from tests.snapshots.deployment import Deployment
+from tidegate.flow.breaker import Breaker
+from tidegate.flow.coalescer import AlreadyProcessing, Coalescer, Published
+from tidegate.kernel.errors import Unavailable
+from tidegate.kernel.priority import Priority
+from tidegate.snapshots.event import Reason, UpdateEvent
+from tidegate.snapshots.requests import UpdateRequests, Wish
+from tidegate.snapshots.subject import Subject
+from tidegate.snapshots.transport import GROUPS, Topic
+from tidegate.snapshots.transport.streams import StreamTransport
+from tidegate.valkey.connection import connected
+
+
+def wish(key: int, priority: Priority = Priority.HIGH) -> Wish:
+    subject = Subject("character", str(key))
+    return Wish(subject=subject, priority=priority, reason=Reason.STALE, upstream_id="u", correlation_id="c")
+
+
+async def test_of_many_who_ask_one_publishes(deployment: Deployment):
+    outcomes = await asyncio.gather(*(deployment.snapshots.requests.ask(wish(7)) for _ in range(100)))
+
+    assert sum(isinstance(outcome, Published) for outcome in outcomes) == 1
+    assert len({outcome.version for outcome in outcomes}) == 1
+    consumer = deployment.snapshots.transport.consumer(Topic.HIGH, GROUPS[Topic.HIGH])
+    [delivery] = await consumer.read(10, 1)
+    event = UpdateEvent.decode(delivery.value)
+    assert (delivery.key, event.subject_id, event.version) == ("character/7", "character/7", outcomes[0].version)
+    assert (event.priority, event.reason, event.upstream_id, event.correlation_id) == (
+        *(Priority.HIGH, Reason.STALE),
+        *("u", "c"),
+    )
+
+
+async def test_many_wishes_go_each_to_the_topic_of_its_priority(deployment: Deployment):
+    wishes = [wish(n, Priority.HIGH if n % 3 else Priority.LOW) for n in range(1, 31)]
+    outcomes = await deployment.snapshots.requests.ask_many([*wishes, wishes[0]])
+
+    assert all(isinstance(outcome, Published) for outcome in outcomes[1:-1])
+    assert {type(outcomes[0]), type(outcomes[-1])} == {Published, AlreadyProcessing}, "whichever of the two came first"
+    lags = [await deployment.snapshots.transport.lag(topic, group) for topic, group in GROUPS.items()]
+    assert lags == [20, 10]
+
+
+async def test_a_publish_that_fails_lets_go_of_the_lock():
+    [port] = free_ports(1)
+    with ValkeyServer(port=port):
+        async with (
+            Proxy(port) as proxy,
+            connected(f"redis://127.0.0.1:{port}") as direct,
+            connected(f"redis://127.0.0.1:{proxy.port}") as through,
+        ):
+            coalescer, unit = Coalescer(direct), direct.unit("snapshots")
+            breaker = Breaker("valkey")
+            broken = UpdateRequests(coalescer, StreamTransport(through, unit, "ours"), breaker)
+            whole = UpdateRequests(coalescer, StreamTransport(direct, unit, "ours"), breaker)
+            await proxy.refuse()
+            with pytest.raises(Unavailable):
+                await broken.ask(wish(7))
+            [error] = await broken.ask_many([wish(8)])
+
+            again = await whole.ask(wish(7))
+
+    assert isinstance(error, Unavailable)
+    assert isinstance(again, Published)

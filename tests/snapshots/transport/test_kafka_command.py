@@ -1,0 +1,58 @@
+"""`tidegate snapshots topics`, on a real broker."""
+
+import asyncio
+import json
+from collections.abc import Callable, Generator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.servers.kafka import broker
+from tidegate.cli import app
+from tidegate.telemetry.logs import configure
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Generator[None]:
+    yield
+    configure(level="warning")  # the command had the log written to where the runner listened
+
+
+@pytest.fixture
+def topics(monkeypatch: pytest.MonkeyPatch) -> Generator[Command]:
+    server = broker()
+    settings = server.settings()
+    environment = {"SERVERS": settings.servers, "REPLICATION": "1", "PREFIX": settings.prefix}
+    monkeypatch.setenv("TIDEGATE_SNAPSHOTS__TRANSPORT", "kafka")
+    for name, value in environment.items():
+        monkeypatch.setenv(f"TIDEGATE_SNAPSHOTS__KAFKA__{name}", value)
+    yield lambda *arguments: CliRunner().invoke(app, ["snapshots", "topics", *arguments])
+    asyncio.run(server.forget(settings))
+
+
+def test_topics_are_shown_made_and_shown_again(topics: Command):
+    missing = topics()
+    assert missing.exit_code == 1
+    assert missing.output.count("missing. Make it with --create.") == 4
+
+    made = topics("--create")
+    assert made.exit_code == 0, made.output
+    assert "update-priority-high: made, 24 partitions, 1 copy, as it should be" in made.output
+
+    again = topics("--create", "--json")
+    assert again.exit_code == 0
+    assert [(each["partitions"], each["made"], each["differences"]) for each in json.loads(again.output)] == [
+        (24, False, []),
+        (24, False, []),
+        (12, False, []),
+        (1, False, []),
+    ]
+
+
+def test_where_events_are_on_streams_there_is_nothing_to_make(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("TIDEGATE_SNAPSHOTS__TRANSPORT", raising=False)
+    ended = CliRunner().invoke(app, ["snapshots", "topics", "--create"])
+    assert ended.exit_code == 0
+    assert "need no topics" in ended.output
