@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import Block, all_blocks, blocks_of
+from tests.docs.pages import ROOT, Block, all_blocks, blocks_of
+from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 EXAMPLES = all_blocks("python")
 
@@ -21,8 +22,16 @@ def expected_output(example: Block) -> str | None:
     return following[0].text if is_next else None
 
 
-def test_the_readme_has_examples():
-    assert [example.page.name for example in EXAMPLES].count("README.md") >= 3
+def test_the_parts_have_examples():
+    assert [example.page.name for example in EXAMPLES].count("primitives.md") >= 3
+
+
+def test_the_login_and_the_token_of_the_readme_are_those_of_the_simulator():
+    shown = (ROOT / "README.md").read_text()
+    simulator = GithubSimulator(SimulatorConfig(world=WorldShape(seed=1, users=3)))
+
+    assert simulator.world.logins()[0] in shown
+    assert simulator.token_of(simulator.world.operators()[0]) in shown
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.place)
