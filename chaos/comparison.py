@@ -95,7 +95,7 @@ def disagreements(tx: Transaction, run_ids: Sequence[int]) -> list[str]:
         jobs = _states(tx, run.id)
         counted = {
             "total": (run.total_jobs, sum(jobs.values())),
-            "succeeded": (run.succeeded_jobs, jobs.get("succeeded", 0)),
+            "succeeded": (run.succeeded_jobs, jobs.get("succeeded", 0) + jobs.get("unavailable", 0)),
             "failed": (run.failed_jobs, jobs.get("failed", 0)),
             "canceled": (run.canceled_jobs, jobs.get("canceled", 0)),
         }

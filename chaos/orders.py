@@ -45,7 +45,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     begin: str = ""
     """A user whose run this process is to begin, before it does anything else."""
     first_pause_ms: int | None = None
-    """Before the first retry of a call or of a write, instead of the usual seconds."""
+    """Before the first retry of a call or of a write, or the first look for what was promised, instead of seconds."""
     drain_s: float | None = None
     """How long it may take to stop, instead of the usual 30 s."""
     log_level: LogLevel = "error"

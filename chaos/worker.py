@@ -13,6 +13,7 @@ from tidegate.assembly import Collection, open_collection
 from tidegate.assembly.collection import POOL
 from tidegate.collect import staging, verdicts
 from tidegate.collect.source import Subject
+from tidegate.flow.gate import promises
 from tidegate.kernel.backoff import Backoff
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.telemetry.logs import configure
@@ -33,6 +34,7 @@ def work(order: Order, *, lifeline: int, say: Say) -> int:
         verdicts._PAUSES = Backoff(pause)  # pyright: ignore[reportPrivateUsage]
         verdicts._ASK_AGAIN = pause  # pyright: ignore[reportPrivateUsage]
         staging._REST = pause  # pyright: ignore[reportPrivateUsage]
+        promises.FIRST_LOOK = pause
     if order.drain_s is not None:
         Supervisor.__init__.__kwdefaults__ = {"drain_within": timedelta(seconds=order.drain_s), "restarts": None}
     return uvloop.run(_work(order, lifeline, say))

@@ -24,7 +24,7 @@ from tidegate.cli.screens import open_screen
 from tidegate.cli.stats_text import print_user
 from tidegate.cli.summary import result_lines, summarise
 from tidegate.cli.wording import number
-from tidegate.collect.progress import failures_of
+from tidegate.collect.progress import failures_of, unavailable_of
 from tidegate.collect.source import Subject
 from tidegate.documents import DocumentStore
 from tidegate.flow.gate import CredentialLimits
@@ -113,10 +113,11 @@ async def main() -> None:
         subjects = [Subject(user_id=login, login=login) for login in simulator.world.logins()]
         with open_screen(console, LOG, quiet=False) as screen:
             outcome = await collect_all(collection, subjects, screen)
-        failures = await collection.parts.database.read(failures_of, [run.id for run in outcome.view.runs])
-        summary = summarise(outcome, {}, failures, collection.documents.name)
+        run_ids, read = [run.id for run in outcome.view.runs], collection.parts.database.read
+        failures, unavailable = await read(failures_of, run_ids), await read(unavailable_of, run_ids)
+        summary = summarise(outcome, {}, failures, collection.documents.name, unavailable=unavailable)
         print_lines(console, result_lines(summary))
-        if not summary.complete:
+        if not summary.over:
             raise SystemExit(summary.exit_code)
         if not await prove(simulator, collection.documents):
             raise SystemExit("the demo's own proof failed")

@@ -12,7 +12,10 @@ from tidegate.telemetry.catalogue import EVENTS
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 LOGGERS = {"log", "_log"}
 TELEMETRY = "tidegate/telemetry/"
-QUIETS_LIBRARIES = {"tidegate/database/pooled.py": "a driver logs each remark of the server as a warning"}
+QUIETS_LIBRARIES = {
+    "tidegate/database/pooled.py": "a driver logs each remark of the server as a warning",
+    "tidegate/snapshots/transport/kafka/connection.py": "a driver logs the password at the level debug",
+}
 """Modules that touch the standard logging, to set a library's level only."""
 METRICS = {name for name, value in vars(metrics).items() if isinstance(value, MetricWrapperBase)}
 

@@ -85,7 +85,7 @@ def recount(tx: Transaction, run_id: int) -> dict[str, int]:
     by_state = {row[0]: row[1] for row in tx.execute(counted)}
     return {
         "total_jobs": sum(by_state.values()),
-        "succeeded_jobs": by_state.get(JobState.SUCCEEDED, 0),
+        "succeeded_jobs": by_state.get(JobState.SUCCEEDED, 0) + by_state.get(JobState.UNAVAILABLE, 0),
         "failed_jobs": by_state.get(JobState.FAILED, 0),
         "canceled_jobs": by_state.get(JobState.CANCELED, 0),
     }

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.collect.conftest import Library
-from tests.collect.rounds import begun, claimed, finished, shelf_job
+from tests.collect.rounds import assert_counted, begun, claimed, finished, shelf_job
 from tests.collect.shelf import ShelfSource, ShelfUpstream
 from tests.servers.proxy import Proxy
 from tests.servers.sql import sql_server
@@ -87,6 +87,31 @@ async def test_documents_of_an_overtaken_result_are_left_out_of_their_round(loca
     await written(committer, [result(late, "late"), result(good, "good")])
 
     assert await local.items() == ["good"]
+
+
+async def test_a_job_that_came_twice_is_claimed_for_the_later_message_alone(local: Library, committer: Committer):
+    """It was offered again while its first message waited to be claimed: that one is worth nothing any more."""
+    _, (job_id, other) = await begun(local.parts.database, specs=[shelf_job("novels"), shelf_job("poems")])
+    first = asyncio.create_task(committer.claim([job_id, other]))
+    second = asyncio.create_task(committer.claim([job_id]))
+    while not (first.done() and second.done()):
+        await written(committer, [])
+
+    assert list(await first) == [other]
+    assert list(await second) == [job_id]
+
+
+async def test_a_claim_that_was_ended_twice_in_one_round_counts_once(local: Library, committer: Committer):
+    database = local.parts.database
+    run_id, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
+    claim, _ = await claimed(database, *job_ids)
+    again = finished(claim)
+    again = msgspec.structs.replace(again, settlement=msgspec.structs.replace(again.settlement, message="99-1"))
+
+    await written(committer, [finished(claim), again])
+
+    run = await assert_counted(database, run_id)
+    assert (run.status, run.succeeded_jobs, run.calls) == (RunState.PLANNING, 1, 2), "the other job is not done"
 
 
 async def test_what_waits_to_be_written_is_bounded_in_number_and_in_bytes(

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 
 from tests.collect.conftest import POOL
 from tests.collect.shelf import HOST, ShelfSource, ShelfUpstream
+from tests.processes import WarmProcess, start_warm
 from tidegate.assembly import open_parts
 from tidegate.collect import runs
 from tidegate.collect.lifecycle import RunState
@@ -30,9 +31,9 @@ USERS, SHELVES, ITEMS, LEASE_MS = 3, 4, 60, 2000
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
 
-async def start(data_dir: Path, url: str) -> Process:
+async def start(data_dir: Path, url: str) -> WarmProcess:
     command = (sys.executable, "-m", "tests.collect.process", str(data_dir), url, str(LEASE_MS))
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, cwd=ROOT)
+    process = await start_warm(*command, stdout=PIPE, cwd=ROOT)
     assert process.stdout is not None
     await process.stdout.readline()
     return process
@@ -60,7 +61,7 @@ async def serve(upstream: ShelfUpstream) -> tuple[web.AppRunner, str]:
     return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
 
 
-async def kill_one_after_the_other(processes: list[Process], data_dir: Path, url: str, times: int) -> None:
+async def kill_one_after_the_other(processes: list[WarmProcess], data_dir: Path, url: str, times: int) -> None:
     for _ in range(times):
         await asyncio.sleep(0.7)
         victim = processes.pop(random.randrange(len(processes)))

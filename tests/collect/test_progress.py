@@ -6,7 +6,7 @@ import pytest
 
 from tests.collect.conftest import Library
 from tests.collect.shelf import ShelfUpstream
-from tidegate.collect.lifecycle import JobState, RunState
+from tidegate.collect.lifecycle import UNFINISHED_JOBS, JobState, RunState
 from tidegate.collect.progress import jobs_of, kinds_of, list_runs
 from tidegate.collect.runs import Run
 from tidegate.collect.tables import page_jobs
@@ -61,6 +61,7 @@ async def test_every_state_of_a_job_has_its_own_count(library: Library):
         JobState.ENQUEUED: "waiting",
         JobState.RUNNING: "running",
         JobState.SUCCEEDED: "succeeded",
+        JobState.UNAVAILABLE: "unavailable",
         JobState.FAILED: "failed",
         JobState.CANCELED: "canceled",
     }
@@ -71,7 +72,7 @@ async def test_every_state_of_a_job_has_its_own_count(library: Library):
 
     assert {state: getattr(found, name) for state, name in names.items()} == counts
     assert found.total == sum(counts.values())
-    assert found.ended == counts[JobState.SUCCEEDED] + counts[JobState.FAILED] + counts[JobState.CANCELED]
+    assert found.ended == sum(counts[state] for state in JobState if state not in UNFINISHED_JOBS)
 
 
 async def test_jobs_are_shown_a_page_at_a_time_and_by_state(library: Library, upstream: ShelfUpstream):

@@ -3,16 +3,16 @@
 import asyncio
 
 import pytest
-from chaos.worker import LEADING
 
-from tests.faults.conftest import Open
+from tests.faults.conftest import LIMITS, Open
 from tidegate.collect.lifecycle import JobState
 
 pytestmark = pytest.mark.crash
 
 
 async def test_the_late_result_of_a_frozen_worker_is_rejected(site: Open):
-    async with site() as it:
+    """One call at a time, so the only one under way is the one whose answer waits for the frozen one to wake."""
+    async with site(limits=LIMITS | {"concurrency": 1}) as it:
         (login,), github = it.logins, it.github
         frozen, is_frozen = await it.working(), asyncio.Event()
 
@@ -24,18 +24,25 @@ async def test_the_late_result_of_a_frozen_worker_is_rejected(site: Open):
         github.on_call = freeze
         run_ids = await it.begin(login)
         await is_frozen.wait()
-        other = await it.start()
-        await other.says(LEADING)
         # What the frozen one was told is old by now: another page follows, and an issue has another title.
         name = github.truth(login).repositories[0].repository["full_name"]
         github.mutate.edit(name, 1)
         for _ in range(120):
             github.mutate.open_issue(name)
-        await it.until_over(run_ids)
+        hold = github.hold("/issues")
+        await it.working()
+        await hold.arrived()  # another has claimed the job, and waits for its answer
 
+        calls = (await it.orchestrator.show(run_ids[0])).calls
         frozen.thaw()
-        frozen.terminate()  # and so it ends what it has begun
-        assert await frozen.ends() == 0
+        async with asyncio.timeout(30):  # what comes too late is counted as a call that was made, and as nothing else
+            while (await it.orchestrator.show(run_ids[0])).calls == calls:
+                await asyncio.sleep(0.02)
+        states = {job.page_key: job.status for job in await it.jobs(run_ids[0]) if job.job_type == "REPO_ISSUES"}
+        assert states == {"first": JobState.RUNNING}, "nobody but the other may end it"
+
+        hold.release()
+        await it.until_over(run_ids)
         assert [told for told in (await it.comparison()).differences if told.startswith("issue")] == []
         assert await it.disagreements(run_ids) == []
         (overtaken,) = [job for job in await it.jobs(run_ids[0]) if job.fence > 1 and job.job_type == "REPO_ISSUES"]

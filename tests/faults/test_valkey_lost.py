@@ -10,10 +10,12 @@ from chaos.deployment import Servers, Site
 from chaos.servers import LosableValkey
 from chaos.worker import LEADING
 
-from tests.faults.conftest import CALM, Open, assert_all_is_well
+from tests.faults.conftest import CALM, LIMITS, Open, assert_all_is_well
 from tests.servers.registry import record_used, skip_or_fail
 from tests.servers.valkey import ServerMissing, redis_binary, version_of
-from tidegate.simulators.github import Manners, Sizes
+from tidegate.assembly.collection import POOL
+from tidegate.flow.gate import BucketStatus
+from tidegate.simulators.github import FaultKind, LimitSettings, Manners, Sizes
 
 pytestmark = pytest.mark.crash
 
@@ -108,6 +110,81 @@ async def test_workers_that_wait_for_permits_wake_after_a_flush(site: Open, losa
         hold.release()
         await it.until_over(run_ids, within_s=20)
         await assert_all_is_well(it, run_ids)
+
+
+@pytest.mark.parametrize("is_leader_alive", [True, False])
+async def test_a_flush_is_noticed_at_once_and_not_at_the_next_sign_of_life(
+    site: Open, losable: LosableValkey, is_leader_alive: bool
+):
+    """Whoever waits for jobs is told by the server that his group is gone. Signs of life are a minute apart here."""
+    rare = {"lease": 60, "renew_every": 50}
+    async with site(repositories=3, presence=rare, limits=LIMITS | {"concurrency": 1}) as it:
+        leader = await it.start()
+        await leader.says(LEADING)
+        await it.working()
+        hold = it.github.hold("/users/", most=1)
+        run_ids = await it.begin(*it.logins)
+        await hold.arrived()
+        if not is_leader_alive:
+            leader.kill()
+            await leader.ends()
+        await asyncio.to_thread(losable.flush)
+        hold.release()
+        await it.until_over(run_ids, within_s=30)
+        await assert_all_is_well(it, run_ids)
+
+
+async def until_waiting(it: Site, reason: str) -> None:
+    """Wait until the only token may make no call, for this reason."""
+    async with asyncio.timeout(20):
+        while not any(reason == bucket.reason for bucket in await buckets(it)):
+            await asyncio.sleep(0.02)
+
+
+async def buckets(it: Site) -> list[BucketStatus]:
+    """What is known of the only token."""
+    return [bucket for one in (await it.parts.gate.status(POOL)).credentials for bucket in one.buckets]
+
+
+async def test_a_window_that_is_used_up_stays_so_when_the_server_forgets_it(site: Open, losable: LosableValkey):
+    """It is written down that nothing is left: nobody has to ask GitHub, who would refuse."""
+    limits = LimitSettings(quota=10, window_s=4)
+    async with site(repositories=4, github_limits=limits, limits=LIMITS | {"concurrency": 3}) as it:
+        await it.working()
+        run_ids = await it.begin(*it.logins)
+        await until_waiting(it, "exhausted")
+        await asyncio.to_thread(losable.flush)
+        await it.until_over(run_ids)
+        await assert_all_is_well(it, run_ids)
+        assert it.github.report().refused == 0
+
+
+async def test_a_pause_that_was_asked_for_is_kept_when_the_server_forgets_it(site: Open, losable: LosableValkey):
+    limits = LimitSettings(pause_s=3, grace_s=0, share_without_retry_after=0)
+    async with site(repositories=4, github_limits=limits, limits=LIMITS | {"concurrency": 1}) as it:
+        it.github.faults.inject(FaultKind.SECONDARY, route="repo.issues")
+        await it.working()
+        run_ids = await it.begin(*it.logins)
+        await until_waiting(it, "blocked")
+        await asyncio.to_thread(losable.flush)
+        await it.until_over(run_ids)
+        await assert_all_is_well(it, run_ids)
+        assert it.github.report().refused == 1, "nobody asked before the end of the pause"
+
+
+async def test_the_calls_of_the_last_minute_count_when_the_server_forgets_them(site: Open, losable: LosableValkey):
+    few = LIMITS | {"per_minute": 9, "concurrency": 3}
+    async with site(repositories=6, limits=few) as it:
+        await it.working()
+        run_ids = await it.begin(*it.logins)
+        await until_waiting(it, "minute")
+        assert it.github.arrived == 9
+        await asyncio.to_thread(losable.flush)
+        await it.until_recovered()
+        await until_waiting(it, "minute")
+        assert await it.orchestrator.cancel(run_ids[0])
+        assert await it.stopped() == [0]
+        assert it.github.arrived == 9, "the minute is not over"
 
 
 async def test_the_embedded_server_is_killed_and_comes_back_by_itself(site: Open):

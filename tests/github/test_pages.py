@@ -35,6 +35,19 @@ def test_a_single_page_is_the_whole_list():
     ]
 
 
+@pytest.mark.parametrize("kind", [kinds.REPO_ISSUES, kinds.REPO_PRS, kinds.REPO_ISSUE_COMMENTS, kinds.REPO_COMMITS])
+def test_what_passed_to_another_owner_meanwhile_is_not_written_for_the_former_one(kind: str):
+    def page(full_name: str) -> list[Any]:
+        return [{**issue(1, "2026-01-02T00:00:00Z"), "sha": "a", "url": f"{API}/repos/{full_name}/things/1"}]
+
+    passed = source.read(task(kind), answer(200, page("Hubot/hello")))
+    told = "it belongs to Hubot now, and is collected with that user"
+    assert (passed.verdict, passed.reason) == (Verdict.GONE, told)
+    assert (list(passed.documents), list(passed.completed), passed.cursor) == ([], [], None)
+    for full_name in ("octocat/hello", "Octocat/renamed"):
+        assert len(source.read(task(kind), answer(200, page(full_name))).documents) == 1
+
+
 def test_the_cursor_moves_with_the_last_page_and_remembers_the_first():
     first = task()
     begun = source.read(first, answer(200, [issue(2, "2026-01-02T00:00:00Z")], {"ETag": '"e"', **NEXT}))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.github.answers import API, answer, link, message, task
+from tests.github.answers import API, answer, follow_up, link, message, task
 from tidegate.collect.source import Cursor, Verdict
 from tidegate.documents import Listing
 from tidegate.github import GithubSource, kinds
@@ -53,10 +53,8 @@ def test_retry_after_counts_also_where_the_window_is_empty():
 @pytest.mark.parametrize(
     ("status", "text"),
     [
-        (403, "Repository access blocked"),
         (403, "Resource not accessible by integration"),
         (404, "Not Found"),
-        (451, "Repository access blocked"),
         (422, "Validation Failed"),
         (400, "Problems parsing JSON"),
     ],
@@ -64,6 +62,32 @@ def test_retry_after_counts_also_where_the_window_is_empty():
 def test_what_cannot_be_read_is_gone_with_the_reason(status: int, text: str):
     reading = source.read(task(), message(status, text))
     assert (reading.verdict, reading.reason, reading.blocked_ms) == (Verdict.GONE, f"{status}: {text}", None)
+
+
+def test_a_login_that_is_nobodys_any_more_is_asked_for_once_more_by_its_number():
+    first = task(kinds.USER_BASIC, Cursor(cursor="583231", etag='"e"', credential="octocat"))
+    (spec,) = source.read(first, message(404, "Not Found")).follow_ups
+    second = follow_up(first, spec)
+    assert source.request(second, "x").url == f"{API}/user/583231"
+
+    renamed = source.read(second, answer(200, {"id": 583231, "login": "Mona"}))
+    assert (renamed.verdict, renamed.reason) == (Verdict.GONE, "octocat is now called Mona: collect Mona from now on")
+    deleted = source.read(second, message(404, "Not Found"))
+    assert (deleted.verdict, deleted.reason, deleted.follow_ups) == (Verdict.GONE, "404: Not Found", ())
+    back = source.read(second, answer(200, {"id": 583231, "login": "Octocat"}))
+    assert (back.verdict, [each.id for each in back.documents]) == (Verdict.DONE, ["583231"])
+
+
+def test_a_login_that_never_was_is_not_looked_for():
+    reading = source.read(task(kinds.USER_BASIC), message(404, "Not Found"))
+    assert (reading.verdict, reading.follow_ups) == (Verdict.GONE, ())
+
+
+@pytest.mark.parametrize("status", [403, 451])
+def test_a_repository_that_github_has_closed_to_everybody_is_unavailable_and_no_failure(status: int):
+    reading = source.read(task(), message(status, "Repository access blocked"))
+    assert (reading.verdict, reading.reason) == (Verdict.UNAVAILABLE, f"{status}: Repository access blocked")
+    assert source.read(task(kinds.USER_BASIC), message(status, "access blocked")).verdict is Verdict.GONE
 
 
 @pytest.mark.parametrize("status", [301, 408, 500, 502, 503, 504])

@@ -10,5 +10,5 @@ from tests.http.serving import Served, served
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Served]:
-    async with served(tmp_path_factory.mktemp("http"), users=12) as started:
+    async with served(tmp_path_factory.mktemp("http"), users=13) as started:
         yield started

@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.test_commands import environment
+from tests.processes import WarmProcess, start_warm
 from tidegate.kernel.ids import new_id
 
 
@@ -19,7 +20,7 @@ from tidegate.kernel.ids import new_id
 class Started:
     """A process that has said how it started."""
 
-    process: Process
+    process: WarmProcess
     banner: dict[str, Any]
     log: Path
     """What it writes to standard error."""
@@ -41,7 +42,7 @@ async def started(folder: Path, *arguments: str, **variables: str) -> AsyncGener
     """`tidegate ARGUMENTS --json`, until it is stopped, or killed at the end of the block."""
     log = folder / f"{arguments[0]}-{new_id()}.log"  # a pipe that nobody reads would make it wait
     with log.open("wb") as file:
-        process = await asyncio.create_subprocess_exec(
+        process = await start_warm(
             str(Path(sys.executable).with_name("tidegate")),
             *(*arguments, "--json"),
             stdout=PIPE,

@@ -67,7 +67,7 @@ async def test_a_token_of_a_user_serves_that_user_alone(bare: Served):
     login, other = bare.logins[1:3]
     token = bare.sim.token_of(login)
 
-    added = await add(bare, token=token, user=login.upper(), name="of/this user")
+    added = await add(bare, token=token, user=f"@{login.upper()}", name="of/this user")
 
     assert (added.status, added.json["user_id"]) == (201, login)
     assert added.headers["location"] == "/v1/credentials/of%2Fthis%20user"
@@ -122,8 +122,9 @@ async def test_a_token_that_github_refuses_is_not_stored(bare: Served):
         ({"token": "x", "owner": ""}, "owner"),
         ({"token": "x", "name": "a|b", "owner": "me", "check": False}, "name"),
         ({"token": "x" * 5_000}, "token"),
+        ({"token": "x", "user": "octo cat"}, "user"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 async def test_what_cannot_be_stored_is_refused_by_name_and_without_its_secret(
     body: dict[str, Any], field: str, bare: Served

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,24 @@ async def test_a_run_that_moves_often_is_read_now_and_then(deployment: Served, r
         while (shown := await listener.next(5)) and b'"succeeded_jobs":199' not in shown.body:
             pass
         assert reading.reads <= 3 + (asyncio.get_running_loop().time() - began) / 0.2
+
+
+async def test_news_that_was_lost_is_made_up_for_after_a_while(deployment: Served, reading: Reading):
+    """Whoever moved the run died before he could tell."""
+    second_net = timedelta(milliseconds=300)
+    feed = RunFeed(reading.read, deployment.collection.bulletin, most_listeners=1, longest_silence=second_net)
+    async with feed.listen(reading.detail.id) as listener:
+        assert await listener.next(5)
+        await until(lambda: reading.reads == 2)  # the look at a run that has become calm; from then on it waits
+        reading.move(succeeded_jobs=1)
+        shown = await listener.next(5)
+        assert shown is not None
+        assert b'"succeeded_jobs":1' in shown.body
+
+        reading.move(status=RunState.COMPLETED)
+        shown = await listener.next(5)
+        assert shown is not None
+        assert shown.is_last
 
 
 async def test_while_the_database_is_away_listeners_wait_and_then_go_on(deployment: Served, reading: Reading):

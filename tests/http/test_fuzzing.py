@@ -1,31 +1,27 @@
 """Requests made up from the OpenAPI document, good ones and bad ones, against a server that somebody started."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
+import msgspec
+
+from tests.credentials.office import app_key
 from tests.http.processes import started
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 KEY = "a-key-for-the-fuzzer-0123456789"
-CONFIG = """
-[[operations]]
-include-path-regex = "^/v1/credentials"
-# Whether a secret is good is decided by GitHub, and no schema knows. Asked too often, it answers nobody for a while.
-checks.positive_data_acceptance.enabled = false
-checks.not_a_server_error.enabled = false
-
-[[operations]]
-include-path-regex = "^/v1/schedules"
-# Which days a cron expression names, and which time zones a machine knows, no schema can tell.
-checks.positive_data_acceptance.enabled = false
-"""
+APP, INSTALLATION = 71, 5
+VALUES = Path(__file__).with_name("fuzz_values.py")
 
 
 async def test_the_server_does_what_its_document_says(tmp_path: Path):
     """Statuses, content types and schemas of all answers; bad data refused, good data taken; the key needed."""
-    (tmp_path / "schemathesis.toml").write_text(CONFIG)
     async with GithubSimulator(SimulatorConfig(world=WorldShape(users=1, repositories=1, quirks=False))) as sim:
+        key, public = app_key()
+        sim.credentials.register_app(APP, public, {INSTALLATION: (10, 10)})
+        app = {"app_id": APP, "installation_id": INSTALLATION, "private_key": key}
         variables = {
             "GITHUB_TOKEN": sim.token_of(sim.world.operators()[0]),
             "TIDEGATE_GITHUB__API_URL": sim.url,
@@ -39,6 +35,13 @@ async def test_the_server_does_what_its_document_says(tmp_path: Path):
                 *("--exclude-path", "/v1/runs/{run_id}/events"),  # which lasts as long as its run
                 *("--seed", "20260131", "--generation-deterministic", "--request-timeout", "10", "--no-color"),
                 cwd=tmp_path,
+                env={
+                    **os.environ,
+                    "SCHEMATHESIS_HOOKS": str(VALUES),
+                    "TIDEGATE_FUZZ_GOOD": msgspec.json.encode(
+                        {"token": sim.token_of(sim.world.logins()[0]), "app": app}
+                    ).decode(),
+                },
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
             )

@@ -45,8 +45,25 @@ async def test_a_login_is_known_however_it_is_written(deployment: Served):
     ended = await deployment.collect(login.upper())
 
     assert ended["login"] == login
-    listed = (await deployment.client.get(f"/v1/runs?login={login.title()}")).json["runs"]
-    assert [run["id"] for run in listed] == [ended["id"]]
+    for written in (login.title(), f"@{login}", f"https%3A%2F%2Fgithub.com%2F{login.upper()}"):
+        listed = (await deployment.client.get(f"/v1/runs?login={written}")).json["runs"]
+        assert [run["id"] for run in listed] == [ended["id"]]
+    for written in (login.title(), f"@{login}"):
+        assert (await deployment.client.get(f"/v1/users/{written}/statistics")).json["login"] == login
+
+
+@pytest.mark.parametrize("written", ["@{}", "https://github.com/{}", "github.com/{}/", " {} "])
+async def test_a_login_may_be_given_as_people_write_it(written: str, deployment: Served):
+    login = deployment.logins[12]
+
+    ended = await deployment.collect(written.format(login), include=["USER_BASIC"])
+    several = [written.format(login), login.upper(), login]
+    answer = await deployment.client.post("/v1/runs", {"logins": several, "include": ["USER_BASIC"]})
+    [result] = answer.json["results"]
+    await deployment.client.until_over(result["run_id"])
+
+    assert (ended["login"], ended["user_id"]) == (login, login)
+    assert (result["login"], result["status"]) == (login, 201)
 
 
 async def test_several_logins_have_a_status_each_and_one_that_cannot_be_does_not_harm_the_others(deployment: Served):
@@ -209,7 +226,8 @@ async def test_a_canceled_run_is_over_and_asking_again_changes_nothing(tmp_path:
         again = await poor.client.post(f"/v1/runs/{run_id}/cancel")
 
         assert (first.status, first.json["status"]) == (200, "canceled")
-        assert (again.status, again.json) == (200, first.json)
+        late = {name: again.json[name] for name in ("calls", "started_at")}  # of a call that was under way
+        assert (again.status, again.json) == (200, first.json | late)
         assert (await following)["status"] == "canceled", "whoever listens is told"
         retried = await poor.client.post(f"/v1/runs/{run_id}/retry")
         assert (retried.status, retried.problem) == (409, "conflict")
@@ -231,6 +249,23 @@ async def test_without_a_credential_nothing_is_begun(tmp_path: Path):
         assert "credentials add" in alone.json["detail"]
         assert [result["status"] for result in several.json["results"]] == [409, 409]
         assert (await bare.client.get("/v1/runs")).json["runs"] == []
+
+
+async def test_when_the_given_token_was_removed_nothing_is_begun(tmp_path: Path):
+    async with served(tmp_path) as rich:
+        assert (await rich.client.ask("DELETE", "/v1/credentials/GITHUB_TOKEN")).status == 200
+
+        alone = await rich.client.post("/v1/runs", {"login": rich.logins[0]})
+        several = await rich.client.post("/v1/runs", {"logins": rich.logins})
+
+        assert (alone.status, alone.problem) == (409, "no-credential")
+        for word in ("GITHUB_TOKEN was removed", "a new start", "credentials add"):
+            assert word in alone.json["detail"]
+        assert [result["status"] for result in several.json["results"]] == [409, 409]
+        assert (await rich.client.get("/v1/runs")).json["runs"] == []
+        added = {"token": rich.sim.token_of(rich.sim.world.operators()[0]), "check": True}
+        assert (await rich.client.post("/v1/credentials", added)).status == 201
+        assert (await rich.collect(rich.logins[0], include=["USER_BASIC"]))["status"] == "completed"
 
 
 async def test_a_run_that_waits_says_for_what_and_until_when(tmp_path: Path):

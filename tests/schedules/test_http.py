@@ -52,7 +52,7 @@ async def test_they_are_listed_page_by_page_and_by_user(server: Served):
 
 
 async def test_the_same_again_is_the_same_schedule(server: Served):
-    first, again = await add(server, "eve"), await add(server, "EVE", full=True)
+    first, again = await add(server, "eve"), await add(server, "https://github.com/EVE", full=True)
 
     assert (again.status, again.json["id"], again.json["options"]) == (201, first.json["id"], {"full": True})
 

@@ -3,16 +3,19 @@
 from tidegate.assembly.collection import Collection, open_collection
 from tidegate.assembly.parts import Parts, open_database, open_parts, open_valkey, put_together
 from tidegate.assembly.process import build_process
+from tidegate.assembly.snapshots import Snapshots, open_snapshots
 from tidegate.assembly.sources import SourceCollection, open_sources
 
 __all__ = [
     "Collection",
     "Parts",
+    "Snapshots",
     "SourceCollection",
     "build_process",
     "open_collection",
     "open_database",
     "open_parts",
+    "open_snapshots",
     "open_sources",
     "open_valkey",
     "put_together",

@@ -12,8 +12,10 @@ from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.schedules import Schedules
 from tidegate.collect.source import Source
 from tidegate.documents import DocumentStore
+from tidegate.flow.stream import Stream
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.timekeeper import DueSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,16 +36,27 @@ class Collecting:
         """The door through which runs begin."""
         return self.collector.orchestrator
 
-    def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
-        """A process of the deployment, with workers where it `works`, and with `services` of the caller's."""
+    def process(
+        self,
+        *,
+        works: bool = True,
+        services: Mapping[str, Service] | None = None,
+        streams: Sequence[Stream] = (),
+        sources: Sequence[DueSource] = (),
+    ) -> Supervisor:
+        """A process of the deployment, with workers where it `works`, and with `services` of the caller's.
+
+        From `streams`, the leader takes what dead processes held; it keeps the time of `sources`.
+        """
         ours = self.collector.services if works else {}
         return build_process(
             self.parts,
             handlers=self.collector.handlers,
             services={**ours, **(services or {})},
-            sources=[self.due_schedules],
+            sources=[self.due_schedules, *sources],
             duties={"recovery": self.collector.duty},
             on_death=[self.collector.duty.ring],
+            streams=streams,
         )
 
 

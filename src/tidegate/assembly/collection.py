@@ -9,10 +9,13 @@ from tidegate.assembly.credentials import Stranding, put_book_together
 from tidegate.assembly.parts import open_parts
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.collector import Collector, Ground
+from tidegate.collect.places import OtherPlace, settle_place
 from tidegate.credentials import GENERAL_POOL, CredentialBook
+from tidegate.database import Database
 from tidegate.documents import open_documents
-from tidegate.github import GithubSource
+from tidegate.github import GithubSettings, GithubSource
 from tidegate.github.statistics import Statistics
+from tidegate.kernel.errors import InvalidSettings
 from tidegate.settings import Settings
 from tidegate.upstream import UpstreamClient
 
@@ -36,7 +39,8 @@ async def open_collection(
     """Everything that collection needs, for the length of a block.
 
     `token` is one that whoever starts the process gives it, in memory alone; it serves everybody while no stored
-    credential does. Without any credential `InvalidSettings` says how to get one, unless it can do without.
+    credential does. Without any credential `InvalidSettings` says how to get one, unless it can do without. It also
+    says so where the database has data from another address.
     """
     async with AsyncExitStack() as stack:
         parts = await stack.enter_async_context(open_parts(settings))
@@ -52,6 +56,7 @@ async def open_collection(
             await book.borrow(token)
         if needs_credential:
             await book.require_any()
+        await _require_one_place(parts.database, settings.github)
 
         async def enrol() -> None:
             await book.enrol()
@@ -80,3 +85,15 @@ async def open_collection(
             credentials=book,
             statistics=statistics,
         )
+
+
+async def _require_one_place(database: Database, github: GithubSettings) -> None:
+    """Two GitHubs in one database would overwrite each other's items."""
+    try:
+        await database.transaction(settle_place, GithubSource.name, github.api_url, github.moved_from)
+    except OtherPlace as other:
+        raise InvalidSettings(
+            f"github.api_url is {other.wanted}, but the data in {database.name} was collected from {other.present}. "
+            "Both in one database would overwrite each other: give this one its own data folder (TIDEGATE_DATA_DIR) or "
+            "database. If it is the same GitHub under a new address, set TIDEGATE_GITHUB__MOVED_FROM to the old one"
+        ) from None

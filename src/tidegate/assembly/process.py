@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from tidegate.assembly.parts import Parts
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.presence import Election
+from tidegate.flow.stream import Stream
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
+from tidegate.runtime.promised import Promised
 from tidegate.runtime.pruner import Pruner
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.runtime.relay import Relay
@@ -26,24 +28,28 @@ def build_process(
     sources: Sequence[DueSource] = (),
     duties: Mapping[str, Service] | None = None,
     on_death: Sequence[Callable[[], object]] = (),
+    streams: Sequence[Stream] = (),
 ) -> Supervisor:
     """A process of the deployment: a sign of life, the leader's duties whenever it leads, and `services` of its own.
 
     Services stop before what they stand on. The leader keeps the time of timers, gate, dead processes and `sources`,
-    delivers events to `handlers`, and has `duties` besides; `on_death` is called when a process died, or the server was
-    away: something may have been lost.
+    delivers events to `handlers`, and has `duties` besides; `on_death` is called when a process died, the server was
+    away, or somebody did not do what he promised: something may have been lost.
     """
     relay = Relay(parts.database, handlers)
     commits = Doorbell(parts.valkey, parts.unit.key("commits"))
-    recoverer = Recoverer(parts.presence, [parts.jobs, parts.alarms], on_death=[relay.ring, *on_death])
+    recoverer = Recoverer(parts.presence, [parts.jobs, parts.alarms, *streams], on_death=[relay.ring, *on_death])
     reunion = Reunion(parts.valkey, tell=[relay.ring, *on_death])
-    ours = [parts.timers, parts.gate, recoverer, reunion, Pruner(parts.database)]
+    promised = Promised(parts.gate.promises, tell=on_death)
+    ours = [parts.timers, parts.gate, recoverer, reunion, promised, Pruner(parts.database)]
     heartbeat = Heartbeat(parts.presence)
+    for stream in (parts.jobs, *streams):
+        stream.on_missing = heartbeat.hasten
     leadership = Leadership(
         Election(parts.valkey, parts.unit, parts.owner),
         heartbeat,
         {
-            "timekeeper": Timekeeper(parts.timers.doorbell, [*ours, *sources]),
+            "timekeeper": Timekeeper(parts.timers.doorbell, [*ours, *sources], on_begin=recoverer.begin),
             "relay": AttentiveRelay(relay, commits),
             **(duties or {}),
         },

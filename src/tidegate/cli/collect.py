@@ -15,9 +15,9 @@ from tidegate.cli.run_text import print_lines
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.screens import open_screen
 from tidegate.cli.summary import Summary, summarise, summary_lines
-from tidegate.collect.progress import failures_of
+from tidegate.collect.progress import failures_of, unavailable_of
 from tidegate.collect.source import Subject
-from tidegate.github import GithubSettings, parse_login
+from tidegate.github import parse_login
 from tidegate.github.kinds import DOCUMENTS, REPOSITORY, USER, require_kinds
 from tidegate.github.requests import require_api_url
 from tidegate.github.states import as_upstream
@@ -72,9 +72,10 @@ async def _collect(settings: Settings, token: str | None, subjects: Sequence[Sub
     async with open_collection(settings, token=token) as collection:
         with open_screen(console, settings.log, quiet=quiet) as screen:
             outcome = await collect_all(collection, subjects, screen)
-        failures = await collection.parts.database.read(failures_of, [run.id for run in outcome.view.runs])
+        run_ids, read = [run.id for run in outcome.view.runs], collection.parts.database.read
+        failures, unavailable = await read(failures_of, run_ids), await read(unavailable_of, run_ids)
         documents = await _documents(collection, [subject.user_id for subject in subjects])
-        return summarise(outcome, documents, failures, _place(collection))
+        return summarise(outcome, documents, failures, _place(collection), unavailable=unavailable)
 
 
 async def _documents(collection: Collection, user_ids: Sequence[str]) -> dict[str, int]:
@@ -90,7 +91,7 @@ def _place(collection: Collection) -> str:
 def _settings(settings: Settings, api_url: str | None) -> Settings:
     if api_url is None:
         return settings
-    github = GithubSettings(api_url=require_api_url(api_url), include=settings.github.include)
+    github = settings.github.model_copy(update={"api_url": require_api_url(api_url)})
     return settings.model_copy(update={"github": github})
 
 

@@ -17,7 +17,7 @@ from tidegate.assembly.credentials import open_credentials
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import clock, counted, number
 from tidegate.credentials import Credential, CredentialBook, CredentialCheck, Kind, Rotation, State
-from tidegate.github import API_URL
+from tidegate.github import API_URL, parse_login
 from tidegate.github.requests import require_api_url
 from tidegate.kernel.errors import InvalidArgument, TidegateError
 from tidegate.settings import Settings
@@ -66,7 +66,7 @@ def add(
     given = _Given(
         name=name,
         owner=owner,
-        user_id=user,
+        user_id=None if user is None else parse_login(user),
         app_id=app_id,
         installation_id=installation_id,
         check=not no_check,

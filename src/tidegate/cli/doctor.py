@@ -31,7 +31,7 @@ class Verdict(StrEnum):
 
 
 _WIDTH = 27
-_PATIENCE_S = 20
+_PATIENCE_S = 10
 _IS_IT_ONE = "Is the address right, and is there the kind of server that it names?"
 _COLOURS = {Verdict.OK: "green", Verdict.ADVICE: "yellow", Verdict.FAILED: "red"}
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.permits import Permits, named, told, waits
+from tidegate.cli.run_text import users_line
 from tidegate.cli.watching import View
 from tidegate.cli.wording import clock, counted, number, span
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
@@ -56,7 +57,7 @@ class Picture:
         if shown is view.runs:
             return [table]
         over, more = len(view.runs) - len(view.active), len(view.active) - len(shown)
-        return [table, Text(f"… {number(more)} more under way or waiting, {number(over)} complete", style="dim")]
+        return [table, Text(f"… {number(more)} more under way or waiting, {number(over)} over", style="dim")]
 
     def _choose(self, view: View, room: int) -> list[Run]:
         active = {run.id: run for run in view.active}
@@ -69,11 +70,11 @@ class Picture:
 
 def headline(view: View) -> list[str]:
     """The totals, in three lines, and a fourth where something is wrong."""
-    over, calls = len(view.runs) - len(view.active), sum(run.calls for run in view.runs)
-    free, failed = sum(run.unchanged_calls for run in view.runs), sum(run.failed_jobs for run in view.runs)
+    calls, free = sum(run.calls for run in view.runs), sum(run.unchanged_calls for run in view.runs)
+    failed = sum(run.failed_jobs for run in view.runs)
     done, pages = sum(run.ended_jobs for run in view.runs), sum(run.total_jobs for run in view.runs)
     got = [
-        f"{number(over)} of {counted(len(view.runs), 'user')} complete",
+        users_line(view.runs),
         f"{number(done)} of {counted(pages, 'page')}",
         counted(sum(run.documents for run in view.runs), "document"),
     ]

@@ -1,6 +1,6 @@
 """Runs and their jobs, in words and tables."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from textwrap import wrap
@@ -15,6 +15,8 @@ from tidegate.collect.progress import Failure, JobView, KindProgress
 from tidegate.collect.runs import Run
 from tidegate.github import NAMES
 
+WITHHELD = "withheld"
+"""What stands before that which the upstream shows to nobody: repositories that are blocked, or were taken down."""
 _WIDTH = 11
 _MOST_REASONS = 8
 _STYLES = {RunState.COMPLETED: "green", RunState.FAILED: "red", RunState.CANCELED: "yellow"}
@@ -40,6 +42,16 @@ def _folded(line: str, width: int) -> list[str]:
     ) or [""]
 
 
+def users_line(runs: Sequence[Run], took: str = "") -> str:
+    """How many runs are complete, and what became of those that ended otherwise; `took` is how long it took."""
+    ends = Counter(run.status for run in runs)
+    partly = sum(run.status is RunState.COMPLETED and run.failed_jobs > 0 for run in runs)
+    told = [f"{number(ends[RunState.COMPLETED])} of {counted(len(runs), 'user')} complete{took}"]
+    told += [f"{number(partly)} of them with failures"] if partly else []
+    told += [f"{number(ends[state])} {state}" for state in (RunState.FAILED, RunState.CANCELED) if ends[state]]
+    return ", ".join(told)
+
+
 def run_table(runs: Sequence[Run], now: datetime) -> Table:
     """One line for each run."""
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -62,7 +74,13 @@ def run_table(runs: Sequence[Run], now: datetime) -> Table:
     return table
 
 
-def run_lines(run: Run, kinds: Sequence[KindProgress], failures: Sequence[Failure], now: datetime) -> Iterator[str]:
+def run_lines(
+    run: Run,
+    kinds: Sequence[KindProgress],
+    failures: Sequence[Failure],
+    unavailable: Sequence[Failure],
+    now: datetime,
+) -> Iterator[str]:
     """All there is to know of one run."""
     over = (
         "" if run.completed_at is None else f", over after {span((run.completed_at - run.created_at).total_seconds())}"
@@ -77,6 +95,7 @@ def run_lines(run: Run, kinds: Sequence[KindProgress], failures: Sequence[Failur
     )
     yield from labelled("documents", [number(run.documents)])
     yield from labelled("calls", [calls_line(run.calls, run.unchanged_calls)])
+    yield from labelled(WITHHELD, [*failure_lines(unavailable, sum(one.unavailable for one in kinds))])
     yield from labelled("failures", [*failure_lines(failures, run.failed_jobs)])
 
 
@@ -127,6 +146,7 @@ def _kind(one: KindProgress) -> str:
         "waiting": one.waiting,
         "running": one.running,
         "to be tried again": one.retrying,
+        "unavailable": one.unavailable,
         "failed": one.failed,
         "canceled": one.canceled,
     }

@@ -15,7 +15,16 @@ from tidegate.cli.wording import counted
 from tidegate.collect import runs as records
 from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState, RunState
 from tidegate.collect.orchestrator import Orchestrator
-from tidegate.collect.progress import Failure, JobView, KindProgress, failures_of, jobs_of, kinds_of, list_runs
+from tidegate.collect.progress import (
+    Failure,
+    JobView,
+    KindProgress,
+    failures_of,
+    jobs_of,
+    kinds_of,
+    list_runs,
+    unavailable_of,
+)
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.runs import Run
 from tidegate.database import Database, Transaction
@@ -39,6 +48,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
     kinds: list[KindProgress]
     failures: list[Failure]
+    unavailable: list[Failure]
+    """What the upstream shows to nobody, and why; no failure."""
     jobs: list[JobView] | None = None
     """Those that were asked for."""
 
@@ -97,7 +108,7 @@ def show(
         typer.echo(msgspec.json.encode(shown))
         return
     console = _console()
-    print_lines(console, run_lines(shown.run, shown.kinds, shown.failures, _now()))
+    print_lines(console, run_lines(shown.run, shown.kinds, shown.failures, shown.unavailable, _now()))
     if shown.jobs is not None:
         console.print(job_table(shown.jobs, _now()) if shown.jobs else "no such jobs")
         if len(shown.jobs) == limit:
@@ -147,6 +158,7 @@ async def _show(settings: Settings, number: int, states: Sequence[JobState] | No
             run=await database.read(records.get, number),
             kinds=await database.read(kinds_of, [number]),
             failures=await database.read(failures_of, [number]),
+            unavailable=await database.read(unavailable_of, [number]),
             jobs=None if states is None else await database.read(listed, number),
         )
 

@@ -180,7 +180,8 @@ def _greet_collectors(simulator: "of_github.GithubSimulator", *, as_json: bool) 
         typer.echo(msgspec.json.encode(greeting))
         return
     logins = world.logins()
-    typer.echo(f"GitHub, simulated, at {simulator.url} with {len(logins)} users: {', '.join(logins[:3])}, …")
+    shown = ", ".join(logins[:3]) + (", …" if len(logins) > 3 else "")
+    typer.echo(f"GitHub, simulated, at {simulator.url} with {len(logins)} users: {shown}")
     typer.echo(f"A token: {simulator.token_of(everybody[0])} (more at {simulator.url}/_sim/tokens)")
     typer.echo(f"What was called: {simulator.url}/_sim/report   Ctrl-C stops it.")
 

@@ -6,7 +6,7 @@ import msgspec
 
 from tidegate.cli.collecting import Outcome
 from tidegate.cli.plan import Plan
-from tidegate.cli.run_text import calls_line, failure_lines, labelled
+from tidegate.cli.run_text import WITHHELD, calls_line, failure_lines, labelled, users_line
 from tidegate.cli.wording import counted, listed, number, span
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.collect.progress import Failure
@@ -19,8 +19,10 @@ _FILE = "sqlite:///"
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the runs."""
 
+    over: bool
+    """Whether every run has ended, well or not."""
     complete: bool
-    """Whether every run is over."""
+    """Whether every run was completed, be it with pages that failed; none failed as a whole or was canceled."""
     interrupted: bool
     seconds: float
     calls: int
@@ -31,23 +33,34 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     failed_jobs: int
     failures: list[Failure]
     """The first of them."""
+    unavailable_jobs: int
+    """Those that asked for what the upstream shows to nobody, like a blocked repository; they are no failures."""
+    unavailable: list[Failure]
+    """The first of them, and why."""
     data: str
     plan: Plan
 
     @property
     def exit_code(self) -> int:
         """0 complete, 1 something failed, 130 interrupted."""
-        if not self.complete and self.interrupted:
+        if not self.over and self.interrupted:
             return 130
-        is_well = self.complete and not self.failed_jobs and all(run.status is RunState.COMPLETED for run in self.runs)
-        return 0 if is_well else 1
+        return 0 if self.complete and not self.failed_jobs else 1
 
 
-def summarise(outcome: Outcome, documents: Mapping[str, int], failures: Sequence[Failure], data: str) -> Summary:
+def summarise(
+    outcome: Outcome,
+    documents: Mapping[str, int],
+    failures: Sequence[Failure],
+    data: str,
+    *,
+    unavailable: Sequence[Failure] = (),
+) -> Summary:
     """Put together what is known at the end."""
     runs = list(outcome.view.runs)
     return Summary(
-        complete=outcome.view.is_over,
+        over=outcome.view.is_over,
+        complete=all(run.status is RunState.COMPLETED for run in runs),
         interrupted=outcome.was_interrupted,
         seconds=round(outcome.seconds, 3),
         calls=sum(run.calls for run in runs),
@@ -56,6 +69,8 @@ def summarise(outcome: Outcome, documents: Mapping[str, int], failures: Sequence
         runs=runs,
         failed_jobs=sum(run.failed_jobs for run in runs),
         failures=list(failures),
+        unavailable_jobs=sum(kind.unavailable for kinds in outcome.view.kinds.values() for kind in kinds),
+        unavailable=list(unavailable),
         data=data,
         plan=outcome.plan,
     )
@@ -74,12 +89,13 @@ def result_lines(summary: Summary) -> Iterator[str]:
     documents = ", ".join(f"{kind} {number(count)}" for kind, count in summary.documents.items() if count)
     yield from labelled("documents", [documents] if documents else [])
     yield from labelled("calls", [calls_line(summary.calls, summary.unchanged_calls)])
+    yield from labelled(WITHHELD, [*failure_lines(summary.unavailable, summary.unavailable_jobs)])
     yield from labelled("failures", [*failure_lines(summary.failures, summary.failed_jobs)])
 
 
 def _users(summary: Summary) -> Iterator[str]:
-    over = [run for run in summary.runs if run.status not in ACTIVE_RUNS]
-    yield f"{number(len(over))} of {counted(len(summary.runs), 'user')} complete in {span(summary.seconds)}"
+    stopped = sum(run.status in ACTIVE_RUNS for run in summary.runs)
+    yield users_line(summary.runs, f" in {span(summary.seconds)}") + (f", {number(stopped)} stopped" if stopped else "")
     troubled = [run for run in summary.runs if run.status is not RunState.COMPLETED or run.failed_jobs]
     shown = summary.runs if len(summary.runs) <= _MOST_USERS else troubled[:_MOST_USERS]
     width = max((len(run.login) for run in shown), default=0)
@@ -95,16 +111,17 @@ def _users(summary: Summary) -> Iterator[str]:
 
 
 def _next(summary: Summary) -> Iterator[str]:
-    if not summary.complete:
+    if not summary.over:
         yield "stopped; the same command goes on from here"
         return
     failed = [run for run in summary.runs if run.failed_jobs]
     if failed:
         also = f" (and {listed(str(run.id) for run in failed[1:])})" if failed[1:] else ""
         yield f"tidegate runs retry {failed[0].id}{also}: does what failed again"
-    login = summary.runs[0].login if summary.runs else "LOGIN"
-    yield f"tidegate stats {login}"
-    yield "tidegate export --format parquet --output DIR"
+    complete = [run.login for run in summary.runs if run.status is RunState.COMPLETED]
+    if complete:
+        yield f"tidegate stats {complete[0]}"
+        yield "tidegate export --format parquet --output DIR"
 
 
 def _place(data: str) -> str:

@@ -2,14 +2,15 @@
 
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from datetime import timedelta
 
 import msgspec
 import typer
 
 from tidegate import __version__
-from tidegate.assembly import Collection, open_collection
+from tidegate.assembly import Collection, Snapshots, open_collection, open_snapshots
+from tidegate.assembly.snapshots import configured_kinds
 from tidegate.cli.running import run
 from tidegate.cli.wording import listed
 from tidegate.credentials.book import HOW_TO_GET_ONE
@@ -105,20 +106,33 @@ def _stay(role: Role, settings: Settings, *, as_json: bool, tells: bool = True) 
 
 
 async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_json: bool) -> StopReport:
-    async with open_collection(settings, token=os.environ.get(VARIABLE) or None, needs_credential=False) as collection:
-        process = collection.process(works=role.works, services=_services(role, collection, binding))
+    async with AsyncExitStack() as stack:
+        token = os.environ.get(VARIABLE) or None
+        collection = await stack.enter_async_context(open_collection(settings, token=token, needs_credential=False))
+        snapshots = (
+            await stack.enter_async_context(open_snapshots(collection.parts)) if configured_kinds(settings) else None
+        )
+        process = collection.process(
+            works=role.works,
+            services=_services(role, collection, snapshots, binding),
+            streams=[] if snapshots is None else snapshots.recoverable,
+            sources=[] if snapshots is None else snapshots.upkeep,
+        )
         banner = await _banner(role, collection, binding)
         typer.echo(msgspec.json.encode(banner) if as_json else greeting(role, banner))
         return await process.run()
 
 
-def _services(role: Role, collection: Collection, binding: Binding | None) -> Mapping[str, Service]:
+def _services(
+    role: Role, collection: Collection, snapshots: Snapshots | None, binding: Binding | None
+) -> Mapping[str, Service]:
     http = collection.parts.settings.http
+    workers = snapshots.workers if snapshots is not None and role.works else {}
     if binding is None:
-        return {}
+        return workers
     if role.serves:
-        return {"http": serve_collection(collection, http, binding)}
-    return {"http": serve_operations(collection.parts, http, binding)}
+        return {**workers, "http": serve_collection(collection, http, binding, snapshots=snapshots)}
+    return {**workers, "http": serve_operations(collection.parts, http, binding, snapshots=snapshots)}
 
 
 async def _banner(role: Role, collection: Collection, binding: Binding | None) -> Banner:

@@ -39,7 +39,7 @@ class _Change:
     def ended(self, ending: Ending) -> None:
         self.called(ending)
         self.documents += ending.documents
-        if ending.state is JobState.SUCCEEDED:
+        if ending.state in (JobState.SUCCEEDED, JobState.UNAVAILABLE):  # of both nothing is left to do
             self.succeeded += 1
         elif ending.state is JobState.FAILED:
             self.failed += 1

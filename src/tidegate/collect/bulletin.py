@@ -1,184 +1,19 @@
-"""Tells everybody who watches a run that it moved, in whatever process the move was made.
+"""Tells everybody who watches a run that it moved: see `tidegate.runtime.bulletin`."""
 
-One entry in a stream says which runs moved, and nothing more: whoever wants to know how they stand now reads SQL. So an
-entry that is lost costs a late look and never a wrong one. A process has one reader, which blocks on the server, runs
-only while somebody watches, and wakes those who watch a run that was named. A watcher that is slow misses nothing: news
-that came while it was busy is one reason to look, however often it came.
-"""
-
-import asyncio
-from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
 from datetime import timedelta
 
-import msgspec
-
-from tidegate.flow.stream.message import Entry
-from tidegate.flow.stream.readers import BlockingReader, PausingReader, Reader
-from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import InvalidArgument, TidegateError
-from tidegate.runtime.waiting import end, occurs, only_our_cancellation
-from tidegate.telemetry.logs import get_logger
+from tidegate.runtime import bulletin
+from tidegate.runtime.bulletin import Watch
 from tidegate.valkey import Unit, Valkey
 
-log = get_logger(__name__)
+__all__ = ["Bulletin", "Watch"]
 
-_KEPT = 1000
-"""Entries that the server keeps, about: more than any reader falls behind between two reads."""
-_TELL_WITHIN_S = 2.0
-_GAP_S = 0.05
-_LISTEN_S = 60.0
-"""How long one blocking read lasts; after each in vain, the reader makes sure that it is where the stream is."""
-_AT_ONCE = 500
-_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
-_RUNS = b"runs"
+_GAP = timedelta(milliseconds=50)
+"""Of many moves in a row, people see no more anyway."""
 
 
-class Watch:
-    """One watcher's side."""
-
-    def __init__(self) -> None:
-        self._news = asyncio.Event()
-
-    def wake(self) -> None:
-        """There is something to look at."""
-        self._news.set()
-
-    async def news(self, within_s: float) -> bool:
-        """Wait until there is a reason to look, or `within_s` seconds passed (False).
-
-        A reason is not a change: after a broken connection everybody is given one.
-        """
-        require_positive("within_s", within_s)
-        came = await occurs(self._news, within_s=within_s)
-        self._news.clear()
-        return came
-
-
-class Bulletin:
-    """The board of one unit: many tell, in any process; many watch, with one reader for each process."""
+class Bulletin(bulletin.Bulletin[int]):
+    """The board of one unit: which runs moved."""
 
     def __init__(self, valkey: Valkey, unit: Unit) -> None:
-        self._valkey, self._key = valkey, unit.key("bulletin")
-        self._untold: set[int] = set()
-        self._telling: asyncio.Task[None] | None = None
-        self._closing = asyncio.Event()
-        self._watches: defaultdict[int, set[Watch]] = defaultdict(set)
-        self._reading: asyncio.Task[None] | None = None
-        self._position = ""
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether somebody in this process watches."""
-        return self._reading is not None
-
-    def moved(self, run_ids: Iterable[int]) -> None:
-        """Have it told that these runs moved, now or in a moment; returns at once.
-
-        However often it is called, one command is under way at a time, and there are no more than twenty a second.
-        """
-        self._untold.update(run_ids)
-        if self._untold and self._telling is None:
-            self._telling = asyncio.create_task(self._tell_all(), name="tell the bulletin")
-
-    async def close(self) -> None:
-        """Tell what is left to tell. Whoever watches ends by himself."""
-        self._closing.set()
-        if self._telling is not None:
-            await self._telling
-
-    async def tell(self, run_ids: Iterable[int]) -> None:
-        """These runs moved. One command; if it fails that is logged, and nobody is the worse for it."""
-        moved = sorted(set(run_ids))
-        if not moved:
-            return
-        try:
-            async with asyncio.timeout(_TELL_WITHIN_S):
-                packed = msgspec.msgpack.encode(moved)
-                await self._valkey.execute("XADD", self._key, "MAXLEN", "~", _KEPT, "*", _RUNS, packed)
-        except (TidegateError, TimeoutError) as error:
-            log.warning("bulletin.tell_failed", runs=len(moved), error=str(error) or "no answer in time")
-
-    async def _tell_all(self) -> None:
-        try:
-            while self._untold:
-                moved, self._untold = self._untold, set[int]()
-                await self.tell(moved)
-                await occurs(self._closing, within_s=_GAP_S)  # what moves meanwhile is told together
-        finally:
-            self._telling = None
-
-    @asynccontextmanager
-    async def watch(self, run_ids: Iterable[int]) -> AsyncGenerator[Watch]:
-        """Be woken whenever one of these runs moves, for the length of a block.
-
-        Look at the runs once inside the block, and then after each `news`: so nothing is missed.
-        """
-        watched, watch = frozenset(run_ids), Watch()
-        if not watched:
-            raise InvalidArgument("run_ids", [], "there is nothing to watch")
-        for run_id in watched:
-            self._watches[run_id].add(watch)
-        if self._reading is None:
-            self._reading = asyncio.create_task(self._read(), name="read the bulletin")
-        try:
-            yield watch
-        finally:
-            await self._part(watch, watched)
-
-    async def _part(self, watch: Watch, watched: Iterable[int]) -> None:
-        for run_id in watched:
-            self._watches[run_id].discard(watch)
-            if not self._watches[run_id]:
-                del self._watches[run_id]
-        if not self._watches and self._reading is not None:
-            reading, self._reading = self._reading, None
-            await end(reading)
-
-    async def _read(self) -> None:
-        """Follow the stream until cancelled, whatever happens to the connection."""
-        reader: Reader = (BlockingReader if self._valkey.info.can_block else PausingReader)(self._fetch)
-        failures = 0
-        while True:
-            try:
-                with only_our_cancellation():
-                    await self._catch_up()
-                    failures = 0
-                    while entries := await reader.wait(_AT_ONCE, _LISTEN_S):
-                        self._spread(entries)
-            except Exception as error:  # whatever it was, somebody waits for news
-                failures, self._position = failures + 1, ""  # who could not be told meanwhile is woken when it is back
-                log.warning("bulletin.read_failed", tries=failures, error=str(error))
-                await asyncio.sleep(_RETRIES.delay(failures).total_seconds())
-
-    async def _catch_up(self) -> None:
-        """Go to the end of the stream. Where it is not where we were, all may have missed something, and are woken.
-
-        So they are at the start, after a broken connection, and when the server lost its data and began anew.
-        """
-        newest = await self._valkey.execute("XREVRANGE", self._key, "+", "-", "COUNT", 1)
-        position = newest[0][0].decode() if newest else "0-0"
-        if position != self._position:
-            self._position = position
-            for watches in list(self._watches.values()):
-                _wake(watches)
-
-    def _spread(self, entries: list[Entry]) -> None:
-        self._position = entries[-1][0].decode()
-        moved = {run_id for _, fields in entries for run_id in msgspec.msgpack.decode(fields[_RUNS], type=list[int])}
-        for run_id in moved & self._watches.keys():
-            _wake(self._watches[run_id])
-
-    async def _fetch(self, count: int, block_ms: int | None) -> list[Entry]:
-        block = () if block_ms is None else ("BLOCK", block_ms)
-        reply = await self._valkey.execute_blocking(
-            "XREAD", "COUNT", count, *block, "STREAMS", self._key, self._position, within_s=(block_ms or 0) / 1000
-        )
-        return reply[self._key.encode()] if reply else []
-
-
-def _wake(watches: Iterable[Watch]) -> None:
-    for watch in watches:
-        watch.wake()
+        super().__init__(valkey, unit.key("bulletin"), int, field=b"runs", gap=_GAP)

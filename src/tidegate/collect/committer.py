@@ -164,9 +164,12 @@ class Committer:
     async def _write(self, this: Round, claimings: Sequence[_Claiming]) -> None:
         """Write a round, however long it takes, and tell everybody."""
         this, written = await self._patiently(this)
-        for claiming in claimings:
+        left = dict(written.claimed)
+        # A job that came twice was offered again meanwhile: its last message has the permit, the others have nothing.
+        for claiming in reversed(claimings):
+            ours = {i: left.pop(i) for i in claiming.job_ids if i in left}
             if not claiming.answer.cancelled():
-                claiming.answer.set_result({i: written.claimed[i] for i in claiming.job_ids if i in written.claimed})
+                claiming.answer.set_result(ours)
         finished = this.finished
         if not finished and not this.late:
             return

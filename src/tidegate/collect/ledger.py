@@ -57,7 +57,7 @@ class Ending(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     claim: Claim
     state: JobState
-    """SUCCEEDED, FAILED, or READY to be tried again."""
+    """SUCCEEDED, UNAVAILABLE, FAILED, or READY to be tried again."""
     reason: str = ""
     not_before: datetime | None = None
     is_attempt: bool = True
@@ -84,9 +84,17 @@ def claim(tx: Transaction, job_ids: Iterable[int]) -> dict[int, Claim]:
 
 
 def still_ours(tx: Transaction, claims: Sequence[Claim]) -> list[bool]:
-    """For each claim, whether it is the last one of its job; locked until the commit, so that it stays so."""
+    """For each claim, whether it is the last one of its job; locked until the commit, so that it stays so.
+
+    A claim that is given twice is ours once: a job ends once.
+    """
     last = {row[0]: row[1] for row in _HELD.rows(tx, ids=sorted({claim.job.id for claim in claims}))}
-    return [last.get(claim.job.id) == claim.fence for claim in claims]
+    ours: list[bool] = []
+    for claim in claims:
+        ours.append(last.get(claim.job.id) == claim.fence)
+        if ours[-1]:
+            del last[claim.job.id]
+    return ours
 
 
 def write_endings(tx: Transaction, endings: Sequence[Ending]) -> None:

@@ -23,6 +23,7 @@ class JobState(StrEnum):
     ENQUEUED = "enqueued"  # committed, and offered to the gate right after
     RUNNING = "running"  # claimed by a worker
     SUCCEEDED = "succeeded"
+    UNAVAILABLE = "unavailable"  # done: the upstream shows what was asked for to nobody, and says why
     FAILED = "failed"  # permanently, or too often
     CANCELED = "canceled"  # with its run
 
@@ -40,8 +41,12 @@ RUN_MOVES: Moves[RunState] = {
 JOB_MOVES: Moves[JobState] = {
     JobState.READY: {JobState.RUNNING, JobState.FAILED, JobState.CANCELED},
     JobState.ENQUEUED: {JobState.RUNNING, JobState.FAILED, JobState.CANCELED},
-    JobState.RUNNING: {JobState.RUNNING, JobState.READY, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELED},
+    JobState.RUNNING: {
+        *(JobState.RUNNING, JobState.READY),
+        *(JobState.SUCCEEDED, JobState.UNAVAILABLE, JobState.FAILED, JobState.CANCELED),
+    },
     JobState.SUCCEEDED: set(),
+    JobState.UNAVAILABLE: set(),
     JobState.FAILED: {JobState.ENQUEUED},
     JobState.CANCELED: set(),
 }

@@ -1,18 +1,19 @@
 """The one door through which runs begin, are canceled, and are taken up again."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 
 from tidegate.collect import runs
 from tidegate.collect.committer import Moved
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.offers import to_gate_jobs
-from tidegate.collect.runs import Run
+from tidegate.collect.runs import Run, RunActive, RunCanceled
 from tidegate.collect.source import Source, Subject
 from tidegate.database import Database
 from tidegate.flow.gate import Gate
 from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.kernel.errors import InvalidArgument, NotFound, Unavailable
 
 
 class Trigger(StrEnum):
@@ -24,7 +25,9 @@ class Trigger(StrEnum):
 
 
 class Orchestrator:
-    """Writes first, and tells the gate after the commit; if we die between the two, recovery tells it."""
+    """Writes first, and tells the gate after the commit. If we die between the two, recovery tells it: we promise to do
+    so before we write, and the leader looks for what was promised and did not come.
+    """
 
     def __init__(
         self,
@@ -49,8 +52,9 @@ class Orchestrator:
         if not first:
             raise InvalidArgument("subject", subject.login, "the source has nothing to do for it")
         beginning = runs.Beginning(source, subject, pool, trigger, list(first))
-        run_id, jobs = await self._database.transaction(runs.begin, beginning)
-        await self.offer(jobs)
+        async with self._promised():
+            run_id, jobs = await self._database.transaction(runs.begin, beginning)
+            await self.offer(jobs)
         return run_id
 
     async def cancel(self, run_id: int) -> bool:
@@ -67,14 +71,16 @@ class Orchestrator:
 
         Raises `RunActive` where the user has another run by now, `RunCanceled` where this one was canceled.
         """
-        jobs = await self._database.transaction(runs.retry_failed, run_id)
-        await self.offer(jobs)
+        async with self._promised():
+            jobs = await self._database.transaction(runs.retry_failed, run_id)
+            await self.offer(jobs)
         return len(jobs)
 
     async def retry_job(self, job_id: int) -> bool:
         """Do one failed job again. False where it has not failed; raises `NotFound`, and like `retry`."""
-        jobs = await self._database.transaction(runs.retry_job, job_id)
-        await self.offer(jobs)
+        async with self._promised():
+            jobs = await self._database.transaction(runs.retry_job, job_id)
+            await self.offer(jobs)
         return bool(jobs)
 
     async def show(self, run_id: int) -> Run:
@@ -87,6 +93,21 @@ class Orchestrator:
         await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now()))
         for pool in sorted({job.pool for job in jobs}):
             await self._after_offer(pool)
+
+    @asynccontextmanager
+    async def _promised(self) -> AsyncGenerator[None]:
+        """For the length of a commit and its offer. Where we cannot know how it ended, the promise stands."""
+        promise = await self._gate.promises.make()
+        try:
+            yield
+        except (RunActive, RunCanceled, NotFound):
+            await self._keep(promise)
+            raise
+        await self._keep(promise)
+
+    async def _keep(self, promise: str) -> None:
+        with suppress(Unavailable):  # somebody will look in vain
+            await self._gate.promises.keep(promise)
 
 
 async def _nothing(_pool: str) -> None:

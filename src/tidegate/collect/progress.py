@@ -26,13 +26,15 @@ class KindProgress(msgspec.Struct, frozen=True, kw_only=True):
     retrying: int
     """To be tried again, not before a moment."""
     succeeded: int
+    unavailable: int
+    """Done, though the upstream shows what they asked for to nobody; the run counts them as succeeded."""
     failed: int
     canceled: int
 
     @property
     def ended(self) -> int:
         """Those that need no more work."""
-        return self.succeeded + self.failed + self.canceled
+        return self.succeeded + self.unavailable + self.failed + self.canceled
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +56,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that failed, and why."""
+    """A job that failed, or whose answer nobody gets, and why."""
 
     run_id: int
     job_id: int
@@ -122,13 +124,22 @@ def jobs_of(
 
 def failures_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> list[Failure]:
     """The first failed jobs of these runs."""
+    return _reasons_of(tx, run_ids, JobState.FAILED, limit)
+
+
+def unavailable_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> list[Failure]:
+    """The first jobs of these runs that asked for what the upstream shows to nobody."""
+    return _reasons_of(tx, run_ids, JobState.UNAVAILABLE, limit)
+
+
+def _reasons_of(tx: Transaction, run_ids: Sequence[int], state: JobState, limit: int) -> list[Failure]:
     job = page_jobs.c
-    failed = select(job.run_id, job.id, job.job_type, job.resource_key, job.last_error).where(
-        job.run_id.in_(run_ids), job.status == JobState.FAILED
+    those = select(job.run_id, job.id, job.job_type, job.resource_key, job.last_error).where(
+        job.run_id.in_(run_ids), job.status == state
     )
     return [
         Failure(run_id=row[0], job_id=row[1], kind=row[2], resource=row[3], reason=row[4] or "")
-        for row in tx.execute(failed.order_by(job.id).limit(limit))
+        for row in tx.execute(those.order_by(job.id).limit(limit))
     ]
 
 
@@ -158,6 +169,7 @@ def _kind(run_id: int, kind: str, counts: Mapping[JobState, int]) -> KindProgres
         running=counts.get(JobState.RUNNING, 0),
         retrying=counts.get(JobState.READY, 0),
         succeeded=counts.get(JobState.SUCCEEDED, 0),
+        unavailable=counts.get(JobState.UNAVAILABLE, 0),
         failed=counts.get(JobState.FAILED, 0),
         canceled=counts.get(JobState.CANCELED, 0),
     )

@@ -7,10 +7,10 @@ for one run, when a message turns out to belong to a job that has ended.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from tidegate.collect import ledger, parking, runs
+from tidegate.collect import ledger, notes, parking, runs
 from tidegate.collect.lifecycle import OPEN_RUNS
 from tidegate.collect.offers import to_gate_jobs
-from tidegate.database import Database
+from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate, Job
 from tidegate.runtime.waiting import unless
 
@@ -27,9 +27,17 @@ class Recovery:
         """Offer what is unfinished of one run; return how much of it was missing."""
         return sum([await self._gate.offer(jobs) async for jobs in self._unfinished([run_id])])
 
+    async def remind_gate(self) -> None:
+        """Tell the gate what it must not find out by breaking a rule of the upstream, should it have forgotten that.
+
+        One that has not is not changed. To ask it first would be in vain: it may forget in the very next moment.
+        """
+        for memory in await self._database.read(notes.memories):
+            await self._gate.remind(memory)
+
     async def offer_everything(self) -> int:
         """Free permits whose message is gone, and offer what is unfinished of every run."""
-        await self._database.transaction(parking.sweep)
+        await self._database.transaction(_sweep)
         active = await self._database.read(runs.active)
         open_runs = [run.id for run in active if run.status in OPEN_RUNS]
         return await self._gate.rebuild(self._unfinished(open_runs))
@@ -42,6 +50,12 @@ class Recovery:
             if len(jobs) < _PAGE:
                 return
             after = jobs[-1].id
+
+
+def _sweep(tx: Transaction) -> None:
+    """Throw away what means nothing any more."""
+    parking.sweep(tx)
+    notes.sweep(tx)
 
 
 class RecoveryDuty:
@@ -65,5 +79,6 @@ class RecoveryDuty:
             await unless(stopping, self._needed.wait())
             if self._needed.is_set():
                 self._needed.clear()
+                await self._recovery.remind_gate()  # before anybody can be let out
                 await self._enrol_credentials()
                 await self._recovery.offer_everything()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tidegate.collect import ledger
+from tidegate.collect import ledger, notes
 from tidegate.collect.accounts import Planning, account_for
 from tidegate.collect.ledger import Claim, StoredJob
 from tidegate.collect.lifecycle import JobState
@@ -71,6 +71,7 @@ def write_round(tx: Transaction, this: Round, planning: Planning) -> Written:
     ledger.write_endings(tx, endings)
     claimed = ledger.claim(tx, this.wanted)
     added = account_for(tx, endings, planning, late=[one.ending for one in this.late])
+    notes.write(tx, (*finished, *this.late))
     again = [
         msgspec.structs.replace(ending.claim.job, not_before=ending.not_before)
         for ending in endings

@@ -54,6 +54,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     status: RunState
     total_jobs: int
     succeeded_jobs: int
+    """Those of which nothing is left to do; also those that asked for what the upstream shows to nobody."""
     failed_jobs: int
     canceled_jobs: int
     last_error: str | None
@@ -131,7 +132,8 @@ def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = froz
     unplanned = select(job.job_type, job.resource_key, job.last_error).where(
         job.run_id == run_id, job.status == JobState.FAILED, job.job_type.in_(planning_kinds)
     )
-    failure = tx.execute(unplanned.order_by(job.id).limit(1)).one_or_none()
+    # The last one: where a job looks into why another one failed, it knows more.
+    failure = tx.execute(unplanned.order_by(job.id.desc()).limit(1)).one_or_none()
     result: dict[str, Any] = {"status": RunState.COMPLETED}
     if failure is not None:
         result = {"status": RunState.FAILED, "last_error": explain(*failure)}

@@ -111,6 +111,7 @@ class Verdict(StrEnum):
     RETRY = "retry"  # a fault that may pass: tried again with growing pauses, a limited number of times
     LATER = "later"  # not ready, or not allowed now: asked again, and it costs no attempt
     GONE = "gone"  # permanent for this resource: recorded with the reason
+    UNAVAILABLE = "unavailable"  # the upstream shows it to nobody: recorded with the reason, and no failure
     UNAUTHORIZED = "unauthorized"  # the credential is no good any more
 
 

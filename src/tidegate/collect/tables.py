@@ -98,3 +98,28 @@ parked_answers = Table(
     **TABLE_OPTIONS,
 )
 """Answers whose documents could not be written, so that nobody has to ask again; kept for an hour at most."""
+
+allowance_notes = Table(
+    "allowance_notes",
+    metadata,
+    Column("credential", exact_text(100), primary_key=True),
+    Column("bucket", exact_text(100), primary_key=True),
+    Column("pool", exact_text(100), nullable=False),
+    # Of how many calls so many are left, in which of the upstream's windows.
+    Column("most", BigInteger),
+    Column("remaining", BigInteger),
+    Column("upstream_window", BigInteger),
+    Column("resets_at", UtcDateTime),
+    Column("blocked_until", UtcDateTime),
+    **TABLE_OPTIONS,
+)
+"""Credentials that must rest, or of whose window little is left. The gate knows better, until its server is lost."""
+
+collection_places = Table(
+    "collection_places",
+    metadata,
+    Column("source", exact_text(40), primary_key=True),
+    Column("address", exact_text(500), nullable=False),
+    **TABLE_OPTIONS,
+)
+"""From which address the data of each source comes."""

@@ -64,10 +64,9 @@ def from_reading(claim: Claim, admitted: Admitted, reading: Reading, answer: Ans
     match reading.verdict:
         case Verdict.DONE:
             return _done(claim, reading, settled, answer, calls)
-        case Verdict.GONE:
-            ending = Ending(
-                claim=claim, state=JobState.FAILED, reason=reading.reason, cursor=reading.cursor, calls=calls
-            )
+        case Verdict.GONE | Verdict.UNAVAILABLE:
+            state = JobState.FAILED if reading.verdict is Verdict.GONE else JobState.UNAVAILABLE
+            ending = Ending(claim=claim, state=state, reason=reading.reason, cursor=reading.cursor, calls=calls)
         case Verdict.RETRY:
             ending = _retry(claim, reading.reason, now, reading.delay_ms, calls=calls)
         case Verdict.LATER | Verdict.UNAUTHORIZED:

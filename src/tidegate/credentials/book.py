@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tidegate.credentials import records
 from tidegate.credentials.authority import Account, Authority, Checked, Installation, NotNow, SecretRefused
-from tidegate.credentials.borrowing import borrow
+from tidegate.credentials.borrowing import VARIABLE, borrow
 from tidegate.credentials.checks import (
     CredentialCheck,
     details_of,
@@ -31,6 +31,7 @@ from tidegate.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 HOW_TO_GET_ONE = "set GITHUB_TOKEN to a token, or store one with `tidegate credentials add`"
+_REMOVED = f" ({VARIABLE} was removed or refused while this process ran; a new start tries it again)"
 _LONGEST_NAME, _LONGEST_OWNER = 100, 200
 _AT_ONCE = 50
 
@@ -179,20 +180,24 @@ class CredentialBook:
     async def pool_for(self, user_id: str) -> str:
         """The pool for a user's runs: his own where he has a valid credential, else everybody's.
 
-        Raises `NoCredential` where nobody could make the calls.
+        Raises `NoCredential` where nobody could make the calls: neither this process nor, for all that is written,
+        another one.
         """
         pool_of(user_id)
         own = await self._database.read(records.pool_of_user, user_id, self._authority.audience)
         if own is not None:
             return own
         if not await self.serves(GENERAL_POOL):
-            raise NoCredential(f"there is no valid credential for {user_id!r}: {HOW_TO_GET_ONE}")
+            removed = "" if self.wallet.borrowed is None else _REMOVED
+            raise NoCredential(f"there is no valid credential for {user_id!r}{removed}: {HOW_TO_GET_ONE}")
         return GENERAL_POOL
 
     async def serves(self, pool: str) -> bool:
-        """Whether this process can make calls for a pool."""
-        if pool == GENERAL_POOL and self.wallet.borrowed is not None:
-            return True
+        """Whether calls can be made for a pool, by this process or another.
+
+        What is written decides, also on tokens that processes have in memory: one that was removed or refused is used
+        by nobody, and one that is good serves runs that are begun by a process without it.
+        """
         return await self._database.read(records.is_served, pool, self._authority.audience)
 
     async def borrow(self, token: str) -> None:

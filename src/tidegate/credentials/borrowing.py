@@ -28,7 +28,7 @@ async def borrow(token: str, database: Database, gate: Gate, vault: Vault, autho
     Raises `InvalidSettings` where the upstream refuses it, or where its account serves one user only.
     """
     token = require_token(token)
-    if await database.read(records.is_served, GENERAL_POOL, authority.audience):
+    if await database.read(_is_needless, authority.audience):
         log.info("credentials.environment_ignored", variable=VARIABLE)
         return None
     fingerprint = await vault.fingerprint(token)
@@ -60,6 +60,10 @@ async def borrow(token: str, database: Database, gate: Gate, vault: Vault, autho
     if replaced is not None and replaced.credential.allowance != checked.account.allowance:
         await gate.dismiss(replaced.credential.allowance)
     return Borrowed(token, stored)
+
+
+def _is_needless(tx: Transaction, audience: str) -> bool:
+    return records.is_served(tx, GENERAL_POOL, audience, by_stored=True)
 
 
 def _is_good(known: Stored, fingerprint: str, audience: str) -> bool:

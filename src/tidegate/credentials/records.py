@@ -200,11 +200,16 @@ def borrowed_of(tx: Transaction, allowance: str) -> list[Stored]:
     )
 
 
-def is_served(tx: Transaction, pool: str, audience: str | None = None) -> bool:
-    """Whether anybody may make calls for a pool, for all that is written."""
+def is_served(tx: Transaction, pool: str, audience: str | None = None, *, by_stored: bool = False) -> bool:
+    """Whether anybody may make calls for a pool, for all that is written: at one place, or at any.
+
+    A token that processes have in memory counts too, unless it has to be done `by_stored` ones.
+    """
     wanted = [credential_allowances.c.pool == pool, credentials.c.state == State.VALID]
     if audience is not None:
-        wanted += [credential_allowances.c.audience == audience, credentials.c.secret.is_not(None)]
+        wanted.append(credential_allowances.c.audience == audience)
+    if by_stored:
+        wanted.append(credentials.c.secret.is_not(None))
     found = select(credentials.c.id).join_from(credentials, credential_allowances).where(*wanted).limit(1)
     return tx.execute(found).first() is not None
 

@@ -28,7 +28,7 @@ _AT_ONCE = 1000
 _MOST_ROUNDS = 50
 _ANSWER_WITHIN_MS = 30_000
 _FIND_WITHIN_MS = 5_000
-_DECIDING = {"hash": 1, "version": 1, "sweep": 1, "gone_ms": 1, "rev": 1}
+_DECIDING = {"hash": 1, "version": 1, "sweep": 1, "owner": 1, "gone_ms": 1, "rev": 1}
 
 _INDEXES = (("kind", "owner", "id"), ("kind", "resource"), ("kind", "owner", "gone_ms", "changed_ms"))
 
@@ -255,7 +255,7 @@ def _fields(document: Document, now_ms: int) -> _Fields:
 
 
 def _deciding(found: _Fields) -> Present:
-    return Present(found["hash"], found["version"], found["sweep"], found["gone_ms"] > 0)
+    return Present(found["hash"], found["version"], found["sweep"], found["owner"], found["gone_ms"] > 0)
 
 
 def _stored(found: _Fields) -> StoredDocument:

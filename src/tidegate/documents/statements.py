@@ -26,7 +26,7 @@ _REPLACED = ("owner", "resource", "version", "hash", "body", "changed_at")
 _IF_TAKEN = """
 WHERE (excluded.version IS NULL OR documents.version IS NULL OR excluded.version >= documents.version)
   AND CASE WHEN documents.gone_at IS NULL THEN documents.hash <> excluded.hash
-           ELSE excluded.sweep = 0 OR excluded.sweep > documents.sweep END
+           ELSE excluded.sweep = 0 OR excluded.sweep > documents.sweep OR excluded.owner <> documents.owner END
 """
 
 
@@ -93,10 +93,10 @@ def _locked(tx: Transaction, given: Sequence[Document]) -> Mapping[tuple[str, st
     c = documents.c
     present: dict[tuple[str, str], Present] = {}
     for kind, group in groupby(given, key=lambda document: document.kind):
-        those = select(c.id, c.hash, c.version, c.sweep, c.gone_at.is_not(None))
+        those = select(c.id, c.hash, c.version, c.sweep, c.owner, c.gone_at.is_not(None))
         those = those.where(c.kind == kind, c.id.in_([document.id for document in group])).with_for_update()
         for row in tx.execute(those):
-            present[kind, row[0]] = Present(row[1], row[2], row[3], bool(row[4]))
+            present[kind, row[0]] = Present(row[1], row[2], row[3], row[4], bool(row[5]))
     return present
 
 

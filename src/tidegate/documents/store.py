@@ -115,6 +115,7 @@ class Present(msgspec.Struct, frozen=True):
     hash: str
     version: str | None
     sweep: int
+    owner: str
     is_gone: bool
 
 
@@ -122,12 +123,14 @@ def is_taken(old: Present, new: Document) -> bool:
     """Whether `new` replaces `old`. The SQL of some servers says the same in its own words.
 
     An older version never does. What is the same changes nothing. What was found missing comes back only by a write
-    outside of any run, or of a later run than the one that missed it.
+    outside of any run, of a later run than the one that missed it, or for another owner: numbers tell the order of the
+    runs of one owner, who has one at a time. Runs of two owners overlap, and an item that passed from one to the other
+    may be missed by the later run of the first before the earlier run of the second finds it.
     """
     if is_older(new.version, old.version):
         return False
     if old.is_gone:
-        return new.sweep == 0 or new.sweep > old.sweep
+        return new.sweep == 0 or new.sweep > old.sweep or new.owner != old.owner
     return new.hash != old.hash
 
 

@@ -13,7 +13,7 @@ from tidegate.collect.source import Cursor, JobSpec, Reading, Task
 from tidegate.documents import Listing
 from tidegate.github import items, kinds
 from tidegate.github.requests import FREE, PER_PAGE, Call
-from tidegate.github.states import OfRepository
+from tidegate.github.states import OfRepository, passed_to
 from tidegate.upstream import Answer
 
 _EMPTY = "empty"
@@ -62,7 +62,10 @@ def is_known_empty(task: Task) -> bool:
 def read(task: Task, answer: Answer, following: str | None) -> Reading:
     """A page of commits."""
     state, kind = CommitState.of(task), kinds.DOCUMENTS[task.spec.kind]
-    found, documents = items.commits(task, kind, items.raw_list(answer), state.repository.id)
+    page = items.raw_list(answer)
+    if (owner := items.new_owner(page, state.repository.full_name)) is not None:
+        return passed_to(owner)
+    found, documents = items.commits(task, kind, page, state.repository.id)
     if state.head is None:
         state = _begun(task, state, answer, found)
     state = _followed(state, found)

@@ -1,5 +1,6 @@
 """Items of lists as documents: whole, under the id that never changes."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,7 +38,15 @@ class Event(msgspec.Struct):
     created_at: str
 
 
+class Placed(msgspec.Struct):
+    """The address of an item has the name of its repository, as it is now."""
+
+    url: str = ""
+
+
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
+_PLACED = msgspec.json.Decoder(Placed)
+_OWNER = re.compile(r"/repos/([^/]+)/")
 _ITEM = msgspec.json.Decoder(Item)
 _COMMIT = msgspec.json.Decoder(Commit)
 _EVENT = msgspec.json.Decoder(Event)
@@ -46,6 +55,18 @@ _EVENT = msgspec.json.Decoder(Event)
 def raw_list(answer: Answer) -> list[msgspec.Raw]:
     """The items of a page; an empty body has none. Raises `msgspec.DecodeError` where it is no list."""
     return _RAW.decode(answer.body) if answer.body else []
+
+
+def new_owner(page: Sequence[msgspec.Raw], full_name: str) -> str | None:
+    """To whom a repository passed since its owner's list was read; None where it is still his.
+
+    Lists are asked for by number, and so go on after a transfer. What they bring is the new owner's then, who may have
+    it already; written for the former one, it would be called gone when he is next collected.
+    """
+    found = _OWNER.search(_PLACED.decode(page[0]).url) if page else None
+    if found is None or found[1].lower() == full_name.partition("/")[0].lower():
+        return None
+    return found[1]
 
 
 def numbered(task: Task, kind: str, page: Sequence[msgspec.Raw]) -> tuple[list[Item], list[Document]]:

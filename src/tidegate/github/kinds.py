@@ -30,6 +30,8 @@ DOCUMENTS = {
 }
 """The kind of document that a kind of job brings. USER_BASIC brings two: `user` and `repository`."""
 USER, REPOSITORY = "user", "repository"
+REPOSITORY_PREFIX = "repo:"
+"""Of the resources that are, or are in, a repository."""
 
 NAMES = {
     USER_BASIC: "profile",

@@ -6,6 +6,11 @@ anything changed. If so, pages are read down to the time that the last run knew.
 What changes while pages are read moves to the front, where we have been already. So a list of several pages is looked
 at once more from its beginning, a *lap*, which costs nothing where nothing happened. Only after a lap of one page, or
 one that found nothing, is the list known, and what it lacks is gone.
+
+What is deleted while pages are read moves the rest up, and hides an item where pages have numbers: it was to come first
+on the next page, and is on the last one now. The list of issues has cursors, which do not move, and pull requests
+cannot be deleted. Comments can, so they are not read by numbers: behind the first page they are read upwards from the
+oldest, each page from the time of the last item on.
 """
 
 from collections.abc import Sequence
@@ -16,7 +21,7 @@ from tidegate.collect.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.documents import Document, Listing
 from tidegate.github import items, kinds, reviews
 from tidegate.github.requests import PER_PAGE, Call
-from tidegate.github.states import OfRepository
+from tidegate.github.states import OfRepository, passed_to
 from tidegate.upstream import Answer
 
 MOST_LAPS = 6
@@ -26,6 +31,7 @@ _PATHS = {
     kinds.REPO_ISSUE_COMMENTS: "issues/comments?",
     kinds.REPO_REVIEW_COMMENTS: "pulls/comments?",
 }
+_BY_TIME = frozenset({kinds.REPO_ISSUE_COMMENTS, kinds.REPO_REVIEW_COMMENTS})
 _TOO_MANY = "pagination"
 
 
@@ -46,6 +52,8 @@ class ListState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
     """Who got the ETag."""
     is_covered: bool = False
     """Everything that was there in the beginning has been seen."""
+    is_unsteady: bool = False
+    """Some of it was read by numbers though items can vanish: one may have been hidden."""
     upto: str | None = None
     """Reading upwards, to here: see `_upwards`."""
     since_of_page: str | None = None
@@ -80,15 +88,18 @@ class Lists:
 
     def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
         """A page with items."""
-        found, documents = items.numbered(task, kinds.DOCUMENTS[task.spec.kind], items.raw_list(answer))
+        page = items.raw_list(answer)
+        if (owner := items.new_owner(page, ListState.of(task).repository.full_name)) is not None:
+            return passed_to(owner)
+        found, documents = items.numbered(task, kinds.DOCUMENTS[task.spec.kind], page)
         state = _begun(task, answer, found)
         last = found[-1].updated_at if found else None
         state = msgspec.structs.replace(state, oldest=last or state.oldest)
         if following is not None and not _is_far_enough(state, last):
-            return Reading(documents=documents, follow_ups=[_page(task, state, following)])
+            return Reading(documents=documents, follow_ups=[_further(task, state, last, following)])
         # What was read upwards met what was read downwards.
         reached_end = following is None if state.upto is None else state.known is None
-        state = msgspec.structs.replace(state, is_covered=state.is_covered or reached_end)
+        state = msgspec.structs.replace(state, is_covered=state.is_covered or (reached_end and not state.is_unsteady))
         return self._end_of_lap(task, state, documents)
 
     def unchanged(self, task: Task) -> Reading:
@@ -167,6 +178,22 @@ def _is_far_enough(state: ListState, last: str | None) -> bool:
     if state.upto is not None:
         return last > state.upto
     return state.known is not None and last < state.known
+
+
+def _further(task: Task, state: ListState, last: str | None, following: str) -> JobSpec:
+    """The page behind one whose last item changed at `last`; by its time where items can vanish, else by its link.
+
+    Where all of a page changed in one second, that second is read by numbers. Then nothing is called gone.
+    """
+    if task.spec.kind not in _BY_TIME:
+        return _page(task, state, following)
+    if state.upto is None:
+        upwards = msgspec.structs.replace(state, upto=state.oldest, since_of_page=state.known)
+    elif last != state.since_of_page:
+        upwards = msgspec.structs.replace(state, since_of_page=last)
+    else:
+        return _page(task, msgspec.structs.replace(state, is_unsteady=True), following)
+    return _page(task, upwards, upwards.upward_path(task.spec.kind))
 
 
 def _page(task: Task, state: ListState, path: str) -> JobSpec:

@@ -1,30 +1,50 @@
-"""Who a user is."""
+"""Who a user is.
+
+A login is a name, and names change: then the old one is nobody's. The number of the account stays, and the last run
+left it, so that one more call tells what the user is called now.
+"""
 
 import msgspec
 
-from tidegate.collect.source import Cursor, Reading, Task
+from tidegate.collect.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.github import items, kinds
 from tidegate.github.requests import Call
 from tidegate.github.states import Wishes
 from tidegate.upstream import Answer
+
+_BY_NUMBER = "by number"
 
 
 class ProfileState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     """Whose profile."""
 
     login: str
+    number: int | None = None
+    """Of the account, where nobody has the login any more."""
+
+
+class _Account(msgspec.Struct):
+    id: int
+    login: str
 
 
 def ask(task: Task) -> Call:
     """The call; it costs nothing where the profile is the same."""
     state = ProfileState.of(task)
+    if state.number is not None:
+        return Call(path=f"/user/{state.number}")
     return Call(path=f"/users/{state.login}", etag=None if state.full else task.etag)
 
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
-    """The profile."""
+    """The profile, or what has become of the login."""
+    state, found = ProfileState.of(task), msgspec.json.decode(answer.body, type=_Account)
+    if state.number is not None and found.login.lower() != state.login:
+        told = f"{state.login} is now called {found.login}: collect {found.login} from now on"
+        return Reading(verdict=Verdict.GONE, reason=told)
     _, documents = items.numbered(task, kinds.USER, [msgspec.Raw(answer.body)])
-    return Reading(documents=documents, cursor=Cursor(etag=answer.headers.get("ETag"), credential=task.credential))
+    cursor = Cursor(cursor=str(found.id), etag=answer.headers.get("ETag"), credential=task.credential)
+    return Reading(documents=documents, cursor=None if state.number is not None else cursor)
 
 
 def unchanged(_task: Task) -> Reading:
@@ -32,6 +52,21 @@ def unchanged(_task: Task) -> Reading:
     return Reading()
 
 
-def refused(_task: Task, _answer: Answer) -> Reading | None:
-    """Nothing special."""
-    return None
+def refused(task: Task, answer: Answer) -> Reading | None:
+    """404: nobody has this login. Whoever had it when we last looked is asked for by number."""
+    state, last = ProfileState.of(task), task.cursor
+    if answer.status != 404 or state.number is not None or last is None or last.cursor is None:
+        return None
+    by_number = msgspec.structs.replace(state, number=int(last.cursor))
+    return Reading(
+        follow_ups=[
+            JobSpec(
+                kind=task.spec.kind,
+                resource=task.spec.resource,
+                page=_BY_NUMBER,
+                params=by_number.params,
+                priority=task.spec.priority,
+                affinity=task.credential,
+            )
+        ]
+    )

@@ -44,7 +44,7 @@ class RepositoriesState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     skipped: bool = False
     """Some page was unchanged, so that its repositories were not seen in this run."""
     known: tuple[tuple[int, str], ...] = ()
-    """The repositories of the last run: numbers, and under what their items are found."""
+    """The repositories of the last run that were not seen so far: numbers, and under what their items are found."""
     is_second: bool = False
     """Read once more without skipping."""
     include: tuple[str, ...] | None = None
@@ -87,7 +87,7 @@ class Repositories:
         state = msgspec.structs.replace(state, read=(*state.read, page), before=state.before[1:])
         if page.following is not None:
             return Reading(follow_ups=[*jobs, _next(task, state, page.following)], completed=_switched_off(task, page))
-        if state.skipped and _missing(state):
+        if _is_doubtful(state) and _missing(state):
             return Reading(follow_ups=[*jobs, _from_the_beginning(task, state)], completed=_switched_off(task, page))
         whole = (
             [] if state.skipped else [Listing(kinds.REPOSITORY, task.spec.resource, task.run_id), *_left(task, state)]
@@ -108,15 +108,23 @@ def _switched_off(task: Task, page: Page) -> list[Listing]:
     return [Listing(kind, found.resource, task.run_id) for found in page.repositories if not found.has_issues]
 
 
-def _missing(state: RepositoriesState) -> list[str]:
+def _is_doubtful(state: RepositoriesState) -> bool:
+    """Whether a repository may be there that this reading has not seen, or only by hearsay.
+
+    One that is deleted while pages are read moves the rest up, and the first of the next page onto the last one.
+    """
+    return state.skipped or (len(state.read) > 1 and not state.is_second)
+
+
+def _missing(state: RepositoriesState) -> list[tuple[int, str]]:
     """The repositories that the last run knew, and this one has not seen."""
     seen = {found.id for page in state.read for found in page.repositories}
-    return [resource for number, resource in state.known if number not in seen]
+    return [(number, resource) for number, resource in state.known if number not in seen]
 
 
 def _left(task: Task, state: RepositoriesState) -> list[Listing]:
     """A repository that is gone takes along whatever is in it."""
-    return [Listing(kind, resource, task.run_id) for resource in _missing(state) for kind in _INSIDE]
+    return [Listing(kind, resource, task.run_id) for _, resource in _missing(state) for kind in _INSIDE]
 
 
 def _begun(task: Task) -> RepositoriesState:
@@ -133,13 +141,13 @@ def _next(task: Task, state: RepositoriesState, path: str) -> JobSpec:
 
 
 def _from_the_beginning(task: Task, state: RepositoriesState) -> JobSpec:
-    """A repository has left the list: to tell which are gone, all have to be seen."""
+    """A repository has left the list: to tell which are gone, all have to be seen, and twice where pages can move."""
     again = RepositoriesState(
         login=state.login,
         full=state.full,
         since=state.since,
         include=state.include,
-        known=state.known,
+        known=tuple(_missing(state)),
         is_second=True,
     )
     return _job(task, "page 1", again)

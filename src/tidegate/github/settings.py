@@ -13,15 +13,17 @@ class GithubSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docst
     """Which GitHub, and what of it."""
 
     api_url: str = API_URL
-    """GitHub's address; that of GitHub Enterprise, or of a simulator."""
+    """GitHub's address; that of GitHub Enterprise, or of a simulator. A database holds the data of one."""
+    moved_from: str | None = None
+    """The address that the same GitHub had before, where the data in the database is from there."""
     include: tuple[str, ...] = tuple(sorted(ESSENTIAL))
     """What is collected of a user, where a run does not say."""
 
-    @field_validator("api_url")
+    @field_validator("api_url", "moved_from")
     @classmethod
-    def _is_an_address(cls, value: str) -> str:
+    def _is_an_address(cls, value: str | None) -> str | None:
         try:
-            return require_api_url(value)
+            return None if value is None else require_api_url(value)
         except InvalidArgument as error:
             raise ValueError(error.reason) from None
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import msgspec
 
-from tidegate.collect.source import JobSpec, Task
+from tidegate.collect.source import JobSpec, Reading, Task, Verdict
 from tidegate.github import kinds
 from tidegate.kernel.errors import InvalidArgument
 
@@ -80,7 +80,7 @@ class Repository(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def resource(self) -> str:
         """Under which its jobs and documents are found."""
-        return f"repo:{self.full_name}"
+        return f"{kinds.REPOSITORY_PREFIX}{self.full_name}"
 
     @property
     def path(self) -> str:
@@ -94,6 +94,11 @@ class OfRepository(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     repository: Repository
     has_reviews: bool | None = None
     """Whether reviews follow pull requests; None: as the source does by default."""
+
+
+def passed_to(owner: str) -> Reading:
+    """What is said of a list whose repository was transferred while the run was under way."""
+    return Reading(verdict=Verdict.GONE, reason=f"it belongs to {owner} now, and is collected with that user")
 
 
 def first_page(kind: str, found: Repository, wishes: Wishes, include: frozenset[str]) -> JobSpec:

@@ -5,7 +5,7 @@ from typing import Protocol
 import msgspec
 
 from tidegate.collect.source import Reading, Task, Verdict
-from tidegate.github import limits
+from tidegate.github import kinds, limits
 from tidegate.github.limits import Limit
 from tidegate.github.links import ForeignLink, next_path
 from tidegate.github.requests import Call
@@ -14,6 +14,7 @@ from tidegate.upstream import Answer
 _LONGEST_MESSAGE = 300
 _REFUSALS = frozenset({403, 429})
 _PASSING = frozenset({408, 425})
+_BLOCKED = "access blocked"
 
 
 class Reader(Protocol):
@@ -54,7 +55,7 @@ def interpret(task: Task, answer: Answer, reader: Reader, api_url: str) -> Readi
         case status if status in _REFUSALS and (limit := limits.limit_of(answer)) is not None:
             return _limited(answer, limit)
         case _:
-            return reader.refused(task, answer) or _plain(answer)
+            return reader.refused(task, answer) or _plain(task, answer)
 
 
 def explain(answer: Answer) -> str:
@@ -82,9 +83,21 @@ def _limited(answer: Answer, limit: Limit) -> Reading:
     return Reading(verdict=Verdict.LATER, reason=explain(answer), blocked_ms=limits.pause_ms(answer))
 
 
-def _plain(answer: Answer) -> Reading:
+def _plain(task: Task, answer: Answer) -> Reading:
     status = answer.status
+    if _is_blocked(task, answer):
+        return Reading(verdict=Verdict.UNAVAILABLE, reason=explain(answer))
     passes = status >= 500 or status < 400 or status in _PASSING
     if not passes:
         return Reading(verdict=Verdict.GONE, reason=explain(answer))
     return Reading(verdict=Verdict.RETRY, reason=explain(answer), delay_ms=limits.asked_wait_ms(answer))
+
+
+def _is_blocked(task: Task, answer: Answer) -> bool:
+    """Whether GitHub has closed a repository to everybody: for legal reasons, or for a breach of its terms.
+
+    No retry and no other token helps, so it is no failure of ours. Another 403 is: somebody may lack a permission.
+    """
+    if not task.spec.resource.startswith(kinds.REPOSITORY_PREFIX):
+        return False
+    return answer.status == 451 or (answer.status == 403 and _BLOCKED in explain(answer).lower())

@@ -10,8 +10,8 @@ from msgspec import Meta
 from tidegate.assembly import Collection
 from tidegate.credentials import Credential, CredentialCheck
 from tidegate.http.endpoints import Answer, Endpoint, Given, given, one_of
+from tidegate.http.logins import Login, read_login
 from tidegate.http.problems import ProblemType, Trouble
-from tidegate.http.runs import Login
 
 TAG = "credentials"
 
@@ -24,7 +24,7 @@ class App(Given, frozen=True, kw_only=True):
 
     app_id: AppNumber
     installation_id: AppNumber
-    private_key: Annotated[str, Meta(min_length=1, max_length=16_384)]
+    private_key: Annotated[str, Meta(extra_json_schema={"format": "rsa-private-key"})]
     """The app's RSA key in PEM. It is encrypted, and not shown to anybody."""
 
     def __repr__(self) -> str:
@@ -39,7 +39,7 @@ class NewCredential(Given, frozen=True, kw_only=True):
         "then": given("owner"),
     }
 
-    token: Annotated[str, Meta(min_length=1, max_length=4_096)] | None = None
+    token: Annotated[str, Meta(extra_json_schema={"format": "github-token"})] | None = None
     """It is encrypted, and not shown to anybody."""
     app: App | None = None
     owner: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
@@ -81,7 +81,9 @@ class Credentials:
                 problems=(ProblemType.CONFLICT, ProblemType.SECRET_REFUSED),
             ),
             # Before the others, since a name may contain a slash.
-            Endpoint("POST", "/v1/credentials/{name:path}/test", self.test_credential, TAG),
+            Endpoint(
+                "POST", "/v1/credentials/{name:path}/test", self.test_credential, TAG, problems=(ProblemType.CONFLICT,)
+            ),
             Endpoint("GET", "/v1/credentials/{name:path}", self.show_credential, TAG),
             Endpoint("DELETE", "/v1/credentials/{name:path}", self.remove_credential, TAG),
         ]
@@ -109,7 +111,10 @@ class Credentials:
         return await self._book.remove(name)
 
     async def test_credential(self, name: Name) -> CredentialCheck:
-        """Ask GitHub whether a credential is good and what is left of it; the answer is noted."""
+        """Ask GitHub whether a credential is good and what is left of it; the answer is noted.
+
+        409 where it was stored unasked, and turns out to be of an account that serves others already.
+        """
         return await self._book.test(name)
 
     async def _add_token(self, token: str, body: NewCredential) -> Credential:
@@ -133,4 +138,4 @@ class Credentials:
 
 
 def _user_id(body: NewCredential) -> str | None:
-    return None if body.user is None else body.user.lower()
+    return None if body.user is None else read_login(body.user, "user")

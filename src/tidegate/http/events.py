@@ -37,22 +37,22 @@ class EventStream(Response):
         async with self._feed.listen(self._run_id) as listener:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] != "HEAD":
-                await _while_connected(self._send_all(listener, send), receive)
-            await send(_chunk(b"", more=False))
+                await while_connected(self._send_all(listener, send), receive)
+            await send(chunk(b"", more=False))
 
     async def _send_all(self, listener: Listener, send: Send) -> None:
-        await send(_chunk(f"retry: {_RECONNECT_MS}\n\n".encode()))
+        await send(chunk(f"retry: {_RECONNECT_MS}\n\n".encode()))
         while not listener.is_over:
             snapshot = await listener.next(self._heartbeat_s)
             if snapshot is not None:
-                await send(_chunk(_event(snapshot)))
+                await send(chunk(_event(snapshot)))
                 if snapshot.is_last:
                     return
             elif not listener.is_over:
-                await send(_chunk(b": nothing new\n\n"))
+                await send(chunk(b": nothing new\n\n"))
 
 
-async def _while_connected(sending: Coroutine[Any, Any, None], receive: Receive) -> None:
+async def while_connected(sending: Coroutine[Any, Any, None], receive: Receive) -> None:
     """Send to the end, unless the client leaves before."""
     tasks = [asyncio.create_task(sending, name="send events"), asyncio.create_task(_gone(receive), name="client")]
     try:
@@ -73,5 +73,6 @@ def _event(snapshot: Snapshot) -> bytes:
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (name.encode(), kind.encode(), snapshot.body)
 
 
-def _chunk(body: bytes, *, more: bool = True) -> Message:
+def chunk(body: bytes, *, more: bool = True) -> Message:
+    """A piece of an answer's body."""
     return {"type": "http.response.body", "body": body, "more_body": more}

@@ -25,8 +25,6 @@ log = get_logger(__name__)
 
 _CALM_AFTER_S = 1.0
 """A run that moves no more is looked at once again: what it waits for is known a moment after its last move."""
-_LONGEST_SILENCE_S = 60.0
-"""The second net: news that was lost is made up for by a look after this time."""
 _RETRIES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
 
 
@@ -104,9 +102,14 @@ class RunFeed:
         *,
         most_listeners: int,
         gap: timedelta = timedelta(milliseconds=200),
+        longest_silence: timedelta = timedelta(minutes=1),
     ) -> None:
-        """`gap`: a run is read no more often than this, however often it moves."""
-        self._read, self._bulletin = read, bulletin
+        """`gap`: a run is read no more often than this, however often it moves.
+
+        `longest_silence` is the second net: a run of which nothing was heard for so long is read all the same, since
+        news can be lost.
+        """
+        self._read, self._bulletin, self._longest_silence_s = read, bulletin, longest_silence.total_seconds()
         self._most, self._gap_ms = most_listeners, gap.total_seconds() * 1000
         self._channels: dict[int, _Channel] = {}
         self._listeners = 0
@@ -182,4 +185,4 @@ class RunFeed:
             if is_last:
                 return
             await asyncio.sleep(max(0.0, self._gap_ms - (monotonic_ms() - began_ms)) / 1000)
-            is_calm = not await watch.news(_LONGEST_SILENCE_S if is_calm else _CALM_AFTER_S)
+            is_calm = not await watch.news(self._longest_silence_s if is_calm else _CALM_AFTER_S)

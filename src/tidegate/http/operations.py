@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 from sqlalchemy import select
@@ -40,12 +41,22 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     """Each server, and whether it answered in time."""
 
 
+class Refreshable(Protocol):
+    """Figures that are found out when somebody asks."""
+
+    async def refresh(self) -> None:
+        """Find out now."""
+        ...
+
+
 class Operations:
     """The handlers."""
 
-    def __init__(self, parts: Parts, *, open_metrics: bool) -> None:
+    def __init__(self, parts: Parts, *, open_metrics: bool, gauges: Sequence[Refreshable] = ()) -> None:
+        """`gauges` are figures beside those of collection, found out whenever somebody asks."""
         self._parts, self._open_metrics = parts, open_metrics
-        self._gauges = Gauges(parts.database, parts.gate, parts.timers, [parts.jobs, parts.alarms])
+        ours = Gauges(parts.database, parts.gate, parts.timers, [parts.jobs, parts.alarms])
+        self._gauges: Sequence[Refreshable] = [ours, *gauges]
         self._found: tuple[float, dict[str, bool]] = (float("-inf"), {})
         self._looking = asyncio.Lock()
 
@@ -87,7 +98,7 @@ class Operations:
         States of the whole deployment are found out now; what cannot be found out is NaN. Counters and histograms are
         those of this process: ask every process, and add.
         """
-        await self._gauges.refresh()
+        await asyncio.gather(*(gauges.refresh() for gauges in self._gauges))
         return Response(exposition(), headers={"content-type": EXPOSITION})
 
     async def _look(self) -> dict[str, bool]:

@@ -18,19 +18,17 @@ from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
 from tidegate.database import Transaction
 from tidegate.github import ALL
-from tidegate.github.logins import require_login
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given, one_of
 from tidegate.http.events import ENDED, EventStream
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.feed import RunFeed
+from tidegate.http.logins import Login, read_login
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
 from tidegate.http.views import Id, Limit, RunDetail, RunViews
 from tidegate.kernel.errors import TidegateError
 
 TAG = "runs"
 _MOST_AT_ONCE = 500
-
-Login = Annotated[str, Meta(min_length=1, max_length=39, pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*(_[A-Za-z0-9]+)?$")]
 
 
 class NewRuns(Given, frozen=True, kw_only=True):
@@ -61,7 +59,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     login: str
     status: int
-    """201: begun; 409: there is an active run, or no credential; 422: the login cannot be used; 503: try again."""
+    """201: begun; 409: there is an active run, or no credential; 422: what is wanted cannot be; 503: try again."""
     run_id: int | None = None
     """The run that was begun, or the one that is active."""
     detail: str | None = None
@@ -155,15 +153,18 @@ class Runs:
             raise Trouble(ProblemType.INVALID, "give either login or logins", field="login")
         options = _options(body)
         if body.login is not None:
-            run = await self._collection.orchestrator.show(await self._begin(body.login, options, body.trigger))
+            run_id = await self._begin(read_login(body.login), options, body.trigger)
+            run = await self._collection.orchestrator.show(run_id)
             return Answer(run, {"Location": f"/v1/runs/{run.id}"})
-        results = [await self._attempt(login, options, body.trigger) for login in dict.fromkeys(body.logins or ())]
+        written = enumerate(body.logins or ())
+        logins = dict.fromkeys([read_login(login, f"logins[{place}]") for place, login in written])
+        results = [await self._attempt(login, options, body.trigger) for login in logins]
         begun = sum(result.status == 201 for result in results)
         return Answer(RunResults(begun=begun, results=results), status=207)
 
     async def list_runs(self, query: RunFilter) -> RunPage:
         """List runs, the newest first."""
-        login = None if query.login is None else query.login.lower()
+        login = None if query.login is None else read_login(query.login)
         read = partial(_page, login=login, states=query.state, before=query.before, limit=query.limit + 1)
         found = await self._database.read(read)
         runs, more = found[: query.limit], found[query.limit :]
@@ -211,9 +212,8 @@ class Runs:
         return Retried(run_id=run_id, jobs=await self._collection.orchestrator.retry(run_id))
 
     async def _begin(self, login: str, options: Mapping[str, Any], trigger: str) -> int:
-        known = require_login(login)
-        subject = Subject(user_id=known, login=known, options=options)
-        pool = await self._collection.credentials.pool_for(known)
+        subject = Subject(user_id=login, login=login, options=options)
+        pool = await self._collection.credentials.pool_for(login)
         return await self._collection.orchestrator.begin("github", subject, pool=pool, trigger=Trigger(trigger))
 
     async def _attempt(self, login: str, options: Mapping[str, Any], trigger: str) -> RunResult:

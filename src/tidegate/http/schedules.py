@@ -10,9 +10,8 @@ from tidegate.assembly import Collection
 from tidegate.collect.schedules import Schedule
 from tidegate.collect.source import Subject
 from tidegate.github import ALL, GithubSource
-from tidegate.github.logins import require_login
 from tidegate.http.endpoints import Answer, Endpoint, Given
-from tidegate.http.runs import Login
+from tidegate.http.logins import Login, read_login
 from tidegate.http.views import Id, Limit
 
 TAG = "schedules"
@@ -22,9 +21,11 @@ class NewSchedule(Given, frozen=True, kw_only=True):
     """For whom runs begin, when, and what of them is collected."""
 
     login: Login
-    cron: Annotated[str, Meta(min_length=9, max_length=100, examples=["0 3 * * *"])]
+    cron: Annotated[str, Meta(max_length=100, examples=["0 3 * * *"], extra_json_schema={"format": "cron"})]
     """Minute, hour, day of month, month, day of week."""
-    timezone: Annotated[str, Meta(min_length=1, max_length=64, examples=["UTC", "Europe/Berlin"])] = "UTC"
+    timezone: Annotated[
+        str, Meta(max_length=64, examples=["UTC", "Europe/Berlin"], extra_json_schema={"format": "time-zone"})
+    ] = "UTC"
     """By whose clocks."""
     include: (
         Annotated[list[Annotated[str, Meta(extra_json_schema={"enum": sorted(ALL)})]], Meta(min_length=1)] | None
@@ -79,7 +80,7 @@ class SchedulesDesk:
 
     async def list_schedules(self, query: ScheduleFilter) -> SchedulePage:
         """List schedules: when they are due next, and what their last due time brought."""
-        login = None if query.login is None else require_login(query.login)
+        login = None if query.login is None else read_login(query.login)
         found = await self._schedules.list_schedules(login, after=query.after, limit=query.limit)
         return SchedulePage(schedules=found)
 
@@ -88,7 +89,7 @@ class SchedulesDesk:
 
         The same user, cron and time zone again change the options of the schedule that is there, and nothing else.
         """
-        login = require_login(body.login)
+        login = read_login(body.login)
         subject = Subject(user_id=login, login=login, options=body.options)
         [added] = await self._schedules.add(GithubSource.name, [subject], cron=body.cron, timezone=body.timezone)
         return Answer(added, {"Location": f"/v1/schedules/{added.id}"})

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tidegate.http.binding import Binding
+from tidegate.http.express import Express
 from tidegate.http.problems import MEDIA_TYPE, ProblemType, Trouble
 from tidegate.kernel.ids import new_id
 from tidegate.telemetry.logs import get_logger
@@ -24,15 +25,18 @@ _DRAIN_WITHIN_S = 20
 class HttpService:
     """Answers until told to stop; then takes no new calls, and finishes those that are under way."""
 
-    def __init__(self, application: ASGIApp, binding: Binding, *, on_stop: Callable[[], None]) -> None:
-        """`on_stop` ends what would last for ever, such as streams of events."""
+    def __init__(
+        self, application: ASGIApp, binding: Binding, *, on_stop: Callable[[], None], express: Express | None = None
+    ) -> None:
+        """`on_stop` ends what would last for ever, such as streams of events; `express` answers what it can first."""
         self._application, self._binding, self._on_stop = application, binding, on_stop
+        self._protocol = type("_OurProtocol", (_Protocol,), {"express": express})
 
     async def run(self, stopping: asyncio.Event) -> None:
         """See `Service`."""
         config = uvicorn.Config(
             self._application,
-            http=_Protocol,
+            http=self._protocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -63,6 +67,27 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
+    express: Express | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Answer at once what can be, between two requests that cannot."""
+        if self.express is not None and self._is_between_requests():
+            answer = self.express.answer(data)
+            if answer is not None:
+                self.transport.write(answer)
+                self.on_response_complete()
+                return
+        super().data_received(data)
+
+    def _is_between_requests(self) -> bool:
+        """Whether nothing is under way on this connection, in either direction."""
+        return (
+            self.conn.our_state is h11.IDLE
+            and self.conn.their_state is h11.IDLE
+            and not self.conn.trailing_data[0]
+            and not self.flow.write_paused
+        )
+
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP is told as a problem too."""
         request_id = new_id()

@@ -1,24 +1,33 @@
 """HTTP put together: for a process that answers everything, and for one that only lets itself be looked after."""
 
-from tidegate.assembly import Collection, Parts
+from collections.abc import Callable
+
+from tidegate.assembly import Collection, Parts, Snapshots
 from tidegate.http.application import build_application
 from tidegate.http.binding import Binding
 from tidegate.http.credentials import Credentials
 from tidegate.http.dead_letters import DeadLetters
+from tidegate.http.dead_snapshots import DeadDesk
+from tidegate.http.door import Door
 from tidegate.http.endpoints import Endpoint
+from tidegate.http.express import Express
 from tidegate.http.feed import RunFeed
 from tidegate.http.jobs import Jobs
 from tidegate.http.operations import Operations
+from tidegate.http.prefetch import PrefetchDesk
 from tidegate.http.quotas import Quotas
 from tidegate.http.runs import Runs
 from tidegate.http.schedules import SchedulesDesk
 from tidegate.http.server import HttpService
+from tidegate.http.snapshots import SnapshotDesk
 from tidegate.http.statistics import StatisticsDesk
 from tidegate.http.views import RunViews
 from tidegate.settings.http import HttpSettings
 
 
-def serve_collection(collection: Collection, settings: HttpSettings, binding: Binding) -> HttpService:
+def serve_collection(
+    collection: Collection, settings: HttpSettings, binding: Binding, *, snapshots: Snapshots | None = None
+) -> HttpService:
     """A service that answers everything there is to ask."""
     parts = collection.parts
     views = RunViews(parts.database, parts.gate, collection.credentials)
@@ -33,18 +42,50 @@ def serve_collection(collection: Collection, settings: HttpSettings, binding: Bi
         DeadLetters(collection),
     ]
     endpoints = [endpoint for desk in desks for endpoint in desk.endpoints()]
-    application = build_application([*endpoints, *_operations(parts, settings)], settings)
-    return HttpService(application, binding, on_stop=feed.close)
+    of_snapshots, close_snapshots = _snapshots(snapshots, settings)
+    operations = _operations(parts, settings, snapshots)
+    application = build_application([*endpoints, *of_snapshots, *operations], settings)
+
+    def close() -> None:
+        feed.close()
+        close_snapshots()
+
+    return HttpService(application, binding, on_stop=close, express=_express(snapshots, settings))
 
 
-def serve_operations(parts: Parts, settings: HttpSettings, binding: Binding) -> HttpService:
+def serve_snapshots(snapshots: Snapshots, settings: HttpSettings, binding: Binding) -> HttpService:
+    """A service that answers what there is to ask of snapshots."""
+    endpoints, close = _snapshots(snapshots, settings)
+    operations = _operations(snapshots.parts, settings, snapshots)
+    application = build_application([*endpoints, *operations], settings)
+    return HttpService(application, binding, on_stop=close, express=_express(snapshots, settings))
+
+
+def serve_operations(
+    parts: Parts, settings: HttpSettings, binding: Binding, *, snapshots: Snapshots | None = None
+) -> HttpService:
     """A service that tells how the process is, and nothing else."""
-    application = build_application(_operations(parts, settings), settings)
+    application = build_application(_operations(parts, settings, snapshots), settings)
     return HttpService(application, binding, on_stop=_nothing_lasts)
 
 
-def _operations(parts: Parts, settings: HttpSettings) -> list[Endpoint]:
-    return list(Operations(parts, open_metrics=settings.open_metrics).endpoints())
+def _snapshots(snapshots: Snapshots | None, settings: HttpSettings) -> tuple[list[Endpoint], Callable[[], None]]:
+    """Their endpoints, and what ends the streams among them."""
+    if snapshots is None:
+        return [], _nothing_lasts
+    desk = SnapshotDesk(snapshots, settings)
+    # In this order: a kind's name can be anything, and `dead` and `prefetch` are addresses of ours.
+    ours = [*DeadDesk(snapshots).endpoints(), *PrefetchDesk(snapshots).endpoints()]
+    return [*ours, *desk.endpoints()], desk.close
+
+
+def _express(snapshots: Snapshots | None, settings: HttpSettings) -> Express | None:
+    return None if snapshots is None else Express(snapshots.reader, Door(settings, ()))
+
+
+def _operations(parts: Parts, settings: HttpSettings, snapshots: Snapshots | None) -> list[Endpoint]:
+    gauges = [] if snapshots is None else [snapshots.gauges]
+    return list(Operations(parts, open_metrics=settings.open_metrics, gauges=gauges).endpoints())
 
 
 def _nothing_lasts() -> None:

@@ -6,10 +6,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidegate.assembly import Collection
-from tidegate.github.logins import require_login
 from tidegate.github.statistics import GlobalStatistics, UserStatistics
 from tidegate.http.endpoints import Endpoint, Given
-from tidegate.http.runs import Login
+from tidegate.http.logins import Login, read_login
 from tidegate.kernel.errors import NotFound
 
 TAG = "statistics"
@@ -40,9 +39,10 @@ class StatisticsDesk:
 
         404 until a run of the user was completed.
         """
-        found = await self._collection.statistics.of_user(require_login(login))
+        known = read_login(login)
+        found = await self._collection.statistics.of_user(known)
         if found is None:
-            raise NotFound("user with statistics", login)
+            raise NotFound("user with statistics", known)
         return found
 
     async def overall_statistics(self, query: Span) -> GlobalStatistics:

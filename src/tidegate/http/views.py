@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from tidegate.collect import runs
 from tidegate.collect.lifecycle import OPEN_RUNS
-from tidegate.collect.progress import Failure, KindProgress, failures_of, kinds_of
+from tidegate.collect.progress import Failure, KindProgress, failures_of, kinds_of, unavailable_of
 from tidegate.collect.runs import Run
 from tidegate.credentials import Credential, CredentialBook
 from tidegate.database import Database, Transaction
@@ -46,6 +46,9 @@ class RunDetail(Run, frozen=True, kw_only=True):
     kinds: list[KindProgress]
     failures: list[Failure]
     """The first hundred jobs that failed, and why."""
+    unavailable: list[Failure]
+    """The first hundred jobs that asked for what GitHub shows to nobody, like a blocked repository, and why. They are
+    no failures: the run counts them as succeeded."""
     waits: list[Wait] | None
     """Empty where nothing keeps it from going on; null where that could not be found out."""
 
@@ -58,9 +61,11 @@ class RunViews:
 
     async def detail(self, run_id: int) -> RunDetail:
         """One run; raise `NotFound`."""
-        run, kinds, failures = await self._database.read(_read, run_id)
+        run, kinds, failures, unavailable = await self._database.read(_read, run_id)
         waits = await self._waits(run) if run.status in OPEN_RUNS else []
-        return RunDetail(**msgspec.structs.asdict(run), kinds=kinds, failures=failures, waits=waits)
+        return RunDetail(
+            **msgspec.structs.asdict(run), kinds=kinds, failures=failures, unavailable=unavailable, waits=waits
+        )
 
     async def _waits(self, run: Run) -> list[Wait] | None:
         try:
@@ -99,5 +104,6 @@ def _wait(one: CredentialStatus, label: str, bucket: str, now: datetime) -> Wait
     return Wait(credential=label, bucket=bucket, reason=found.reason, opens_at=opens_at)
 
 
-def _read(tx: Transaction, run_id: int) -> tuple[Run, list[KindProgress], list[Failure]]:
-    return runs.get(tx, run_id), kinds_of(tx, [run_id]), failures_of(tx, [run_id], _MOST_FAILURES)
+def _read(tx: Transaction, run_id: int) -> tuple[Run, list[KindProgress], list[Failure], list[Failure]]:
+    run, kinds = runs.get(tx, run_id), kinds_of(tx, [run_id])
+    return run, kinds, failures_of(tx, [run_id], _MOST_FAILURES), unavailable_of(tx, [run_id], _MOST_FAILURES)

@@ -30,7 +30,7 @@ class Heartbeat:
         self._presence = presence
         self._is_member = False
         self._watchers: set[asyncio.Event] = set()
-        self._doubted = asyncio.Event()
+        self._wanted = asyncio.Event()
         self._lease_end: asyncio.TimerHandle | None = None
 
     @contextmanager
@@ -49,16 +49,20 @@ class Heartbeat:
     def doubt(self) -> None:
         """Somebody heard from the server that we are not there: count as lost, and join again now."""
         self._lose("the server does not know us")
-        self._doubted.set()
+        self._wanted.set()
+
+    def hasten(self) -> None:
+        """Somebody has reason to believe that the server forgot things: find out now whether it forgot us."""
+        self._wanted.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Beat until told to stop, then leave. Stop it last: whoever relies on being alive must have ended."""
         pause_s = self._presence.settings.renew_every.total_seconds()
         try:
             while not stopping.is_set():
-                self._doubted.clear()
+                self._wanted.clear()
                 await unless(stopping, self._beat())
-                await unless(stopping, occurs(self._doubted, within_s=pause_s))
+                await unless(stopping, occurs(self._wanted, within_s=pause_s))
             self.alive.clear()
             await self._leave()
         finally:

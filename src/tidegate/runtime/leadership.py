@@ -2,7 +2,7 @@
 
 A process stands for election; elected, it runs the duties until it is told to stop (they drain, it resigns, and a
 follower takes over at once) or its lease ends (they are cancelled there and then). A follower blocks until the leader
-resigns or its lease can have ended.
+resigns or its lease can have ended, or until its own has.
 """
 
 import asyncio
@@ -59,11 +59,12 @@ class Leadership:
                     case Elected(fence):
                         await self._lead(fence, halt, stopping)
                     case Following(remaining_ms):
-                        await self._follow(remaining_ms / 1000, stopping)
+                        await self._follow(remaining_ms / 1000, halt, stopping)
 
-    async def _follow(self, leader_lasts_s: float, stopping: asyncio.Event) -> None:
+    async def _follow(self, leader_lasts_s: float, halt: asyncio.Event, stopping: asyncio.Event) -> None:
+        """Wait for a vacancy, unless our own lease ends: a server that forgot us may have forgotten the leader too."""
         within_s = max(leader_lasts_s, _SHORTEST_WAIT_S)
-        await unless(stopping, self._election.wait_for_vacancy(within_s))
+        await unless(halt, unless(stopping, self._election.wait_for_vacancy(within_s)))
 
     async def _lead(self, fence: int, halt: asyncio.Event, stopping: asyncio.Event) -> None:
         """Run the duties until `stopping` or `halt`, which the heartbeat sets when our lease ends."""

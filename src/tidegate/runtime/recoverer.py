@@ -6,14 +6,18 @@ process holds for too long (it hangs, or lost them) are found by a second, slowe
 One that is only frozen may still wait at a stream, and the server gives what comes next to whoever waits longest: the
 very messages that were taken from it. So the dead are looked at again, at once and at growing pauses, until such a wait
 must have ended.
+
+One that the server forgot with everything else goes on reading until it notices. If it dies before, its lease cannot
+end, for it has none. So a new leader, who may be new because of that, waits until all the living must have joined
+again, and then takes from strangers what they hold.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from tidegate.flow.presence import Presence
-from tidegate.flow.stream import Stream
-from tidegate.kernel.clock import monotonic_ms
+from tidegate.flow.stream import Stream, owner_of
+from tidegate.kernel.clock import milliseconds, monotonic_ms
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -43,6 +47,11 @@ class Recoverer:
         self._sweep_at_ms = [0.0 for _ in self._streams]
         self._looks: dict[str, tuple[float, float]] = {}
         """The dead that may still be given something: when to look, and how long the pause after that is."""
+        self._strangers_at_ms: float | None = None
+
+    def begin(self) -> None:
+        """A new lead begins."""
+        self._strangers_at_ms = self._now_ms() + milliseconds(self._presence.settings.lease)
 
     async def fire(self) -> int | None:
         """Take over from those whose lease has ended, look for what is held too long; say when to come back.
@@ -55,6 +64,7 @@ class Recoverer:
         for owner in lapse.owners:
             await self._recover(owner, failures)
         await self._look_at_the_dead(failures)
+        await self._look_at_strangers(failures)
         for n, stream in enumerate(self._streams):
             if self._now_ms() >= self._sweep_at_ms[n]:
                 next_in_ms = await _attempt(stream.sweep_idle(), failures)
@@ -87,9 +97,25 @@ class Recoverer:
             if pause_ms <= _LAST_LOOK_MS:
                 self._looks[owner] = (now_ms + pause_ms, 2 * pause_ms)
 
+    async def _look_at_strangers(self, failures: list[Exception]) -> None:
+        """Take from those who read and are not registered; those who are, and died, have a lease that ends."""
+        if self._strangers_at_ms is None or self._now_ms() < self._strangers_at_ms:
+            return
+        before, registered = len(failures), {member.owner for member in await self._presence.members()}
+        for stream in self._streams:
+            status = await _attempt(stream.status(), failures)
+            readers = {owner_of(each.name) for each in status.consumers if each.pending} if status else set[str]()
+            for owner in sorted(readers - registered):
+                taken = await _attempt(stream.take_over(owner), failures)
+                log.warning("worker.unregistered", owner=owner, messages=taken or 0)
+        if len(failures) == before:
+            self._strangers_at_ms = None
+
     def _earliest(self, next_lapse_in_ms: int | None) -> int | None:
         now_ms = self._now_ms()
         times = [*self._sweep_at_ms, *(at_ms for at_ms, _ in self._looks.values())]
+        if self._strangers_at_ms is not None:
+            times.append(self._strangers_at_ms)
         waits = [max(0, round(at_ms - now_ms)) for at_ms in times]
         return min([*waits, *([] if next_lapse_in_ms is None else [next_lapse_in_ms])], default=None)
 

@@ -6,7 +6,7 @@ by a task of its own: one that fails or is slow delays no other.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Protocol
@@ -46,15 +46,24 @@ class Timekeeper:
     more is fired.
     """
 
-    def __init__(self, doorbell: Doorbell, sources: Sequence[DueSource], *, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        doorbell: Doorbell,
+        sources: Sequence[DueSource],
+        *,
+        on_begin: Callable[[], object] = lambda: None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """`on_begin` is called each time it begins to keep the time."""
         if not sources:
             raise InvalidArgument("sources", sources, "there is nothing to keep the time of")
         self._doorbell = doorbell
-        self._sources = tuple(sources)
+        self._sources, self._on_begin = tuple(sources), on_begin
         self._backoff = backoff or Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Fire what is due, until told to stop."""
+        self._on_begin()
         bells = [asyncio.Event() for _ in self._sources]
         await self._doorbell.claim()
         try:

@@ -23,6 +23,7 @@ from tidegate.kernel.arguments import require_name
 from tidegate.kernel.errors import InvalidArgument, InvalidSettings
 from tidegate.settings.http import HttpSettings
 from tidegate.settings.sources import PREFIX, Sources
+from tidegate.snapshots.settings import SnapshotSettings
 from tidegate.telemetry.logs import LogSettings
 from tidegate.upstream.settings import UpstreamSettings
 from tidegate.valkey.urls import require_url
@@ -87,6 +88,8 @@ class Settings(BaseSettings):
     """How many calls all processes together may make."""
     presence: PresenceSettings = PresenceSettings()
     """How soon a silent process counts as dead."""
+    snapshots: SnapshotSettings = SnapshotSettings()
+    """Which snapshots are kept fresh, and how."""
     stream: StreamSettings = StreamSettings()
     """How a stream treats its messages."""
     timers: TimerSettings = TimerSettings()

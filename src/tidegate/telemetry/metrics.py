@@ -138,12 +138,67 @@ OUTBOX_WAIT = Histogram(
     buckets=_BRIEF_S,
 )
 
+# snapshots/prefetch and snapshots/archive
+PREFETCH_ASKED = Counter(
+    "prefetch_asked",
+    "Subjects asked for by the clock: published, coalesced with work under way, or failed.",
+    ["outcome"],
+    registry=REGISTRY,
+)
+ARCHIVE_ENTRIES_MOVED = Counter(
+    "archive_entries_moved", "Old entries of the history that were moved to the archive.", registry=REGISTRY
+)
+
 # credentials
 CREDENTIALS_REFUSED = Counter(
     "credentials_refused", "Secrets that the upstream refused and that are used no more.", registry=REGISTRY
 )
 CREDENTIAL_TOKENS_ISSUED = Counter(
     "credential_tokens_issued", "Tokens issued to installations of apps.", registry=REGISTRY
+)
+
+# snapshots
+RATE_LIMITER_RPS = Gauge(
+    "rate_limiter_rps", "Calls that the limiter let through in the last second, by all processes.", registry=REGISTRY
+)
+CONSUMER_LAG = Gauge(
+    "consumer_lag", "Events of a topic that nobody of the group was given yet.", ["topic", "group"], registry=REGISTRY
+)
+DLQ_MESSAGE_COUNT = Gauge("dlq_message_count", "Events that are dead letters.", registry=REGISTRY)
+PRODUCER_SEND_FAILED = Counter("producer_send_failed", "Events that could not be published.", registry=REGISTRY)
+UPDATE_PROCESS_DURATION = Histogram(
+    "update_process_duration_seconds",
+    "From an event's receipt to its acknowledgement, the wait for a permit included, in seconds.",
+    ["priority"],
+    registry=REGISTRY,
+    buckets=_BRIEF_S,
+)
+UPDATE_PROCESS_ERROR = Counter(
+    "update_process_error", "Refreshes that failed, also those that are tried again.", ["reason"], registry=REGISTRY
+)
+OBSOLETE_EVENT_SKIPPED = Counter(
+    "obsolete_event_skipped", "Events skipped because a newer one of their subject was published.", registry=REGISTRY
+)
+DB_UPSERT_DURATION = Histogram(
+    "db_upsert_duration_seconds",
+    "How long a batch of snapshots took to write, in seconds.",
+    registry=REGISTRY,
+    buckets=_BRIEF_S,
+)
+DB_CIRCUIT_BREAKER_STATE = Gauge(
+    "db_circuit_breaker_state", "The breaker of the database: 0 closed, 1 trying, 2 open.", registry=REGISTRY
+)
+REDIS_CIRCUIT_BREAKER_STATE = Gauge(
+    "redis_circuit_breaker_state", "The breaker of the Valkey server: 0 closed, 1 trying, 2 open.", registry=REGISTRY
+)
+REDIS_COMMAND_DURATION = Histogram(
+    "redis_command_duration_seconds",
+    "How long the Valkey server took to answer a command or a pipeline, blocking ones left out, in seconds.",
+    registry=REGISTRY,
+    buckets=_BRIEF_S,
+)
+SNAPSHOT_READS = Counter(
+    "snapshot_reads", "Snapshots read, by where they were found: local, server or sql.", ["found"], registry=REGISTRY
 )
 
 # collect/completion

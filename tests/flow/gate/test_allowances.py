@@ -22,6 +22,29 @@ async def test_calls_in_flight_count_as_spent(desk: Desk):
     assert len(await desk.admitted()) == 10
 
 
+async def test_where_computing_time_counts_a_credential_makes_one_call_at_a_time(desk: Desk):
+    """Of each credential; what is counted elsewhere goes on beside it."""
+    limits = PLENTY.model_copy(update={"one_at_a_time": frozenset({"graphql"})})
+    for credential in ("token", "other"):
+        await desk.enrol(credential, limits=limits)
+    await desk.know(limit=1000)
+    await desk.know(limit=1000, bucket="graphql")
+    await desk.gate.offer([*jobs(5, "query", bucket="graphql", cost=7), *jobs(4, "page")])
+
+    out = await desk.admitted()
+    queries = [one for one in out if one.bucket == "graphql"]
+    assert (len(out) - len(queries), sorted(one.credential for one in queries)) == (4, ["other", "token"])
+    assert {b.reason for c in (await desk.gate.status("octocat")).credentials for b in c.buckets if b.reason} == {
+        "concurrency"
+    }
+
+    await desk.settle([desk.answered(queries[0], 1000, 993)])
+    (following,) = await desk.admitted()
+    assert (following.bucket, following.credential) == ("graphql", queries[0].credential)
+    await desk.settle_as([following], Outcome.UNKNOWN)
+    assert [one.credential for one in await desk.admitted()] == [queries[0].credential], "whatever became of the last"
+
+
 async def test_a_call_of_unknown_fate_counts_as_spent(desk: Desk):
     """The upstream may have counted the call of a worker that died, so we do."""
     await desk.enrol()

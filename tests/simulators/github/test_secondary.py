@@ -1,6 +1,7 @@
 """Secondary limits."""
 
 import asyncio
+import time
 from datetime import timedelta
 
 from tests.simulators.github.client import Got, simulated
@@ -76,6 +77,19 @@ async def test_computing_time_is_limited():
 
         assert [is_secondary(got) for got in answers] == [False] * 5 + [True]
         assert client.sim.report().violations == {"cpu_per_minute": 1}
+
+
+async def test_a_query_computes_for_what_it_visits_and_its_answer_takes_at_least_as_long():
+    """So that whoever asks one thing after the other cannot use more computing time than passes."""
+    query = f"query($id: ID!) {{ nodes(ids: [{', '.join(['$id'] * 100)}]) {{ id }} }}"
+    async with simulated(limits=LimitSettings(cpu_s_per_minute=0.045, cpu_ms_per_call=0.001)) as client:
+        node = (await client.get(f"/repos/{client.repo()}")).json["node_id"]
+        began = time.monotonic()
+        answers = [await client.query(query, id=node) for _ in range(6)]
+        took = time.monotonic() - began
+
+        assert [is_secondary(got) for got in answers] == [False] * 5 + [True], "10 ms each; the fifth exceeds it"
+        assert took >= 5 * 0.01
 
 
 async def test_a_pause_is_asked_for_with_and_without_retry_after():

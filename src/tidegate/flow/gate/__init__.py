@@ -2,6 +2,8 @@
 
 from tidegate.flow.gate.gate import Census, Gate, Settled
 from tidegate.flow.gate.jobs import Admitted, Allowance, Job, Outcome, Settlement, settlement
+from tidegate.flow.gate.memory import Memory, Note
+from tidegate.flow.gate.promises import Promises
 from tidegate.flow.gate.settings import CredentialLimits
 from tidegate.flow.gate.status import BucketStatus, CredentialStatus, PoolStatus
 
@@ -14,8 +16,11 @@ __all__ = [
     "CredentialStatus",
     "Gate",
     "Job",
+    "Memory",
+    "Note",
     "Outcome",
     "PoolStatus",
+    "Promises",
     "Settled",
     "Settlement",
     "settlement",

@@ -1,6 +1,7 @@
 -- Credentials and their buckets: each read once per call, kept in tables, written back once by `close_ledger`.
 --
 -- A credential (field `name`):  pool ('' once dismissed), concurrency, per_minute, floor, window_ms, patience_ms, in_flight, bound,
+--                               alone = {bucket = true, ...},
 --                               blocked_until, retired, buckets = {name, ...}, minute = {{slot, calls}, ...}
 -- A bucket (field `name|bucket`): limit, remaining, held, lost, lost_at, window, resets_at, fresh, turned
 --   remaining  what the upstream said last, the least within one window

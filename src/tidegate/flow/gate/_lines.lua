@@ -4,7 +4,7 @@
 -- pool, bucket and class: a job's turn is one more than the larger of the pool's present turn and its run's last one, so
 -- a run with 100,000 jobs and a run with one take turns. A run's lane goes when its last job leaves the line.
 ---@key waiting  zset  line|class|turn|job
----@key lanes    hash  T:pool|bucket|class -> 'turn 0'; R:pool|bucket|class|run -> 'last-turn jobs'
+---@key lanes    hash  T:pool|bucket|class -> 'turn 0'; R:pool|bucket|class|run -> 'last-turn jobs'; see remind.lua
 ---@key inside   hash  job -> its record while it waits, its permit while it is out
 ---@include ledger
 local POOL, BUCKET, CLASS, RUN, COST, AFFINITY, PAYLOAD, PLACE = 1, 2, 3, 4, 5, 6, 7, 8  -- a job's record

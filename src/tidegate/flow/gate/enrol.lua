@@ -13,6 +13,7 @@
 ---@arg pool         str
 ---@arg concurrency  int
 ---@arg per_minute   int
+---@arg alone        str  names of buckets, with a bar after each
 ---@arg floor        int
 ---@arg window_ms    int
 ---@arg patience_ms  int
@@ -21,15 +22,23 @@
 ---@include every_line
 -- Reply: {'enrolled', jobs let out} | {'elsewhere', the pool it belongs to, 1 if it is no good there any more}
 
+-- Calls of the last minute that the server forgot, and somebody reminded it of: anybody's, for all we know.
+local function remembered_calls()
+  local at_ms, calls = string.match(redis.call('HGET', lanes, 'M:' .. pool) or '', '^(%d+) (%d+)$')
+  return at_ms and {{math.floor(tonumber(at_ms) / SLOT_MS), tonumber(calls)}} or {}
+end
+
 local state = account(credential)
 if state and state.pool ~= '' and state.pool ~= pool then
   return {'elsewhere', state.pool, state.retired and 1 or 0}
 end
 local is_back = state and state.retired
-state = state or {in_flight = 0, bound = 0, blocked_until = 0, buckets = {}, minute = {}}
+state = state or {in_flight = 0, bound = 0, blocked_until = 0, buckets = {}, minute = remembered_calls()}
 state.pool, state.retired = pool, nil
 state.concurrency, state.per_minute, state.floor = concurrency, per_minute, floor
 state.window_ms, state.patience_ms = window_ms, patience_ms
+state.alone = {}
+for bucket in string.gmatch(alone, '[^|]+') do state.alone[bucket] = true end
 ledger[credential], touched[credential] = state, true
 
 local members, present = credentials_of(pool), false

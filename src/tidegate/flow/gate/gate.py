@@ -5,10 +5,10 @@ Invariants, each kept by every script, whatever happens between two of them:
 - a credential's calls in flight are its permits, its held units theirs; both end only by `settle` or `repair`;
 - what may be spent is what the upstream last said, less what is held, less the floor; unknown means one probe.
 
-What a crash leaves behind, and who repairs it. Between the commit in SQL and `offer`: a job that nobody offers, and
-recovery offers everything unfinished, which changes nothing for those inside. Between the call and `settle`: a message
-that a living worker takes over, with its permit. A server that lost its data: `needs_rebuild` tells, and everything
-unfinished is offered again.
+What a crash leaves behind, and who repairs it. Between the commit in SQL and `offer`: a job that nobody offers. Whoever
+was to do it has promised so, and recovery offers everything unfinished, which changes nothing for those inside. Between
+the call and `settle`: a message that a living worker takes over, with its permit. A server that lost its data: the gate
+is reminded of what must not be found out anew, and everything unfinished is offered again.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
@@ -18,9 +18,11 @@ from typing import TypeVar
 from tidegate.flow.gate import scripts
 from tidegate.flow.gate.jobs import Job, Settlement
 from tidegate.flow.gate.keys import epoch_key, gate_keys
+from tidegate.flow.gate.memory import Memory
+from tidegate.flow.gate.promises import Promises
 from tidegate.flow.gate.settings import CredentialLimits
 from tidegate.flow.gate.status import PoolStatus, read_status
-from tidegate.kernel.arguments import require_name
+from tidegate.kernel.arguments import require_name, require_not_negative
 from tidegate.kernel.clock import Clock, SystemClock, milliseconds
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.kernel.ids import new_id
@@ -78,6 +80,8 @@ class Gate:
         self._settings = settings or CredentialLimits()
         self._clock = clock or SystemClock()
         self._permits = metrics.GATE_PERMITS.labels(unit.name)
+        self.promises = Promises(valkey, unit, wake=wake, clock=self._clock)
+        """Of those who are about to offer what they commit first."""
 
     async def enrol(self, credential: str, *, pool: str, limits: CredentialLimits | None = None) -> None:
         """Add a credential to `pool`, or change its limits. A credential belongs to one pool only.
@@ -93,6 +97,7 @@ class Gate:
             pool=pool,
             concurrency=limits.concurrency,
             per_minute=limits.per_minute,
+            alone="".join(f"{bucket}|" for bucket in sorted(limits.one_at_a_time)),
             floor=limits.floor,
             window_ms=milliseconds(limits.window),
             patience_ms=milliseconds(limits.patience),
@@ -190,6 +195,26 @@ class Gate:
     async def needs_rebuild(self) -> bool:
         """Whether the server knows nothing of us, at first or because it lost its data."""
         return not await self._valkey.execute("EXISTS", epoch_key(self._unit))
+
+    async def remind(self, memory: Memory) -> None:
+        """Tell what the gate may have forgotten of a pool, before its credentials are enrolled anew.
+
+        It makes the gate more careful, or changes nothing.
+        """
+        require_name("pool", memory.pool)
+        require_not_negative("started", memory.started)
+        require_not_negative("running", memory.running)
+        missing = await scripts.remind(
+            self._valkey,
+            pool=memory.pool,
+            started=memory.started,
+            running=memory.running,
+            notes=memory.notes,
+            now_ms=self._clock.pinned_ms,
+            **self._keys,
+        )
+        if missing:
+            log.warning("gate.reminded", gate=self._unit.name, pool=memory.pool, calls_missing=missing)
 
     async def rebuild(self, unfinished: AsyncIterable[Sequence[Job]]) -> int:
         """Make the gate agree with SQL: free permits without a message, then offer everything that is unfinished.

@@ -37,3 +37,8 @@ def gate_keys(unit: Unit, *, stream: Key, wake: Key) -> GateKeys:
 def epoch_key(unit: Unit) -> Key:
     """Gone when the server lost its data: then everything unfinished must be offered again."""
     return unit.key("gate:epoch")
+
+
+def promise_keys(unit: Unit) -> tuple[Key, Key]:
+    """Where promises to offer wait to be kept, and how often each was looked after."""
+    return unit.key("gate:promises"), unit.key("gate:looks")

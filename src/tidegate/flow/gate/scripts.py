@@ -5,6 +5,7 @@ from typing import Unpack
 
 from tidegate.flow.gate.jobs import Job, Settlement
 from tidegate.flow.gate.keys import GateKeys
+from tidegate.flow.gate.memory import Note
 from tidegate.valkey import Valkey, lua_script
 
 
@@ -48,6 +49,7 @@ async def enrol(
     pool: str,
     concurrency: int,
     per_minute: int,
+    alone: str,
     floor: int,
     window_ms: int,
     patience_ms: int,
@@ -85,4 +87,19 @@ async def open_pool(valkey: Valkey, *, pool: str, now_ms: int | None, **keys: Un
 @lua_script("census.lua")
 async def census(valkey: Valkey, *, cursor: str, now_ms: int | None, **keys: Unpack[GateKeys]) -> tuple[bytes, int]:
     """Count credentials that may make no call at present, one page."""
+    ...
+
+
+@lua_script("remind.lua")
+async def remind(
+    valkey: Valkey,
+    *,
+    pool: str,
+    started: int,
+    running: int,
+    notes: Sequence[Note],
+    now_ms: int | None,
+    **keys: Unpack[GateKeys],
+) -> int:
+    """Tell a gate what it may have forgotten of a pool."""
     ...

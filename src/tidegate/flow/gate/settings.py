@@ -14,6 +14,9 @@ class CredentialLimits(BaseModel):
     """Calls of one credential that may be under way at once."""
     per_minute: int = Field(default=840, ge=1, le=10**9)
     """Calls of one credential in any minute."""
+    one_at_a_time: frozenset[str] = frozenset({"graphql"})
+    """Buckets in which a credential makes one call at a time. The upstream bounds the computing time of a minute, and
+    calls that follow each other compute no longer than they take."""
     floor: int = Field(default=100, ge=0)
     """Permits of each window that are never spent; at most a tenth of a small limit."""
     window: timedelta = Field(default=timedelta(hours=1), ge=timedelta(milliseconds=1), le=timedelta(days=31))

@@ -5,7 +5,7 @@ from tidegate.flow.stream.dead_letters import DeadLetters
 from tidegate.flow.stream.keys import StreamKeys
 from tidegate.flow.stream.message import ConsumerStatus, DeadLetter, DeadLetterPage, Message, StreamStatus
 from tidegate.flow.stream.settings import StreamSettings
-from tidegate.flow.stream.stream import Stream
+from tidegate.flow.stream.stream import Stream, owner_of
 
 __all__ = [
     "Consumer",
@@ -18,4 +18,5 @@ __all__ = [
     "StreamKeys",
     "StreamSettings",
     "StreamStatus",
+    "owner_of",
 ]

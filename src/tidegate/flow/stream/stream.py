@@ -14,7 +14,7 @@ worthless: whatever a consumer that was believed dead still does with it changes
 `max_deliveries`, the message becomes a dead letter instead.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -119,6 +119,8 @@ class Stream:
         self.settings = settings or StreamSettings()
         self.dead_letters = DeadLetters(valkey, self.keys)
         self._valkey, self._clock = valkey, clock or SystemClock()
+        self.on_missing: Callable[[], object] = lambda: None
+        """Called when a reader finds that the server knows no group: it is new, or it lost its data."""
 
     def consumer(self, owner: str, suffix: str = "") -> Consumer:
         """A reader that belongs to the process `owner`; with different suffixes, several of them."""
@@ -208,6 +210,7 @@ class Stream:
         if not str(error.__cause__ or error).startswith(("NOGROUP", "UNBLOCKED")):
             raise error
         await _ensure_group(self._valkey, stream=self.keys.stream, group=self.settings.group)
+        self.on_missing()
 
     async def _refuse_all(self, consumer: str, ids: Iterable[str], reason: str, *, most: int) -> int:
         require_name("consumer", consumer)
@@ -265,3 +268,8 @@ def consumer_name(owner: str, suffix: str = "") -> str:
     if "/" in require_name("owner", owner):
         raise InvalidArgument("owner", owner, "must not contain /, which separates it from a consumer's suffix")
     return f"{owner}/{require_name('suffix', suffix)}" if suffix else owner
+
+
+def owner_of(consumer: str) -> str:
+    """The process to which a consumer of this name belongs."""
+    return consumer.partition("/")[0]

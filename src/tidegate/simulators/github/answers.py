@@ -26,6 +26,8 @@ class Answer:
     content_type: str = JSON_TYPE
     cost: int = 1
     """What it takes from the allowance; 0 for what is free."""
+    computing_s: float = 0
+    """Computing time beyond that of an ordinary call; the answer takes at least as long."""
 
     @cached_property
     def digest(self) -> bytes:

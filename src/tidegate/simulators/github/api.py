@@ -18,7 +18,6 @@ from tidegate.simulators.github.windows import Windows
 from tidegate.simulators.github.world import World
 
 BUCKETS = ("core", "search", "code_search", "graphql")
-_NODES_PER_SECOND = 10_000
 
 
 class Api:
@@ -55,8 +54,8 @@ class Api:
         if route in self._repositories.by_route:
             return self._of_repository(call, route)
         if route == "graphql":
-            answer, nodes = self._graphql.answer(call, self._windows.of(call.caller, "graphql"))
-            self._secondary.computed(call, nodes / _NODES_PER_SECOND)
+            answer = self._graphql.answer(call, self._windows.of(call.caller, "graphql"))
+            self._secondary.computed(call, answer.computing_s)
             return answer
         if route in self._users.by_route and call.method in ("GET", "HEAD"):
             return self._users.by_route[route](call)

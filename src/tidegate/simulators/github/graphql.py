@@ -22,6 +22,7 @@ from tidegate.simulators.github.graphql_schema import CONNECTIONS, FieldProblem,
 from tidegate.simulators.github.windows import Allowance
 
 MOST_NODES = 500_000
+_NODES_PER_SECOND = 10_000
 MOST_PER_CONNECTION = 100
 TIMED_OUT = "Something went wrong while executing your query. This may be the result of a timeout."
 
@@ -50,25 +51,26 @@ class GraphQL:
     def __init__(self, schema: Schema, nodes_in_time: int) -> None:
         self._schema, self._nodes_in_time = schema, nodes_in_time
 
-    def answer(self, call: Call, allowance: Allowance) -> tuple[Answer, int]:
-        """The answer to a query, and how many nodes it asked for."""
+    def answer(self, call: Call, allowance: Allowance) -> Answer:
+        """The answer to a query, and what it took."""
         if not call.caller.is_authorised:
-            return error(401, "This endpoint requires you to be authenticated."), 0
+            return error(401, "This endpoint requires you to be authenticated.")
         try:
             request = msgspec.json.decode(call.body, type=_Request)
             document = parse(request.query)
         except (msgspec.DecodeError, SyntaxProblem) as problem:
-            return ok({"errors": [{"message": f"Parse error: {problem}"}]}), 0
+            return ok({"errors": [{"message": f"Parse error: {problem}"}]})
         query = _Query(document, {**document.defaults, **(request.variables or {})})
         price, problems = query.price()
         if problems:
-            return ok({"errors": problems}), 0
+            return ok({"errors": problems})
         if price.nodes > self._nodes_in_time:
             # Time that was used in vain is charged for: points for the query, and as many again.
             late = error(502, TIMED_OUT)
             late.cost = 2 * price.points
-            return late, price.nodes
-        return self._run(query, call, allowance, price), price.nodes
+            late.computing_s = price.nodes / _NODES_PER_SECOND
+            return late
+        return self._run(query, call, allowance, price)
 
     def _run(self, query: "_Query", call: Call, allowance: Allowance, price: Price) -> Answer:
         account_id = call.caller.owner.number if call.caller.owner.kind == "user" else None
@@ -78,6 +80,7 @@ class GraphQL:
             content["errors"] = query.problems
         answer = ok(content)
         answer.cost = price.points
+        answer.computing_s = query.visited / _NODES_PER_SECOND
         return answer
 
 
@@ -102,7 +105,7 @@ def with_a_hole(answer: Answer) -> Answer:
     problem = {"type": "SERVICE_UNAVAILABLE", "message": TIMED_OUT, "path": path}
     content["errors"] = [*content.get("errors", []), problem]
     spoilt = ok(content)
-    spoilt.cost = answer.cost
+    spoilt.cost, spoilt.computing_s = answer.cost, answer.computing_s
     return spoilt
 
 
@@ -123,6 +126,7 @@ class _Query:
 
     def __init__(self, document: Document, variables: Mapping[str, Any]) -> None:
         self._document, self._variables = document, variables
+        self.visited = 0
         self.problems: list[dict[str, Any]] = []
 
     def price(self) -> tuple[Price, list[dict[str, Any]]]:
@@ -176,6 +180,7 @@ class _Query:
 
     def _object(self, node: Node, selections: tuple[Selection, ...], path: list[str | int]) -> dict[str, Any]:
         shown: dict[str, Any] = {}
+        self.visited += 1
         for selection in selections:
             if isinstance(selection, Field):
                 shown[selection.alias] = self._field(node, selection, [*path, selection.alias])

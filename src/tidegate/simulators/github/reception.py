@@ -132,7 +132,7 @@ class Reception:
         self._charge(call, max(1, answer.cost))
         body = b"<html><body><h1>We had issues producing the response to your request.</h1></body></html>"
         return Reply(
-            Answer(status or 503, body, content_type="text/html"), {"server": "github.com"}, fault, self._delay()
+            Answer(status or 503, body, content_type="text/html"), {"server": "github.com"}, fault, self._delay(answer)
         )
 
     def _is_unchanged(self, call: Call, answer: Answer) -> bool:
@@ -175,7 +175,7 @@ class Reception:
             if answer.last_modified is not None:
                 headers["last-modified"] = formatdate(answer.last_modified, usegmt=True)
         self._note_polling(call, answer)
-        return Reply(answer, headers, fault, self._delay())
+        return Reply(answer, headers, fault, self._delay(answer))
 
     def _note_polling(self, call: Call, answer: Answer) -> None:
         """Timelines say how long to wait before asking again for their first page."""
@@ -186,8 +186,9 @@ class Reception:
             self._ledger.polled_early += 1
         self._polled[key] = call.at
 
-    def _delay(self) -> float:
-        """How long the answer takes."""
+    def _delay(self, answer: Answer) -> float:
+        """How long the answer takes: the way, and what was computed for it."""
         self._answers += 1
         latency_s, jitter = self._manners.latency_ms / 1000, self._manners.jitter
-        return latency_s * (1 + jitter * (2 * fraction(draw(self._answers, 122)) - 1)) if latency_s else 0
+        on_the_way = latency_s * (1 + jitter * (2 * fraction(draw(self._answers, 122)) - 1)) if latency_s else 0
+        return on_the_way + answer.computing_s

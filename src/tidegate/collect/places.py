@@ -1,0 +1,57 @@
+"""Where the data of a source comes from: one place, for as long as there is data.
+
+Numbers, logins, ETags and cursors mean something at one address only. Were two of them collected into one database,
+each would overwrite the other's items, and call gone what the other has.
+"""
+
+from urllib.parse import urlsplit, urlunsplit
+
+from sqlalchemy import select, update
+
+from tidegate.collect.tables import collection_places, collection_runs
+from tidegate.database import Transaction
+from tidegate.kernel.arguments import require_name
+from tidegate.kernel.errors import InvalidArgument, TidegateError
+
+_LONGEST = 500
+
+
+class OtherPlace(TidegateError):
+    """The data that is there was collected from another address."""
+
+    def __init__(self, source: str, present: str, wanted: str) -> None:
+        super().__init__(f"the {source} data in this database is from {present}, and {wanted} is another place")
+        self.source, self.present, self.wanted = source, present, wanted
+
+
+def settle_place(tx: Transaction, source: str, address: str, moved_from: str | None = None) -> bool:
+    """Remember that the data of `source` comes from `address`; True if that is new.
+
+    Raises `OtherPlace` where runs have collected from another one, unless that is the one it `moved_from`: the same
+    upstream, under a new address.
+    """
+    wanted = _normal(address)
+    place = collection_places.c
+    if tx.execute(tx.insert_if_absent(collection_places), [_row(source, wanted)]).rowcount == 1:
+        return True
+    locked = select(place.address).where(place.source == source).with_for_update()
+    present: str = tx.execute(locked).scalar_one()
+    if present == wanted:
+        return False
+    has_runs = tx.execute(select(collection_runs.c.id).where(collection_runs.c.source == source).limit(1)).first()
+    if has_runs is not None and (moved_from is None or _normal(moved_from) != present):
+        raise OtherPlace(source, present, wanted)
+    tx.execute(update(collection_places).where(place.source == source).values(address=wanted))
+    return True
+
+
+def _row(source: str, address: str) -> dict[str, str]:
+    return {"source": require_name("source", source), "address": address}
+
+
+def _normal(address: str) -> str:
+    """Hosts are the same in any case, and with or without a slash behind them."""
+    if len(address) > _LONGEST:
+        raise InvalidArgument("address", address[:32] + "…", f"must have at most {_LONGEST} characters")
+    parts = urlsplit(address)
+    return urlunsplit((parts.scheme.lower(), parts.netloc.lower(), parts.path.rstrip("/"), "", ""))

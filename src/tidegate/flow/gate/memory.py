@@ -1,0 +1,28 @@
+"""What is remembered elsewhere of a pool: a gate that lost its data need not find it out by breaking a rule."""
+
+import msgspec
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What the upstream last said of a credential: that little is left of a window, or that it must rest."""
+
+    credential: str
+    bucket: str
+    blocked_ms: int = 0
+    """For how much longer it must rest."""
+    limit: int | None = None
+    remaining: int | None = None
+    window: int | None = None
+    """As in `Allowance`; where it is None, nothing is known of the window."""
+    resets_in_ms: int | None = None
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of one pool."""
+
+    pool: str
+    started: int
+    """Calls that were begun in the last minute."""
+    running: int
+    """Calls that may be under way."""
+    notes: list[Note]
