@@ -13,9 +13,9 @@ from tidegate.flow.gate import BucketStatus, CredentialLimits, CredentialStatus,
 LIMITS = CredentialLimits(concurrency=5, per_minute=600, floor=100)
 
 
-def pool(*, retired: bool = False, blocked_in_ms: int = 0, **bucket: Any) -> PoolStatus:
+def pool(*, name: str = "core", retired: bool = False, blocked_in_ms: int = 0, **bucket: Any) -> PoolStatus:
     known: dict[str, Any] = {"limit": 5_000, "remaining": 900, "resets_in_ms": 60_000} | bucket
-    core = BucketStatus(name="core", held=10, lost=5, calls_now=1, **known)
+    core = BucketStatus(name=name, held=10, lost=5, calls_now=1, **known)
     one = CredentialStatus(
         name="user-1", in_flight=3, concurrency=5, retired=retired, blocked_in_ms=blocked_in_ms, buckets=[core]
     )
@@ -47,6 +47,12 @@ def test_what_is_held_lost_or_kept_in_reserve_cannot_be_spent(status: PoolStatus
 def test_a_small_limit_keeps_a_small_reserve():
     (one,) = supplies(pool(limit=60, remaining=60), "core", LIMITS)
     assert (one.now, one.per_window) == (60 - 10 - 5 - 6, 54)
+
+
+def test_where_calls_are_made_one_at_a_time_the_forecast_says_so():
+    (queries,) = supplies(pool(name="graphql"), "graphql", LIMITS)
+    (calls,) = supplies(pool(), "core", LIMITS)
+    assert (queries.concurrency, calls.concurrency) == (1, 5)
 
 
 def test_credentials_go_by_the_names_that_people_know():

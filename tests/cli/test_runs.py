@@ -1,5 +1,6 @@
 """`tidegate runs`: what it shows, cancels and retries. Nothing of it needs a worker."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -8,14 +9,20 @@ from pathlib import Path
 from sqlalchemy import select, update
 
 from tests.cli.batch import tidegate_each
+from tidegate.assembly import open_collection
 from tidegate.collect import runs
+from tidegate.collect.accounts import RUN_ENDED, ended_key
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.progress import jobs_of
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import collection_runs, page_jobs
-from tidegate.database import Database, Transaction
+from tidegate.database import Database, Transaction, outbox
 from tidegate.database.migrate import migrate
+from tidegate.database.outbox import Event
+from tidegate.database.schema import outbox_events
 from tidegate.github import GithubSource
+from tidegate.settings import Settings
+from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 AWAY = "redis://127.0.0.1:1"
 
@@ -116,6 +123,88 @@ async def test_what_failed_is_done_again_all_of_it_or_one_job(tmp_path: Path):
     async with installation(tmp_path) as database:
         states = {job.id: job.status for job in await database.read(jobs_of, octocat)}
     assert states[failed] == JobState.ENQUEUED
+
+
+def bury_the_end(tx: Transaction, run_id: int) -> None:
+    """As if its statistics had failed for good: nothing is left to do but to compute them."""
+    job, run = page_jobs.c, collection_runs.c
+    done = tx.execute(update(page_jobs).where(job.run_id == run_id).values(status=JobState.SUCCEEDED)).rowcount
+    ended = {"status": RunState.FINALIZING, "total_jobs": done, "succeeded_jobs": done}
+    tx.execute(update(collection_runs).where(run.id == run_id).values(ended))
+    event = Event(RUN_ENDED, key=ended_key(run_id), payload={"run_id": run_id})
+    outbox.add(tx, event)
+    (number,) = tx.execute(select(outbox_events.c.id).where(outbox_events.c.event_id == event.event_id)).one()
+    outbox.bury(tx, number, attempts=8, error="ValueError: no such day")
+
+
+async def test_a_run_whose_statistics_failed_for_good_is_named_and_left_by_a_retry(tmp_path: Path):
+    async with installation(tmp_path) as database:
+        octocat, hubot = [await database.transaction(begin, login) for login in ("octocat", "hubot")]
+        for run_id in (octocat, hubot):
+            await database.transaction(bury_the_end, run_id)
+    told = f"of run {octocat} cannot be computed: ValueError: no such day; tidegate runs retry {octocat} tries again"
+
+    async with GithubSimulator(SimulatorConfig(world=WorldShape(users=1, repositories=1))) as sim:
+        collected, shown, programs, retried, again, completed = await tidegate_each(
+            tmp_path,
+            "collect octocat",
+            f"runs show {octocat}",
+            f"runs show {octocat} --json",
+            f"runs retry {octocat}",
+            f"runs retry {octocat} --json",
+            "collect octocat --json",
+            TIDEGATE_GITHUB__API_URL=sim.url,
+            GITHUB_TOKEN=sim.token_of(sim.world.operators()[0]),
+        )
+
+    assert collected.code == 1
+    assert f"statistics {told}" in collected.out
+    assert f"run {octocat} finalizing: 3 of 3 pages" in collected.out
+    assert "goes on from here" not in collected.out, "the same command would not"
+    assert f"statistics {told}" in shown.out
+    assert json.loads(programs.out)["without_statistics"] == "ValueError: no such day"
+    assert f"the statistics of run {octocat} wait to be computed again" in retried.out
+    assert "tidegate up, or tidegate collect octocat" in retried.out
+    assert [json.loads(again.out)[name] for name in ("jobs", "statistics")] == [0, False]
+    assert [run["status"] for run in json.loads(completed.out)["runs"]] == ["completed"]
+    async with installation(tmp_path) as database:
+        assert (await database.read(runs.get, hubot)).status is RunState.FINALIZING, "nobody asked for it"
+
+
+def postpone_all(tx: Transaction, run_id: int) -> None:
+    """As if every worker that met them had lacked the token."""
+    later = {"status": JobState.READY, "not_before": tx.now, "last_error": "this process was not given GITHUB_TOKEN"}
+    tx.execute(update(page_jobs).where(page_jobs.c.run_id == run_id).values(later))
+
+
+async def test_what_is_tried_again_is_shown_with_the_reason(tmp_path: Path):
+    async with installation(tmp_path) as database:
+        octocat = await database.transaction(begin, "octocat")
+        await database.transaction(postpone_all, octocat)
+
+    shown, programs = await tidegate_each(tmp_path, f"runs show {octocat}", f"runs show {octocat} --json")
+
+    assert "waits      3 x this process was not given GITHUB_TOKEN: profile, events of octocat" in shown.out
+    assert len(json.loads(programs.out)["retrying"]) == 3
+
+
+async def test_who_leads_elsewhere_hears_at_once_that_statistics_are_to_be_computed_again(tmp_path: Path):
+    settings = Settings(data_dir=tmp_path / "data")
+    async with open_collection(settings, needs_credential=False) as collection:
+        database, process = collection.parts.database, collection.process()
+        running = asyncio.create_task(process.run(heed_signals=False))
+        run_id = await database.transaction(begin, "octocat")
+        await database.transaction(bury_the_end, run_id)
+
+        try:
+            (retried,) = await tidegate_each(tmp_path, f"runs retry {run_id}")
+            async with asyncio.timeout(10):
+                while (await database.read(runs.get, run_id)).status is not RunState.COMPLETED:
+                    await asyncio.sleep(0.02)
+        finally:
+            process.stop()
+            await running
+    assert "wait to be computed again" in retried.out
 
 
 async def test_a_run_is_canceled_once_and_also_where_valkey_does_not_answer(tmp_path: Path):

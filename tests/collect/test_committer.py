@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import cast
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from tidegate.assembly import put_together
 from tidegate.collect import committer as committer_module
 from tidegate.collect import verdicts
 from tidegate.collect.committer import Committer
+from tidegate.collect.ledger import Claim
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.source import JobSpec, Reading, Task
@@ -112,6 +114,38 @@ async def test_a_claim_that_was_ended_twice_in_one_round_counts_once(local: Libr
 
     run = await assert_counted(database, run_id)
     assert (run.status, run.succeeded_jobs, run.calls) == (RunState.PLANNING, 1, 2), "the other job is not done"
+
+
+def unwritable(claim: Claim) -> Finished:
+    return finished(claim, follow_ups=[JobSpec(kind="X", resource="x", params={"x": object()})])
+
+
+async def test_claims_in_the_round_of_a_bad_result_are_made_all_the_same(local: Library, committer: Committer):
+    database = local.parts.database
+    _, (bad, other) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
+    (claim,) = await claimed(database, bad)
+    claiming = asyncio.create_task(committer.claim([other]))
+    await asyncio.sleep(0)  # it goes into the first round, with the result
+
+    await written(committer, [unwritable(claim)])
+
+    assert list(await claiming) == [other]
+
+
+async def test_a_claim_that_cannot_be_made_is_told_so_and_keeps_no_result_from_being_written(
+    local: Library, committer: Committer
+):
+    database = local.parts.database
+    run_id, (good, _) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
+    (claim,) = await claimed(database, good)
+    claiming = asyncio.create_task(committer.claim([cast("int", object())]))
+    await asyncio.sleep(0)  # it goes into the first round, with the result
+
+    await written(committer, [finished(claim)])
+
+    with pytest.raises(TypeError, match="Encoding objects"):
+        await claiming
+    assert (await assert_counted(database, run_id)).succeeded_jobs == 1
 
 
 async def test_what_waits_to_be_written_is_bounded_in_number_and_in_bytes(

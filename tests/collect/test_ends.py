@@ -1,8 +1,11 @@
 """How runs end, what is told of it, and how they are taken up again."""
 
 import asyncio
+import re
 
 import pytest
+from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError
 
 from tests.collect.conftest import Library
 from tests.collect.rounds import assert_counted, begun, claimed, finished, shelf_job, shown, write
@@ -10,6 +13,8 @@ from tests.collect.shelf import ShelfUpstream, broken
 from tidegate.collect import runs
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.runs import RunActive, RunCanceled
+from tidegate.collect.tables import page_jobs
+from tidegate.collect.verdicts import to_refused
 from tidegate.database import Database
 from tidegate.kernel.errors import NotFound
 
@@ -36,6 +41,33 @@ async def test_a_run_says_why_its_last_job_failed(local: Library, upstream: Shel
         run = await local.ended()
 
     assert (run.status, run.last_error) == (RunState.COMPLETED, "SHELF of shelf:ada-poems: no such shelf")
+
+
+async def test_what_is_kept_of_a_reason_is_short_without_secrets_and_text_to_every_server(database: Database):
+    run_id, (job_id, _) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
+    (claim,) = await claimed(database, job_id)
+    reason = "no\0 shelf \ud800 for password=hunter2, " + "x" * 100_000
+
+    await write(database, [finished(claim, JobState.FAILED, reason=reason)])
+
+    (job,) = await database.read(lambda tx: tx.execute(select(page_jobs).where(page_jobs.c.id == job_id)).all())
+    kept, told = job.last_error, (await shown(database, run_id)).last_error
+    assert kept.startswith(r"no shelf \ud800 for password=***, xxx")
+    assert told is not None
+    assert told.startswith(f"SHELF of shelf:novels: {kept[:100]}")
+    assert (len(kept), len(told)) == (2000, 2000)
+
+
+async def test_a_result_that_the_database_refuses_is_kept_with_the_words_of_its_driver_alone(database: Database):
+    _, (job_id,) = await begun(database)
+    (claim,) = await claimed(database, job_id)
+    with pytest.raises(DBAPIError) as refusal:
+        await database.read(lambda tx: tx.execute(text("SELECT 'a value' FROM nowhere")))
+
+    refused = to_refused(finished(claim), refusal.value, database.clock.now())
+
+    assert re.match(r"\w+: .*nowhere", refused.ending.reason)
+    assert not re.search(r"SELECT|a value|sqlalche|\[SQL|class", refused.ending.reason)
 
 
 async def test_a_run_that_cannot_be_planned_fails_and_says_why(local: Library, upstream: ShelfUpstream):

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from tests.collect.rounds import begun
+from tidegate.collect import runs
 from tidegate.collect.places import OtherPlace, settle_place
+from tidegate.collect.source import JobSpec, Subject
 from tidegate.database import Database
 from tidegate.kernel.errors import InvalidArgument
 
@@ -47,6 +49,40 @@ async def test_an_upstream_that_moved_takes_its_data_along(database: Database):
     assert not await settle(database, THERE, HERE), "and may go on saying so"
     with pytest.raises(OtherPlace):
         await settle(database, HERE)
+
+
+async def begin(database: Database, user: str, address: str | None) -> None:
+    subject, first = Subject(user_id=user, login=user), [JobSpec(kind="LIST", resource=f"user:{user}")]
+    await database.transaction(runs.begin, runs.Beginning("shelves", subject, "pool", "manual", first, address))
+
+
+async def test_who_settled_a_place_that_was_moved_since_begins_no_run(database: Database):
+    await settle(database, HERE)
+    await settle(database, THERE)
+
+    with pytest.raises(OtherPlace, match=f"is from {THERE}, and {HERE} is another place"):
+        await begin(database, "ada", HERE)
+    await begin(database, "ada", f"{THERE}/")
+    await begin(database, "ben", None)
+
+
+@pytest.mark.race
+async def test_runs_begin_at_one_place_whoever_comes_at_once(database: Database):
+    await settle(database, HERE)
+
+    async def come(number: int) -> bool:
+        address = (HERE, THERE)[number % 2]
+        try:
+            await settle(database, address)
+            await begin(database, f"user-{number}", address)
+        except OtherPlace:
+            return False
+        return True
+
+    came = await asyncio.gather(*(come(number) for number in range(8)))
+
+    assert any(came)
+    assert len({number % 2 for number, has_begun in enumerate(came) if has_begun}) == 1
 
 
 @pytest.mark.race

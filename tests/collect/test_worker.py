@@ -3,9 +3,13 @@
 import asyncio
 import threading
 
+import pytest
+
 from tests.collect.conftest import Library
+from tests.collect.rounds import claimed, finished, write
 from tests.collect.shelf import ShelfUpstream
 from tidegate.collect.lifecycle import JobState
+from tidegate.collect.recovery import Recovery
 
 
 async def test_calls_that_have_to_be_waited_for_are_made_side_by_side(local: Library, upstream: ShelfUpstream):
@@ -101,3 +105,27 @@ async def test_whoever_stops_keeps_what_it_called_until_it_is_written(local: Lib
     assert not done
     assert (status.pending, status.lag) == (1, 0)
     assert (await local.orchestrator.show(run_id)).succeeded_jobs == 1
+
+
+async def test_what_follows_from_a_job_that_has_ended_is_offered_before_its_message_is_given_back(
+    local: Library, monkeypatch: pytest.MonkeyPatch
+):
+    """Else nobody would come back to it, should we end in between. What is to be done again meanwhile is not lost."""
+    database, jobs, offer_run = local.parts.database, local.parts.jobs, Recovery.offer_run
+    pending, run_id = list[int](), await local.begin()
+    (job,) = await local.jobs(run_id)
+    (claim,) = await claimed(database, job.id)
+    await write(database, [finished(claim, JobState.FAILED)])  # by a worker that died before it settled
+
+    async def watch(recovery: Recovery, run: int) -> int:
+        pending.append((await jobs.status()).pending)
+        offered = await offer_run(recovery, run)
+        await local.orchestrator.retry(run_id)  # in vain, as the gate takes it for a job that it knows
+        return offered
+
+    monkeypatch.setattr(Recovery, "offer_run", watch)
+    async with local.working():
+        run = await local.until(run_id)
+
+    assert pending[0] == 1
+    assert (run.succeeded_jobs, run.failed_jobs) == (8, 0)

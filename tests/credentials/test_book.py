@@ -5,12 +5,16 @@ from datetime import timedelta
 
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import insert
 
 from tests.credentials.office import APP, INSTALLATION, POOL, Office, app_key
+from tidegate.collect.tables import allowance_notes
 from tidegate.credentials import AllowanceElsewhere, Credential, Kind, NameTaken, SecretRefused, State, pool_of
 from tidegate.credentials.keys import Key
+from tidegate.database import Transaction
 from tidegate.flow.gate import PoolStatus
 from tidegate.kernel.errors import InvalidArgument, NoCredential, NotFound
+from tidegate.valkey import Valkey
 
 
 async def test_a_token_is_stored_with_its_owner_and_serves_everybody(office: Office):
@@ -25,6 +29,39 @@ async def test_a_token_is_stored_with_its_owner_and_serves_everybody(office: Off
     assert await office.good_members() == [added.allowance]
     assert await office.book.secret_of(added.allowance) == office.token()
     assert await office.book.pool_for("anybody") == POOL
+
+
+@pytest.mark.parametrize("how", ["enrol", "add_token", "test", "borrow"])
+async def test_whoever_tells_an_empty_gate_of_a_credential_reminds_it_first_of_what_must_rest(
+    how: str, small_office: Office, embedded: Valkey
+):
+    book, token = small_office.book, small_office.token()
+    if how == "borrow":
+        await book.borrow(token)
+    else:
+        await book.add_token(token)
+    (known,) = await book.list()
+    await small_office.database.transaction(must_rest, known.allowance)
+    await embedded.execute("FLUSHALL")
+
+    match how:
+        case "enrol":
+            await book.enrol()
+        case "add_token":
+            await book.add_token(token)
+        case "test":
+            await book.test(known.name)
+        case _:
+            await book.borrow(token)
+
+    assert (await small_office.members())[known.allowance].blocked_in_ms > 50_000
+
+
+def must_rest(tx: Transaction, credential: str) -> None:
+    """As the answer to a call would have written it."""
+    until = tx.now + timedelta(minutes=1)
+    note = {"credential": credential, "bucket": "core", "pool": POOL, "blocked_until": until}
+    tx.execute(insert(allowance_notes).values(note))
 
 
 async def test_two_tokens_of_one_account_are_one_credential_for_the_gate(small_office: Office):

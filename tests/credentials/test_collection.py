@@ -8,15 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from sqlalchemy import insert
 
 from tests.credentials.office import APP, INSTALLATION, POOL, app_key
 from tidegate.assembly import Collection, open_collection
 from tidegate.assembly.credentials import open_credentials
+from tidegate.cli.collecting import collect_all
+from tidegate.cli.screens import Silence
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.collect.progress import failures_of
 from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
+from tidegate.collect.tables import allowance_notes
 from tidegate.credentials import State, pool_of, records
+from tidegate.database import Transaction
 from tidegate.flow.gate import CredentialLimits
 from tidegate.github import GithubSettings
 from tidegate.kernel.errors import InvalidSettings, NoCredential
@@ -326,6 +332,71 @@ async def test_data_of_one_github_and_another_never_meet_in_one_database(setting
         with pytest.raises(InvalidSettings, match="was collected from"):
             async with open_collection(settings(one), needs_credential=False):
                 raise AssertionError("opened")
+
+
+async def test_who_is_refused_for_his_address_has_taken_nobodys_token_away(settings: MakeSettings):
+    async with simulator() as one, simulator() as other:
+        ours, theirs = one.token_of(one.world.operators()[0]), other.token_of(other.world.operators()[1])
+        async with open_collection(settings(one), token=ours) as collection:
+            run_id = await begin(collection, one.world.logins()[0])
+            before = await collection.credentials.list(), await collection.parts.gate.status(POOL)
+
+            with pytest.raises(InvalidSettings, match="was collected from"):
+                async with open_collection(settings(other), token=theirs):
+                    raise AssertionError("opened")
+
+            after = await collection.credentials.list(), await collection.parts.gate.status(POOL)
+            assert after[0] == before[0]
+            assert [each.name for each in after[1].credentials] == [each.name for each in before[1].credentials]
+            assert other.report().calls == 0
+            assert (await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS
+
+
+async def test_who_works_for_another_address_does_not_serve_the_runs_and_does_not_fail_them(settings: MakeSettings):
+    async with simulator() as one, simulator() as other:
+        operator, stranger = one.world.operators()[0], other.world.operators()[1]
+        async with open_collection(settings(one), needs_credential=False) as collection:
+            await collection.credentials.add_token(one.token_of(operator))
+            run_id = await begin(collection, one.world.logins()[0])
+            async with open_credentials(settings(other)) as elsewhere:
+                await elsewhere.add_token(other.token_of(stranger), name="strange")
+                await elsewhere.remove("strange")
+                assert (await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS, "ours is there still"
+
+                await elsewhere.add_token(other.token_of(stranger), name="strange")
+                await elsewhere.remove(operator)
+
+            run = await collection.orchestrator.show(run_id)
+            assert run.status is RunState.FAILED, "a token for another address makes no calls at this one"
+            assert "no valid credential" in (run.last_error or "")
+
+
+def must_rest(tx: Transaction, credential: str, rest: timedelta) -> None:
+    """As the answer to a call would have written it."""
+    note = {"credential": credential, "bucket": "core", "pool": POOL, "blocked_until": tx.now + rest}
+    tx.execute(insert(allowance_notes).values(note))
+
+
+async def test_a_token_that_must_rest_is_not_asked_by_who_starts_with_an_empty_valkey(
+    settings: MakeSettings, embedded: Valkey
+):
+    async with simulator(latency_ms=1) as sim:
+        token, login, rest = sim.token_of(sim.world.operators()[0]), sim.world.logins()[0], timedelta(seconds=2)
+        async with open_collection(settings(sim), token=token) as collection:
+            (known,) = await collection.credentials.list()
+            await collection.parts.database.transaction(must_rest, known.allowance, rest)
+            rested_at = collection.parts.database.clock.now() + rest * 0.95
+        await embedded.execute("FLUSHALL")
+        before = sim.report().calls
+
+        async with open_collection(settings(sim), token=token) as collection:
+            subjects = [Subject(user_id=login, login=login)]
+            collecting = asyncio.create_task(collect_all(collection, subjects, Silence(Console(stderr=True))))
+            async with asyncio.timeout(20):
+                while sim.report().calls == before:
+                    await asyncio.sleep(0.005)
+            assert collection.parts.database.clock.now() >= rested_at
+            assert (await collecting).view.runs[0].status is RunState.COMPLETED
 
 
 async def test_without_a_credential_nothing_is_opened_and_both_ways_are_told(settings: MakeSettings):

@@ -9,6 +9,7 @@ from tests.github.answers import ALLOWED, API, NOW, answer, task
 from tidegate.collect.source import Cursor, Subject
 from tidegate.github import ALL, ESSENTIAL, GithubSource, kinds, limits
 from tidegate.github.links import ForeignLink, below, links, next_path
+from tidegate.github.requests import require_api_url
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.upstream.messages import Headers
 
@@ -115,6 +116,15 @@ def test_kinds_bring_along_what_they_need_and_unknown_ones_are_refused():
 def test_an_address_that_is_none_is_refused(url: str):
     with pytest.raises(InvalidArgument, match="api_url"):
         GithubSource(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://ada:s3cret@api.example.com", "https://s3cret@api.example.com/v3", "http://@x"]
+)
+def test_an_address_with_a_user_or_a_password_is_refused_and_not_repeated(url: str):
+    with pytest.raises(InvalidArgument, match="user or a password") as refused:
+        require_api_url(url)
+    assert "s3cret" not in f"{refused.value}{refused.value.value}"
 
 
 def test_the_free_call_tells_of_the_bucket_that_was_waited_for():

@@ -44,6 +44,12 @@ def test_a_secondary_limit_blocks_the_credential_for_as_long_as_it_says(
 ):
     reading = source.read(task(), message(status, SECONDARY, **headers))
     assert (reading.verdict, reading.blocked_ms) == (Verdict.LATER, blocked_ms)
+    assert reading.is_guess == (blocked_ms == 60_000), "and says where it is the least that helps"
+
+
+def test_a_secondary_limit_is_known_by_its_headers_where_the_body_did_not_come():
+    reading = source.read(task(), answer(403, b"", {"retry-after": "30"}))
+    assert (reading.blocked_ms, reading.is_guess) == (30_000, False)
 
 
 def test_retry_after_counts_also_where_the_window_is_empty():
@@ -147,7 +153,8 @@ def test_a_limit_of_graphql_hides_in_a_success(kind: str):
 
     emptied = source.read(asked, answer(200, body, {"x-ratelimit-remaining": "0", "x-ratelimit-resource": "graphql"}))
     assert (emptied.verdict, emptied.blocked_ms, emptied.allowance_bucket) == (Verdict.LATER, None, "graphql")
-    assert source.read(asked, answer(200, body)).blocked_ms == 60_000
+    limited = source.read(asked, answer(200, body))
+    assert (limited.blocked_ms, limited.is_guess) == (60_000, True)
 
 
 def test_errors_of_graphql_are_told_apart():

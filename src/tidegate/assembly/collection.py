@@ -52,11 +52,12 @@ async def open_collection(
         stranding = Stranding(parts.database, parts.gate, on_moved=bulletin.moved)
         book = put_book_together(settings, parts, client, stranding.look_at)
         stack.push_async_callback(book.close)
+        # First of all: whoever may not be here must not have taken the place of another one's token.
+        await _require_one_place(parts.database, settings.github)
         if token:
             await book.borrow(token)
         if needs_credential:
             await book.require_any()
-        await _require_one_place(parts.database, settings.github)
 
         async def enrol() -> None:
             await book.enrol()

@@ -7,12 +7,15 @@ from tidegate.assembly.parts import Parts, open_parts
 from tidegate.collect import stranded
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.committer import Moved
+from tidegate.collect.places import at_place
+from tidegate.collect.recovery import Recovery
 from tidegate.credentials import CredentialBook, KeySource, records
 from tidegate.credentials.book import HOW_TO_GET_ONE
 from tidegate.credentials.pools import has_credentials
 from tidegate.credentials.vault import Vault
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate
+from tidegate.github import GithubSource
 from tidegate.github.authority import GithubAuthority
 from tidegate.settings import Settings
 from tidegate.telemetry.logs import get_logger
@@ -37,7 +40,7 @@ class Stranding:
 
     async def look_at(self, pool: str) -> None:
         """Fail the runs of a pool if it has nobody left; pools that have no credentials at all are left alone."""
-        if not has_credentials(pool) or await self._database.read(records.is_served, pool):
+        if not has_credentials(pool) or await self._database.read(_is_served, pool):
             return
         failed = await self._database.transaction(_fail_unserved, pool)
         if failed:
@@ -47,8 +50,13 @@ class Stranding:
             log.error("credentials.runs_failed", pool=pool, runs=len(failed), jobs=len(jobs))
 
 
+def _is_served(tx: Transaction, pool: str) -> bool:
+    """By somebody who may make calls where the runs collect from, whatever address we ourselves were given."""
+    return bool(at_place(tx, GithubSource.name, records.audiences_of(tx, pool)))
+
+
 def _fail_unserved(tx: Transaction, pool: str) -> dict[int, list[int]]:
-    if records.is_served(tx, pool):
+    if _is_served(tx, pool):
         return {}
     return stranded.fail(tx, pool, f"no valid credential for pool {pool!r}: {HOW_TO_GET_ONE}, and retry the run")
 
@@ -61,7 +69,15 @@ def put_book_together(
     given = None if settings.credentials_key is None else settings.credentials_key.get_secret_value()
     vault = Vault(KeySource(settings.make_data_dir(), given), is_in_use=lambda: database.read(records.has_secrets))
     authority = GithubAuthority(client, settings.github.api_url)
-    return CredentialBook(database, parts.gate, vault, authority, limits=settings.gate, on_unserved=on_unserved)
+    return CredentialBook(
+        database,
+        parts.gate,
+        vault,
+        authority,
+        limits=settings.gate,
+        on_unserved=on_unserved,
+        before_enrolment=Recovery(database, parts.gate).remind_gate,
+    )
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tidegate.database import Database
 from tidegate.database.migrate import migrate, require_current
+from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.gate import Gate
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream
@@ -37,6 +38,11 @@ class Parts:
     alarms: Stream
     """Timers that have come due."""
     timers: Timers
+
+    @property
+    def commits(self) -> Doorbell:
+        """Where the leader hears that somebody committed events."""
+        return Doorbell(self.valkey, self.unit.key("commits"))
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.assembly.parts import Parts
-from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.presence import Election
 from tidegate.flow.stream import Stream
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
@@ -37,7 +36,7 @@ def build_process(
     away, or somebody did not do what he promised: something may have been lost.
     """
     relay = Relay(parts.database, handlers)
-    commits = Doorbell(parts.valkey, parts.unit.key("commits"))
+    commits = parts.commits
     recoverer = Recoverer(parts.presence, [parts.jobs, parts.alarms, *streams], on_death=[relay.ring, *on_death])
     reunion = Reunion(parts.valkey, tell=[relay.ring, *on_death])
     promised = Promised(parts.gate.promises, tell=on_death)

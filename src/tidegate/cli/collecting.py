@@ -118,12 +118,15 @@ async def _begin(collection: Collection, subject: Subject, pool: str) -> int:
 
 
 async def _watch(watcher: Watcher, bulletin: Bulletin, run_ids: Sequence[int], screen: Screen) -> None:
-    """Show how the runs stand, whenever one of them moved or the screen's clock has to, until they are over."""
+    """Show how the runs stand, whenever one of them moved or the screen's clock has to, until they are over.
+
+    Those that nobody ends before somebody retries them are not waited for.
+    """
     async with bulletin.watch(run_ids) as watch:
         while True:
             view = await watcher.look(run_ids)
             screen.show(view)
-            if view.is_over:
+            if view.is_over or view.is_stuck:
                 return
             await watch.news(within_s=screen.patience_s)
             await watcher.pause()

@@ -119,7 +119,7 @@ def _supply(one: CredentialStatus, bucket: BucketStatus, limits: CredentialLimit
         opens_in_s=opens_in_s,
         window_s=window_s,
         per_minute=limits.per_minute,
-        concurrency=limits.concurrency,
+        concurrency=1 if bucket.name in limits.one_at_a_time else limits.concurrency,
     )
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.permits import Permits, named, told, waits
-from tidegate.cli.run_text import users_line
+from tidegate.cli.run_text import STATISTICS, buried_lines, users_line
 from tidegate.cli.watching import View
 from tidegate.cli.wording import clock, counted, number, span
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
@@ -69,7 +69,7 @@ class Picture:
 
 
 def headline(view: View) -> list[str]:
-    """The totals, in three lines, and a fourth where something is wrong."""
+    """The totals, in three lines, and others where something is wrong."""
     calls, free = sum(run.calls for run in view.runs), sum(run.unchanged_calls for run in view.runs)
     failed = sum(run.failed_jobs for run in view.runs)
     done, pages = sum(run.ended_jobs for run in view.runs), sum(run.total_jobs for run in view.runs)
@@ -84,7 +84,8 @@ def headline(view: View) -> list[str]:
         *([f"{counted(failed, 'job')} failed"] if failed else []),
     ]
     trouble = [] if view.trouble is None else [f"not up to date: {view.trouble}"]
-    return [", ".join(got), ", ".join(spent), end_line(view), *trouble]
+    stuck = [f"{STATISTICS} {line}" for line in buried_lines(view.buried)][:1]
+    return [", ".join(got), ", ".join(spent), end_line(view), *trouble, *stuck]
 
 
 def end_line(view: View) -> str:

@@ -72,10 +72,14 @@ def _names(status: PoolStatus | None) -> frozenset[str]:
 
 
 async def _statuses(collection: Collection, pools: Sequence[str]) -> dict[str, PoolStatus]:
-    """How the pools stand. Credentials that were never used are asked about, which is free; a few of them at most."""
+    """How the pools stand. Credentials that were never used are asked about, which is free; a few of them at most.
+
+    One that the upstream asked for a pause asks for nothing, however free.
+    """
     gate, settings = collection.parts.gate, collection.parts.settings
     found = {pool: await gate.status(pool) for pool in pools}
-    fresh = [one.name for status in found.values() for one in status.credentials if not one.buckets][:_MOST_ASKED]
+    members = [one for status in found.values() for one in status.credentials]
+    fresh = [one.name for one in members if not one.buckets and not one.blocked_in_ms][:_MOST_ASKED]
     if not fresh:
         return found
     patience = settings.upstream.model_copy(update={"read_timeout": _PATIENCE, "connect_timeout": _PATIENCE})

@@ -1,7 +1,7 @@
 """Runs and their jobs, in words and tables."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from textwrap import wrap
 
@@ -17,6 +17,8 @@ from tidegate.github import NAMES
 
 WITHHELD = "withheld"
 """What stands before that which the upstream shows to nobody: repositories that are blocked, or were taken down."""
+STATISTICS = "statistics"
+"""What stands before runs whose statistics failed for good."""
 _WIDTH = 11
 _MOST_REASONS = 8
 _STYLES = {RunState.COMPLETED: "green", RunState.FAILED: "red", RunState.CANCELED: "yellow"}
@@ -80,6 +82,9 @@ def run_lines(
     failures: Sequence[Failure],
     unavailable: Sequence[Failure],
     now: datetime,
+    *,
+    retrying: Sequence[Failure] = (),
+    without_statistics: str | None = None,
 ) -> Iterator[str]:
     """All there is to know of one run."""
     over = (
@@ -97,6 +102,9 @@ def run_lines(
     yield from labelled("calls", [calls_line(run.calls, run.unchanged_calls)])
     yield from labelled(WITHHELD, [*failure_lines(unavailable, sum(one.unavailable for one in kinds))])
     yield from labelled("failures", [*failure_lines(failures, run.failed_jobs)])
+    yield from labelled("waits", [*failure_lines(retrying, sum(one.retrying for one in kinds))])
+    stuck = {} if without_statistics is None else {run.id: without_statistics}
+    yield from labelled(STATISTICS, [*buried_lines(stuck)])
 
 
 def calls_line(calls: int, unchanged: int) -> str:
@@ -119,6 +127,14 @@ def failure_lines(failures: Sequence[Failure], failed_jobs: int) -> Iterator[str
         yield f"… and {counted(len(ordered) - _MOST_REASONS, 'other reason')}"
     if failed_jobs > len(failures):
         yield f"… and {counted(failed_jobs - len(failures), 'more job')}"
+
+
+def buried_lines(buried: Mapping[int, str]) -> Iterator[str]:
+    """Runs whose statistics could not be computed, why, and what to do."""
+    for run_id, reason in [*buried.items()][:_MOST_REASONS]:
+        yield f"of run {run_id} cannot be computed: {reason}; tidegate runs retry {run_id} tries again"
+    if len(buried) > _MOST_REASONS:
+        yield f"… and {counted(len(buried) - _MOST_REASONS, 'other run')}"
 
 
 def job_table(jobs: Sequence[JobView], now: datetime) -> Table:

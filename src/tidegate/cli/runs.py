@@ -13,6 +13,7 @@ from tidegate.cli.run_text import job_table, print_lines, run_lines, run_table
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted
 from tidegate.collect import runs as records
+from tidegate.collect.burials import buried
 from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState, RunState
 from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.progress import (
@@ -23,6 +24,7 @@ from tidegate.collect.progress import (
     jobs_of,
     kinds_of,
     list_runs,
+    retrying_of,
     unavailable_of,
 )
 from tidegate.collect.recovery import Recovery
@@ -50,6 +52,10 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     failures: list[Failure]
     unavailable: list[Failure]
     """What the upstream shows to nobody, and why; no failure."""
+    retrying: list[Failure]
+    """What is tried again after a while, and what the last try came to."""
+    without_statistics: str | None = None
+    """Why its statistics cannot be computed, where that failed for good; a retry of the run tries again."""
     jobs: list[JobView] | None = None
     """Those that were asked for."""
 
@@ -108,7 +114,16 @@ def show(
         typer.echo(msgspec.json.encode(shown))
         return
     console = _console()
-    print_lines(console, run_lines(shown.run, shown.kinds, shown.failures, shown.unavailable, _now()))
+    lines = run_lines(
+        shown.run,
+        shown.kinds,
+        shown.failures,
+        shown.unavailable,
+        _now(),
+        retrying=shown.retrying,
+        without_statistics=shown.without_statistics,
+    )
+    print_lines(console, lines)
     if shown.jobs is not None:
         console.print(job_table(shown.jobs, _now()) if shown.jobs else "no such jobs")
         if len(shown.jobs) == limit:
@@ -134,14 +149,21 @@ def retry(
     job: int | None = typer.Option(None, min=1, help="Only this job of it, as `show --jobs failed` lists them."),
     as_json: bool = _JSON,
 ) -> None:
-    """Do the failed jobs of a run again, from their first attempt. A process that works has to do them."""
-    again, retried = run(_retry(load_settings(), number, job))
+    """Do the failed jobs of a run again, from their first attempt, and its statistics where they failed for good.
+
+    A process that works has to do them.
+    """
+    again, computes, retried = run(_retry(load_settings(), number, job))
     if as_json:
-        typer.echo(msgspec.json.encode({"run": retried, "jobs": again}))
-    elif again:
+        typer.echo(msgspec.json.encode({"run": retried, "jobs": again, "statistics": computes}))
+        return
+    if again:
         wait = "waits" if again == 1 else "wait"
         typer.echo(f"{counted(again, 'failed job')} of run {number} {wait} to be done again")
-        typer.echo(f"Whoever works does them: tidegate up, or tidegate collect {retried.login}")
+    if computes:
+        typer.echo(f"the statistics of run {number} wait to be computed again")
+    if again or computes:
+        typer.echo(f"Whoever works does it: tidegate up, or tidegate collect {retried.login}")
     else:
         typer.echo(f"no job of run {number} has failed")
 
@@ -159,6 +181,8 @@ async def _show(settings: Settings, number: int, states: Sequence[JobState] | No
             kinds=await database.read(kinds_of, [number]),
             failures=await database.read(failures_of, [number]),
             unavailable=await database.read(unavailable_of, [number]),
+            retrying=await database.read(retrying_of, [number]),
+            without_statistics=(await database.read(buried, [number])).get(number),
             jobs=None if states is None else await database.read(listed, number),
         )
 
@@ -182,15 +206,18 @@ async def _canceled(database: Database, before: Run) -> Canceled:
     return Canceled(run=run_, was_active=before.status in ACTIVE_RUNS and run_.status is RunState.CANCELED)
 
 
-async def _retry(settings: Settings, number: int, job: int | None) -> tuple[int, Run]:
+async def _retry(settings: Settings, number: int, job: int | None) -> tuple[int, bool, Run]:
+    """How many jobs are done again, whether the statistics are, and the run."""
     async with open_parts(settings) as parts:
         orchestrator = Orchestrator(parts.database, parts.gate, {})
         if job is not None:
             await parts.database.read(_require_job, number, job)
+        computes = job is None and number in await parts.database.read(buried, [number])
         again = await orchestrator.retry(number) if job is None else int(await orchestrator.retry_job(job))
         # Whoever asked before may have died between the commit and the offer; offering again is always right.
         await Recovery(parts.database, parts.gate).offer_run(number)
-        return again, await orchestrator.show(number)
+        await parts.commits.ring()
+        return again, computes, await orchestrator.show(number)
 
 
 def _require_job(tx: Transaction, number: int, job: int) -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from tidegate.cli.collecting import Outcome
 from tidegate.cli.plan import Plan
-from tidegate.cli.run_text import WITHHELD, calls_line, failure_lines, labelled, users_line
+from tidegate.cli.run_text import STATISTICS, WITHHELD, buried_lines, calls_line, failure_lines, labelled, users_line
 from tidegate.cli.wording import counted, listed, number, span
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.collect.progress import Failure
@@ -37,6 +37,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Those that asked for what the upstream shows to nobody, like a blocked repository; they are no failures."""
     unavailable: list[Failure]
     """The first of them, and why."""
+    without_statistics: Mapping[int, str]
+    """Runs that are not over because their statistics cannot be computed, and why; a retry of the run tries again."""
     data: str
     plan: Plan
 
@@ -71,6 +73,7 @@ def summarise(
         failures=list(failures),
         unavailable_jobs=sum(kind.unavailable for kinds in outcome.view.kinds.values() for kind in kinds),
         unavailable=list(unavailable),
+        without_statistics=outcome.view.buried,
         data=data,
         plan=outcome.plan,
     )
@@ -91,10 +94,11 @@ def result_lines(summary: Summary) -> Iterator[str]:
     yield from labelled("calls", [calls_line(summary.calls, summary.unchanged_calls)])
     yield from labelled(WITHHELD, [*failure_lines(summary.unavailable, summary.unavailable_jobs)])
     yield from labelled("failures", [*failure_lines(summary.failures, summary.failed_jobs)])
+    yield from labelled(STATISTICS, [*buried_lines(summary.without_statistics)])
 
 
 def _users(summary: Summary) -> Iterator[str]:
-    stopped = sum(run.status in ACTIVE_RUNS for run in summary.runs)
+    stopped = sum(_is_stopped(summary, run) for run in summary.runs)
     yield users_line(summary.runs, f" in {span(summary.seconds)}") + (f", {number(stopped)} stopped" if stopped else "")
     troubled = [run for run in summary.runs if run.status is not RunState.COMPLETED or run.failed_jobs]
     shown = summary.runs if len(summary.runs) <= _MOST_USERS else troubled[:_MOST_USERS]
@@ -102,7 +106,7 @@ def _users(summary: Summary) -> Iterator[str]:
     for run in shown:
         failed = f", {number(run.failed_jobs)} failed" if run.failed_jobs else ""
         pages = f"{number(run.succeeded_jobs)} of {counted(run.total_jobs, 'page')}"
-        state = "stopped" if run.status in ACTIVE_RUNS else run.status
+        state = "stopped" if _is_stopped(summary, run) else run.status
         yield f"{run.login:{width}}  run {run.id} {state}: {pages}, {counted(run.documents, 'document')}{failed}"
     if len(shown) < len(summary.runs):
         well = len(summary.runs) - len(troubled)
@@ -110,8 +114,13 @@ def _users(summary: Summary) -> Iterator[str]:
         yield f"{number(well)} complete without a failure{others}"
 
 
+def _is_stopped(summary: Summary, run: Run) -> bool:
+    """Whether the same command would go on with it."""
+    return run.status in ACTIVE_RUNS and run.id not in summary.without_statistics
+
+
 def _next(summary: Summary) -> Iterator[str]:
-    if not summary.over:
+    if any(_is_stopped(summary, run) for run in summary.runs):
         yield "stopped; the same command goes on from here"
         return
     failed = [run for run in summary.runs if run.failed_jobs]

@@ -10,6 +10,7 @@ import msgspec
 
 from tidegate.cli.forecast import Forecast, forecast
 from tidegate.cli.permits import Permits, permits_of, supplies
+from tidegate.collect.burials import buried
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.collect.progress import KindProgress, kinds_of, runs_by_id
 from tidegate.collect.runs import Run
@@ -37,6 +38,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     permits: Sequence[Permits] = ()
     calls_per_s: float = 0.0
     end: Forecast | None = None
+    buried: Mapping[int, str] = {}
+    """Runs that nobody ends before somebody retries them, and why."""
     trouble: str | None = None
     """Why this is not up to date: a server does not answer."""
 
@@ -49,6 +52,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     def is_over(self) -> bool:
         """Whether no run has anything left to do."""
         return not self.active
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing happens any more, though not everything is over."""
+        return bool(self.active) and all(run.id in self.buried for run in self.active)
 
     @property
     def is_growing(self) -> bool:
@@ -93,6 +101,7 @@ class Watcher:
         self._database, self._gate, self._limits, self._labels = database, gate, limits, labels
         self._runs: dict[int, Run] = {}
         self._kinds: dict[int, list[KindProgress]] = {}
+        self._buried: Mapping[int, str] = {}
         self._pools: dict[str, PoolStatus] = {}
         self._names: Mapping[str, str] = {}
         self._calls: deque[tuple[float, int]] = deque()
@@ -117,6 +126,7 @@ class Watcher:
             permits=[one for pool in self._pools.values() for one in permits_of(pool, self._names, now)],
             calls_per_s=rate,
             end=self._foresee(),
+            buried=self._buried,
             trouble=trouble,
         )
 
@@ -128,7 +138,7 @@ class Watcher:
         wanted = [run_id for run_id in run_ids if run_id not in self._runs or self._runs[run_id].status in ACTIVE_RUNS]
         if not wanted:
             return
-        fresh, kinds = await self._database.read(_read, wanted, self._runs)
+        fresh, kinds, self._buried = await self._database.read(_read, wanted, self._runs)
         counted: defaultdict[int, list[KindProgress]] = defaultdict(list)
         for one in kinds:
             counted[one.run_id].append(one)
@@ -169,8 +179,11 @@ class Watcher:
         return max(known, key=lambda end: end.seconds) if known and len(known) == len(ends) else None
 
 
-def _read(tx: Transaction, run_ids: Sequence[int], known: Mapping[int, Run]) -> tuple[list[Run], list[KindProgress]]:
-    """Runs, and the jobs of those that moved, in one transaction, so that they agree."""
+def _read(
+    tx: Transaction, run_ids: Sequence[int], known: Mapping[int, Run]
+) -> tuple[list[Run], list[KindProgress], Mapping[int, str]]:
+    """Runs, the jobs of those that moved, and those that are stuck, in one transaction, so that they agree."""
     fresh = runs_by_id(tx, run_ids)
     moved = [run.id for run in fresh if run != known.get(run.id)]
-    return fresh, kinds_of(tx, moved) if moved else []
+    ending = [run.id for run in fresh if run.status is RunState.FINALIZING]
+    return fresh, kinds_of(tx, moved) if moved else [], buried(tx, ending) if ending else {}

@@ -10,18 +10,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import exists, update
 
 from tidegate.collect.additions import add_jobs
-from tidegate.collect.ledger import Ending, StoredJob
+from tidegate.collect.ledger import LONGEST_REASON, Ending, StoredJob
 from tidegate.collect.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState, RunState
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.database import Transaction, outbox
 from tidegate.database.outbox import Event
 from tidegate.database.statements import Statement
+from tidegate.telemetry.redaction import fit_to_keep
 
 RUN_ENDED = "collection.run_ended"
 """The event that a run has no job left to do."""
 
 Planning = Mapping[str, frozenset[str]]
 """Each source's kinds of jobs that plan."""
+
+
+def ended_key(run_id: int) -> str:
+    """The key of the event that a run ended."""
+    return f"run:{run_id}"
 
 
 class _Change:
@@ -43,7 +49,8 @@ class _Change:
             self.succeeded += 1
         elif ending.state is JobState.FAILED:
             self.failed += 1
-            self.last_error = explain(ending.claim.job.spec.kind, ending.claim.job.spec.resource, ending.reason)
+            why = explain(ending.claim.job.spec.kind, ending.claim.job.spec.resource, ending.reason)
+            self.last_error = fit_to_keep(why, most=LONGEST_REASON)
 
     def row(self, run_id: int) -> tuple[int | str | None, ...]:
         counted = (self.total, self.succeeded, self.failed, self.calls, self.unchanged_calls, self.documents)
@@ -87,7 +94,7 @@ def end_if_done(tx: Transaction, run_ids: Sequence[int]) -> None:
         ended = update(collection_runs).where(collection_runs.c.id.in_(done))
         tx.execute(ended.values(status=RunState.FINALIZING))
     for run_id in done:
-        outbox.add(tx, Event(RUN_ENDED, key=f"run:{run_id}", payload={"run_id": run_id}))
+        outbox.add(tx, Event(RUN_ENDED, key=ended_key(run_id), payload={"run_id": run_id}))
 
 
 def lock_runs(tx: Transaction, run_ids: Sequence[int]) -> None:

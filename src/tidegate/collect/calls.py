@@ -5,7 +5,7 @@ from typing import Protocol
 
 from tidegate.collect.ledger import Claim
 from tidegate.collect.refusals import Secrets, from_lack, heed
-from tidegate.collect.source import Source, Task, Verdict
+from tidegate.collect.source import Reading, Source, Task, Verdict
 from tidegate.collect.verdicts import (
     Finished,
     from_defect,
@@ -19,7 +19,7 @@ from tidegate.flow.gate import Admitted
 from tidegate.kernel.clock import Clock
 from tidegate.kernel.errors import TidegateError
 from tidegate.telemetry.logs import get_logger
-from tidegate.upstream import Answer, Request, UpstreamFailed
+from tidegate.upstream import Answer, Head, Redirect, Request, UpstreamFailed
 
 log = get_logger(__name__)
 
@@ -67,9 +67,18 @@ class Calls:
             reading = await heed(reading, self._secrets, admitted.credential, secret)
             return from_reading(claim, admitted, reading, answer, self._clock.now())
         except UpstreamFailed as failure:
-            return from_failure(claim, admitted, failure, self._clock.now())
+            return from_failure(claim, admitted, failure, self._clock.now(), self._said(claim.source, task, failure))
         except Exception as error:
             return self._defect(claim, admitted, error, calls)
+
+    def _said(self, source: str, task: Task, failure: UpstreamFailed) -> Reading | None:
+        """What an interrupted answer said: it is read as one with an empty body, as far as that can be read."""
+        if failure.head is None:
+            return None
+        try:
+            return self._sources[source].read(task, _without_body(failure.head, failure.redirects))
+        except Exception:  # many a body must not be empty; that the call failed is told anyway
+            return None
 
     def _read_again(self, claim: Claim, admitted: Admitted) -> Finished:
         """The answer is there; whoever got it counts as the reader."""
@@ -85,6 +94,18 @@ class Calls:
         kind, job = claim.job.spec.kind, claim.job.id
         log.error("collect.source_failed", source=claim.source, kind=kind, job=job, exc_info=error)
         return from_defect(claim, admitted, error, self._clock.now(), calls=calls)
+
+
+def _without_body(head: Head, redirects: tuple[Redirect, ...]) -> Answer:
+    return Answer(
+        status=head.status,
+        headers=head.headers,
+        url=head.url,
+        received_at=head.received_at,
+        body=b"",
+        redirects=redirects,
+        elapsed_ms=0.0,
+    )
 
 
 def _task(claim: Claim, credential: str) -> Task:

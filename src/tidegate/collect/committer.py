@@ -8,7 +8,8 @@ follow-ups, cursors, counters, ends of runs. Only after its commit are permits s
   is unfinished of its run, which brings the follow-ups to the gate.
 
 A commit of unknown fate is tried again like any other failure. If it did happen, the results are late by their own
-doing, and what they led to is offered in the same way.
+doing, and what they led to is offered in the same way. A database that refuses (read-only after a failover, another
+password) is waited for like one that is away: it says nothing about what is to be written.
 """
 
 import asyncio
@@ -30,7 +31,8 @@ from tidegate.documents import DocumentStore
 from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Consumer
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import CommitUnknown, Unavailable
+from tidegate.kernel.errors import CommitUnknown, ServerRefused, Unavailable
+from tidegate.runtime.waiting import occurs
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -39,6 +41,9 @@ Moved = Callable[[Collection[int]], object]
 """Called with the numbers of runs that moved, after the commit; must not wait."""
 
 _RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
+_PACE_S = 0.01
+"""Between the beginnings of two rounds, unless the next one has plenty to do."""
+_PLENTY = 100
 _MOST_HELD = 2000
 _MOST_BYTES = 64 * 1024 * 1024
 
@@ -72,6 +77,7 @@ class Committer:
         """The messages of results that are not settled, with what they hold in bytes."""
         self._held_bytes = 0
         self._work, self._room, self._empty = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._plenty, self._next_round = asyncio.Event(), 0.0
         self._room.set()
         self._empty.set()
 
@@ -80,6 +86,7 @@ class Committer:
         answer: asyncio.Future[dict[int, Claim]] = asyncio.get_running_loop().create_future()
         self._claimings.append(_Claiming(job_ids, answer))
         self._work.set()
+        self._note_plenty()
         return await answer
 
     async def finish(self, finished: Finished) -> None:
@@ -97,6 +104,7 @@ class Committer:
         else:
             self._plain.append(finished)
             self._work.set()
+        self._note_plenty()
 
     async def settled(self) -> None:
         """Wait until everything that was finished is written and settled."""
@@ -105,10 +113,12 @@ class Committer:
     async def run(self, stopping: asyncio.Event) -> None:
         """Commit until told to stop and nothing is left."""
         waking = asyncio.create_task(stopping.wait(), name="wake the committer to stop")
-        waking.add_done_callback(lambda _: self._work.set())
+        waking.add_done_callback(lambda _: (self._work.set(), self._plenty.set()))
         try:
             while not stopping.is_set() or self._held or self._claimings:
                 await self._work.wait()
+                if not stopping.is_set():
+                    await self._keep_pace()
                 self._work.clear()
                 claimings, self._claimings = self._claimings, []
                 await self._commit(claimings, self._take())
@@ -117,6 +127,23 @@ class Committer:
             await self._staging.close()
             await self._settling.close()
 
+    async def _keep_pace(self) -> None:
+        """A round costs much the same for one job as for fifty. So those that are not full come at a distance."""
+        now = asyncio.get_running_loop().time()
+        if not self._is_plenty and now < self._next_round:
+            self._plenty.clear()
+            await occurs(self._plenty, within_s=self._next_round - now)
+        self._next_round = asyncio.get_running_loop().time() + _PACE_S
+
+    @property
+    def _is_plenty(self) -> bool:
+        results = len(self._plain) + self._staging.waiting + sum(len(group.finished) for group in self._groups)
+        return results + sum(len(claiming.job_ids) for claiming in self._claimings) >= _PLENTY
+
+    def _note_plenty(self) -> None:
+        if self._is_plenty:
+            self._plenty.set()
+
     @property
     def _has_room(self) -> bool:
         return len(self._held) < _MOST_HELD and self._held_bytes < _MOST_BYTES
@@ -124,10 +151,14 @@ class Committer:
     def _ready(self, group: Group) -> None:
         self._groups.append(group)
         self._work.set()
+        self._note_plenty()
 
     def _take(self) -> list[Group]:
         """What goes into the next round; the rest waits for the one after."""
-        groups = [self._groups.popleft()] if self._groups else []
+        groups = list[Group]()
+        if self._groups:
+            groups.append(self._groups.popleft())
+            self._staging.go_on()
         plain = take(self._plain)
         if self._groups or self._plain:
             self._work.set()
@@ -142,11 +173,23 @@ class Committer:
             await self._write(this, claimings)
         except Exception as error:
             log.exception("collect.round_failed", jobs=len(this.finished), claims=len(this.wanted))
-            for claiming in claimings:
-                if not claiming.answer.done():
-                    claiming.answer.set_exception(error)
+            await self._claim_alone(claimings, error, has_company=bool(groups))
             for one in this.finished:
                 await self._write_alone(one)
+
+    async def _claim_alone(self, claimings: Sequence[_Claiming], error: Exception, *, has_company: bool) -> None:
+        """In a round of their own, if the fault may be another's. If not, or if that fails too, they are told of it."""
+        left = [claiming for claiming in claimings if not claiming.answer.done()]
+        wanted = [job_id for claiming in left for job_id in claiming.job_ids]
+        if wanted and has_company:
+            try:
+                await self._write(Round(wanted=wanted), left)
+            except Exception as own:
+                log.exception("collect.round_failed", jobs=0, claims=len(wanted))
+                error = own
+        for claiming in left:
+            if not claiming.answer.done():
+                claiming.answer.set_exception(error)
 
     async def _write_alone(self, one: Finished) -> None:
         """In a round of its own, and if that fails too, without what it brought."""
@@ -178,17 +221,21 @@ class Committer:
 
     async def _patiently(self, this: Round) -> tuple[Round, Written]:
         """The round as it was written: without those results that are not ours any more."""
-        tries, is_unsure = 0, False
+        tries, is_unsure, told = 0, False, ""
         while True:
             try:
                 written = await self._database.transaction(write_round, this, self._planning)
                 if not written.overtaken:
                     return this, written
                 this = await self._without(this, written.overtaken, counts=not is_unsure)
-            except Unavailable as error:
+            except (Unavailable, ServerRefused) as error:
                 tries += 1
                 is_unsure = is_unsure or isinstance(error, CommitUnknown)
-                log.warning("collect.commit_failed", jobs=len(this.finished), tries=tries, error=str(error))
+                if isinstance(error, Unavailable):
+                    log.warning("collect.commit_failed", jobs=len(this.finished), tries=tries, error=str(error))
+                elif str(error) != told:  # somebody has to do something: said once, so that it is seen
+                    log.error("collect.commit_refused", jobs=len(this.finished), error=str(error))
+                told = str(error)
                 await asyncio.sleep(_RETRIES.delay(tries).total_seconds())
 
     async def _without(self, this: Round, overtaken: Collection[Finished], *, counts: bool) -> Round:

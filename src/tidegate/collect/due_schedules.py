@@ -22,7 +22,7 @@ from tidegate.collect.runs import Beginning, RunActive
 from tidegate.collect.schedule_tables import collection_schedules
 from tidegate.collect.schedule_times import next_time
 from tidegate.collect.schedules import Schedule, to_schedule
-from tidegate.collect.source import JobSpec, Source
+from tidegate.collect.source import Source
 from tidegate.database import Database, Transaction
 from tidegate.database.faults import Kind, classify
 from tidegate.kernel.clock import milliseconds
@@ -129,9 +129,8 @@ def _begin(
     if isinstance(pool, NoCredential):
         return Fired(schedule=schedule, outcome=Outcome.FAILED, reason=str(pool))
     try:
-        specs = _first_jobs(sources, schedule)
+        beginning = Beginning.of(_source(sources, schedule), schedule.subject, pool, Trigger.SCHEDULED)
         with tx.savepoint():
-            beginning = Beginning(schedule.source, schedule.subject, pool, Trigger.SCHEDULED, specs)
             run_id, jobs = runs.begin(tx, beginning)
     except RunActive as active:
         return Fired(schedule=schedule, outcome=Outcome.SKIPPED, reason=str(active))
@@ -145,10 +144,10 @@ def _begin(
     return Fired(schedule=schedule, outcome=Outcome.BEGUN, run_id=run_id, jobs=jobs)
 
 
-def _first_jobs(sources: Mapping[str, Source], schedule: Schedule) -> list[JobSpec]:
+def _source(sources: Mapping[str, Source], schedule: Schedule) -> Source:
     if schedule.source not in sources:
         raise InvalidArgument("source", schedule.source, f"this process knows {', '.join(sorted(sources)) or 'none'}")
-    return list(sources[schedule.source].first_jobs(schedule.subject))
+    return sources[schedule.source]
 
 
 def _plan_anew(tx: Transaction, fired: Fired) -> None:

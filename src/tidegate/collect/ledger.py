@@ -22,8 +22,10 @@ from tidegate.collect.tables import collection_cursors, collection_runs, page_jo
 from tidegate.database import Transaction
 from tidegate.database.statements import Statement
 from tidegate.kernel.transitions import sources_of
+from tidegate.telemetry.redaction import fit_to_keep
 
-_LONGEST_REASON = 2000
+LONGEST_REASON = 2000
+"""Characters that are kept of why a job, or its run, failed."""
 
 
 class StoredJob(msgspec.Struct, frozen=True, gc=False):
@@ -102,7 +104,8 @@ def write_endings(tx: Transaction, endings: Sequence[Ending]) -> None:
     alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
     for ending in endings:
         uncounted = 0 if ending.is_attempt else 1
-        outcome = (ending.state.value, ending.not_before, uncounted, ending.reason[:_LONGEST_REASON] or None)
+        reason = fit_to_keep(ending.reason, most=LONGEST_REASON) if ending.reason else None
+        outcome = (ending.state.value, ending.not_before, uncounted, reason or None)
         alike[outcome].append(ending.claim.job.id)
     for (state, again_at, uncounted, reason), ids in alike.items():
         ended_at = None if state == JobState.READY else tx.now
@@ -117,6 +120,11 @@ def unfinished(tx: Transaction, run_ids: Sequence[int], after: int, limit: int) 
     """Jobs that still have to be done, in the order of their ids: what recovery offers."""
     job = page_jobs.c
     return stored_jobs(tx, job.run_id.in_(run_ids), job.status.in_(UNFINISHED_JOBS), job.id > after, limit=limit)
+
+
+def unfinished_of(tx: Transaction, job_ids: Sequence[int]) -> list[StoredJob]:
+    """Those of these jobs that still have to be done."""
+    return stored_jobs(tx, page_jobs.c.id.in_(job_ids), page_jobs.c.status.in_(UNFINISHED_JOBS))
 
 
 def runs_of(tx: Transaction, job_ids: Sequence[int]) -> list[int]:

@@ -4,13 +4,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 
-from tidegate.collect import runs
+from tidegate.collect import burials, runs
 from tidegate.collect.committer import Moved
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.offers import to_gate_jobs
+from tidegate.collect.places import OtherPlace
 from tidegate.collect.runs import Run, RunActive, RunCanceled
 from tidegate.collect.source import Source, Subject
-from tidegate.database import Database
+from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.errors import InvalidArgument, NotFound, Unavailable
@@ -43,15 +44,17 @@ class Orchestrator:
         """Told of every pool that was given work, so that somebody looks whether anybody serves it."""
 
     async def begin(self, source: str, subject: Subject, *, pool: str, trigger: Trigger = Trigger.MANUAL) -> int:
-        """Begin a run; raise `RunActive` where the user has one that is not over. Returns its number."""
+        """Begin a run; raise `RunActive` where the user has one that is not over. Returns its number.
+
+        Raises `OtherPlace` where the data is to come from another address than this process collects from.
+        """
         require_name("pool", pool)
         require_name("user_id", subject.user_id)
         if source not in self._sources:
             raise InvalidArgument("source", source, f"must be one of {', '.join(sorted(self._sources))}")
-        first = self._sources[source].first_jobs(subject)
-        if not first:
+        beginning = runs.Beginning.of(self._sources[source], subject, pool, trigger)
+        if not beginning.specs:
             raise InvalidArgument("subject", subject.login, "the source has nothing to do for it")
-        beginning = runs.Beginning(source, subject, pool, trigger, list(first))
         async with self._promised():
             run_id, jobs = await self._database.transaction(runs.begin, beginning)
             await self.offer(jobs)
@@ -67,12 +70,12 @@ class Orchestrator:
         return True
 
     async def retry(self, run_id: int) -> int:
-        """Do the failed jobs of a run again; return how many there are.
+        """Do the failed jobs of a run again, and what failed for good at its end; return how many jobs there are.
 
         Raises `RunActive` where the user has another run by now, `RunCanceled` where this one was canceled.
         """
         async with self._promised():
-            jobs = await self._database.transaction(runs.retry_failed, run_id)
+            jobs = await self._database.transaction(_retry, run_id)
             await self.offer(jobs)
         return len(jobs)
 
@@ -100,7 +103,7 @@ class Orchestrator:
         promise = await self._gate.promises.make()
         try:
             yield
-        except (RunActive, RunCanceled, NotFound):
+        except (RunActive, RunCanceled, OtherPlace, NotFound):
             await self._keep(promise)
             raise
         await self._keep(promise)
@@ -108,6 +111,12 @@ class Orchestrator:
     async def _keep(self, promise: str) -> None:
         with suppress(Unavailable):  # somebody will look in vain
             await self._gate.promises.keep(promise)
+
+
+def _retry(tx: Transaction, run_id: int) -> list[StoredJob]:
+    jobs = runs.retry_failed(tx, run_id)
+    burials.replay(tx, run_id)
+    return jobs
 
 
 async def _nothing(_pool: str) -> None:

@@ -4,6 +4,8 @@ Numbers, logins, ETags and cursors mean something at one address only. Were two 
 each would overwrite the other's items, and call gone what the other has.
 """
 
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit, urlunsplit
 
 from sqlalchemy import select, update
@@ -22,6 +24,16 @@ class OtherPlace(TidegateError):
     def __init__(self, source: str, present: str, wanted: str) -> None:
         super().__init__(f"the {source} data in this database is from {present}, and {wanted} is another place")
         self.source, self.present, self.wanted = source, present, wanted
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A source that has one address, which whoever opens it has settled."""
+
+    @property
+    def address(self) -> str:
+        """Where its data comes from."""
+        ...
 
 
 def settle_place(tx: Transaction, source: str, address: str, moved_from: str | None = None) -> bool:
@@ -43,6 +55,23 @@ def settle_place(tx: Transaction, source: str, address: str, moved_from: str | N
         raise OtherPlace(source, present, wanted)
     tx.execute(update(collection_places).where(place.source == source).values(address=wanted))
     return True
+
+
+def require_place(tx: Transaction, source: str, address: str) -> None:
+    """Raise `OtherPlace` where the data of `source` is to come from another address by now.
+
+    Until the commit nobody can move it; many may ask at once.
+    """
+    place = collection_places.c
+    present = tx.execute(select(place.address).where(place.source == source).with_for_update(read=True)).scalar()
+    if present is not None and present != _normal(address):
+        raise OtherPlace(source, present, _normal(address))
+
+
+def at_place(tx: Transaction, source: str, addresses: Iterable[str]) -> list[str]:
+    """Those of `addresses` at which the data of `source` is; all of them where no place is settled."""
+    present = tx.execute(select(collection_places.c.address).where(collection_places.c.source == source)).scalar()
+    return [address for address in addresses if present is None or _normal(address) == present]
 
 
 def _row(source: str, address: str) -> dict[str, str]:

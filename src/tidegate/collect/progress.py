@@ -132,6 +132,11 @@ def unavailable_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) ->
     return _reasons_of(tx, run_ids, JobState.UNAVAILABLE, limit)
 
 
+def retrying_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> list[Failure]:
+    """The first jobs of these runs that are tried again after a while, and what their last try came to."""
+    return _reasons_of(tx, run_ids, JobState.READY, limit)
+
+
 def _reasons_of(tx: Transaction, run_ids: Sequence[int], state: JobState, limit: int) -> list[Failure]:
     job = page_jobs.c
     those = select(job.run_id, job.id, job.job_type, job.resource_key, job.last_error).where(

@@ -5,7 +5,7 @@ for one run, when a message turns out to belong to a job that has ended.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from tidegate.collect import ledger, notes, parking, runs
 from tidegate.collect.lifecycle import OPEN_RUNS
@@ -26,6 +26,11 @@ class Recovery:
     async def offer_run(self, run_id: int) -> int:
         """Offer what is unfinished of one run; return how much of it was missing."""
         return sum([await self._gate.offer(jobs) async for jobs in self._unfinished([run_id])])
+
+    async def offer_jobs(self, job_ids: Sequence[int]) -> int:
+        """Offer those of these jobs that are unfinished; return how many of them were missing."""
+        jobs = await self._database.read(ledger.unfinished_of, job_ids)
+        return await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now())) if jobs else 0
 
     async def remind_gate(self) -> None:
         """Tell the gate what it must not find out by breaking a rule of the upstream, should it have forgotten that.

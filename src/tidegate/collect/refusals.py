@@ -10,9 +10,10 @@ from tidegate.collect.lifecycle import JobState
 from tidegate.collect.source import Reading, Verdict
 from tidegate.collect.verdicts import Finished, from_defect
 from tidegate.flow.gate import Admitted, Outcome, settlement
+from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import NoCredential, TidegateError, Unavailable
 
-_ASK_AGAIN = timedelta(seconds=5)
+_ASK_AGAIN = Backoff(first=timedelta(seconds=5), most=timedelta(minutes=1), jitter=0.2)
 
 
 class Secrets(Protocol):
@@ -52,14 +53,16 @@ def from_lack(claim: Claim, admitted: Admitted, lack: TidegateError, now: dateti
     """The call was not made, for want of a secret.
 
     Where there is none any more, the gate retires the credential, and the job goes to another one. Where it cannot be
-    had now, it is asked for a little later. Neither is an attempt of the job's. Anything else, such as a key that does
-    not fit, does not pass by itself: tried again a limited number of times.
+    had now, it is asked for a little later, and then after growing pauses: nobody may ever have it. Neither is an
+    attempt of the job's. Anything else, such as a key that does not fit, does not pass by itself: tried again a limited
+    number of times.
     """
     match lack:
         case NoCredential():
             again_at = None
         case Unavailable():
-            again_at = now + _ASK_AGAIN
+            uncounted = claim.fence - claim.attempt  # times that it was claimed and no attempt came of it
+            again_at = now + _ASK_AGAIN.delay(max(0, uncounted) + 1)
         case _:
             return from_defect(claim, admitted, lack, now)
     ending = Ending(claim=claim, state=JobState.READY, reason=str(lack), not_before=again_at, is_attempt=False)

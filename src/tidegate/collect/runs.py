@@ -20,7 +20,8 @@ from tidegate.collect.lifecycle import (
     JobState,
     RunState,
 )
-from tidegate.collect.source import JobSpec, Subject
+from tidegate.collect.places import Placed, require_place
+from tidegate.collect.source import JobSpec, Source, Subject
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.database import Transaction
 from tidegate.kernel.errors import NotFound, TidegateError
@@ -91,11 +92,24 @@ class Beginning(msgspec.Struct, frozen=True):
     pool: str
     triggered_by: str
     specs: list[JobSpec]
+    address: str | None = None
+    """Where whoever begins it would collect from."""
+
+    @classmethod
+    def of(cls, source: Source, subject: Subject, pool: str, triggered_by: str) -> "Beginning":
+        """As the source would have it."""
+        address = source.address if isinstance(source, Placed) else None
+        return cls(source.name, subject, pool, triggered_by, list(source.first_jobs(subject)), address)
 
 
 def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
-    """Write the run and its first jobs; raise `RunActive` where the user has one that is not over."""
+    """Write the run and its first jobs; raise `RunActive` where the user has one that is not over.
+
+    Raises `OtherPlace` where somebody has moved the source's place, which is possible until there is a run.
+    """
     source, subject, pool = beginning.source, beginning.subject, beginning.pool
+    if beginning.address is not None:
+        require_place(tx, source, beginning.address)
     active_key = _active_key(source, subject.user_id)
     _refuse_second(tx, subject.login, active_key)
     values = {

@@ -132,6 +132,8 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     allowance_bucket: str | None = None
     blocked_ms: int | None = None
     """The upstream asked this credential to rest."""
+    is_guess: bool = False
+    """It did not say how long: `blocked_ms` is the least, and grows where a rest soon follows another."""
     delay_ms: int | None = None
     """When to ask again, where the answer said so."""
 

@@ -36,12 +36,16 @@ class _Unstaged:
 
 
 class Staging:
-    """The way of results to the round; `on_ready` is given each group in the order in which the store was done."""
+    """The way of results to the round; `on_ready` is given each group in the order in which the store was done.
+
+    One group is ready at a time: what comes meanwhile is staged together.
+    """
 
     def __init__(self, store: DocumentStore, clock: Clock, on_ready: Callable[[Group], None]) -> None:
         self._store, self._clock, self._on_ready = store, clock, on_ready
         self._waiting: deque[Finished] = deque()
         self._running: asyncio.Task[None] | None = None
+        self._taken = asyncio.Event()
         self._away: tuple[datetime, str] | None = None
 
     def add(self, finished: Finished) -> None:
@@ -49,6 +53,15 @@ class Staging:
         self._waiting.append(finished)
         if self._running is None:
             self._running = asyncio.create_task(self._run(), name="stage documents")
+
+    @property
+    def waiting(self) -> int:
+        """How many results are not staged yet."""
+        return len(self._waiting)
+
+    def go_on(self) -> None:
+        """What was ready goes into a round now; make the next group ready meanwhile."""
+        self._taken.set()
 
     async def close(self) -> None:
         """Stop, whatever is under way."""
@@ -59,10 +72,12 @@ class Staging:
         try:
             while self._waiting:
                 batch = take(self._waiting)
+                self._taken.clear()
                 try:
                     self._on_ready(await self.stage(batch))
                 except Exception as error:  # the round fails with it, and finds out whose fault it is
                     self._on_ready(Group(batch, _Unstaged(error)))
+                await self._taken.wait()
         finally:
             self._running = None
 

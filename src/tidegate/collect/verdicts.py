@@ -9,6 +9,7 @@ from tidegate.collect.ledger import Claim, Ending
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.parking import Parked
 from tidegate.collect.source import Reading, Verdict
+from tidegate.database.faults import words_of
 from tidegate.documents import Document, Listing
 from tidegate.flow.gate import Admitted, Outcome, Settlement, settlement
 from tidegate.kernel.backoff import Backoff
@@ -58,6 +59,7 @@ def from_reading(claim: Claim, admitted: Admitted, reading: Reading, answer: Ans
         allowance=reading.allowance,
         bucket=reading.allowance_bucket,
         blocked_ms=reading.blocked_ms,
+        is_guess=reading.is_guess,
         retired=reading.verdict is Verdict.UNAUTHORIZED,
     )
     calls = answer.calls
@@ -97,11 +99,24 @@ def to_parked(finished: Finished, why: str, now: datetime) -> Finished:
     return Finished(ending=ending, settlement=finished.settlement)
 
 
-def from_failure(claim: Claim, admitted: Admitted, failure: UpstreamFailed, now: datetime) -> Finished:
-    """No whole answer came. Unless it is certain that the call was not made, it counts as made."""
-    outcome = Outcome.UNUSED if failure.was_sent is False else Outcome.UNKNOWN
+def from_failure(
+    claim: Claim, admitted: Admitted, failure: UpstreamFailed, now: datetime, said: Reading | None = None
+) -> Finished:
+    """No whole answer came. Unless it is certain that the call was not made, it counts as made.
+
+    `said` is what its beginning said, if there was one: only what it tells of the credential counts.
+    """
+    said, outcome = said or Reading(), Outcome.UNUSED if failure.was_sent is False else Outcome.UNKNOWN
+    settled = settlement(
+        admitted,
+        outcome if said.allowance is None else Outcome.ANSWERED,
+        allowance=said.allowance,
+        bucket=said.allowance_bucket,
+        blocked_ms=said.blocked_ms,
+        is_guess=said.is_guess,
+    )
     calls = len(failure.redirects) + (failure.was_sent is not False)
-    return Finished(ending=_retry(claim, str(failure), now, calls=calls), settlement=settlement(admitted, outcome))
+    return Finished(ending=_retry(claim, str(failure), now, calls=calls), settlement=settled)
 
 
 def from_defect(claim: Claim, admitted: Admitted, error: Exception, now: datetime, *, calls: int = 0) -> Finished:
@@ -149,7 +164,8 @@ def _retry(claim: Claim, reason: str, now: datetime, delay_ms: int | None = None
 
 
 def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    said = words_of(error)
+    return f"{type(said).__name__}: {said}"
 
 
 def _uncounted(claim: Claim, reason: str, again_at: datetime | None, *, calls: int = 0) -> Ending:

@@ -26,7 +26,7 @@ from tidegate.flow.gate import Admitted, Gate, Outcome, settlement
 from tidegate.flow.stream import Consumer
 from tidegate.kernel.arguments import require_positive
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import Unavailable
+from tidegate.kernel.errors import ServerRefused, Unavailable
 from tidegate.runtime.waiting import end, unless
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
@@ -84,14 +84,18 @@ class Worker:
             await self._patiently(self._take_some)
 
     async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Until the server is back; calls that are under way go on meanwhile."""
-        tries = 0
+        """Until the server is back, or serves us again; calls that are under way go on meanwhile."""
+        tries, told = 0, ""
         while True:
             try:
                 return await step()
-            except Unavailable as error:
+            except (Unavailable, ServerRefused) as error:
                 tries += 1
-                log.warning("collect.read_failed", tries=tries, error=str(error))
+                if isinstance(error, Unavailable):
+                    log.warning("collect.read_failed", tries=tries, error=str(error))
+                elif str(error) != told:  # somebody has to do something: said once, so that it is seen
+                    log.error("collect.read_refused", error=str(error))
+                told = str(error)
                 await asyncio.sleep(_RETRIES.delay(tries).total_seconds())
 
     async def _take_some(self) -> None:
@@ -147,10 +151,14 @@ class Worker:
             self._room.set()
 
     async def _give_back(self, unclaimed: list[Admitted]) -> None:
+        """Offers first: after the acknowledgement nobody would come back to them."""
+        job_ids = [int(one.job) for one in unclaimed]
+        for run_id in await self._database.read(ledger.runs_of, job_ids):
+            await self._recovery.offer_run(run_id)
         await self._gate.settle([settlement(one, Outcome.UNUSED) for one in unclaimed])
         self._consumer.settled(one.message for one in unclaimed)
-        for run_id in await self._database.read(ledger.runs_of, [int(one.job) for one in unclaimed]):
-            await self._recovery.offer_run(run_id)
+        # Until now these were inside: whoever had one of them done again meanwhile offered it in vain.
+        await self._recovery.offer_jobs(job_ids)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

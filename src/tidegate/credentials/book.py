@@ -39,7 +39,9 @@ _AT_ONCE = 50
 class CredentialBook:
     """The credentials of one installation, for one upstream.
 
-    `on_unserved` is called with a pool that has nobody left who could make its calls.
+    `on_unserved` is called with a pool that has nobody left who could make its calls. `before_enrolment` is awaited
+    before the gate is told of any credential: one that lost its data lets a credential work as soon as it knows it, so
+    it has to be reminded first that it must rest.
     """
 
     def __init__(
@@ -51,9 +53,10 @@ class CredentialBook:
         *,
         limits: CredentialLimits,
         on_unserved: Callable[[str], Awaitable[None]],
+        before_enrolment: Callable[[], Awaitable[None]],
     ) -> None:
         self._database, self._gate, self._limits, self._on_unserved = database, gate, limits, on_unserved
-        self._vault, self._authority = vault, authority
+        self._vault, self._authority, self._before_enrolment = vault, authority, before_enrolment
         self.wallet = Wallet(database, vault, authority)
 
     async def list(self) -> Sequence[Credential]:
@@ -129,7 +132,7 @@ class CredentialBook:
         log.info("credentials.removed", credential_name=name)
         self.wallet.forget(credential.allowance)
         if not is_left:
-            await self._withdraw(credential.allowance, credential.pool)
+            await self._withdraw(credential)
         return credential
 
     async def test(self, name: str) -> CredentialCheck:
@@ -144,7 +147,7 @@ class CredentialBook:
         except SecretRefused as refused:
             await self.wallet.condemn(stored, refused.reason)
             if not await self._database.read(records.usable_of, stored.credential.allowance, self._authority.audience):
-                await self._withdraw(stored.credential.allowance, stored.credential.pool)
+                await self._withdraw(stored.credential)
             account = stored.credential.account
             return CredentialCheck(name=name, is_valid=False, reason=refused.reason, account=account)
         await self._confirm(stored, checked)
@@ -233,9 +236,10 @@ class CredentialBook:
         """Make the gate agree with SQL; always right, at any moment."""
         pools = await self._allowances()
         allowances = list(pools)
+        await self._before_enrolment()
         for start in range(0, len(allowances), _AT_ONCE):
             some = allowances[start : start + _AT_ONCE]
-            await asyncio.gather(*(self.enrol_one(allowance, pools[allowance]) for allowance in some))
+            await asyncio.gather(*(self._tell_gate(allowance, pools[allowance]) for allowance in some))
         # Whoever stores a credential writes SQL before he tells the gate; so the gate is looked at first.
         present = [member.name for member in (await self._gate.status(GENERAL_POOL)).credentials]
         known = await self._allowances()
@@ -245,15 +249,19 @@ class CredentialBook:
 
     async def enrol_one(self, allowance: str, pool: str) -> None:
         """Let a pool use an allowance from now on, also one that was retired."""
+        await self._before_enrolment()
+        await self._tell_gate(allowance, pool)
+
+    async def close(self) -> None:
+        """Let go of all secrets."""
+        await self.wallet.close()
+
+    async def _tell_gate(self, allowance: str, pool: str) -> None:
         try:
             await self._gate.enrol(allowance, pool=pool, limits=self._limits)
         except InvalidArgument:  # it is in another pool still, from which SQL has taken it
             await self._gate.dismiss(allowance)
             await self._gate.enrol(allowance, pool=pool, limits=self._limits)
-
-    async def close(self) -> None:
-        """Let go of all secrets."""
-        await self.wallet.close()
 
     async def _account_of(self, token: str, checked: Checked | None) -> Account:
         if checked is None:
@@ -344,13 +352,13 @@ class CredentialBook:
     async def _look_after(self, allowance: str) -> None:
         """A secret of this allowance is no good: tell those who wait for its pool, if nobody is left there."""
         pool = await self._database.read(records.pool_of_allowance, allowance)
-        if pool is not None and not await self._database.read(records.is_served, pool):
+        if pool is not None and not await self.serves(pool):
             await self._on_unserved(pool)
 
-    async def _withdraw(self, allowance: str, pool: str) -> None:
-        await self._dismiss(allowance)
-        if not await self._database.read(records.is_served, pool):
-            await self._on_unserved(pool)
+    async def _withdraw(self, credential: Credential) -> None:
+        await self._dismiss(credential.allowance)
+        if not await self._database.read(records.is_served, credential.pool, credential.audience):
+            await self._on_unserved(credential.pool)
 
     async def _allowances(self) -> Mapping[str, str]:
         """Those that may be spent, with their pools; a given token's only where no stored one serves everybody."""

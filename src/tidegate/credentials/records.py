@@ -200,18 +200,24 @@ def borrowed_of(tx: Transaction, allowance: str) -> list[Stored]:
     )
 
 
-def is_served(tx: Transaction, pool: str, audience: str | None = None, *, by_stored: bool = False) -> bool:
-    """Whether anybody may make calls for a pool, for all that is written: at one place, or at any.
+def is_served(tx: Transaction, pool: str, audience: str, *, by_stored: bool = False) -> bool:
+    """Whether anybody may make calls for a pool at one place, for all that is written.
 
     A token that processes have in memory counts too, unless it has to be done `by_stored` ones.
     """
-    wanted = [credential_allowances.c.pool == pool, credentials.c.state == State.VALID]
-    if audience is not None:
-        wanted.append(credential_allowances.c.audience == audience)
+    at = credential_allowances.c
+    wanted = [at.pool == pool, at.audience == audience, credentials.c.state == State.VALID]
     if by_stored:
         wanted.append(credentials.c.secret.is_not(None))
     found = select(credentials.c.id).join_from(credentials, credential_allowances).where(*wanted).limit(1)
     return tx.execute(found).first() is not None
+
+
+def audiences_of(tx: Transaction, pool: str) -> list[str]:
+    """The places at which anybody may make calls for a pool."""
+    at = credential_allowances.c
+    found = select(at.audience).join_from(credentials, credential_allowances)
+    return [row[0] for row in tx.execute(found.where(at.pool == pool, credentials.c.state == State.VALID).distinct())]
 
 
 def pool_of_user(tx: Transaction, user_id: str, audience: str) -> str | None:

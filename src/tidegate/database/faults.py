@@ -12,7 +12,7 @@ import sqlite3
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 
@@ -128,6 +128,11 @@ def classify(error: BaseException) -> Fault:
             return known or (_BROKEN if error.connection_invalidated else _OTHER)
         case _:
             return _OTHER
+
+
+def words_of(error: BaseException) -> BaseException:
+    """The driver's own error, whose message is without the statement; any other error as it is."""
+    return error.orig if isinstance(error, StatementError) and error.orig is not None else error
 
 
 def _by_code(error: BaseException) -> Fault | None:

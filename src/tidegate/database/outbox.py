@@ -183,13 +183,22 @@ def bury(tx: Transaction, row_id: int, *, attempts: int, error: str) -> bool:
     return tx.execute(update(outbox_events).where(outbox_events.c.id == row_id, movable).values(change)).rowcount == 1
 
 
-def dead_letters(tx: Transaction, *, kind: str | None = None, after: int = 0, limit: int = 100) -> list[StoredEvent]:
-    """Dead events in the order of their ids, from the first one past `after`."""
+def dead_letters(
+    tx: Transaction,
+    *,
+    kind: str | None = None,
+    keys: Collection[str] | None = None,
+    after: int = 0,
+    limit: int = 100,
+) -> list[StoredEvent]:
+    """Dead events in the order of their ids, from the first one past `after`; of one kind, of some keys, or all."""
     require_not_negative("after", after)
     require_positive("limit", limit)
     conditions = [_is(EventState.DEAD), outbox_events.c.id > after]
     if kind is not None:
         conditions.append(outbox_events.c.kind == _require_short_name("kind", kind))
+    if keys is not None:
+        conditions.append(outbox_events.c.event_key.in_(sorted(keys)))
     return _stored(tx, conditions, limit)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from tidegate.collect.source import Cursor, JobSpec, Reading, Task
 from tidegate.documents import Listing
 from tidegate.github import items, kinds
-from tidegate.github.requests import FREE, PER_PAGE, Call
+from tidegate.github.requests import PER_PAGE, Call
 from tidegate.github.states import OfRepository, passed_to
 from tidegate.upstream import Answer
 
@@ -40,19 +40,17 @@ class CommitState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def ask(task: Task) -> Call:
-    """The call for a page. One that was empty, and to which nothing was pushed, is not asked again."""
+    """The call for a page."""
     state = CommitState.of(task)
     since = f"since={state.since}&" if state.since else ""
     path = f"{state.repository.path}/commits?{since}per_page={PER_PAGE}"
     if state.head is not None:
         return Call(path=f"{path}&sha={state.head}&page={state.number}")
-    if is_known_empty(task):
-        return Call(path=FREE)
     return Call(path=path, etag=task.etag if _left_by(task, state) is not None else None)
 
 
 def is_known_empty(task: Task) -> bool:
-    """Whether the last run found no commit, and nothing was pushed since."""
+    """Whether the last run found no commit, and nothing was pushed since: then it is not asked again."""
     cursor, state = task.cursor, CommitState.of(task)
     if cursor is None or state.full or state.repository.pushed_at is None:
         return False

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
+from tidegate.collect.source import Reading, Verdict
 from tidegate.flow.gate import Allowance
 from tidegate.upstream import Answer
 
@@ -70,9 +71,12 @@ def asked_wait_ms(answer: Answer) -> int | None:
     return None if wait_s is None else min(max(1, wait_s) * 1_000, LONGEST_PAUSE_MS)
 
 
-def pause_ms(answer: Answer) -> int:
-    """How long the credential has to rest after a secondary limit."""
-    return asked_wait_ms(answer) or LEAST_PAUSE_MS
+def rest(answer: Answer, reason: str) -> Reading:
+    """What a secondary limit means: the credential has to rest, for as long as it says, or else longer and longer."""
+    asked_ms = asked_wait_ms(answer)
+    return Reading(
+        verdict=Verdict.LATER, reason=reason, blocked_ms=asked_ms or LEAST_PAUSE_MS, is_guess=asked_ms is None
+    )
 
 
 def _allowance(said: _Said, sent_at: datetime) -> Allowance:

@@ -13,7 +13,7 @@ cannot be deleted. Comments can, so they are not read by numbers: behind the fir
 oldest, each page from the time of the last item on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -108,7 +108,7 @@ class Lists:
         if state.lap > 1:
             return self._end(task, state)
         cursor = task.cursor or Cursor()
-        return Reading(follow_ups=self._reviews(task, state, cursor.etag, cursor.timestamp))
+        return Reading(follow_ups=self._reviews(task, state, cursor.etag, cursor.timestamp, begin=reviews.look))
 
     def refused(self, task: Task, answer: Answer) -> Reading | None:
         """Issues that were switched off are an empty list; a list that is too long is read from its other end."""
@@ -140,11 +140,18 @@ class Lists:
             cursor=Cursor(cursor=reach, timestamp=timestamp, etag=state.etag, credential=state.reader),
         )
 
-    def _reviews(self, task: Task, state: ListState, etag: str | None, newest: str | None) -> list[JobSpec]:
+    def _reviews(
+        self,
+        task: Task,
+        state: ListState,
+        etag: str | None,
+        newest: str | None,
+        begin: Callable[[OfRepository, str | None, str], JobSpec] = reviews.first_job,
+    ) -> list[JobSpec]:
         has_reviews = self._has_reviews if state.has_reviews is None else state.has_reviews
         if task.spec.kind != kinds.REPO_PRS or not has_reviews or newest is None:
             return []
-        return [reviews.first_job(state, etag, newest)]
+        return [begin(state, etag, newest)]
 
 
 def _begun(task: Task, answer: Answer, found: Sequence[items.Item]) -> ListState:

@@ -27,8 +27,14 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_api_url(url: str) -> str:
-    """The address of the API without a slash at its end."""
+    """The address of the API without a slash at its end.
+
+    One with a user or a password is refused without repeating it: addresses are stored, and shown to everybody.
+    """
     parts = urlsplit(url)
+    if "@" in parts.netloc:
+        hidden = parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]).geturl()
+        raise InvalidArgument("api_url", hidden, "must not have a user or a password in it; store a credential instead")
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
         raise InvalidArgument("api_url", url, "must be an http or https address without a query")
     return url.rstrip("/")

@@ -118,7 +118,7 @@ def _trouble(answer: Answer, problems: list[Problem]) -> Reading:
     if kinds & _LIMITED:
         if limits.limit_of(answer) is Limit.PRIMARY:
             return Reading(verdict=Verdict.LATER, reason=reason, delay_ms=0)
-        return Reading(verdict=Verdict.LATER, reason=reason, blocked_ms=limits.pause_ms(answer))
+        return limits.rest(answer, reason)
     if kinds <= _PERMANENT:
         return Reading(verdict=Verdict.GONE, reason=reason)
     return Reading(verdict=Verdict.RETRY, reason=reason)

@@ -12,7 +12,7 @@ import msgspec
 from tidegate.collect.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.documents import Document, Listing
 from tidegate.github import items, kinds
-from tidegate.github.requests import FREE, Call
+from tidegate.github.requests import Call
 from tidegate.github.review_answers import Pull, Pulls, Review, parse
 from tidegate.github.states import OfRepository
 from tidegate.upstream import Answer
@@ -55,6 +55,8 @@ class ReviewState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
     etag: str | None = None
     """Of the list of pull requests that this is about."""
     newest: str
+    is_look: bool = False
+    """Only finds out whether they are known. That is no query, so it does not stand in the line of queries."""
     number: int = 1
     first: int = PULLS_AT_ONCE
     after: str | None = None
@@ -72,6 +74,24 @@ def first_job(state: OfRepository, etag: str | None, newest: str) -> JobSpec:
     return JobSpec(kind=kinds.REPO_REVIEWS, resource=state.repository.resource, params=carried.params, bucket="graphql")
 
 
+def look(state: OfRepository, etag: str | None, newest: str) -> JobSpec:
+    """The job that follows a list of pull requests in which nothing changed: most likely the reviews are known."""
+    spec = first_job(state, etag, newest)
+    return msgspec.structs.replace(spec, params={**spec.params, "is_look": True}, bucket="core")
+
+
+def looked_up(task: Task) -> Reading:
+    """Nothing, where the reviews are known; else the job that asks for them."""
+    if is_known(task):
+        return Reading()
+    return Reading(follow_ups=[_job(task, msgspec.structs.replace(_begun(task), is_look=False))])
+
+
+def needs_no_query(task: Task) -> bool:
+    """Whether this job has nothing to ask for, or leaves that to another."""
+    return ReviewState.of(task).is_look or is_known(task)
+
+
 def is_known(task: Task) -> bool:
     """Whether the reviews of this very state of the pull requests have been read already."""
     state, cursor = ReviewState.of(task), task.cursor
@@ -80,8 +100,6 @@ def is_known(task: Task) -> bool:
 
 def ask(task: Task) -> Call:
     """The query for a page."""
-    if is_known(task):
-        return Call(path=FREE)
     state = _begun(task)
     if state.pending:
         pull, after = state.pending[0]

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from tidegate.collect.source import JobSpec, Reading, Subject, Task, Verdict
-from tidegate.github import commits, events, kinds, limits, profile, reviews
+from tidegate.collect.source import JobSpec, Reading, Subject, Task
+from tidegate.github import commits, events, kinds, known, limits, profile, reviews
 from tidegate.github.listings import Lists
 from tidegate.github.logins import require_login
 from tidegate.github.profile import ProfileState
 from tidegate.github.repositories import Repositories
-from tidegate.github.requests import FREE, require_api_url, to_request
+from tidegate.github.requests import require_api_url, to_request
 from tidegate.github.settings import API_URL
 from tidegate.github.states import Wishes, included
 from tidegate.github.statuses import Reader, interpret
@@ -31,7 +31,7 @@ class GithubSource:
     planning_kinds = frozenset({kinds.USER_BASIC})
 
     def __init__(self, api_url: str = API_URL, include: Iterable[str] = kinds.ESSENTIAL) -> None:
-        self._api_url = require_api_url(api_url)
+        self.address = self._api_url = require_api_url(api_url)
         self._include = kinds.require_kinds(include)
         lists = Lists(self._include)
         self._repositories = Repositories(self._include)
@@ -72,34 +72,16 @@ class GithubSource:
 
     def read(self, task: Task, answer: Answer) -> Reading:
         """What the answer means, and what it says of the allowance."""
-        if _stood_in(task) and answer.status == 200:
-            return _read_free(task, answer)
         reading = interpret(task, answer, self._reader(task), self._api_url)
+        if reading.allowance is not None:  # a body told it, and of another bucket than the headers
+            return reading
         return msgspec.structs.replace(
             reading, allowance=limits.allowance(answer), allowance_bucket=limits.bucket(answer)
         )
 
     def _reader(self, task: Task) -> Reader:
+        if known.stands_in(task):
+            return known
         if task.spec.kind == kinds.USER_BASIC and task.spec.resource.endswith(_REPOSITORIES):
             return self._repositories
         return self._readers[task.spec.kind]
-
-
-def _stood_in(task: Task) -> bool:
-    """Whether the free call was made in the place of one whose answer is known."""
-    match task.spec.kind:
-        case kinds.REPO_COMMITS:
-            return commits.is_known_empty(task)
-        case kinds.REPO_REVIEWS:
-            return reviews.is_known(task)
-        case _:
-            return False
-
-
-def _read_free(task: Task, answer: Answer) -> Reading:
-    """Nothing is new; of allowances, the one that the job waited for is told."""
-    bucket = task.spec.bucket
-    try:
-        return Reading(allowance=limits.allowance_of(answer, bucket), allowance_bucket=bucket)
-    except msgspec.DecodeError as error:
-        return Reading(verdict=Verdict.RETRY, reason=f"{FREE} cannot be read: {error}")

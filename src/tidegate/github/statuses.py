@@ -80,7 +80,7 @@ def _limited(answer: Answer, limit: Limit) -> Reading:
     """The empty window is told by the allowance, and parks the lane; any other limit blocks the credential."""
     if limit is Limit.PRIMARY:
         return Reading(verdict=Verdict.LATER, reason=explain(answer), delay_ms=0)
-    return Reading(verdict=Verdict.LATER, reason=explain(answer), blocked_ms=limits.pause_ms(answer))
+    return limits.rest(answer, explain(answer))
 
 
 def _plain(task: Task, answer: Answer) -> Reading:

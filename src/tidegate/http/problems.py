@@ -11,6 +11,7 @@ from enum import Enum
 import msgspec
 from starlette.responses import Response
 
+from tidegate.collect.places import OtherPlace
 from tidegate.collect.runs import RunActive, RunCanceled
 from tidegate.credentials import AllowanceElsewhere, NameTaken, NotNow, SecretRefused
 from tidegate.kernel.errors import (
@@ -146,6 +147,7 @@ _IN_THEIR_OWN_WORDS: Sequence[tuple[type[Exception], ProblemType]] = (
     (NameTaken, ProblemType.CONFLICT),
     (AllowanceElsewhere, ProblemType.CONFLICT),
     (RunCanceled, ProblemType.CONFLICT),
+    (OtherPlace, ProblemType.CONFLICT),
     (NotFound, ProblemType.NOT_FOUND),
     (TooManyWaiting, ProblemType.TOO_MANY),
     (NotNow, ProblemType.UNAVAILABLE),

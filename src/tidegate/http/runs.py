@@ -119,7 +119,7 @@ class Runs:
                 status=201,
                 headers={"Location": "The address of the run."},
                 also={207: Also("Several logins were given: each has its own status.", RunResults)},
-                problems=(ProblemType.RUN_ACTIVE, ProblemType.NO_CREDENTIAL),
+                problems=(ProblemType.RUN_ACTIVE, ProblemType.NO_CREDENTIAL, ProblemType.CONFLICT),
             ),
             Endpoint("GET", "/v1/runs", self.list_runs, TAG),
             Endpoint("GET", "/v1/runs/{run_id}", self.show_run, TAG, media_types=("application/json", EVENTS)),
@@ -208,7 +208,10 @@ class Runs:
         return run
 
     async def retry_run(self, run_id: Id) -> Retried:
-        """Try the failed jobs of a run again. The run goes on; asking again finds nothing to do."""
+        """Try the failed jobs of a run again, and its statistics where they failed for good.
+
+        The run goes on; asking again finds nothing to do.
+        """
         return Retried(run_id=run_id, jobs=await self._collection.orchestrator.retry(run_id))
 
     async def _begin(self, login: str, options: Mapping[str, Any], trigger: str) -> int:

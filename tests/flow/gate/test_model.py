@@ -104,6 +104,13 @@ class GateMachine(RuleBasedStateMachine):
                 self.upstreams[admitted.credential].call(admitted.job, self.now_ms, is_free=False)
             self.end(settlement(admitted, Outcome.UNKNOWN))
 
+    @rule(data=st.data(), is_guess=st.booleans())
+    def refuse(self, data: st.DataObject, is_guess: bool) -> None:
+        """The upstream asks the credential to rest."""
+        if admitted := self.pick(data, self.out):
+            self.out.remove(admitted)
+            self.end(settlement(admitted, blocked_ms=2_000, is_guess=is_guess))
+
     @rule(data=st.data())
     def skip(self, data: st.DataObject) -> None:
         """A worker finds that the job is finished already, and does not call."""

@@ -2,6 +2,8 @@
 ---@include capacity
 local SAME_WINDOW_S = 1  -- an upstream may tell one window's end a second apart
 local RETRY_MS = 1000    -- when a window that should have ended is looked at again
+local SOON_MS = 600000   -- a rest that begins this soon after another follows it: that one was too short
+local LONGEST_GUESS_MS = 3600000
 
 -- A call of unknown fate: the upstream counted it, for all we know; if a window has ended since, in the new one.
 local function lose(credential, bucket, cost, now)
@@ -37,6 +39,18 @@ local function book_allowance(book, result, is_late, now)
   end
 end
 
+-- The upstream asked for a rest. Whoever is refused during it called before it: that is the same rest. Where nobody said
+-- how long, each that follows another is twice as long.
+local function rest(state, result, now)
+  if now >= state.blocked_until then
+    local follows = state.blocked_until > 0 and now - state.blocked_until < SOON_MS
+    state.rests = follows and (state.rests or 1) + 1 or 1
+  end
+  local span = result.blocked_ms
+  if result.is_guess then span = math.max(span, math.min(span * 2 ^ ((state.rests or 1) - 1), LONGEST_GUESS_MS)) end
+  state.blocked_until, state.wary = math.max(state.blocked_until, now + span), true
+end
+
 local function book_result(result, now)
   local state = account(result.credential)
   if not state then return end
@@ -46,7 +60,9 @@ local function book_result(result, now)
     book_allowance(book, result, book.fresh and result.turned ~= book.turned, now)
   end
   if result.blocked_ms then
-    state.blocked_until = math.max(state.blocked_until, now + result.blocked_ms)
+    rest(state, result, now)
+  elseif result.outcome == 'answered' and now >= state.blocked_until then
+    state.wary = nil
   end
   if result.retired then state.retired = true end
 end

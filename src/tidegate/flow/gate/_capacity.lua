@@ -42,8 +42,9 @@ local function capacity(credential, bucket, now)
   touched[credential] = true
   if state.retired then return 0, 0, nil, 'retired' end
   if state.blocked_until > now then return 0, 0, state.blocked_until, 'blocked' end
-  local calls = state.concurrency - state.in_flight
-  if state.alone[bucket] then calls = math.min(calls, book.held > 0 and 0 or 1) end
+  if state.wary and state.in_flight > 0 then return 0, 0, nil, 'probing' end
+  local calls = state.wary and 1 or state.concurrency - state.in_flight
+  if state.alone and state.alone[bucket] then calls = math.min(calls, book.held > 0 and 0 or 1) end
   if calls <= 0 then return 0, 0, nil, 'concurrency' end
   local left = state.per_minute - calls_in_minute(state, now)
   if left <= 0 then return 0, 0, (state.minute[1][1] + 1) * SLOT_MS + MINUTE_MS, 'minute' end

@@ -2,7 +2,8 @@
 --
 -- A credential (field `name`):  pool ('' once dismissed), concurrency, per_minute, floor, window_ms, patience_ms, in_flight, bound,
 --                               alone = {bucket = true, ...},
---                               blocked_until, retired, buckets = {name, ...}, minute = {{slot, calls}, ...}
+--                               blocked_until, rests (those that followed each other), wary (nobody knows yet whether
+--                               the last rest was enough), retired, buckets = {name, ...}, minute = {{slot, calls}, ...}
 -- A bucket (field `name|bucket`): limit, remaining, held, lost, lost_at, window, resets_at, fresh, turned
 --   remaining  what the upstream said last, the least within one window
 --   held       units of calls in flight; lost: units of calls of unknown fate, which no answer need have counted

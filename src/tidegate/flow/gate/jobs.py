@@ -125,6 +125,8 @@ class Settlement(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     window: int | None = None
     resets_in_ms: int | None = None
     blocked_ms: int | None = None
+    is_guess: bool = False
+    """Nobody said how long the rest must be, so `blocked_ms` is the least."""
     retired: bool = False
 
 
@@ -135,11 +137,13 @@ def settlement(
     allowance: Allowance | None = None,
     bucket: str | None = None,
     blocked_ms: int | None = None,
+    is_guess: bool = False,
     retired: bool = False,
 ) -> Settlement:
     """Say what became of a permit, what the headers told, and whether the credential must rest or is no good any more.
 
-    `bucket` is the one the answer named, where that differs from the one the job assumed.
+    `bucket` is the one the answer named, where that differs from the one the job assumed. Where the upstream did not
+    say how long to rest, `blocked_ms` is a guess: each such rest that soon follows another is twice as long.
     """
     if blocked_ms is not None:
         require_whole("blocked_ms", blocked_ms, least=1, most=_LONGEST_MS)
@@ -161,5 +165,6 @@ def settlement(
         window=allowance.window if allowance else None,
         resets_in_ms=max(0, allowance.resets_in_ms) if allowance else None,
         blocked_ms=blocked_ms,
+        is_guess=is_guess,
         retired=retired,
     )

@@ -49,7 +49,9 @@ end
 for _, credential in ipairs(credentials_of(pool)) do recall(credential) end
 for _, note in ipairs(notes) do
   local state = recall(note.credential)
-  state.blocked_until = math.max(state.blocked_until, now_ms + note.blocked_ms)
+  if note.blocked_ms > 0 then
+    state.blocked_until, state.wary = math.max(state.blocked_until, now_ms + note.blocked_ms), true
+  end
   if note.window then remember(bucket_of(note.credential, note.bucket), note) end
 end
 for _, state in pairs(told) do known = known + calls_in_minute(state, now_ms) end

@@ -1,0 +1,45 @@
+"""Nothing to ask for: what a job is about is known already, so a call that costs nothing stands in for its own.
+
+A GitHub of one's own may have no limits, and then not this call either. Its 404 says as much as an answer would.
+"""
+
+import msgspec
+
+from tidegate.collect.source import Reading, Task
+from tidegate.github import commits, kinds, limits, reviews
+from tidegate.github.requests import FREE, Call
+from tidegate.upstream import Answer
+
+
+def stands_in(task: Task) -> bool:
+    """Whether the free call is made in the place of the job's own."""
+    match task.spec.kind:
+        case kinds.REPO_COMMITS:
+            return commits.is_known_empty(task)
+        case kinds.REPO_REVIEWS:
+            return reviews.needs_no_query(task)
+        case _:
+            return False
+
+
+def ask(_task: Task) -> Call:
+    """The free call."""
+    return Call(path=FREE)
+
+
+def read(task: Task, answer: Answer, _following: str | None) -> Reading:
+    """Of allowances, the one that the job waited for is told."""
+    bucket = task.spec.bucket
+    return msgspec.structs.replace(
+        unchanged(task), allowance=limits.allowance_of(answer, bucket), allowance_bucket=bucket
+    )
+
+
+def unchanged(task: Task) -> Reading:
+    """Nothing is new, or what is new is asked for by another job."""
+    return reviews.looked_up(task) if task.spec.kind == kinds.REPO_REVIEWS else Reading()
+
+
+def refused(task: Task, answer: Answer) -> Reading | None:
+    """404: there are no limits here. Any other answer is about the free call, and means what it always does."""
+    return unchanged(task) if answer.status == 404 else None

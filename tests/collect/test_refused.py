@@ -1,0 +1,157 @@
+"""A server that answers, and will not serve us for a while: read-only after a failover, out of memory, no replicas."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, MutableMapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.collect.conftest import Library
+from tests.collect.shelf import ShelfUpstream
+from tests.servers.sql import SqlServer, sql_server
+from tests.servers.valkey import ValkeyServer
+from tidegate.assembly import put_together
+from tidegate.collect import committer, worker
+from tidegate.database import Database
+from tidegate.database.migrate import migrate
+from tidegate.kernel.backoff import Backoff
+from tidegate.runtime.waiting import end
+from tidegate.settings import Settings
+from tidegate.valkey import Valkey
+from tidegate.valkey.connection import connected
+
+Lines = Sequence[MutableMapping[str, Any]]
+
+
+class Waits(Backoff):
+    """Short ones, which are counted."""
+
+    def __init__(self) -> None:
+        super().__init__(first=timedelta(milliseconds=1), most=timedelta(milliseconds=2))
+        self.count = 0
+
+    def delay(self, attempt: int) -> timedelta:
+        self.count += 1
+        return super().delay(attempt)
+
+
+class Held:
+    """The calls for shelves have arrived at the upstream, and get no answer until the test says so."""
+
+    def __init__(self, upstream: ShelfUpstream) -> None:
+        self._upstream, self._answer = upstream, asyncio.get_running_loop().create_future()
+        upstream.before_answer = self._hold
+
+    def _hold(self, path: str) -> "asyncio.Future[None] | None":
+        return None if path.startswith("/users") else self._answer
+
+    async def arrived(self, count: int) -> None:
+        await until(lambda: self._upstream.calls.total() >= count)
+
+    def release(self) -> None:
+        self._answer.set_result(None)
+
+
+async def until(it_is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not it_is_so():
+            await asyncio.sleep(0.002)
+
+
+def told(lines: Lines, event: str) -> list[str]:
+    return [line.get("error", "") for line in lines if line["event"] == event]
+
+
+async def set_read_only(server: SqlServer, name: str, state: str) -> None:
+    """As after a failover: connections break, and the new ones find another server."""
+    await server.admin(f"ALTER DATABASE {name} SET default_transaction_read_only = {state}")
+    await server.admin(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+
+
+@pytest.mark.timeout(60)
+async def test_results_are_held_while_the_database_refuses_and_no_call_is_made_again(
+    embedded: Valkey, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
+):
+    waits, held, server = Waits(), Held(upstream), sql_server("postgres")
+    monkeypatch.setattr(committer, "_RETRIES", waits)
+    async with server.database() as name, await Database.open(server.url(name)) as database:
+        await migrate(database)
+        library = Library(put_together(Settings(), embedded, database), upstream)
+        with capture_logs() as lines:
+            async with library.working():
+                run_id = await library.begin()
+                await held.arrived(1 + 3)
+                await set_read_only(server, name, "on")
+                held.release()
+                await until(lambda: waits.count > 20)
+                assert (await library.parts.jobs.status()).pending == 3, "nothing is acknowledged"
+                assert upstream.calls.total() == 1 + 3
+
+                await set_read_only(server, name, "off")
+                run = await library.until(run_id)
+        assert (run.succeeded_jobs, run.failed_jobs, len(await library.items())) == (8, 0, 10)
+
+    assert set(upstream.calls.values()) == {1}
+    (refusal,) = told(lines, "collect.commit_refused")
+    assert "Point the URL at the primary server" in refusal
+    assert not told(lines, "collect.round_failed")
+
+
+@contextmanager
+def refusing(server: ValkeyServer) -> Generator[None]:
+    """It takes no writes, and whoever waits for something there has to ask again."""
+    with server.client() as behind:
+        behind.config_set("min-replicas-to-write", 1)
+        behind.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        yield
+        behind.config_set("min-replicas-to-write", 0)
+
+
+@asynccontextmanager
+async def at_work(library: Library) -> AsyncGenerator[list["asyncio.Task[None]"]]:
+    """The services of a collector, without anybody who starts them again when they fall."""
+    stopping = asyncio.Event()
+    services = [asyncio.create_task(one.run(stopping)) for one in library.collector.services.values()]
+    try:
+        yield services
+        stopping.set()
+        await asyncio.gather(*services)
+    finally:
+        await end(*services)
+
+
+@pytest.mark.timeout(60)
+async def test_calls_under_way_go_on_while_valkey_refuses_and_none_is_made_again(
+    tmp_path: Path, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
+):
+    waits, held = Waits(), Held(upstream)
+    monkeypatch.setattr(worker, "_RETRIES", waits)
+    with ValkeyServer() as server:
+        async with connected(server.url) as valkey, await Database.open(f"sqlite:///{tmp_path / 'l.db'}") as database:
+            await migrate(database)
+            library = Library(put_together(Settings(), valkey, database), upstream)
+            await library.enrol()
+            async with at_work(library) as services:
+                run_id = await library.begin()
+                await held.arrived(1 + 3)
+                with capture_logs() as lines:
+                    with refusing(server):
+                        await until(lambda: waits.count > 20 or services[1].done())
+                        assert not services[1].done(), "the worker fell"
+                        held.release()
+                        await until_succeeded(library, run_id, 1 + 3)
+                    await until_succeeded(library, run_id, 8)
+
+    assert set(upstream.calls.values()) == {1}
+    (refusal,) = told(lines, "collect.read_refused")
+    assert "lower its min-replicas-to-write" in refusal
+
+
+async def until_succeeded(library: Library, run_id: int, jobs: int) -> None:
+    async with asyncio.timeout(10):
+        while (await library.orchestrator.show(run_id)).succeeded_jobs < jobs:
+            await asyncio.sleep(0.002)
