@@ -138,3 +138,14 @@ async def test_the_doctor_does_not_wait_for_ever_for_a_server_that_says_nothing(
     assert ended.code == 1
     assert "no answer within" in ended.out
     assert "valkey (embedded)" in ended.out, "the other parts were told before"
+
+
+async def test_an_upstream_that_cannot_be_reached_is_told_of_with_what_to_look_at(tmp_path: Path):
+    ended = await tidegate(
+        tmp_path, "collect", "octocat", "--api-url", "http://127.0.0.1:1", GITHUB_TOKEN="ghp_" + "x" * 36
+    )
+
+    assert ended.code == 1
+    assert "no connection" in ended.err
+    assert "Is the address right (--api-url, or TIDEGATE_GITHUB__API_URL)" in ended.err
+    assert len(ended.err.splitlines()) == 1

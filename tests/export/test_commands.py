@@ -86,7 +86,7 @@ def test_a_kind_that_nobody_has_collected_is_a_mistake(tidegate: Tidegate, tmp_p
     ended = tidegate("--format", "csv", "--output", "out", "--kind", "isue")
 
     assert ended.exit_code == 1
-    assert "there is no kind of document 'isue'" in str(ended.exception)
+    assert "kind is 'isue': there are no such documents; known are " in str(ended.exception)
     assert not (tmp_path / "out").exists()
 
 

@@ -114,7 +114,7 @@ def test_wishes_that_cannot_be_met_are_refused_when_the_run_begins(options: dict
         "https://github.com/octocat",
         "https://github.com/Octocat/?tab=repositories",
         "github.com/octocat",
-        "http://ghe.example.com/octocat#top",
+        "http://www.GitHub.com/octocat#top",
     ],
 )
 def test_a_login_is_understood_as_people_write_it(written: str):
@@ -131,6 +131,7 @@ def test_every_login_that_github_has_is_accepted(login: str):
     [
         *("", "@", "-octocat", "octo cat", "octo.cat", "a" * 40, "octocat/hello", "https://github.com/octocat/hello"),
         *("https://github.com/", "ftp://github.com/octocat", "/octocat", "octo|cat", "\u212anight", "@@octocat", "_a"),
+        *("https://gitlab.com/octocat", "gitlab.com/octocat", "https://github.com.example/octocat", "a.b/octocat"),
     ],
 )
 def test_what_is_no_login_is_refused_before_anything_is_asked(written: str):

@@ -53,7 +53,7 @@ def log_lines() -> Generator[list[dict[str, Any]]]:
         ({"login": "octocat", "lgin": 1}, "lgin", "lgin: there is no such field"),
         ({"login": 7}, "login", "Expected `str | null`, got `int`"),
         ({"login": "octo cat"}, "login", "must be a GitHub login"),
-        ({"login": "x" * 40}, "login", "must be a GitHub login: letters, digits and hyphens, 39 at most"),
+        ({"login": "x" * 40}, "login", "must be a GitHub login (letters, digits and hyphens, 39 at most)"),
         ({"logins": []}, "logins", "length >= 1"),
         ({"logins": ["a", "b", ""]}, "logins[2]", "must be a GitHub login"),
         ({"logins": ["a"] * 501}, "logins", "length <= 500"),

@@ -54,14 +54,19 @@ def _root(
     del version
 
 
+_NO_CONNECTION = ". Is the address right (--api-url, or TIDEGATE_GITHUB__API_URL), and can this machine reach it?"
+
+
 def main() -> None:
     """Run a command; an error of our own is told in one line, without a traceback."""
     try:
         app()
     except TidegateError as error:
         from tidegate.telemetry.redaction import redact_text
+        from tidegate.upstream.errors import ConnectFailed
 
-        typer.echo(f"tidegate: {redact_text(str(error))}", err=True)
+        advice = _NO_CONNECTION if isinstance(error, ConnectFailed) else ""
+        typer.echo(f"tidegate: {redact_text(str(error))}{advice}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

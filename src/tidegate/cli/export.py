@@ -18,7 +18,7 @@ from tidegate.documents.export import Column, Format, Manifest, Progress, Wish
 from tidegate.documents.export import export as write_export
 from tidegate.github import parse_login
 from tidegate.github.columns import COLUMNS
-from tidegate.kernel.errors import NotFound
+from tidegate.kernel.errors import InvalidArgument
 from tidegate.settings import Settings
 
 _KNOWN = ", ".join(COLUMNS)
@@ -78,7 +78,7 @@ async def _require_known(documents: DocumentStore, kinds: Mapping[str, Sequence[
     """A kind of a source of one's own has no columns here, but documents; one that has neither is a slip of the pen."""
     for kind in kinds:
         if kind not in COLUMNS and not await documents.count(kind, with_gone=True):
-            raise NotFound("kind of document", kind)
+            raise InvalidArgument("kind", kind, f"there are no such documents; known are {', '.join(COLUMNS)}")
 
 
 @contextmanager

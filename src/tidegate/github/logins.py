@@ -9,7 +9,8 @@ LONGEST = 39
 # Hyphens side by side or at the end are refused to new users only; old ones have them. An underscore stands before
 # the short name of an enterprise that manages its users itself.
 _LOGIN = re.compile(r"[a-z0-9][a-z0-9-]*(_[a-z0-9]+)?")
-_RULE = f"must be a GitHub login: letters, digits and hyphens, {LONGEST} at most"
+_SITES = frozenset({"github.com", "www.github.com"})
+_RULE = f"must be a GitHub login (letters, digits and hyphens, {LONGEST} at most), or a profile's address on github.com"
 
 
 def require_login(text: str) -> str:
@@ -31,6 +32,10 @@ def parse_login(text: str) -> str:
 
 
 def _of_profile(address: str) -> str:
-    """The only part of the path; an address with more is that of a repository, or of something else."""
+    """The only part of the path; an address with more is that of a repository, or of something else.
+
+    On another site the same name may be somebody else.
+    """
     link = urlsplit(address if "://" in address else f"https://{address}")
-    return link.path.strip("/") if link.scheme in ("http", "https") and "." in link.netloc else ""
+    is_profile = link.scheme in ("http", "https") and link.netloc.lower() in _SITES
+    return link.path.strip("/") if is_profile else ""

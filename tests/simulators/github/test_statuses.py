@@ -1,9 +1,19 @@
 """Everything that is not 200."""
 
 import aiohttp
+import pytest
 
 from tests.simulators.github.client import Client, simulated
-from tidegate.simulators.github import Sizes
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
+
+
+async def test_a_port_that_is_taken_is_refused_by_name():
+    async with simulated() as client:
+        port = int(client.sim.url.rpartition(":")[2])
+        second = GithubSimulator(SimulatorConfig(port=port, world=WorldShape(users=1)))
+        with pytest.raises(InvalidArgument, match=f"port is {port}: cannot listen there"):
+            await second.start()
 
 
 async def test_a_former_name_is_redirected_to_the_number():

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from tidegate.kernel.clock import Clock, SystemClock
+from tidegate.kernel.errors import InvalidArgument
 from tidegate.simulators.github.admin import Admin
 from tidegate.simulators.github.api import Api
 from tidegate.simulators.github.calls import Call, Caller, Owner
@@ -72,7 +73,12 @@ class GithubSimulator:
             self.credentials.token_of(login)
         self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=_LONGEST_DRAIN_S)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self.config.host, self.config.port, backlog=1_024).start()
+        host, port = self.config.host, self.config.port
+        try:
+            await web.TCPSite(self._runner, host, port, backlog=1_024).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise InvalidArgument("port", port, f"cannot listen there on {host}: {error.strerror}") from None
         host, port = self._runner.addresses[0][:2]
         self.url = f"http://{host}:{port}"
 
