@@ -7,9 +7,6 @@ jobs are in the queue before their clock starts, and what becomes of a job is wr
 
 import asyncio
 import gc
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import uvloop
 from multidict import CIMultiDict, CIMultiDictProxy
 from tests.servers.sql import SqlName, durable_server
 
@@ -31,12 +27,9 @@ from tidegate.collect.source import JobSpec, Reading, Subject, Task
 from tidegate.documents import SqlDocuments
 from tidegate.flow.gate import Allowance, CredentialLimits
 from tidegate.settings import Settings
-from tidegate.telemetry.logs import configure
 from tidegate.upstream import Answer, Request
 
 JOBS, LISTS, PER_PAGE = 40_000, 20, 1000
-MANY_JOBS = 200_000
-LARGEST_MB = 150
 TARGETS: dict[SqlName, int] = {"sqlite": 15_000, "postgres": 8_000}
 NAMES: dict[SqlName, str] = {"sqlite": "SQLite", "postgres": "PostgreSQL", "mariadb": "MariaDB"}
 PLENTY = 10**9
@@ -97,8 +90,6 @@ class Measured:
     rate: float
     cpu_us: float
     """Of this process for each job, without the servers'."""
-    rss_mb_before: float
-    rss_mb: float
 
 
 async def measure() -> Section:
@@ -116,7 +107,6 @@ async def measure() -> Section:
             *(_figure(name, [run for run in runs if run]) for name, runs in measured.items()),
             Figure(f"best peer ({best}): drain of {PEER_JOBS:,} no-op jobs", f"{peers[best]:,.0f}/s"),
             Figure("tidegate on SQLite / best peer", f"{ratio:.1f}x", "≥ 5x", ratio >= 5),
-            await _memory(),
         ],
         "Offer, permit, stream, claim, commit and settle in one process, without network; the best of three runs each.",
     )
@@ -129,16 +119,6 @@ def _figure(name: SqlName, runs: Sequence[Measured]) -> Figure:
     fastest, target = max(runs, key=lambda run: run.rate), TARGETS.get(name)
     told = f"{fastest.rate:,.0f} jobs/s, {fastest.cpu_us:.0f} µs of our CPU each"
     return Figure(what, told) if target is None else Figure(what, told, f"≥ {target:,}", fastest.rate >= target)
-
-
-async def _memory() -> Figure:
-    """In a process of its own: ours has done other things before."""
-    child = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.engine", stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    before, after = map(float, (await child.stdout.read()).split())
-    await child.wait()
-    told = f"{after:.0f} MB, {before:.0f} MB at its beginning"
-    return Figure(f"memory after {MANY_JOBS:,} jobs, SQLite", told, f"< {LARGEST_MB} MB", after < LARGEST_MB)
 
 
 async def _measure_on(name: SqlName, jobs: int) -> Measured | None:
@@ -174,22 +154,10 @@ async def _measure(jobs: int, settings: Settings) -> Measured:
         )
         running = asyncio.create_task(process.run(heed_signals=False))
         gc.collect()
-        rss, cpu, began = _rss_mb(), time.process_time(), time.perf_counter()
+        cpu, began = time.process_time(), time.perf_counter()
         await collector.orchestrator.begin("bench", Subject(user_id="u", login="u"), pool="pool")
         await ended.wait()
         took, spent = time.perf_counter() - began, time.process_time() - cpu
         process.stop()
         await running
-        return Measured(source.total / took, spent / source.total * 1e6, rss, _rss_mb())
-
-
-def _rss_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1024**2
-
-
-if __name__ == "__main__":
-    configure(level="warning")
-    many = uvloop.run(_measure_on("sqlite", MANY_JOBS))
-    assert many is not None
-    print(many.rss_mb_before, many.rss_mb)
+        return Measured(source.total / took, spent / source.total * 1e6)

@@ -10,7 +10,8 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from tests.simulators.game.running import COMMAND, SERVING, running
+from tests.simulators.game.running import COMMAND, SERVING
+from tests.simulators.running import running
 from tidegate.cli.simulate import app
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.simulators.game import World, WorldShape

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.simulators.game.running import SERVING, running
+from tests.simulators.game.running import SERVING
+from tests.simulators.running import running
 from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, WorldShape
 
 LARGE = 1_000_000

@@ -3,36 +3,18 @@
 import asyncio
 import json
 import signal
-import sys
-from asyncio.subprocess import Process
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import psutil
 from typer.testing import CliRunner
 
 from tests.simulators.github.client import simulated
+from tests.simulators.running import running
 from tidegate.cli.simulate import app
 from tidegate.kernel.errors import InvalidArgument
 
 COMMAND = ("-c", "from tidegate.cli.simulate import app; app()", "github", "--json")
-
-
-@asynccontextmanager
-async def running(*arguments: str) -> AsyncGenerator[tuple[Process, dict[str, Any]]]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
-    try:
-        yield process, json.loads(await process.stdout.readline())
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 async def test_it_runs_as_a_command_and_accounts_for_itself_when_stopped():
