@@ -197,7 +197,11 @@ def _readable_by_all(installed: Path) -> Path:
         return installed
     copy = new_folder(None)
     copy.chmod(0o755)
-    return Path(shutil.copytree(installed, copy / installed.name))
+    package = installed.parent
+    libraries = package.with_name(f"{package.name}.libs")  # the programs look for them there, seen from where they are
+    if libraries.exists():
+        shutil.copytree(libraries, copy / libraries.name)
+    return Path(shutil.copytree(installed, copy / package.name / installed.name))
 
 
 def _version(binary: str) -> str:
