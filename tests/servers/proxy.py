@@ -48,7 +48,12 @@ class Proxy:
         self._fatal = fatal
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server = self._server
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        if server is None or not server.is_serving():  # refused while it was being put through
+            back.transport.abort()
+            writer.transport.abort()
+            return
         self._writers |= {writer, back}
         answers = asyncio.create_task(self._pass_on(there, writer))
         self._tasks.add(answers)
