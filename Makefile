@@ -15,7 +15,7 @@ command -v $(PYTHON) >/dev/null 2>&1 || { echo "There is no '$(PYTHON)'. Name yo
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer, and '$(PYTHON)' is older. Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 endef
 
-.PHONY: help install demo test check format lint types contract tests bench chaos services pins clean
+.PHONY: help install demo test check format lint types contract tests bench chaos scenarios services pins clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -64,6 +64,9 @@ bench: install ## Measure, and keep the figures in bench/RESULTS.md (only some, 
 
 chaos: install ## Kill workers and lose servers in mid-collection, and see that nothing is lost (some minutes; ARGS='--seed 2 --json').
 	@$(BIN)/python -m chaos $(ARGS)
+
+scenarios: install ## Play the sixteen load scenarios of snapshots, on Redis Streams and on Kafka (some minutes; ARGS='--only 3 7 --transport streams').
+	@$(BIN)/python -m scenarios $(ARGS)
 
 services: ## Install the servers that come from the system (Debian: Redis, MariaDB, Java for Kafka), for the tests.
 	@sh tests/servers/install.sh

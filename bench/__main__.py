@@ -16,9 +16,14 @@ from bench import (
     outbox,
     prefetch,
     quota,
+    ranking,
     resume,
+    service_level,
+    snapshot_reads,
+    snapshot_waiters,
     stream,
     timers,
+    waiting_room,
 )
 from bench.figures import Section, machine, write
 from tidegate.telemetry.logs import configure
@@ -37,6 +42,11 @@ PARTS = {
     "memory": memory.measure,
     "http": http.measure,
     "prefetch": prefetch.measure,
+    "snapshot-reads": snapshot_reads.measure,
+    "snapshot-waiters": snapshot_waiters.measure,
+    "service-level": service_level.measure,
+    "ranking": ranking.measure,
+    "waiting-room": waiting_room.measure,
     "idle": idle.measure,
 }
 

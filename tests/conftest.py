@@ -4,18 +4,42 @@ from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+from tests.examples import examples
+from tests.servers.migrated import migrated_database
 from tests.servers.registry import ServerTable, record_used, skip_or_fail
 from tests.servers.sql import ALL_SQL, empty_database
 from tests.servers.valkey import ALL_VALKEY, Cluster, Embedded, Redis7, ServerMissing, empty_valkey
 from tidegate.database import Database
-from tidegate.database.migrate import migrate
 from tidegate.kernel.clock import ManualClock
 from tidegate.valkey import Valkey
+
+# A busy machine is slow, and no property says how fast anything is.
+settings.register_profile(
+    "tidegate", max_examples=examples(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tidegate")
+
+
+SLOW_TO_START = ("kafka", "s3", "mongo", "mariadb", "postgres")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ServerTable())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put together what needs the same slow server: of the processes of pytest-xdist one starts it then, not each.
+
+    Each process is given a stretch of the tests, and another only helps it from the end.
+    """
+
+    def slowest_of(item: pytest.Item) -> int:
+        return next((n for n, name in enumerate(SLOW_TO_START) if name in item.nodeid), len(SLOW_TO_START))
+
+    items.sort(key=slowest_of)
 
 
 @pytest.fixture(params=ALL_SQL)
@@ -25,11 +49,17 @@ async def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncG
         yield url
 
 
+@pytest.fixture(params=ALL_SQL)
+async def migrated_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[str]:
+    """A new database with all tables, on each server in turn."""
+    async with migrated_database(request.param, tmp_path) as url:
+        yield url
+
+
 @pytest.fixture
-async def database(database_url: str) -> AsyncGenerator[Database]:
-    """A new database on each server in turn, with all tables."""
-    async with await Database.open(database_url) as opened:
-        await migrate(opened)
+async def database(migrated_url: str) -> AsyncGenerator[Database]:
+    """As `migrated_url`, and opened."""
+    async with await Database.open(migrated_url) as opened:
         yield opened
 
 

@@ -103,7 +103,8 @@ async def test_without_a_terminal_it_tells_plan_progress_and_summary_in_plain_li
     assert "issue" in told["documents"]
     assert "commit" not in told["documents"]
     assert told["data"] == f"{tmp_path}/data/tidegate.db (SQLite)"
-    assert told["next"].startswith("tidegate runs retry 2")
+    assert told["next"] == "nobody-at-all: GitHub has no such login; check the spelling"
+    assert "runs retry" not in ended.out
 
 
 async def test_a_collection_that_was_interrupted_goes_on_with_the_same_command_and_fetches_nothing_twice(

@@ -28,9 +28,12 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
 
 
 async def tidegate(folder: Path, *arguments: str, **variables: str) -> Ended:
+    return await run(str(Path(sys.executable).with_name("tidegate")), *arguments, folder=folder, **variables)
+
+
+async def run(*command: str, folder: Path, **variables: str) -> Ended:
     process = await start_warm(
-        str(Path(sys.executable).with_name("tidegate")),
-        *arguments,
+        *command,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=folder,
@@ -133,10 +136,11 @@ async def test_the_version_is_told(tmp_path: Path):
 async def test_the_doctor_does_not_wait_for_ever_for_a_server_that_says_nothing(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connections come about, and nobody answers them
         url = f"mysql://tide:x@127.0.0.1:{silent.getsockname()[1]}/tidegate"
-        ended = await tidegate(tmp_path, "doctor", TIDEGATE_DATABASE_URL=url)
+        hasty = "from tidegate.cli import doctor, main; doctor._PATIENCE_S = 1; main()"  # it has ten for each part
+        ended = await run(sys.executable, "-c", hasty, "doctor", folder=tmp_path, TIDEGATE_DATABASE_URL=url)
 
     assert ended.code == 1
-    assert "no answer within" in ended.out
+    assert "no answer within 1 s" in ended.out
     assert "valkey (embedded)" in ended.out, "the other parts were told before"
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.batch import tidegate_each
+from tests.servers.migrated import migrated_file
 from tidegate.cli import COMMANDS
-from tidegate.database import Database
-from tidegate.database.migrate import migrate
 
 HEAVY = ("sqlalchemy", "aiohttp", "redis", "structlog", "tidegate.settings", "tidegate.collect")
 _LOOK = """
@@ -43,8 +42,7 @@ async def test_every_command_is_where_the_list_says(tmp_path: Path):
 
 
 async def test_a_command_on_embedded_parts_does_not_wait_for_what_servers_and_migrations_need(tmp_path: Path):
-    async with await Database.open(f"sqlite:///{tmp_path}/tidegate.db") as database:
-        await migrate(database)
+    await migrated_file(tmp_path / "tidegate.db")
     command = [sys.executable, "-c", _LOOK, "runs", "list"]
     surroundings = os.environ | {"TIDEGATE_DATA_DIR": str(tmp_path)}
     looked = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from sqlalchemy import select, update
 
 from tests.cli.batch import tidegate_each
+from tests.servers.migrated import migrated_folder
 from tidegate.assembly import open_collection
 from tidegate.collect import runs
 from tidegate.collect.accounts import RUN_ENDED, ended_key
@@ -17,7 +18,6 @@ from tidegate.collect.progress import jobs_of
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.database import Database, Transaction, outbox
-from tidegate.database.migrate import migrate
 from tidegate.database.outbox import Event
 from tidegate.database.schema import outbox_events
 from tidegate.github import GithubSource
@@ -30,9 +30,9 @@ AWAY = "redis://127.0.0.1:1"
 @asynccontextmanager
 async def installation(folder: Path) -> AsyncGenerator[Database]:
     """The database of an installation, where a command finds it."""
-    (folder / "data").mkdir(mode=0o700, exist_ok=True)
-    async with await Database.open(f"sqlite:///{folder}/data/tidegate.db") as database:
-        await migrate(database)
+    data = folder / "data"
+    data.mkdir(mode=0o700, exist_ok=True)
+    async with await Database.open(f"sqlite:///{await migrated_folder(data)}/tidegate.db") as database:
         yield database
 
 

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.collect.shelf import ShelfSource, ShelfUpstream
+from tests.servers.migrated import migrated_file
 from tidegate.assembly import Parts, build_process, put_together
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.lifecycle import RunState
@@ -17,7 +18,6 @@ from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import page_jobs
 from tidegate.database import Database, Transaction
-from tidegate.database.migrate import migrate
 from tidegate.documents import DocumentStore, SqlDocuments
 from tidegate.flow.gate import CredentialLimits
 from tidegate.settings import Settings
@@ -112,6 +112,5 @@ def library(embedded: Valkey, database: Database, upstream: ShelfUpstream) -> Li
 @pytest.fixture
 async def local(embedded: Valkey, tmp_path: Path, upstream: ShelfUpstream) -> AsyncGenerator[Library]:
     """On SQLite alone: where the kind of server says nothing new."""
-    async with await Database.open(f"sqlite:///{tmp_path / 'local.db'}") as database:
-        await migrate(database)
+    async with await Database.open(await migrated_file(tmp_path / "local.db")) as database:
         yield Library(put_together(Settings(), embedded, database), upstream)

@@ -11,8 +11,8 @@ import pytest
 from tests.collect.conftest import Library
 from tests.collect.rounds import assert_counted, begun, claimed, finished, shelf_job
 from tests.collect.shelf import ShelfSource, ShelfUpstream
+from tests.servers.migrated import migrated_on
 from tests.servers.proxy import Proxy
-from tests.servers.sql import sql_server
 from tidegate.assembly import put_together
 from tidegate.collect import committer as committer_module
 from tidegate.collect import verdicts
@@ -23,7 +23,6 @@ from tidegate.collect.recovery import Recovery
 from tidegate.collect.source import JobSpec, Reading, Task
 from tidegate.collect.verdicts import Finished
 from tidegate.database import Database
-from tidegate.database.migrate import migrate
 from tidegate.documents import Document
 from tidegate.kernel.backoff import Backoff
 from tidegate.settings import Settings
@@ -175,13 +174,11 @@ async def test_what_waits_to_be_written_is_bounded_in_number_and_in_bytes(
 @pytest.mark.timeout(60)
 async def test_what_followed_from_a_commit_of_unknown_fate_is_found(embedded: Valkey, upstream: ShelfUpstream):
     """The commit happened, and its answer was lost: the round is tried again, and finds itself overtaken."""
-    server = sql_server("postgres")
     async with (
-        server.database() as name,
+        migrated_on("postgres") as (server, name),
         Proxy(server.port) as wire,
         await Database.open(server.url(name, port=wire.port)) as database,
     ):
-        await migrate(database)
         library = Library(put_together(Settings(), embedded, database), upstream)
 
         def cut(path: str) -> "asyncio.Future[None] | None":

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select
 
 from tests.collect.rounds import PLANNING, assert_counted, begun, finished, recount, shelf_job, shown, told_ends, write
+from tests.examples import examples
 from tidegate.collect import ledger, runs
 from tidegate.collect.ledger import Claim
 from tidegate.collect.lifecycle import ACTIVE_RUNS, OPEN_RUNS, JobState, RunState
@@ -110,7 +111,11 @@ def _has_active_key(tx: Transaction, run_id: int) -> bool:
     return key is not None
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(12),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
 @given(example=steps)
 async def test_counters_are_a_recount_after_any_history(database: Database, example: list[tuple[str, int, int]]):
     run_id, _ = await begun(database, f"user {next(_users)}", [shelf_job("novels"), shelf_job("poems")])

@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 from tests.collect.conftest import POOL
 from tests.collect.shelf import HOST, ShelfSource, ShelfUpstream
 from tests.processes import WarmProcess, start_warm
+from tests.servers.migrated import migrated_folder
 from tidegate.assembly import open_parts
 from tidegate.collect import runs
 from tidegate.collect.lifecycle import RunState
@@ -82,7 +83,7 @@ async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path):
     names = [f"user{u}" for u in range(USERS)]
     upstream = ShelfUpstream({f"{name}-shelf{s}": ITEMS for name in names for s in range(SHELVES)})
     runner, url = await serve(upstream)
-    async with open_parts(Settings(data_dir=tmp_path)) as parts:
+    async with open_parts(Settings(data_dir=await migrated_folder(tmp_path))) as parts:
         orchestrator = Orchestrator(parts.database, parts.gate, {"shelves": ShelfSource()})
         run_ids = [await orchestrator.begin("shelves", Subject(user_id=name, login=name), pool=POOL) for name in names]
         processes = [await start(tmp_path, url) for _ in range(2)]

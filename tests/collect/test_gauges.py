@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
+from tests.servers.migrated import migrated_file
 from tidegate.collect.gauges import Gauges, RunFigures, count_runs
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.tables import collection_runs
 from tidegate.database import Database, Transaction
-from tidegate.database.migrate import migrate
 from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Stream, StreamStatus
 from tidegate.flow.timers import Timers
@@ -92,8 +92,7 @@ def stream(embedded: Valkey) -> Watched:
 
 @pytest.fixture
 async def sqlite(tmp_path: Path) -> AsyncGenerator[Database]:
-    async with await Database.open(f"sqlite:///{tmp_path}/gauges.db") as opened:
-        await migrate(opened)
+    async with await Database.open(await migrated_file(tmp_path / "gauges.db")) as opened:
         yield opened
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 from tests.collect.conftest import POOL, Library
 from tests.collect.rounds import begun, claimed, finished, shelf_job, write
 from tests.collect.shelf import ShelfUpstream
+from tests.servers.migrated import migrated_file
 from tests.servers.mongo import mongo_database, mongo_port
 from tests.servers.proxy import Proxy
 from tidegate.assembly import put_together
@@ -21,7 +22,6 @@ from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.parking import Parked
 from tidegate.collect.tables import page_jobs, parked_answers
 from tidegate.database import Database, Transaction
-from tidegate.database.migrate import migrate
 from tidegate.documents import DocumentSettings, open_documents
 from tidegate.documents import mongo as mongo_module
 from tidegate.kernel.clock import ManualClock
@@ -46,8 +46,7 @@ async def shelved(
     monkeypatch.setattr(mongo_module, "_FIND_WITHIN_MS", 2500)  # the driver looks again after 500 ms
     monkeypatch.setattr(verdicts, "_ASK_AGAIN", SOON)
     monkeypatch.setattr(staging, "_REST", SOON)
-    async with await Database.open(f"sqlite:///{tmp_path / 'jobs.db'}") as database, mongo_database() as url:
-        await migrate(database)
+    async with await Database.open(await migrated_file(tmp_path / "jobs.db")) as database, mongo_database() as url:
         name = url.rpartition("/")[2]
         store = await open_documents(DocumentSettings(url=f"mongodb://127.0.0.1:{wire.port}/{name}"), database)
         yield Library(put_together(Settings(), embedded, database), upstream, store)
@@ -117,10 +116,9 @@ def answer(body: bytes = b"{}") -> Answer:
 
 
 @pytest.fixture
-async def still(database_url: str, clock: ManualClock) -> AsyncGenerator[Database]:
+async def still(migrated_url: str, clock: ManualClock) -> AsyncGenerator[Database]:
     """A database of each kind, whose time stands still."""
-    async with await Database.open(database_url, clock=clock) as opened:
-        await migrate(opened)
+    async with await Database.open(migrated_url, clock=clock) as opened:
         yield opened
 
 

@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 
 from tests.collect.conftest import Library
 from tests.collect.shelf import ShelfUpstream
-from tests.servers.sql import SqlServer, sql_server
+from tests.servers.migrated import migrated_file, migrated_on
+from tests.servers.sql import SqlServer
 from tests.servers.valkey import ValkeyServer
 from tidegate.assembly import put_together
 from tidegate.collect import committer, worker
 from tidegate.database import Database
-from tidegate.database.migrate import migrate
 from tidegate.kernel.backoff import Backoff
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
@@ -76,10 +76,9 @@ async def set_read_only(server: SqlServer, name: str, state: str) -> None:
 async def test_results_are_held_while_the_database_refuses_and_no_call_is_made_again(
     embedded: Valkey, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
 ):
-    waits, held, server = Waits(), Held(upstream), sql_server("postgres")
+    waits, held = Waits(), Held(upstream)
     monkeypatch.setattr(committer, "_RETRIES", waits)
-    async with server.database() as name, await Database.open(server.url(name)) as database:
-        await migrate(database)
+    async with migrated_on("postgres") as (server, name), await Database.open(server.url(name)) as database:
         library = Library(put_together(Settings(), embedded, database), upstream)
         with capture_logs() as lines:
             async with library.working():
@@ -131,8 +130,8 @@ async def test_calls_under_way_go_on_while_valkey_refuses_and_none_is_made_again
     waits, held = Waits(), Held(upstream)
     monkeypatch.setattr(worker, "_RETRIES", waits)
     with ValkeyServer() as server:
-        async with connected(server.url) as valkey, await Database.open(f"sqlite:///{tmp_path / 'l.db'}") as database:
-            await migrate(database)
+        url = await migrated_file(tmp_path / "l.db")
+        async with connected(server.url) as valkey, await Database.open(url) as database:
             library = Library(put_together(Settings(), valkey, database), upstream)
             await library.enrol()
             async with at_work(library) as services:

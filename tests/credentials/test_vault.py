@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tidegate.credentials.keys import Key, KeySource
 from tidegate.credentials.vault import CannotOpen, KeyMissing, Label, Sealed, Vault
 
@@ -31,7 +32,7 @@ KEY = Key.new()
 
 
 @given(secret=st.text(max_size=200), name=st.text(max_size=50))
-@settings(max_examples=50)
+@settings(max_examples=examples(30))
 async def test_what_was_sealed_opens_and_shows_nothing(secret: str, name: str):
     label = Label(name, "token", "https://api.github.com")
     try:
@@ -68,7 +69,7 @@ async def test_a_secret_that_was_moved_elsewhere_does_not_open(other: Label):
 
 
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(30))
 async def test_whatever_byte_is_changed_it_does_not_open(data: st.DataObject):
     sealed = await vault(KEY).seal(LABEL, SECRET)
     raw = bytearray(base64.b64decode(sealed.text))

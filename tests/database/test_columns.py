@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Column, Integer, MetaData, Table, select
 
+from tests.examples import examples
 from tidegate.database import Database, Transaction
 from tidegate.database.columns import TABLE_OPTIONS, Json, UtcDateTime, exact_text
 from tidegate.kernel.errors import InvalidArgument
@@ -73,7 +74,11 @@ _json = st.recursive(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(20),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
 @given(value=_json)
 async def test_any_json_comes_back_exactly(database: Database, value: Any) -> None:
     assert (await _there_and_back(database, value={"v": value})).value == {"v": value}

@@ -41,6 +41,7 @@ async def test_an_empty_database_gets_every_migration_once(empty: Database) -> N
     assert await migrate(empty) == expected
 
     assert await migrate(empty) == []
+    assert await empty.read(_is_current)
     assert await pending_migrations(empty) == []
     await require_current(empty)
 
@@ -57,7 +58,8 @@ async def test_a_schema_of_a_newer_program_is_refused(database: Database) -> Non
             await attempt(database)
 
 
-async def test_migrations_and_declared_tables_agree(database: Database) -> None:
+async def test_migrations_and_declared_tables_agree(empty: Database) -> None:
+    await migrate(empty)
     source = Path(tidegate.__file__).parents[1]
     for declaring in (source / "tidegate").rglob("*tables.py"):
         import_module(".".join(declaring.relative_to(source).with_suffix("").parts))
@@ -67,11 +69,16 @@ async def test_migrations_and_declared_tables_agree(database: Database) -> None:
         options = {"version_table": "schema_version", "compare_type": True, "compare_server_default": True}
         return compare_metadata(MigrationContext.configure(tx.connection, opts=options), metadata)
 
-    assert await database.read(differences) == []
+    assert await empty.read(differences) == []
 
 
-async def test_the_newest_file_is_the_newest_migration(empty: Database):
+async def test_the_newest_file_is_the_newest_migration(tmp_path: Path):
     """So that whether a schema is current can be told without Alembic."""
+    async with await Database.open(f"sqlite:///{tmp_path / 'tidegate.db'}") as empty:
+        await _assert_that_files_tell_what_is_current(empty)
+
+
+async def _assert_that_files_tell_what_is_current(empty: Database) -> None:
     assert not await empty.read(_is_current)
     *_, newest = await migrate(empty)
     versions = Path(tidegate.__file__).parent / "database" / "migrations" / "versions"

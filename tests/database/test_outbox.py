@@ -10,9 +10,9 @@ from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.util import await_only
 
-from tests.servers.sql import SERVERS, SqlName, sql_server
+from tests.servers.migrated import migrated_on
+from tests.servers.sql import SERVERS, SqlName
 from tidegate.database import Database, Transaction, outbox
-from tidegate.database.migrate import migrate
 from tidegate.database.outbox import Event, StoredEvent
 from tidegate.database.schema import outbox_events
 from tidegate.kernel.clock import ManualClock
@@ -27,9 +27,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def db(database_url: str, clock: ManualClock) -> AsyncGenerator[Database]:
-    async with await Database.open(database_url, clock=clock) as opened:
-        await migrate(opened)
+async def db(migrated_url: str, clock: ManualClock) -> AsyncGenerator[Database]:
+    async with await Database.open(migrated_url, clock=clock) as opened:
         yield opened
 
 
@@ -254,9 +253,7 @@ async def test_nonsense_is_refused(db: Database, clock: ManualClock) -> None:
 @pytest.mark.parametrize("server_name", SERVERS)
 async def test_a_lower_id_that_commits_after_a_higher_one_is_seen_by_the_next_pass(server_name: SqlName) -> None:
     """Ids are given at the insert, and become visible at the commit. (SQLite has one writer, so both are one there.)"""
-    server = sql_server(server_name)
-    async with server.database() as name, await Database.open(server.url(name)) as db:
-        await migrate(db)
+    async with migrated_on(server_name) as (server, name), await Database.open(server.url(name)) as db:
         seen: list[list[str]] = []
 
         async def overtake() -> None:

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete
 
+from tests.examples import examples
 from tidegate.database import Database, Transaction, outbox
-from tidegate.database.migrate import migrate
 from tidegate.database.outbox import Event
 from tidegate.database.schema import outbox_events
 from tidegate.kernel.clock import ManualClock
@@ -55,13 +55,16 @@ steps = st.lists(
 
 
 @pytest.fixture
-async def db(database_url: str) -> AsyncGenerator[Database]:
-    async with await Database.open(database_url, clock=ManualClock(START)) as opened:
-        await migrate(opened)
+async def db(migrated_url: str) -> AsyncGenerator[Database]:
+    async with await Database.open(migrated_url, clock=ManualClock(START)) as opened:
         yield opened
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(15),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
 @given(example=steps)
 async def test_the_outbox_does_what_the_model_does(db: Database, example: list[tuple[str, str, int]]) -> None:
     await db.transaction(lambda tx: tx.execute(delete(outbox_events)))

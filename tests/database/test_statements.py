@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tidegate.database import Database, Transaction
 from tidegate.database import statements as statements_module
 from tidegate.database.schema import handled_events
@@ -32,7 +33,11 @@ def numbered(tx: Transaction, rows: list[tuple[int, str | None]], wanted: list[i
     return [tuple(row) for row in NUMBERED.rows(tx, given=rows, wanted=wanted)]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(20),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
 @given(
     rows=st.dictionaries(st.integers(-(2**62), 2**62), st.none() | words, min_size=1, max_size=6),
     others=st.lists(st.integers(-5, 5)),

@@ -18,6 +18,7 @@ TABLES = {
     "Breaker": ("tidegate.flow.breaker.breaker", "MOVES"),
     "Run": ("tidegate.collect.lifecycle", "RUN_MOVES"),
     "Page job": ("tidegate.collect.lifecycle", "JOB_MOVES"),
+    "Admission": ("tidegate.crowd.waiting_room.tokens", "TOKEN_MOVES"),
 }
 """Sections of the lifecycles whose diagram is that of a module's table."""
 

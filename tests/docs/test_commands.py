@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import typer.main
 
 from tests.docs.pages import PAGES, ROOT, all_blocks, prose_of
+from tests.processes import start_warm
 from tidegate.cli import app
 
 BIN = Path(sys.executable).parent
@@ -33,18 +35,13 @@ print(json.dumps([[each.exit_code, each.stdout, each.stderr] for each in results
 """One process for all commands: most of the time of each is spent on its start."""
 
 
-def run(*command: str | Path, data_dir: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run something in surroundings without any other setting."""
+async def run(*command: str, data_dir: Path, **variables: str) -> tuple[int, str, str]:
+    """Run something in surroundings without any other setting; its exit code, output and errors."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-    return subprocess.run(
-        command,
-        env=kept | {"TIDEGATE_DATA_DIR": str(data_dir)} | variables,
-        cwd=data_dir,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    surroundings = kept | {"TIDEGATE_DATA_DIR": str(data_dir)} | variables
+    process = await start_warm(*command, env=surroundings, cwd=data_dir, stdout=PIPE, stderr=PIPE)
+    out, err = await process.communicate()
+    return await process.wait(), out.decode(), err.decode()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -77,22 +74,22 @@ def test_every_command_of_ours_named_in_the_text_exists():
     assert named == commands, "the command line and the documentation name the same commands"
 
 
-def test_the_documented_commands_of_ours_run_on_a_fresh_folder(tmp_path: Path):
+async def test_the_documented_commands_of_ours_run_on_a_fresh_folder(tmp_path: Path):
     asked = [*OURS, *(f"{each} --json" for each in OURS)]
 
-    ran = run(sys.executable, "-c", RUN_ALL, *asked, data_dir=tmp_path)
+    code, out, err = await run(sys.executable, "-c", RUN_ALL, *asked, data_dir=tmp_path)
 
-    assert ran.returncode == 0, ran.stderr
-    for arguments, (exit_code, stdout, stderr) in zip(asked, json.loads(ran.stdout), strict=True):
+    assert code == 0, err
+    for arguments, (exit_code, stdout, stderr) in zip(asked, json.loads(out), strict=True):
         assert (exit_code, stderr) == (0, ""), f"tidegate {arguments}: {stdout}{stderr}"
         assert json.loads(stdout) if "--json" in arguments else stdout
 
 
-def test_a_setting_that_there_is_not_is_refused_by_name(tmp_path: Path):
-    ran = run(BIN / "tidegate", "settings", data_dir=tmp_path, TIDEGATE_BREAKER__WINDW="3")
+async def test_a_setting_that_there_is_not_is_refused_by_name(tmp_path: Path):
+    code, _, err = await run(str(BIN / "tidegate"), "settings", data_dir=tmp_path, TIDEGATE_BREAKER__WINDW="3")
 
-    assert ran.returncode == 1
-    assert "TIDEGATE_BREAKER__WINDW: there is no such setting" in ran.stderr
+    assert code == 1
+    assert "TIDEGATE_BREAKER__WINDW: there is no such setting" in err
 
 
 def test_the_hooks_before_a_commit_are_valid_and_run_installed_tools():

@@ -1,7 +1,5 @@
 """A store with what a committer has around it."""
 
-import secrets
-import sqlite3
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,11 +8,10 @@ from typing import Any, Literal
 
 from sqlalchemy import delete
 
+from tests.servers.migrated import migrated_folder, migrated_for_good
 from tests.servers.mongo import mongo_database
-from tests.servers.registry import record_used
-from tests.servers.sql import SqlName, sql_server
+from tests.servers.sql import SqlName
 from tidegate.database import Database
-from tidegate.database.migrate import migrate
 from tidegate.documents import Document, DocumentSettings, DocumentStore, Listing, StoredDocument, Written
 from tidegate.documents.opening import open_documents
 from tidegate.documents.tables import documents
@@ -55,7 +52,6 @@ async def open_shelf(name: StoreName, folder: Path) -> AsyncGenerator[Shelf]:
     clock = ManualClock()
     url = await _database_url("sqlite" if name == "mongo" else name, folder)
     async with await Database.open(url, clock=clock) as database:
-        await migrate(database)
         if name != "mongo":
             await database.transaction(lambda tx: tx.execute(delete(documents)))
             yield Shelf(await open_documents(DocumentSettings(), database), database, clock, url)
@@ -68,20 +64,17 @@ async def open_shelf(name: StoreName, folder: Path) -> AsyncGenerator[Shelf]:
                 await store.close()
 
 
-_names: dict[SqlName, str] = {}
+_urls: dict[SqlName, str] = {}
 
 
 async def _database_url(name: SqlName, folder: Path) -> str:
     """One database for all tests of this process, since making one takes long on some servers; it ends with them."""
     if name == "sqlite":
-        record_used("SQLite", sqlite3.sqlite_version)
+        await migrated_folder(folder)
         return f"sqlite:///{folder / 'tidegate.db'}"
-    server = sql_server(name)
-    if name not in _names:
-        created = f"t{secrets.token_hex(6)}"
-        await server.admin(f"CREATE DATABASE {created}")
-        _names[name] = created
-    return server.url(_names[name])
+    if name not in _urls:
+        _urls[name] = await migrated_for_good(name)
+    return _urls[name]
 
 
 def issue(number: str = "1", /, *, sweep: int = 0, version: int | str | None = None, **changes: Any) -> Document:

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.documents.shelf import Shelf, issue
+from tests.examples import examples
 from tidegate.documents import Listing
 
 HELLO = "repo:octocat/hello"
@@ -104,18 +105,22 @@ steps = st.tuples(
     st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("xy"), st.sampled_from(["ann", "bob"])), max_size=4),
     st.booleans(),
 )
-examples = 0
+played = 0
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(8),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
 @given(steps=st.lists(steps, min_size=1, max_size=8), hours=st.permutations(range(8)))
 async def test_a_copy_follows_by_reading_only_moments_that_differ(
     shelf: Shelf, steps: list[tuple[str, list[tuple[str, str, str]], bool]], hours: list[int]
 ) -> None:
     """Writes under any times, also earlier ones; the copy looks now and then, and is right whenever it has looked."""
-    global examples  # noqa: PLW0603
-    examples += 1
-    prefix, start = f"{examples}:", shelf.clock.now()
+    global played  # noqa: PLW0603
+    played += 1
+    prefix, start = f"{played}:", shelf.clock.now()
     copies: dict[str, dict[str, tuple[datetime, str]]] = {f"{prefix}{owner}": {} for owner in ("ann", "bob")}
     for sweep, (what, given_, looks) in enumerate(steps, 1):
         shelf.clock.advance(start + hours[sweep - 1] * HOUR - shelf.clock.now())

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.documents.shelf import issue
+from tests.examples import examples
 from tidegate.documents import LARGEST_BODY, Document, Listing
 from tidegate.documents.bodies import from_bson, to_bson
 from tidegate.documents.store import Present, is_older, is_taken, one_per_key
@@ -87,7 +88,7 @@ json_values = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(40))
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), json_values))
 def test_every_body_survives_the_way_into_mongodb_and_back(body: dict[str, Any]) -> None:
     document = made(body=body)

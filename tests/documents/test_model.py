@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.documents.shelf import Shelf, issue
+from tests.examples import examples
 from tidegate.documents import Document, Listing
 
 IDS = "abcd"
@@ -87,17 +88,21 @@ writes = st.builds(
 )
 batches = st.lists(writes, max_size=4, unique_by=lambda write: write.id)
 listings = st.lists(st.tuples(st.sampled_from(LISTS), st.integers(1, 4)), max_size=1)
-examples = 0
+played = 0
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(15),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
 @given(steps=st.lists(st.tuples(batches, listings), min_size=1, max_size=8))
 async def test_a_store_does_what_the_model_does(
     shelf: Shelf, steps: list[tuple[list[Write], list[tuple[str, int]]]]
 ) -> None:
-    global examples  # noqa: PLW0603
-    examples += 1
-    prefix = f"{examples}:"  # each example has ids of its own: quicker than emptying the store
+    global played  # noqa: PLW0603
+    played += 1
+    prefix = f"{played}:"  # each example has ids of its own: quicker than emptying the store
     model = Model()
     for batch, completed in steps:
         expected = sum(model.write(write) for write in batch)

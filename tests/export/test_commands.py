@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 from tests.cli.test_commands import environment
 from tests.documents.shelf import issue
 from tests.export.reading import read_rows, verify
+from tests.servers.migrated import migrated_file
 from tidegate.cli import app
 from tidegate.database import Database
-from tidegate.database.migrate import migrate
 from tidegate.documents import SqlDocuments
 from tidegate.telemetry.logs import configure
 
@@ -24,8 +24,7 @@ Tidegate = Callable[..., Result]
 
 async def fill(data_dir: Path) -> None:
     data_dir.mkdir()
-    async with await Database.open(f"sqlite:///{data_dir / 'tidegate.db'}") as database:
-        await migrate(database)
+    async with await Database.open(await migrated_file(data_dir / "tidegate.db")) as database:
         staged = await SqlDocuments(database).stage(
             [issue(f"{n}", owner=owner) for n, owner in enumerate(["ada", "bob", "ada"])] + [issue("b1", kind="book")]
         )

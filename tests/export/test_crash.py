@@ -12,8 +12,8 @@ from tests.cli.test_commands import environment
 from tests.documents.shelf import issue
 from tests.export.reading import manifest_of, verify
 from tests.processes import WarmProcess, start_warm
+from tests.servers.migrated import migrated_file
 from tidegate.database import Database
-from tidegate.database.migrate import migrate
 from tidegate.documents import SqlDocuments
 from tidegate.documents.export import Format, Wish, export
 from tidegate.github.columns import COLUMNS
@@ -27,8 +27,7 @@ DOCUMENTS = 4000
 async def documents(tmp_path: Path):
     """The store of an installation, where the command finds it."""
     (tmp_path / "data").mkdir()
-    async with await Database.open(f"sqlite:///{tmp_path / 'data' / 'tidegate.db'}") as database:
-        await migrate(database)
+    async with await Database.open(await migrated_file(tmp_path / "data" / "tidegate.db")) as database:
         store = SqlDocuments(database)
         staged = await store.stage(
             [

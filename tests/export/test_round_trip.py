@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from tests.documents.shelf import Shelf, open_shelf
+from tests.examples import examples
 from tests.export.reading import read_rows, verify
 from tidegate.documents import Document
 from tidegate.documents.export import Format, Wish, export
@@ -49,7 +50,7 @@ def test_what_was_exported_is_what_was_stored(tmp_path: Path):
         opening = open_shelf("sqlite", tmp_path)
         shelf = runner.run(opening.__aenter__())
 
-        @settings(max_examples=60, deadline=None)
+        @settings(max_examples=examples(25), deadline=None)
         @given(found=st.dictionaries(IDS, BODIES, max_size=6))
         def holds(found: dict[str, dict[str, Any]]) -> None:
             with tempfile.TemporaryDirectory(dir=tmp_path) as name:

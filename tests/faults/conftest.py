@@ -10,6 +10,7 @@ from chaos.deployment import Servers, Site, open_site
 from chaos.fleet import Nursery
 from chaos.servers import LosableValkey
 
+from tests.servers.migrated import migrated_folder
 from tests.servers.registry import record_used
 from tests.servers.valkey import version_of
 from tidegate.github import ESSENTIAL
@@ -75,7 +76,7 @@ def site(nursery: Nursery, losable: LosableValkey, tmp_path: Path) -> Open:
         settings = {"presence": QUICK if presence is None else presence, "upstream": upstream or {}}
         async with open_site(
             nursery,
-            tmp_path,
+            await migrated_folder(tmp_path),
             servers or Servers(valkey_url=losable.url),
             config,
             settings=settings,

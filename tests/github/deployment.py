@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tidegate.assembly import Parts, build_process, put_together
 from tidegate.collect.collector import Collector, Ground
@@ -17,7 +18,6 @@ from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import page_jobs
 from tidegate.database import Database, Transaction
-from tidegate.database.migrate import migrate
 from tidegate.documents import SqlDocuments
 from tidegate.flow.gate import CredentialLimits
 from tidegate.github import ESSENTIAL, GithubSource
@@ -140,9 +140,8 @@ async def deployed(
         GithubSimulator(config) as sim,
         UpstreamClient(patience) as client,
         empty_valkey(valkey_url) as valkey,
-        await Database.open(f"sqlite:///{folder}/tidegate.db") as database,
+        await Database.open(await migrated_file(folder / "tidegate.db")) as database,
     ):
-        await migrate(database)
         deployment = Deployment(put_together(Settings(), valkey, database), sim, client, include, is_pooled=is_pooled)
         async with _at_work(deployment):
             yield deployment

@@ -25,8 +25,17 @@ for _name, _values in FORMATS.items():
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """A good request has a good secret; whether one is good, GitHub decides. Bad requests stay as they are."""
+    """A good request has a good secret; whether one is good, GitHub decides. Bad requests stay as they are.
+
+    Likewise a kind that is kept, and a key that it can have, which only the kind can say; and a board that there is.
+    """
     del context, kwargs
+    if case.operation.path.startswith("/v1/snapshots/{kind}/{key}") and case.meta.generation.mode.is_positive:
+        case.path_parameters = {"kind": "character", "key": str(1 + len(case.path_parameters["key"]))}
+    if case.operation.path == "/v1/snapshots/dead" and case.meta.generation.mode.is_positive and "after" in case.query:
+        case.query["after"] = "1700000000000-3"  # on Kafka there would be one number more
+    if "{board}" in case.operation.path and case.meta.generation.mode.is_positive:
+        case.path_parameters["board"] = "a"
     if case.operation.path == "/v1/credentials" and case.meta.generation.mode.is_positive:
         body: Any = case.body
         for secret in ("token", "app"):

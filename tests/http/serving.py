@@ -10,8 +10,10 @@ from typing import Any
 
 import aiohttp
 import msgspec
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.github.deployment import CALM, LIMITS, SMALL
+from tests.servers.migrated import migrated_folder
 from tidegate.assembly import Collection, open_collection
 from tidegate.github import GithubSettings
 from tidegate.http import Binding, serve_collection
@@ -76,6 +78,17 @@ class Client:
                 if event.kind == "ended":
                     return event.data
         raise AssertionError("the stream ended before the run")
+
+
+async def figures(client: Client) -> dict[str, float]:
+    """Every sample of /metrics, by its name and labels as they are written."""
+    answer = await client.get("/metrics")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    return {
+        sample.name + "".join(f" {value}" for value in sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(answer.body.decode())
+        for sample in family.samples
+    }
 
 
 @dataclass(frozen=True)
@@ -145,7 +158,7 @@ async def served(
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(GithubSimulator(config))
         settings = Settings(
-            data_dir=folder,
+            data_dir=await migrated_folder(folder),
             valkey_url=valkey_url,
             database_url=database_url,
             auto_migrate=True,

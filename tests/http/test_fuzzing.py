@@ -9,6 +9,7 @@ import msgspec
 
 from tests.credentials.office import app_key
 from tests.http.processes import started
+from tests.snapshots.deployment import game
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 KEY = "a-key-for-the-fuzzer-0123456789"
@@ -18,7 +19,8 @@ VALUES = Path(__file__).with_name("fuzz_values.py")
 
 async def test_the_server_does_what_its_document_says(tmp_path: Path):
     """Statuses, content types and schemas of all answers; bad data refused, good data taken; the key needed."""
-    async with GithubSimulator(SimulatorConfig(world=WorldShape(users=1, repositories=1, quirks=False))) as sim:
+    world = WorldShape(users=1, repositories=1, quirks=False)
+    async with GithubSimulator(SimulatorConfig(world=world)) as sim, game() as players:
         key, public = app_key()
         sim.credentials.register_app(APP, public, {INSTALLATION: (10, 10)})
         app = {"app_id": APP, "installation_id": INSTALLATION, "private_key": key}
@@ -26,13 +28,19 @@ async def test_the_server_does_what_its_document_says(tmp_path: Path):
             "GITHUB_TOKEN": sim.token_of(sim.world.operators()[0]),
             "TIDEGATE_GITHUB__API_URL": sim.url,
             "TIDEGATE_HTTP__API_KEY": KEY,
+            "TIDEGATE_RANKING__BOARDS": '[{"name": "a"}]',
+            "TIDEGATE_SNAPSHOTS__GAME__URL": players.url,
+            "TIDEGATE_SNAPSHOTS__GAME__API_KEY": players.api_key,
+            "TIDEGATE_SNAPSHOTS__LONGEST_WAIT": "20ms",
         }
         async with started(tmp_path, "serve", "--port", "0", **variables) as server:
             fuzzer = await asyncio.create_subprocess_exec(
                 str(Path(sys.executable).with_name("schemathesis")),
                 *("run", f"{server.url}/openapi.json", "--header", f"Authorization: Bearer {KEY}"),
                 *("--phases", "coverage,fuzzing", "--max-examples", "4", "--workers", "1"),
-                *("--exclude-path", "/v1/runs/{run_id}/events"),  # which lasts as long as its run
+                # Those that last as long as their runs, or as long as somebody listens.
+                *("--exclude-path", "/v1/runs/{run_id}/events"),
+                *("--exclude-path", "/v1/snapshots/{kind}/{key}/events"),
                 *("--seed", "20260131", "--generation-deterministic", "--request-timeout", "10", "--no-color"),
                 cwd=tmp_path,
                 env={

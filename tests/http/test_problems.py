@@ -61,7 +61,7 @@ def log_lines() -> Generator[list[dict[str, Any]]]:
         ({"login": "octocat", "include": ["STARS"]}, "include", "must be among"),
         ({"login": "octocat", "include": []}, "include", "length >= 1"),
         ({"login": "octocat", "full": "yes"}, "full", "Expected `bool`"),
-        ({"login": "octocat", "trigger": "scheduled"}, "trigger", "Invalid enum value 'scheduled'"),
+        ({"login": "octocat", "trigger": "scheduled"}, "trigger", "'scheduled' is none of manual, signup"),
         ([], None, "Expected `object`"),
     ],
 )
@@ -296,3 +296,24 @@ async def test_a_secret_in_a_reason_is_hidden():
     shown = Trouble(ProblemType.INVALID, f"the token={SECRET} is no good").told("id")
 
     assert SECRET not in shown.detail
+
+
+@pytest.mark.parametrize(
+    ("path", "choices"),
+    [
+        ("/v1/runs?state=banana", "planning, running, finalizing, completed, failed, canceled"),
+        ("/v1/runs/1/jobs?state=banana", "ready"),
+    ],
+)
+async def test_one_of_a_few_values_is_refused_with_the_others(path: str, choices: str, deployment: Served):
+    detail = (await deployment.client.get(path)).json["detail"]
+
+    assert "'banana' is none of " in detail
+    assert choices in detail
+
+
+async def test_addresses_of_snapshots_that_nobody_set_up_say_what_to_set(deployment: Served):
+    answer = await deployment.client.get("/v1/snapshots/character/7")
+
+    assert (answer.status, answer.problem) == (404, "not-found")
+    assert "TIDEGATE_SNAPSHOTS__GAME__URL and TIDEGATE_SNAPSHOTS__GAME__API_KEY" in answer.json["detail"]

@@ -14,9 +14,9 @@ import pytest
 
 from tests.flow.doorbell.waiters import until_blocked
 from tests.processes import start_warm
+from tests.servers.migrated import migrated_file
 from tidegate.assembly import build_process, open_parts
 from tidegate.database import Database, outbox
-from tidegate.database.migrate import migrate
 from tidegate.database.outbox import Event
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.presence import PresenceSettings
@@ -77,8 +77,7 @@ class Bell(Doorbell):
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncGenerator[Database]:
-    async with await Database.open(f"sqlite:///{tmp_path / 'announced.db'}") as opened:
-        await migrate(opened)
+    async with await Database.open(await migrated_file(tmp_path / "announced.db")) as opened:
         yield opened
 
 
@@ -159,6 +158,7 @@ async def test_the_leader_delivers_what_another_process_committed(tmp_path: Path
     async def hear(_event: Event) -> None:
         heard.set()
 
+    await migrated_file(tmp_path / "tidegate.db")
     async with open_parts(Settings(data_dir=tmp_path, presence=LEASE)) as parts:
         process = build_process(parts, handlers=[Handler("told", "listener", hear)])
         running = asyncio.create_task(process.run(heed_signals=False))

@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.examples import examples
 from tidegate.database.outbox import StoredEvent
 from tidegate.runtime.backlog import Backlog
 
@@ -111,4 +112,4 @@ class Relaying(RuleBasedStateMachine):
 
 
 TestRelaying = Relaying.TestCase
-TestRelaying.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRelaying.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)

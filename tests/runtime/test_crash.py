@@ -76,10 +76,13 @@ async def until_added(valkey: Valkey, count: int, *, within_s: float) -> list[di
     return [fields for _, fields in entries]
 
 
-async def test_what_a_killed_leader_had_in_hand_is_with_others_within_15_s(valkey: Valkey):
-    """Its timers are promoted by another, and the message that it worked on is given to another."""
+async def test_what_a_killed_leader_had_in_hand_is_with_others_five_seconds_after_its_lease(valkey: Valkey):
+    """Its timers are promoted by another, and the message that it worked on is given to another.
+
+    A lease has 10 s by default, and what follows then is seen by tests/faults/test_killed.py.
+    """
     stream, timers = jobs(valkey)
-    async with deployment(valkey, lease_ms=10_000) as start:
+    async with deployment(valkey, lease_ms=2000) as start:
         leader = await leading(start)
         await stream.add([{b"held": b"by the leader"}])
         while not (await stream.status()).pending:
@@ -91,7 +94,7 @@ async def test_what_a_killed_leader_had_in_hand_is_with_others_within_15_s(valke
         killed = time.monotonic()
 
         first, *added = await until_added(valkey, 52, within_s=20)
-        assert time.monotonic() - killed < 15
+        assert time.monotonic() - killed < 2 + 5
         assert first == {b"held": b"by the leader"}
         assert {b"held": b"by the leader", b"deliveries": b"2"} in added
         promoted = sorted(fields[b"timer"] for fields in added if b"timer" in fields)

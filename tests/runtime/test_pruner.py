@@ -3,14 +3,12 @@
 from datetime import timedelta
 
 from tidegate.database import Database, outbox
-from tidegate.database.migrate import migrate
 from tidegate.kernel.clock import ManualClock
 from tidegate.runtime.pruner import EVERY, KEEP, Pruner
 
 
-async def test_a_note_is_kept_as_long_as_its_event_could_come_again(database_url: str, clock: ManualClock):
-    async with await Database.open(database_url, clock=clock) as database:
-        await migrate(database)
+async def test_a_note_is_kept_as_long_as_its_event_could_come_again(migrated_url: str, clock: ManualClock):
+    async with await Database.open(migrated_url, clock=clock) as database:
         now_ms = 0.0
         pruner = Pruner(database, now_ms=lambda: now_ms)
         assert await database.transaction(outbox.once, "handler", "event")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select, update
 
+from tests.servers.migrated import migrated_on, on_sqlite
 from tests.servers.proxy import Proxy
-from tests.servers.sql import SERVERS, SqlName, sql_server
+from tests.servers.sql import SERVERS, SqlName
 from tidegate.database import Database, Transaction, outbox
-from tidegate.database.migrate import migrate
 from tidegate.database.outbox import Event
 from tidegate.database.schema import outbox_events
 from tidegate.kernel.backoff import Backoff
@@ -102,6 +102,7 @@ async def test_a_rolled_back_event_is_never_handled(database: Database) -> None:
     assert log.payloads == ["after"]
 
 
+@on_sqlite
 async def test_events_of_before_the_start_are_handled(database: Database) -> None:
     """Those of a process that died before it could ring, or of the time without a leader."""
     await add(database, "key", 1, 2, 3)
@@ -111,6 +112,7 @@ async def test_events_of_before_the_start_are_handled(database: Database) -> Non
     assert log.payloads == [1, 2, 3]
 
 
+@on_sqlite
 async def test_order_is_kept_per_key_while_keys_run_at_once(database: Database) -> None:
     at_once, most = 0, 0
     order: dict[str, list[int]] = defaultdict(list)
@@ -137,6 +139,7 @@ async def _add_slowly(database: Database, key: str, count: int) -> None:
         await add(database, key, n)
 
 
+@on_sqlite
 async def test_a_failing_event_holds_back_its_own_key_only_and_is_tried_again(database: Database) -> None:
     log, tries = Log(), 0
     healed = asyncio.Event()
@@ -160,11 +163,10 @@ async def test_a_failing_event_holds_back_its_own_key_only_and_is_tried_again(da
     assert tries >= 1
 
 
-async def test_the_wait_for_the_next_try_is_durable(database_url: str) -> None:
+async def test_the_wait_for_the_next_try_is_durable(migrated_url: str) -> None:
     """The number of tries and the due time are in the row, so a new relay goes on where the old one stopped."""
     clock = ManualClock()
-    async with await Database.open(database_url, clock=clock) as database:
-        await migrate(database)
+    async with await Database.open(migrated_url, clock=clock) as database:
         tried, log = Log(), Log()
 
         async def fail_first(event: Event) -> None:
@@ -192,6 +194,7 @@ async def test_the_wait_for_the_next_try_is_durable(database_url: str) -> None:
         assert log.payloads == ["marker", "first", "second"]
 
 
+@on_sqlite
 async def test_a_due_time_wakes_the_relay_without_a_ring(database: Database) -> None:
     log, tries = Log(), 0
 
@@ -225,6 +228,7 @@ async def test_after_the_last_try_an_event_is_buried_with_its_reason_and_its_key
     assert letter.last_error == "handler: RuntimeError: never"
 
 
+@on_sqlite
 async def test_a_replayed_dead_letter_is_delivered_like_a_new_event(database: Database) -> None:
     log, healed = Log(), False
 
@@ -242,6 +246,7 @@ async def test_a_replayed_dead_letter_is_delivered_like_a_new_event(database: Da
     assert log.payloads == [1]
 
 
+@on_sqlite
 async def test_what_no_try_can_help_is_buried_at_once(database: Database) -> None:
     async def refuse(event: Event) -> None:
         raise Undeliverable("the subject is gone")
@@ -253,6 +258,7 @@ async def test_what_no_try_can_help_is_buried_at_once(database: Database) -> Non
     assert (letter.attempts, letter.last_error) == (1, "handler: Undeliverable: the subject is gone")
 
 
+@on_sqlite
 async def test_an_event_without_a_handler_is_not_lost_silently(database: Database) -> None:
     async with running(relay_of(database, Log())):
         await add(database, "key", 1, kind="unheard of")
@@ -261,6 +267,7 @@ async def test_an_event_without_a_handler_is_not_lost_silently(database: Databas
     assert letter.last_error == "no handler for this kind of event"
 
 
+@on_sqlite
 async def test_an_event_with_a_spoilt_payload_is_buried(database: Database) -> None:
     await add(database, "key", 1)
     await database.transaction(lambda tx: tx.execute(update(outbox_events).values(payload=outbox_events.c.kind)))
@@ -272,6 +279,7 @@ async def test_an_event_with_a_spoilt_payload_is_buried(database: Database) -> N
     assert (letter.last_error or "").startswith("its payload cannot be read")
 
 
+@on_sqlite
 async def test_every_handler_of_a_kind_is_called_even_if_one_fails(database: Database) -> None:
     first, second, tries = Log(), Log(), 0
 
@@ -345,6 +353,7 @@ async def test_an_outcome_that_cannot_be_written_harms_only_its_own_key(
     assert letter.event().payload == "bad"
 
 
+@on_sqlite
 async def test_a_handler_that_hangs_has_failed(database: Database) -> None:
     async def hang(event: Event) -> None:
         await asyncio.Event().wait()
@@ -356,6 +365,7 @@ async def test_a_handler_that_hangs_has_failed(database: Database) -> None:
     assert letter.last_error == "handler: TimeoutError"
 
 
+@on_sqlite
 async def test_a_handler_that_raises_a_cancellation_of_its_own_has_failed(database: Database) -> None:
     async def cancelled(event: Event) -> None:
         raise asyncio.CancelledError
@@ -367,6 +377,7 @@ async def test_a_handler_that_raises_a_cancellation_of_its_own_has_failed(databa
     assert letter.last_error == "handler: CancelledError"
 
 
+@on_sqlite
 async def test_a_stop_finishes_what_runs_and_leaves_the_rest(database: Database) -> None:
     started, may_end, log = asyncio.Event(), asyncio.Event(), Log()
 
@@ -385,6 +396,7 @@ async def test_a_stop_finishes_what_runs_and_leaves_the_rest(database: Database)
     assert [row.event().payload for row in await database.read(outbox.pending_page)] == [2]
 
 
+@on_sqlite
 async def test_a_relay_that_is_cancelled_leaves_its_events_to_the_next(database: Database) -> None:
     started = asyncio.Event()
 
@@ -403,6 +415,7 @@ async def test_a_relay_that_is_cancelled_leaves_its_events_to_the_next(database:
         await log.has(1)
 
 
+@on_sqlite
 async def test_memory_is_bounded_and_nothing_is_forgotten_for_it(database: Database) -> None:
     """Far more events than fit, most of them of one key: all are handled, in order, and no key starves."""
     most, seen, log = 12, 0, Log()
@@ -423,6 +436,7 @@ async def test_memory_is_bounded_and_nothing_is_forgotten_for_it(database: Datab
     assert sorted(event.payload for event in log.events if event.key != "hot") == list(range(20))
 
 
+@on_sqlite
 async def test_order_is_kept_in_a_key_that_is_read_over_many_pages(database: Database) -> None:
     """Its share of the memory is full before a page ends, and has room again when the next one comes."""
     log = Log()
@@ -432,10 +446,10 @@ async def test_order_is_kept_in_a_key_that_is_read_over_many_pages(database: Dat
     assert log.payloads == list(range(450))
 
 
-async def test_a_key_whose_next_try_comes_due_between_two_pages_stays_in_order(database_url: str) -> None:
+@on_sqlite
+async def test_a_key_whose_next_try_comes_due_between_two_pages_stays_in_order(migrated_url: str) -> None:
     clock, log = ManualClock(), Log()
-    async with await Database.open(database_url, clock=clock) as database:
-        await migrate(database)
+    async with await Database.open(migrated_url, clock=clock) as database:
         await add(database, "key", "first")
         (first,) = await database.read(outbox.pending_page)
         later = clock.now() + timedelta(minutes=1)
@@ -457,6 +471,7 @@ async def test_a_key_whose_next_try_comes_due_between_two_pages_stays_in_order(d
     assert [event.payload for event in log.events if event.key == "key"] == ["first", "second"]
 
 
+@on_sqlite
 async def test_a_key_that_hangs_does_not_fill_the_memory(database: Database) -> None:
     stuck, log = asyncio.Event(), Log()
 
@@ -478,9 +493,7 @@ async def test_a_key_that_hangs_does_not_fill_the_memory(database: Database) -> 
 async def test_a_lower_id_that_commits_after_a_higher_one_is_delivered(server_name: SqlName) -> None:
     from sqlalchemy.util import await_only
 
-    server = sql_server(server_name)
-    async with server.database() as name, await Database.open(server.url(name)) as database:
-        await migrate(database)
+    async with migrated_on(server_name) as (server, name), await Database.open(server.url(name)) as database:
         log = Log()
 
         async def overtake() -> None:
@@ -499,14 +512,12 @@ async def test_a_lower_id_that_commits_after_a_higher_one_is_delivered(server_na
 
 @pytest.mark.parametrize("server_name", SERVERS)
 async def test_a_database_that_goes_away_is_waited_for(server_name: SqlName) -> None:
-    server = sql_server(server_name)
     async with (
-        server.database() as name,
+        migrated_on(server_name) as (server, name),
         Proxy(server.port) as wire,
         await Database.open(server.url(name)) as direct,
         await Database.open(server.url(name, port=wire.port)) as database,
     ):
-        await migrate(direct)
         log, cut = Log(), asyncio.Event()
 
         async def handle(event: Event) -> None:
@@ -545,6 +556,7 @@ async def test_two_relays_at_once_still_have_an_effect_once(database: Database) 
     assert await database.read(lambda tx: tx.execute(select(func.count()).select_from(effects)).scalar_one()) == 40
 
 
+@on_sqlite
 async def test_an_idle_relay_asks_the_database_nothing(database: Database) -> None:
     log, asked = Log(), 0
     async with running(relay_of(database, log)):
@@ -564,6 +576,7 @@ async def test_an_idle_relay_asks_the_database_nothing(database: Database) -> No
         database._run = original  # pyright: ignore[reportPrivateUsage]
 
 
+@on_sqlite
 async def test_nonsense_is_refused(database: Database) -> None:
     log = Log()
     for nonsense in ({"concurrency": 0}, {"max_attempts": 0}, {"most_in_memory": 0}, {"handler_timeout": timedelta(0)}):

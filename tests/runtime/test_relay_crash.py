@@ -31,11 +31,11 @@ def effects(tx: Transaction) -> dict[str, list[int]]:
 
 
 @pytest.mark.crash
-async def test_killed_relays_lose_nothing_and_do_nothing_twice(database: Database, database_url: str) -> None:
+async def test_killed_relays_lose_nothing_and_do_nothing_twice(database: Database, migrated_url: str) -> None:
     await database.transaction(make_tables)
     told: list[int] = []
     for life in range(3):
-        told += await _live_and_be_killed(database_url, life * 100_000, random.randint(20, 60))
+        told += await _live_and_be_killed(migrated_url, life * 100_000, random.randint(20, 60))
 
     committed: list[int] = []
     while committed != (now := await database.read(facts)):  # a server may still commit for one who is dead

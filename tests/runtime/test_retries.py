@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tests.runtime.test_relay import AT_ONCE, Log, add, empty, running
+from tests.servers.migrated import on_sqlite
 from tidegate.database import Database, outbox
 from tidegate.database.outbox import Event
 from tidegate.kernel.backoff import Backoff
@@ -44,6 +45,7 @@ class Count:
                 await asyncio.sleep(0.005)
 
 
+@on_sqlite
 async def test_a_handler_decides_how_often_its_events_are_tried(database: Database):
     eager, patient = Failing(RuntimeError("no")), Failing(RuntimeError("no"))
     handlers = [
@@ -58,6 +60,7 @@ async def test_a_handler_decides_how_often_its_events_are_tried(database: Databa
     assert (len(eager.events), len(patient.events)) == (2, 5)
 
 
+@on_sqlite
 async def test_of_several_that_failed_the_most_patient_decides(database: Database):
     first, second = Failing(RuntimeError("no")), Failing(RuntimeError("no"))
     handlers = [
@@ -74,6 +77,7 @@ async def test_of_several_that_failed_the_most_patient_decides(database: Databas
     assert due - before >= timedelta(hours=1)
 
 
+@on_sqlite
 @pytest.mark.parametrize("error", [RuntimeError("never"), Undeliverable("never")])
 async def test_whoever_buries_an_event_is_told(database: Database, error: Exception):
     told: list[tuple[object, str]] = []
@@ -86,6 +90,7 @@ async def test_whoever_buries_an_event_is_told(database: Database, error: Except
     assert told == [(7, f"{type(error).__name__}: never")]
 
 
+@on_sqlite
 async def test_events_that_wait_for_another_try_are_counted(database: Database):
     waiting, handler = Count(), Failing(RuntimeError("not yet"))
     relay = Relay(database, [Handler("kind", "h", handler, retries=Retries(HOURS, 9), on_waiting=waiting)])
@@ -111,6 +116,7 @@ async def test_what_waited_before_the_start_is_counted_and_what_succeeds_is_not(
         assert (await database.read(outbox.depth)).pending == 0
 
 
+@on_sqlite
 async def test_what_is_buried_does_not_wait(database: Database):
     waiting, handler = Count(), Failing(RuntimeError("never"))
     soon = Backoff(first=timedelta(milliseconds=200), most=timedelta(milliseconds=200), jitter=0)

@@ -6,17 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.schedules.clockwork import Clockwork, clockwork_at
-from tidegate.database import Database
-from tidegate.database.migrate import migrate
+from tests.servers.migrated import migrated_file
 from tidegate.kernel.clock import ManualClock
 from tidegate.valkey import Valkey
-
-
-@pytest.fixture
-async def migrated_url(database_url: str) -> str:
-    async with await Database.open(database_url) as opened:
-        await migrate(opened)
-    return database_url
 
 
 @pytest.fixture
@@ -28,6 +20,5 @@ async def works(migrated_url: str, embedded: Valkey, clock: ManualClock) -> Asyn
 @pytest.fixture
 async def local(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[Clockwork]:
     """On SQLite alone: where the kind of server says nothing new."""
-    async with clockwork_at(f"sqlite:///{tmp_path / 'local.db'}", embedded, clock) as opened:
-        await migrate(opened.database)
+    async with clockwork_at(await migrated_file(tmp_path / "local.db"), embedded, clock) as opened:
         yield opened

@@ -142,16 +142,16 @@ async def test_one_whose_time_zone_is_gone_is_paused_and_says_so(local: Clockwor
     assert "Mars/Base" in (ada.last_error or "")
 
 
-async def test_many_at_once_are_begun_in_small_transactions(works: Clockwork, clock: ManualClock):
-    await works.add(*(f"user{number:03}" for number in range(120)))
+async def test_many_at_once_are_begun_in_small_transactions(local: Clockwork, clock: ManualClock):
+    await local.add(*(f"user{number:03}" for number in range(120)))
     clock.advance(DAY)
     sizes: list[int] = []
-    while await works.due.fire() == 0:
-        sizes.append(len(await works.runs()))
-    sizes.append(len(await works.runs()))
+    while await local.due.fire() == 0:
+        sizes.append(len(await local.runs()))
+    sizes.append(len(await local.runs()))
 
     assert sizes == [50, 100, 120]
-    assert await works.offered() == 120
+    assert await local.offered() == 120
 
 
 @pytest.mark.race

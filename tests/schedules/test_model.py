@@ -14,10 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tests.examples import examples
 from tests.schedules.clockwork import Clockwork, clockwork_at
+from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
-from tidegate.database import Database
-from tidegate.database.migrate import migrate
 from tidegate.kernel.clock import ManualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,9 +70,7 @@ class Scheduling(RuleBasedStateMachine):
 
     async def _open(self) -> None:
         folder = self.stack.enter_context(tempfile.TemporaryDirectory())
-        url = f"sqlite:///{Path(folder) / 'tidegate.db'}"
-        async with await Database.open(url) as database:
-            await migrate(database)
+        url = await migrated_file(Path(folder) / "tidegate.db")
         valkey = await self.stack.enter_async_context(empty_valkey(self.valkey_url))
         self.works: Clockwork = await self.stack.enter_async_context(clockwork_at(url, valkey, self.clock))
 
@@ -152,4 +150,6 @@ class Scheduling(RuleBasedStateMachine):
 @pytest.mark.timeout(120)
 def test_schedules_do_what_the_model_does(embedded_url: str):
     machine = type("Machine", (Scheduling,), {"valkey_url": embedded_url})
-    run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=examples(10), stateful_step_count=20, deadline=None)
+    )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.schedules.clockwork import FORGIVING, POOL, Clockwork, ShiftedClock, answer_to, pool_for
+from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tidegate.assembly import build_process, put_together
 from tidegate.collect.collector import Collector, Ground
@@ -15,7 +16,6 @@ from tidegate.collect.lifecycle import RunState
 from tidegate.collect.schedules import Schedules
 from tidegate.collect.source import Subject
 from tidegate.database import Database
-from tidegate.database.migrate import migrate
 from tidegate.documents import SqlDocuments
 from tidegate.flow.gate import CredentialLimits
 from tidegate.settings import Settings
@@ -42,7 +42,6 @@ class Upstream:
 @asynccontextmanager
 async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenerator[tuple[Clockwork, Upstream]]:
     async with empty_valkey(valkey_url) as valkey, await Database.open(url, clock=clock) as database:
-        await migrate(database)
         parts, upstream = put_together(Settings(), valkey, database), Upstream(clock)
 
         async def enrol() -> None:
@@ -81,7 +80,7 @@ async def test_the_leader_sleeps_until_a_schedule_that_another_process_added_is_
     """It is a few seconds before three when somebody else adds it, and the leader has nothing planned."""
     three = datetime(2026, 5, 1, 3, tzinfo=UTC)
     clock = ShiftedClock(three - timedelta(seconds=2.5))
-    url = f"sqlite:///{tmp_path / 'tidegate.db'}"
+    url = await migrated_file(tmp_path / "tidegate.db")
     async with at_work(url, embedded_url, clock) as (works, upstream):
         async with await Database.open(url, clock=clock) as another:
             schedules = Schedules(another, FORGIVING, works.parts.timers.doorbell)

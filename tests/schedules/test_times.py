@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tidegate.collect.schedule_times import next_time, require_cron, require_timezone
 from tidegate.kernel.errors import InvalidArgument
 
@@ -88,7 +89,7 @@ ZONES = st.sampled_from(
 MOMENTS = st.datetimes(datetime(2024, 1, 1), datetime(2030, 1, 1)).map(lambda moment: moment.replace(tzinfo=UTC))  # noqa: DTZ001
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(cron=FIELDS, zone=ZONES, after=MOMENTS)
 def test_the_next_time_is_later_whole_and_nothing_lies_between(cron: str, zone: str, after: datetime):
     try:
@@ -103,7 +104,7 @@ def test_the_next_time_is_later_whole_and_nothing_lies_between(cron: str, zone: 
     assert next_time(cron, zone, after=between) == due
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(cron=st.text(alphabet="0123456789*/,-#L WMONFEB", max_size=40) | st.text(max_size=20))
 def test_whatever_is_written_is_a_cron_expression_or_refused_in_our_words(cron: str):
     try:

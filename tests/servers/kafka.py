@@ -7,6 +7,7 @@ import fcntl
 import secrets
 import shutil
 import subprocess
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -43,9 +44,13 @@ class Broker:
     def __init__(self, jars: Path) -> None:
         self._folder = new_folder(None)
         self.port, self._sasl_port, controller = free_port(), free_port(), free_port()
+        self.wired_port, self.wire_at = free_port(), free_port()
+        """For those who put a wire in between: it is at `wire_at`, where the broker says that it is, and leads here."""
         self._command = [*_JAVA, "-cp", f"{jars}/*", "kafka.Kafka", str(self._folder / "server.properties")]
         data = self._folder / "data"
-        (self._folder / "server.properties").write_text(_properties(data, self.port, self._sasl_port, controller))
+        wired = {"WIRED": (self.wired_port, self.wire_at)}
+        properties = _properties(data, {"PLAIN": self.port, "PROVEN": self._sasl_port}, controller, wired)
+        (self._folder / "server.properties").write_text(properties)
         shutil.copytree(_formatted(jars), data)
         # All of them are kept: a guard that nobody holds removes the folder.
         self._servers = [self._start()]
@@ -132,7 +137,8 @@ def _formatted(jars: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not template.exists():
             folder = new_folder(None)
-            (folder / "server.properties").write_text(_properties(folder / "data", 9092, 9093, 9094))
+            ports = {"PLAIN": 9092, "PROVEN": 9093}
+            (folder / "server.properties").write_text(_properties(folder / "data", ports, 9094, {}))
             command = [*_JAVA, "-cp", f"{jars}/*", "kafka.tools.StorageTool", "format", "--cluster-id", _CLUSTER_ID]
             command += ["--config", str(folder / "server.properties")]
             subprocess.run(command, check=True, capture_output=True)
@@ -141,15 +147,21 @@ def _formatted(jars: Path) -> Path:
     return template
 
 
-def _properties(data: Path, port: int, sasl_port: int, controller: int) -> str:
+def _properties(data: Path, ports: Mapping[str, int], controller: int, wired: Mapping[str, tuple[int, int]]) -> str:
+    """`wired`: where it listens, and where it says that it does."""
+    listening = {**ports, **{name: port for name, (port, _) in wired.items()}}
+    said = {**ports, **{name: port for name, (_, port) in wired.items()}}
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     lines = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAIN://127.0.0.1:{port},PROVEN://127.0.0.1:{sasl_port},CONTROLLER://127.0.0.1:{controller}",
-        "listener.security.protocol.map": "PLAIN:PLAINTEXT,PROVEN:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": _addresses({**listening, "CONTROLLER": controller}),
+        "advertised.listeners": _addresses(said),
+        "listener.security.protocol.map": (
+            "PLAIN:PLAINTEXT,WIRED:PLAINTEXT,PROVEN:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
+        ),
         "inter.broker.listener.name": "PLAIN",
         "listener.name.proven.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.proven.plain.sasl.jaas.config": f'{login} user_{USER}="{PASSWORD}";',
@@ -171,3 +183,7 @@ def _properties(data: Path, port: int, sasl_port: int, controller: int) -> str:
         "log.cleaner.dedupe.buffer.size": "2097152",
     }
     return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+
+def _addresses(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())

@@ -1,4 +1,4 @@
-"""A wire between a client and a real server that a test can cut."""
+"""A wire between a client and a real server that a test can cut, or make slow."""
 
 import asyncio
 from contextlib import suppress
@@ -8,13 +8,15 @@ from typing import Self
 class Proxy:
     """Passes bytes on between a port of its own and `port`, until it is told otherwise."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, at: int = 0) -> None:
+        """`at`: the port to listen on, where somebody has to know it before; 0: any."""
         self._target = port
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._fatal: bytes | None = None
-        self.port = 0
+        self._delay_s, self._delay_changed = 0.0, asyncio.Event()
+        self.port = at
 
     async def __aenter__(self) -> Self:
         await self.listen()
@@ -43,6 +45,12 @@ class Proxy:
             writer.transport.abort()
         self._writers.clear()
 
+    def delay(self, seconds: float) -> None:
+        """From now on answers take so much longer, those included that are on their way; 0: as fast as they come."""
+        self._delay_s = seconds
+        self._delay_changed.set()
+        self._delay_changed = asyncio.Event()
+
     def cut_after(self, fatal: bytes) -> None:
         """Pass the next message that contains `fatal` on to the server, and cut the wire before its answer."""
         self._fatal = fatal
@@ -55,12 +63,39 @@ class Proxy:
             writer.transport.abort()
             return
         self._writers |= {writer, back}
-        answers = asyncio.create_task(self._pass_on(there, writer))
+        answers = asyncio.create_task(self._answer(there, writer))
         self._tasks.add(answers)
         requests = asyncio.current_task()
         assert requests
         self._tasks.add(requests)
         await self._pass_on(reader, back, answers=answers, client=writer)
+
+    async def _answer(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        """Pass answers on in their order, each when it is due: one that waits does not hold up the next for longer."""
+        loop, arrived = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes]]()
+
+        async def listen() -> None:
+            with suppress(ConnectionError):
+                while data := await source.read(65536):
+                    arrived.put_nowait((loop.time(), data))
+            arrived.put_nowait((loop.time(), b""))
+
+        listening = asyncio.create_task(listen())
+        try:
+            with suppress(ConnectionError):
+                while True:
+                    at, data = await arrived.get()
+                    while (left_s := at + self._delay_s - loop.time()) > 0:
+                        with suppress(TimeoutError):
+                            async with asyncio.timeout(left_s):
+                                await self._delay_changed.wait()
+                    if not data:
+                        break
+                    sink.write(data)
+                    await sink.drain()
+            sink.close()
+        finally:
+            listening.cancel()
 
     async def _pass_on(
         self,

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from pydantic import SecretStr
 
+from tests.servers.migrated import migrated_folder
 from tidegate.assembly import Parts, Snapshots, open_database, open_snapshots, put_together
 from tidegate.database import Database
 from tidegate.flow.breaker import BreakerSettings
@@ -110,7 +111,7 @@ async def deployed(
 ) -> AsyncGenerator[Deployment]:
     """A process's hold on a deployment whose data lies in `folder`; the simulator runs already."""
     settings = Settings(
-        data_dir=folder,
+        data_dir=await migrated_folder(folder),
         auto_migrate=True,
         limiter=limiter,
         breaker=breaker or BreakerSettings(),

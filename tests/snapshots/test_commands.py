@@ -15,9 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.http.serving import Client
+from tests.processes import start_warm
 from tests.snapshots.deployment import Deployment, until
 from tidegate.cli.snapshots import app
-from tidegate.kernel.errors import NotFound
+from tidegate.kernel.errors import InvalidArgument, NotFound
 from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.valkey import Valkey
 
@@ -62,38 +63,41 @@ async def test_get_and_refresh_show_what_workers_bring(command: Command, deploym
         code, shown = await command("refresh", "character/7")
         assert (code, "queued, version" in shown) == (0, True)
         code, shown = await command("get", "character/7")
-        assert (code, shown.startswith("FRESH: ")) == (0, True)
+        assert (code, shown.startswith("character/7: FRESH: ")) == (0, True)
 
 
 async def test_dead_letters_are_listed_shown_replayed_and_dropped(command: Command, deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=2, subject=8)
     async with deployment.working():
-        await command("refresh", "character/8")
-        await until(deployment.snapshots.dead.list)
+        code, shown = await command("refresh", "character/8", "--wait", "30")
+        assert (code, "failed: UPSTREAM_4XX, the upstream answered 400" in shown) == (1, True)
+        assert "not done within" not in shown
         _, shown = await command("dead", "list", "--json")
         letter = json.loads(shown)
         assert (letter["subjectId"], letter["reason"]) == ("character/8", "UPSTREAM_4XX")
         _, shown = await command("dead", "show", letter["id"])
         assert json.loads(shown) == letter
-        _, shown = await command("dead", "replay", letter["id"])
-        assert "queued" in shown
+        _, shown = await command("dead", "replay", letter["id"], "--json")
+        assert json.loads(shown)["outcome"] == "queued"
         await until(lambda: _another(deployment, letter["id"]))
         [again] = await deployment.snapshots.dead.list()
         assert "character/8  UPSTREAM_4XX" in (await command("dead", "list"))[1]
-        assert (await command("dead", "drop", again.id))[0] == 0
+    await command("refresh", "character/8")  # nobody works, so its lock is held
+    _, shown = await command("dead", "replay", again.id)
+    assert shown.startswith(f"{again.id}: already processing, version ")
+    assert shown.endswith("; the letter stays\n")
+    assert (await command("dead", "drop", again.id))[0] == 0
     assert (await command("dead", "list"))[1] == "no dead letters\n"
     with pytest.raises(NotFound, match="no dead letter"):
         await command("dead", "drop", "17-0")
-    with pytest.raises(NotFound, match="kind of snapshots"):
+    with pytest.raises(InvalidArgument, match="there is no kind 'pirate'; there is character"):
         await command("get", "pirate/7")
 
 
 async def test_up_refreshes_and_answers(tmp_path: Path, sim: GameSimulator):
     arguments = ("-c", "from tidegate.cli import main; main()", "up", "--port", "0", "--json")
     environment = {**os.environ, **surroundings(tmp_path, sim)}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, env=environment, stdout=PIPE, stderr=PIPE
-    )
+    process = await start_warm(sys.executable, *arguments, env=environment, stdout=PIPE, stderr=PIPE)
     assert process.stdout is not None
     try:
         url = json.loads(await process.stdout.readline())["url"]

@@ -2,13 +2,14 @@
 
 import asyncio
 import sys
-from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.processes import WarmProcess, start_warm
+from tests.servers.migrated import migrated_folder
 from tests.snapshots.deployment import CALM, Deployment, until
 from tests.snapshots.refreshing_process import settings_for
 from tidegate.assembly import open_parts, open_snapshots
@@ -23,9 +24,9 @@ EVENTS = 200
 
 
 @asynccontextmanager
-async def worker(folder: Path, valkey: Valkey, sim: GameSimulator) -> AsyncGenerator[Process]:
+async def worker(folder: Path, valkey: Valkey, sim: GameSimulator) -> AsyncGenerator[WarmProcess]:
     arguments = ("-m", "tests.snapshots.refreshing_process", str(folder), valkey.url, sim.url, sim.api_key)
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments)
+    process = await start_warm(sys.executable, *arguments)
     try:
         yield process
     finally:
@@ -38,7 +39,7 @@ async def worker(folder: Path, valkey: Valkey, sim: GameSimulator) -> AsyncGener
 async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path, embedded: Valkey):
     slow = GameSimulator(GameConfig(world=CALM, limits=LimitSettings(), manners=Manners(latency_ms=150)))
     async with slow as sim:
-        settings = settings_for(tmp_path, embedded.url, sim.url, sim.api_key)
+        settings = settings_for(await migrated_folder(tmp_path), embedded.url, sim.url, sim.api_key)
         async with open_parts(settings) as parts, open_snapshots(parts) as snapshots:
             deployment = Deployment(sim, parts, snapshots)
             wishes = [_wish(key) for key in range(1, EVENTS + 1)]

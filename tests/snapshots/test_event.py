@@ -68,6 +68,11 @@ def test_fields_of_a_newer_minor_version_are_kept_and_passed_on(unknown: dict[st
         b'{"schemaVersion": "1.1"}',
         EVENT.encode().replace(b'"HIGH"', b'"MIDDLE"'),
         EVENT.encode().replace(b"7", b'"seven"'),
+        EVENT.encode().replace(b"7", b"0"),
+        EVENT.encode().replace(b"7", b"%d" % 2**70),
+        EVENT.encode().replace(b'"c1"', b'"\xff"'),
+        EVENT.encode().replace(b'"c1"', b"[" * 100_000 + b"]" * 100_000),
+        EVENT.encode().replace(b'"HIGH"', b"[" * 900 + b"]" * 900),
     ],
 )
 def test_what_cannot_be_understood_is_refused(encoded: bytes):

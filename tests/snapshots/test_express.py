@@ -11,6 +11,7 @@ from tests.snapshots.deployment import Deployment
 from tidegate.http import Binding, serve_snapshots
 from tidegate.http.door import Door
 from tidegate.http.express import Express
+from tidegate.http.lobby import Lobby
 from tidegate.settings.http import HttpSettings
 
 KEY = "0123456789abcdef0123"
@@ -64,7 +65,11 @@ def comparable(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, dict[str
 
 
 def is_taken(deployment: Deployment, data: bytes, settings: HttpSettings | None = None) -> bool:
-    return Express(deployment.snapshots.reader, Door(settings or HttpSettings(), ())).answer(data) is not None
+    snapshots = deployment.snapshots
+    lobby, door = Lobby(snapshots.reader.read, snapshots.news), Door(settings or HttpSettings(), ())
+    express = Express(snapshots.reader, door, lobby, longest_wait_s=25)
+    call = express.read(data)
+    return call is not None and express.answer(call) is not None
 
 
 async def is_held_and_taken(deployment: Deployment, data: bytes, settings: HttpSettings | None = None) -> bool:
@@ -138,6 +143,11 @@ NOT_PLAIN = [
     PLAIN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
     PLAIN.replace(b"\r\n\r\n", b"\r\n folded: x\r\n\r\n"),
     PLAIN.replace(b"\r\n\r\n", b"\r\nno colon\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\nContent-Length: 3\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\rz\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\0z\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\fz\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\n\r\n\r\n"),
     PLAIN.replace(b"\r\n\r\n", b"\r\nX: " + b"y" * 10_000 + b"\r\n\r\n"),
 ]
 

@@ -11,7 +11,9 @@ import pytest
 
 from tests.http.serving import Client, Event
 from tests.snapshots.deployment import Deployment, deployed, until
+from tidegate.flow.coalescer import Coalescer
 from tidegate.http import Binding, serve_snapshots
+from tidegate.kernel.priority import Priority
 from tidegate.settings.http import HttpSettings
 from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.valkey import Valkey
@@ -84,6 +86,29 @@ async def test_listeners_are_shown_every_refresh(client: Client, deployment: Dep
     assert int(second.id) > int(first.id)
 
 
+async def test_listeners_stay_where_a_look_takes_too_long(
+    client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+):
+    tried = asyncio.Event()
+
+    async def too_slow(*_: str) -> None:
+        tried.set()
+        raise TimeoutError
+
+    async with asyncio.timeout(20), aclosing(_events(client, "/v1/snapshots/character/7/events")) as events:
+        await client.get("/v1/snapshots/character/7?wait=10")
+        first = await anext(events)
+        with monkeypatch.context() as patched:
+            patched.setattr(deployment.snapshots.reader, "read", too_slow)
+            await deployment.snapshots.news.tell(["character/7"])
+            await tried.wait()
+        deployment.sim.change(7)
+        await client.post("/v1/snapshots/character/7/refresh")
+        second = await anext(events)
+
+    assert int(second.id) > int(first.id)
+
+
 async def test_a_stop_sends_home_who_waits_and_who_listens(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
     async with deployed(tmp_path, embedded, sim) as deployment:  # nobody works
         stopping = asyncio.Event()
@@ -112,6 +137,7 @@ async def test_what_cannot_be_is_refused(client: Client):
     events = await client.get("/v1/snapshots/character/seven/events")
 
     assert [each.status for each in (kind, key, wait, events)] == [404, 422, 422, 422]
+    assert kind.json["detail"] == "there is no kind of snapshots 'pirate'; there is character"
     assert key.problem == "invalid"
 
 
@@ -130,13 +156,17 @@ async def test_dead_letters_are_listed_shown_replayed_and_dropped(client: Client
     assert first["event"]["reason"] == "USER_REQUEST"
 
     replayed = await client.post(f"/v1/snapshots/dead/{first['id']}/replay")
+    await Coalescer(deployment.parts.valkey, name="snapshots-coalescer").request("character/8", Priority.HIGH)
+    kept = await client.post(f"/v1/snapshots/dead/{second['id']}/replay")
+    assert (kept.status, kept.json["outcome"]) == (200, "already_processing")
     dropped = await client.ask("DELETE", f"/v1/snapshots/dead/{second['id']}")
     assert (replayed.json["outcome"], dropped.json["outcome"]) == ("replayed", "dropped")
     assert (await client.get("/v1/snapshots/character/7?wait=10")).json["freshness"] == "FRESH"
     assert (await client.get("/v1/snapshots/dead")).json["letters"] == []
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/replay")):
-        gone = await client.ask(method, f"/v1/snapshots/dead/{first['id']}{path}")
-        assert (gone.status, gone.problem) == (404, "not-found")
+        for letter in (first["id"], "17", "1-2-3", "9" * 80):
+            gone = await client.ask(method, f"/v1/snapshots/dead/{letter}{path}")
+            assert (gone.status, gone.problem) == (404, "not-found"), letter
 
 
 async def test_the_metrics_of_the_service_level_are_told(client: Client, deployment: Deployment):

@@ -1,5 +1,7 @@
 """The cache in memory against a plain model of one."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,3 +72,38 @@ def test_what_does_not_fit_is_not_held():
     cache = LocalCache(most_bytes=100, keep_ms=1)
     cache.put(("k", "a"), entry(200))
     assert (len(cache), cache.bytes) == (0, 0)
+
+
+def test_what_is_read_late_in_its_time_is_told_once_and_what_is_not_read_never():
+    now = [0.0]
+    cache = LocalCache(most_bytes=10_000, keep_ms=100, now_ms=lambda: now[0])
+    due: list[Place] = []
+    cache.on_due = due.append
+    cache.put(("k", "read"), entry(10))
+    cache.put(("k", "left"), entry(10))
+
+    for now[0] in (0.0, 39.0):
+        assert cache.get(("k", "read")) is not None
+    assert due == []
+    for now[0] in (80.0, 90.0, 99.0):
+        assert cache.get(("k", "read")) is not None
+    assert due == [("k", "read")]
+    now[0] = 100.0
+    assert cache.get(("k", "read")) is None
+
+
+def test_those_that_came_together_are_renewed_one_after_the_other():
+    now = [0.0]
+    cache = LocalCache(most_bytes=100_000, keep_ms=100, now_ms=lambda: now[0])
+    due: list[Place] = []
+    cache.on_due = due.append
+    places = [("k", str(n)) for n in range(100)]
+    for place in places:
+        cache.put(place, entry(10))
+    told: list[int] = []
+    for now[0] in (45.0, 50.0, 55.0, 60.0, 65.0, 70.0, 75.0, 80.0):
+        for place in places:
+            cache.get(place)
+        told.append(len(due))
+    assert told[-1] == len(set(due)) == 100
+    assert all(later - before < 50 for before, later in itertools.pairwise([0, *told]))

@@ -40,7 +40,7 @@ async def test_the_answer_is_the_contract_and_holds_the_snapshot_as_it_is(deploy
         answer = await deployment.until_fresh(9)
     fresh = msgspec.json.decode(answer.encode())
 
-    fields = {"snapshot", "freshness", "lastUpdatedAt", "lastCheckedAt", "updateQueued", "estimatedWaitMs"}
+    fields = {"snapshot", "freshness", "lastUpdatedAt", "lastCheckedAt", "updateQueued", "estimatedWaitMs", "failure"}
     assert cold.keys() == fresh.keys() == fields
     assert (cold["snapshot"], cold["freshness"], cold["lastCheckedAt"]) == (None, "UPDATING", None)
     assert fresh["snapshot"]["id"] == 9

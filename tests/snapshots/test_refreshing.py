@@ -11,17 +11,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.snapshots.deployment import Deployment, deployed, until
+from tests.snapshots.deployment import WITHIN_S, Deployment, deployed, until
 from tidegate.flow.breaker import BreakerSettings
 from tidegate.flow.coalescer import AlreadyProcessing, Published, Upgraded
+from tidegate.http.dead_snapshots import view
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.kernel.priority import Priority
 from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.snapshots.dead import DeadLetter
 from tidegate.snapshots.event import DeathReason, Reason, UpdateEvent
+from tidegate.snapshots.failures import Dead, dead_update
+from tidegate.snapshots.kinds.game_character import GameCharacter
 from tidegate.snapshots.query import Freshness
 from tidegate.snapshots.requests import Wish
-from tidegate.snapshots.subject import Subject
+from tidegate.snapshots.subject import Found, Subject
 from tidegate.snapshots.transport import Topic
 from tidegate.telemetry import metrics
 from tidegate.valkey import Valkey
@@ -113,6 +116,29 @@ async def test_an_answer_that_cannot_be_read_is_a_dead_letter_with_a_trace(deplo
     assert deployment.sim.api_key not in str(letter)
 
 
+async def test_a_snapshot_is_taken_as_json_on_one_line_and_else_it_is_a_dead_letter(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+):
+    brought = {
+        "7": Found(b'{\r\n  "name": "Ann Lee"\n}\n', "7"),
+        "8": Found(b"name: Ann"),
+        "9": Found(b'{"name": "\xff"}'),
+        "10": Found(b"[" * 100_000 + b"]" * 100_000),
+        "11": Found(b"{}", "x" * 201),
+        "12": Found(b"{}", "\0"),
+    }
+    monkeypatch.setattr(GameCharacter, "read", lambda _self, key, _answer: brought[key])  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    async with deployment.working():
+        for key in brought:
+            await deployment.snapshots.requests.ask(wish(key))
+        letters = await until(lambda: _dead(deployment, 5))
+        answer = await deployment.until_fresh(7)
+
+    assert answer.body == b'{"name":"Ann Lee"}'
+    assert {letter.update.reason for letter in letters} == {DeathReason.PARSE_ERROR}
+    assert [deployment.sim.calls_of(int(key)) for key in brought] == [1] * 6
+
+
 async def test_too_many_means_that_everybody_waits_and_nothing_is_lost(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.REFUSED, times=2)
     async with deployment.working():
@@ -126,17 +152,52 @@ async def test_too_many_means_that_everybody_waits_and_nothing_is_lost(deploymen
 
 
 async def test_what_nobody_understands_is_a_dead_letter_and_holds_nobody_up(deployment: Deployment):
-    strange = [b"no JSON \xff", b'{"schemaVersion": "2.0"}', _event("nothing", 5), _event("character/7", 0)]
-    unknown = _event("pirate/7", 5)
-    await deployment.snapshots.transport.publish(Topic.HIGH, [("character/7", each) for each in [*strange, unknown]])
+    strange = [
+        b"no JSON \xff",
+        b'{"schemaVersion": "2.0"}',
+        _event("nothing", 5),
+        _event("character/7", 0),
+        _event("character/7", 2**63),
+        b'{"schemaVersion": "1.1", "note": "\xff"}',
+        b'{"schemaVersion": "1.1", "note": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        _event("pirate/7", 5),
+    ]
+    await deployment.snapshots.transport.publish(Topic.HIGH, [("character/7", each) for each in strange])
     async with deployment.working():
         await deployment.until_fresh(8)
-        letters = await until(lambda: _dead(deployment, 5))
+        letters = await until(lambda: _dead(deployment, len(strange)))
 
     assert {letter.update.reason for letter in letters} == {DeathReason.UNKNOWN_SCHEMA}
     assert await deployment.pending() == 0
     with pytest.raises(InvalidArgument, match="cannot be replayed"):
         await deployment.snapshots.dead.replay(letters[0].id)
+
+
+async def test_a_letter_that_cannot_be_read_is_shown_as_such_among_the_others(deployment: Deployment):
+    letter = dead_update(
+        event=_event("character/7", 5),
+        subject_id="character/7",
+        dead=Dead(reason=DeathReason.UPSTREAM_4XX, message="no"),
+        retries=0,
+        failed_at=datetime(2026, 11, 15, tzinfo=UTC),
+        worker="w",
+    ).encode()
+    values = [
+        b"foreign \xff",
+        letter.replace(b"UPSTREAM_4XX", b"OF_TOMORROW"),
+        letter.replace(b'"e"', b'"\xff"'),
+        letter,
+    ]
+    await deployment.snapshots.transport.publish(Topic.DEAD, [("character/7", each) for each in values])
+
+    letters = await deployment.snapshots.dead.list()
+
+    assert [each.update.reason for each in letters] == [DeathReason.UNKNOWN_SCHEMA] * 3 + [DeathReason.UPSTREAM_4XX]
+    assert {each.update.subject_id for each in letters} == {"character/7"}
+    assert view(letters[0]).event == "foreign \\xff"
+    with pytest.raises(InvalidArgument, match="cannot be replayed"):
+        await deployment.snapshots.dead.replay(letters[1].id)
+    assert await deployment.snapshots.dead.drop(letters[0].id)
 
 
 async def test_a_dead_letter_that_is_replayed_is_done_under_a_new_version(deployment: Deployment):
@@ -154,14 +215,56 @@ async def test_a_dead_letter_that_is_replayed_is_done_under_a_new_version(deploy
     assert await deployment.troubled() == []
 
 
-async def test_what_failed_for_good_is_not_called_again_at_once(deployment: Deployment):
-    deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=9, subject=7)
+async def test_a_dead_letter_stays_while_somebody_else_has_the_lock(deployment: Deployment):
+    """He may be dead; then the letter is all that is left."""
+    deployment.sim.faults.inject(FaultKind.BAD_REQUEST, subject=7)
     async with deployment.working():
         await deployment.snapshots.requests.ask(wish(7))
-        await first_dead(deployment)
-        assert isinstance(await deployment.snapshots.requests.ask(wish(7)), AlreadyProcessing)
+        letter = await first_dead(deployment)
+    await until(lambda: _published(deployment, wish(7)))
 
-    assert deployment.sim.calls_of(7) == 1
+    assert isinstance(await deployment.snapshots.dead.replay(letter.id), AlreadyProcessing)
+    assert await deployment.snapshots.dead.list() == [letter]
+
+
+async def test_readers_leave_alone_what_failed_and_who_wants_it_so_has_it_called_again(deployment: Deployment):
+    deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=1, subject=7)
+    async with deployment.working():
+        async with asyncio.timeout(WITHIN_S / 2):  # who waits is told, and does not find out in the end
+            failed = await deployment.wait(7)
+        again = await deployment.wait(7)
+        calls = deployment.sim.calls_of(7)
+        asked = await deployment.snapshots.refresh("character", "7")
+        fresh = await deployment.until_fresh(7)
+
+    assert (failed.freshness, failed.update_queued, failed.estimated_wait_ms) == (Freshness.NOT_FOUND, False, None)
+    assert failed.kept.failed is not None
+    assert (failed.kept.failed.reason, failed.kept.failed.message) == ("UPSTREAM_4XX", "the upstream answered 400")
+    assert again.kept.failed == failed.kept.failed
+    assert calls == 1
+    assert isinstance(asked, Published)  # its lock was released with the failure
+    assert fresh.kept.failed is None
+
+
+async def test_a_stale_snapshot_whose_refresh_failed_is_shown_with_the_failure(
+    tmp_path: Path, embedded: Valkey, sim: GameSimulator
+):
+    async with deployed(tmp_path, embedded, sim, ttl=_ms(1), failed_for=_ms(60_000)) as deployment:
+        async with deployment.working():
+            await deployment.snapshots.refresh("character", "7")
+            await until(lambda: deployment.row(7))
+            sim.faults.inject(FaultKind.SERVER_ERROR, times=3, subject=7)
+            await until(lambda: _published(deployment, wish(7)))
+            stale = await deployment.wait(7)
+        async with deployed(tmp_path, embedded, sim, ttl=_ms(1)) as beside:
+            other = await beside.read(7)
+
+    for answer in (stale, other):  # the one was told, the other finds it on the server
+        assert (answer.freshness, answer.update_queued) == (Freshness.STALE, False)
+        assert answer.body is not None
+        assert answer.kept.failed is not None
+        assert answer.kept.failed.reason == "UPSTREAM_5XX"
+    assert b'"failure":{"reason":"UPSTREAM_5XX","message":"' in stale.encode()
 
 
 # Versions and priorities
@@ -365,3 +468,7 @@ def _event(subject_id: str, version: int) -> bytes:
         "version": version,
     }
     return msgspec.json.encode(fields)
+
+
+def _ms(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)

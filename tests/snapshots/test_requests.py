@@ -1,4 +1,4 @@
-"""Asking for a refresh: one publishes for all, and a publish that fails leaves no lock behind."""
+"""Asking: one publishes for all; a publish that fails leaves no lock behind, and nothing undone that was queued."""
 
 import asyncio
 
@@ -49,7 +49,7 @@ async def test_many_wishes_go_each_to_the_topic_of_its_priority(deployment: Depl
     assert lags == [20, 10]
 
 
-async def test_a_publish_that_fails_lets_go_of_the_lock():
+async def test_a_publish_that_fails_lets_go_of_the_lock_and_makes_nothing_obsolete():
     [port] = free_ports(1)
     with ValkeyServer(port=port):
         async with (
@@ -61,12 +61,28 @@ async def test_a_publish_that_fails_lets_go_of_the_lock():
             breaker = Breaker("valkey")
             broken = UpdateRequests(coalescer, StreamTransport(through, unit, "ours"), breaker)
             whole = UpdateRequests(coalescer, StreamTransport(direct, unit, "ours"), breaker)
+            low = await whole.ask(wish(7, Priority.LOW))
             await proxy.refuse()
             with pytest.raises(Unavailable):
                 await broken.ask(wish(7))
             [error] = await broken.ask_many([wish(8)])
+            is_lost = await coalescer.is_obsolete("character/7", low.version)
 
             again = await whole.ask(wish(7))
+            is_overtaken = await coalescer.is_obsolete("character/7", low.version)
 
     assert isinstance(error, Unavailable)
+    assert not is_lost, "what was queued before would be skipped, and nothing done in its place"
     assert isinstance(again, Published)
+    assert is_overtaken
+
+
+async def test_who_cannot_confirm_has_published_all_the_same(deployment: Deployment, monkeypatch: pytest.MonkeyPatch):
+    async def away(*_: object) -> list[bool]:
+        raise Unavailable("Valkey is away")
+
+    monkeypatch.setattr(Coalescer, "confirm_many", away)
+    outcome = await deployment.snapshots.requests.ask(wish(7))
+
+    assert isinstance(outcome, Published)
+    assert await deployment.snapshots.transport.lag(Topic.HIGH, GROUPS[Topic.HIGH]) == 1

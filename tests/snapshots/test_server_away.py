@@ -32,9 +32,11 @@ async def test_updates_stop_and_reads_go_on(tmp_path: Path, sim: GameSimulator):
             deployment.working(),
         ):
             assert server.url
-            await asyncio.gather(*(deployment.until_fresh(key) for key in range(10, 30)))
+            for key in range(10, 30):
+                await until(lambda: _fresh(deployment, key))  # noqa: B023 - it is awaited at once
             await proxy.refuse()
             began = time.monotonic()
+            first = await deployment.read(3)
             known = [await deployment.read(key) for key in range(10, 30)]
             took_s = time.monotonic() - began
             unknown = await deployment.read(2)
@@ -45,10 +47,37 @@ async def test_updates_stop_and_reads_go_on(tmp_path: Path, sim: GameSimulator):
             await proxy.listen()
             answer = await until(lambda: _fresh(deployment, 2), within_s=30)
 
+    # Whoever finds out that it is gone says so, and not only those who come later.
+    assert (first.freshness, first.update_queued, first.estimated_wait_ms) == (Freshness.NOT_FOUND, False, None)
     assert {each.freshness for each in known} == {Freshness.FRESH}
     assert took_s < 5
     assert (unknown.freshness, unknown.update_queued, unknown.estimated_wait_ms) == (Freshness.NOT_FOUND, False, None)
     assert deployment.is_true(2, answer)
+
+
+async def test_a_slow_server_holds_no_reader_up(tmp_path: Path, sim: GameSimulator):
+    """SQL is asked when the server takes its time, long before it counts as away."""
+    [port] = free_ports(1)
+    with ValkeyServer(port=port):
+        async with (
+            Proxy(port) as wire,
+            connected(f"redis://127.0.0.1:{wire.port}") as valkey,
+            deployed(tmp_path, valkey, sim, local_cache_for=_ms(1)) as deployment,
+        ):
+            async with deployment.working():
+                await asyncio.gather(*(deployment.until_fresh(key) for key in (1, 2)))
+            wire.delay(0.9)
+            began = time.monotonic()
+            answer = await deployment.read(1)
+            took_s = time.monotonic() - began
+
+            await deployment.database.close()
+            alone = await deployment.read(2)
+            wire.delay(0)
+
+    assert deployment.is_true(1, answer)
+    assert took_s < 0.6
+    assert deployment.is_true(2, alone)  # where SQL cannot say, a slow server is better than none
 
 
 async def test_events_in_hand_when_the_server_goes_are_done_when_it_is_back(tmp_path: Path, sim: GameSimulator):

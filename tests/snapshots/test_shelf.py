@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidegate.snapshots.bodies import pack
+from tidegate.snapshots.bodies import digest, pack
+from tidegate.snapshots.kept import Failed
 from tidegate.snapshots.shelf import Shelf, Written
 from tidegate.snapshots.store import Effect, Refreshed, Snapshot
 from tidegate.snapshots.subject import Subject
@@ -35,7 +36,7 @@ def row(version: int, body: bytes | None, *, missing: bool = False) -> Snapshot:
         version=version,
         upstream_id=None,
         body=None if body is None else pack(body),
-        hash="h",
+        hash=None if body is None else digest(body),
         size=0,
         last_updated_at=NOON,
         last_checked_at=NOON,
@@ -65,6 +66,41 @@ async def test_a_check_moves_the_time_and_keeps_the_body(shelf: Shelf):
     assert (kept.version, kept.body) == (6, b'{"level":1}')
     assert kept.updated_ms is not None
     assert kept.checked_ms == kept.updated_ms + 1000
+
+
+async def test_a_check_does_not_make_another_body_than_the_checked_one_look_fresh(shelf: Shelf):
+    """Whoever wrote the body of version 6 died before it was kept here; all later checks find it unchanged."""
+    await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
+    await shelf.put_written([brought(7, b'{"level":2}', is_changed=False)], only_known=True)
+
+    assert await shelf.get(HERO) is None, "SQL has it"
+
+
+async def test_a_row_that_was_read_before_a_failure_does_not_undo_it(shelf: Shelf):
+    failed = Failed(reason="UPSTREAM_5XX", message="503", failed_at=NOON)
+    await shelf.put_row(row(5, b"{}"))
+    await shelf.put_failed([(HERO, 6, failed)])
+    await shelf.put_row(row(5, b"{}"))
+    late = await shelf.get(HERO)
+    await shelf.put_row(row(7, b"{}"))
+    newer = await shelf.get(HERO)
+
+    assert late is not None
+    assert late.failed == failed
+    assert newer is not None
+    assert newer.failed is None, "a newer success has ended it"
+
+
+@pytest.mark.parametrize("is_changed", [True, False])
+async def test_a_success_ends_a_failure(shelf: Shelf, is_changed: bool):
+    await shelf.put_written([brought(5, b"{}")], only_known=False)
+    await shelf.put_failed([(HERO, 6, Failed(reason="UPSTREAM_5XX", message="503", failed_at=NOON))])
+    await shelf.put_written([brought(7, b"{}", is_changed=is_changed)], only_known=False)
+
+    kept = await shelf.get(HERO)
+
+    assert kept is not None
+    assert (kept.version, kept.failed) == (7, None)
 
 
 async def test_what_went_missing_has_no_body_and_where_it_returns_unchanged_sql_is_asked(shelf: Shelf):

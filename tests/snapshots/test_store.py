@@ -1,10 +1,17 @@
 """The invariant on real databases: a version never goes back, and what is the same changes nothing but its time."""
 
 import asyncio
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
+from tests.snapshots.deployment import Deployment
 from tidegate.database import Database
 from tidegate.snapshots import store
 from tidegate.snapshots.bodies import unpack
@@ -21,6 +28,12 @@ def found(subject: Subject, version: int, body: bytes, minutes: int = 0) -> Refr
 
 def missing(subject: Subject, version: int, minutes: int = 0) -> Refreshed:
     return Refreshed(subject=subject, version=version, checked_at=NOON + timedelta(minutes=minutes), body=None)
+
+
+def failed(subject: Subject, version: int | None, state: str = store.FAILED, tries: int = 3) -> store.Failure:
+    return store.Failure(
+        subject=subject, state=state, version=version, reason="UPSTREAM_5XX", message="503", tries=tries
+    )
 
 
 async def one(database: Database, subject: Subject) -> store.Snapshot:
@@ -63,6 +76,35 @@ async def test_the_same_body_moves_only_the_time_of_the_check(database: Database
     assert snapshot.last_checked_at == NOON + timedelta(minutes=3)
 
 
+async def test_of_one_version_the_later_check_counts_whoever_comes_last(database: Database):
+    """A worker that was given up for dead comes back, with what it had called for before its heir did."""
+    await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 2}', minutes=4)])
+
+    [effect] = await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 1}', minutes=3)])
+    [heir] = await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 3}', minutes=5)])
+
+    snapshot = await one(database, HERO)
+    assert (effect.is_taken, heir.is_taken) == (False, True)
+    assert snapshot.body is not None
+    assert unpack(snapshot.body) == b'{"level": 3}'
+
+
+async def test_a_failure_is_noted_unless_something_as_new_has_succeeded(database: Database):
+    await database.transaction(store.write_round, [found(HERO, 5, b"{}")])
+
+    late = [failed(HERO, 4), failed(HERO, 5)]
+    assert await database.transaction(store.note_failures, late) == []
+    assert await database.read(store.troubled) == []
+
+    news = [failed(HERO, 6), failed(MAGE, 1)]
+    assert await database.transaction(store.note_failures, [*late, *news]) == news
+    assert {each[0] for each in await database.read(store.troubled)} == {HERO, MAGE}
+    _, trouble = await database.read(store.look, MAGE)
+    assert trouble is not None
+    assert (trouble.has_failed, trouble.message) == (True, "503")
+    assert await database.read(store.get_many, [MAGE]) == {}, "nothing was ever written of it"
+
+
 async def test_a_result_that_is_written_twice_changes_nothing(database: Database):
     for _ in range(2):
         await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 2}')])
@@ -92,11 +134,7 @@ async def test_a_subject_that_went_missing_keeps_its_last_body_and_says_since_wh
 
 
 async def test_success_clears_the_trouble(database: Database):
-    def trouble(tx: store.Transaction) -> None:
-        store.note_trouble(tx, HERO, state="RETRYING", reason="UPSTREAM_5XX", message="502", tries=1)
-        store.note_trouble(tx, HERO, state="FAILED", reason="UPSTREAM_5XX", message="503", tries=3)
-
-    await database.transaction(trouble)
+    await database.transaction(store.note_failures, [failed(HERO, 4, store.RETRYING, tries=1), failed(HERO, 4)])
     assert await database.read(store.troubled) == [(HERO, "FAILED", "UPSTREAM_5XX", 3)]
 
     await database.transaction(store.write_round, [found(HERO, 5, b"{}")])
@@ -113,6 +151,21 @@ async def test_a_time_of_asking_never_goes_back(database: Database):
 
 
 @pytest.mark.race
+async def test_no_failure_stays_behind_a_newer_success_that_came_at_the_same_time(database: Database):
+    subjects = [Subject("character", f"c{n}") for n in range(20)]
+
+    async def fail(subject: Subject) -> None:
+        await database.transaction(store.note_failures, [failed(subject, 1)])
+
+    async def write(subject: Subject) -> None:
+        await database.transaction(store.write_round, [found(subject, 2, b"{}")])
+
+    await asyncio.gather(*(work(each) for each in subjects for work in (fail, write)))
+
+    assert await database.read(store.troubled) == []
+
+
+@pytest.mark.race
 async def test_many_writers_of_one_subject_leave_the_newest(database: Database):
     subjects = [Subject("character", f"c{n}") for n in range(5)]
 
@@ -124,3 +177,30 @@ async def test_many_writers_of_one_subject_leave_the_newest(database: Database):
 
     kept = await database.read(store.get_many, subjects)
     assert {(each.version, unpack(each.body or b"")) for each in kept.values()} == {(40, b"40")}
+
+
+async def test_no_statement_goes_through_the_whole_table(deployment: Deployment, tmp_path: Path):
+    """There may be millions of subjects; SQLite says beforehand what it is going to do."""
+    said: list[tuple[str, Sequence[Any]]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, executemany: bool) -> None:
+        said.append((statement, parameters[0] if executemany else parameters))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        await deployment.database.transaction(store.write_round, [found(HERO, 5, b"{}"), found(MAGE, 5, b"{}")])
+        await deployment.database.transaction(store.write_round, [found(HERO, 6, b"{}"), found(MAGE, 6, b"[]")])
+        await deployment.database.read(store.get_many, [HERO, MAGE])
+        await deployment.database.read(store.look, HERO)
+        await deployment.database.transaction(store.touch_asked, {HERO: NOON})
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    with closing(sqlite3.connect(tmp_path / "tidegate.db")) as database:
+        plans = {
+            statement: [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+            for statement, parameters in said
+            if statement.startswith(("SELECT", "UPDATE", "DELETE", "INSERT"))
+        }
+
+    assert len(plans) >= 7
+    assert {statement for statement, steps in plans.items() if any("SCAN snapshot" in step for step in steps)} == set()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.github.deployment import SMALL
 from tests.processes import WarmProcess, start_warm
+from tests.servers.migrated import migrated_folder
 from tests.statistics.collecting_process import POOL
 from tests.statistics.truth import PROMPT, assert_true
 from tidegate.assembly import open_parts
@@ -36,7 +37,7 @@ async def start(data_dir: Path, sim: GithubSimulator, *, stops: bool) -> WarmPro
 @pytest.mark.crash
 async def test_a_run_whose_process_died_between_statistics_and_completion_is_completed_by_the_next(tmp_path: Path):
     config = SimulatorConfig(world=WorldShape(users=1, repositories=2, sizes=SMALL, events=9), manners=PROMPT)
-    async with GithubSimulator(config) as sim, open_parts(Settings(data_dir=tmp_path)) as parts:
+    async with GithubSimulator(config) as sim, open_parts(Settings(data_dir=await migrated_folder(tmp_path))) as parts:
         (login,), database = sim.world.logins(), parts.database
         orchestrator = Orchestrator(database, parts.gate, {"github": GithubSource(sim.url, ALL)})
         run_id = await orchestrator.begin("github", Subject(user_id=login, login=login), pool=POOL)

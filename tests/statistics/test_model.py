@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.documents.shelf import ALL_STORES
+from tests.examples import examples
 from tests.statistics import world as w
 from tests.statistics.world import TODAY, USERS, Repository, World, iso
 
@@ -206,17 +207,17 @@ class Player:
 
 
 plays = given(steps=st.lists(steps, max_size=25), order=st.permutations(USERS))
-patient = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+patient = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 
 
-@settings(patient, max_examples=40)
+@settings(patient, max_examples=examples(15))
 @plays
 async def test_figures_are_those_of_the_slow_computation(small_world: World, steps: list[Step], order: list[str]):
     await compare(small_world, steps, order)
 
 
 @pytest.mark.parametrize("world", SERVERS, indirect=True)
-@settings(patient, max_examples=6)
+@settings(patient, max_examples=examples(3))
 @plays
 async def test_they_are_so_on_every_server(world: World, steps: list[Step], order: list[str]):
     await compare(world, steps, order)

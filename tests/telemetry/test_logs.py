@@ -9,8 +9,10 @@ from typing import Any, cast
 import pytest
 import structlog
 
+from tidegate.cli.running import configure_log
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.telemetry import configure, get_logger
+from tidegate.telemetry.logs import LogLevel, LogSettings
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +45,25 @@ def test_a_line_for_machines_is_one_object_with_event_level_time_and_facts():
         "messages": 12,
         "idle_ms": 15_004,
     }
+
+
+def test_events_that_nobody_wants_to_read_of_are_left_out():
+    configure("json", stream=(stream := io.StringIO()), without=["worker.lease_ended"])
+    log = get_logger("tidegate.runtime")
+
+    log.warning("worker.lease_ended", owner="a", messages=0)
+    log.warning("worker.unregistered", owner="b", messages=0)
+
+    assert [line["event"] for line in written(stream)] == ["worker.unregistered"]
+
+
+@pytest.mark.parametrize(("level", "told"), [("info", []), ("warning", ["worker.lease_ended"])])
+def test_a_command_that_goes_on_says_nothing_of_who_ended_unless_it_is_asked_to(level: LogLevel, told: list[str]):
+    configure_log(LogSettings(format="json", level=level), stream=(stream := io.StringIO()))
+
+    get_logger("tidegate.runtime").warning("worker.lease_ended", owner="a", messages=0)
+
+    assert [line["event"] for line in written(stream)] == told
 
 
 def test_a_line_for_people_has_event_and_facts():

@@ -11,6 +11,7 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.upstream.servers import TOKEN, get, raw_server, says, web_server
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import ContractBroken
@@ -129,7 +130,7 @@ async def test_bodies_arrive_decompressed(client: UpstreamClient, encoding: str,
     assert answer.body == original
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(
     data=st.binary(max_size=3000),
     cuts=st.lists(st.integers(0, 3000), max_size=6),
@@ -151,7 +152,7 @@ def test_however_a_body_is_cut_into_pieces_it_is_whole_or_refused(
         assert max(len(data), len(wire)) > most
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(40))
 @given(data=st.binary(min_size=1, max_size=2000), keep=st.floats(0.01, 0.99), encoding=st.sampled_from(list(ENCODERS)))
 def test_compressed_data_without_its_end_is_noticed(data: bytes, keep: float, encoding: str) -> None:
     wire = ENCODERS[encoding](data)

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.processes import WarmProcess, start_warm
 from tests.servers.valkey import redis_binary, wait_until_stopped
 from tidegate.assembly import open_valkey
 from tidegate.kernel.errors import ServerRefused, ValkeyUnavailable
@@ -47,12 +48,12 @@ def left_behind(data_dir: Path) -> list[psutil.Process]:
 class User:
     """Another process that uses the server of a folder."""
 
-    def __init__(self, process: asyncio.subprocess.Process, server_pid: int) -> None:
+    def __init__(self, process: WarmProcess, server_pid: int) -> None:
         self._process, self.server_pid = process, server_pid
 
     @classmethod
     async def start(cls, data_dir: Path) -> "User":
-        process = await asyncio.create_subprocess_exec(
+        process = await start_warm(
             *(sys.executable, "-m", "tests.valkey.user_of_embedded", str(data_dir)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -95,8 +96,10 @@ async def test_data_survive_a_restart(tmp_path: Path):
 @pytest.mark.crash
 async def test_a_server_that_was_killed_comes_back_with_its_data(tmp_path: Path):
     async with using(tmp_path) as valkey:
-        for n in range(3):
+        for n in range(2):
             await valkey.execute("SET", f"key-{n}", n)
+            # While the disk is busy, the server keeps back for up to two seconds what it has to write.
+            assert (await valkey.execute("WAITAOF", 1, 0, 10_000))[0] == 1
             pid = await pid_of(valkey)
             os.kill(pid, signal.SIGKILL)
             await until_answered_by_another(valkey, pid)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.valkey.conftest import ImportStub
 from tidegate.kernel.errors import ContractBroken, ServerRefused, ValkeyUnavailable
 from tidegate.valkey import Valkey, run_together
@@ -97,7 +98,11 @@ PLAIN = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(20),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(batch=st.lists(PLAIN, max_size=5), text=st.text(), raw=st.binary(), whole=st.integers(-(2**53), 2**53))
 def test_whatever_is_packed_arrives_unchanged(
     import_stub: ImportStub, embedded_url: str, batch: list[Any], text: str, raw: bytes, whole: int

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import func, select
 
 from tests.processes import WarmProcess, start_warm
+from tests.servers.migrated import migrated_folder
 from tests.whole.upstream import Upstream
 from tidegate.assembly import Parts, open_parts
 from tidegate.database import Transaction, outbox
@@ -61,7 +62,7 @@ async def test_processes_are_killed_and_every_job_is_done_once_within_the_limit(
     upstream = Upstream(LIMIT, WINDOW_S, latency_s=0.05)
     server = await upstream.serve()
     port = server.sockets[0].getsockname()[1]
-    async with server, open_parts(Settings(data_dir=tmp_path)) as parts:
+    async with server, open_parts(Settings(data_dir=await migrated_folder(tmp_path))) as parts:
         # A killed worker's calls are made again under the permit it had, so the floor must hold what one can hold.
         limits = CredentialLimits(concurrency=10, floor=LIMIT, window=timedelta(seconds=WINDOW_S))
         for credential in ("a", "b"):

@@ -13,6 +13,7 @@ from tidegate.collect.schedules import Schedules
 from tidegate.collect.source import Source
 from tidegate.documents import DocumentStore
 from tidegate.flow.stream import Stream
+from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
@@ -43,18 +44,21 @@ class Collecting:
         services: Mapping[str, Service] | None = None,
         streams: Sequence[Stream] = (),
         sources: Sequence[DueSource] = (),
+        handlers: Sequence[Handler] = (),
+        duties: Mapping[str, Service] | None = None,
     ) -> Supervisor:
         """A process of the deployment, with workers where it `works`, and with `services` of the caller's.
 
-        From `streams`, the leader takes what dead processes held; it keeps the time of `sources`.
+        From `streams`, the leader takes what dead processes held; it keeps the time of `sources`, delivers events to
+        `handlers`, and has `duties` besides.
         """
         ours = self.collector.services if works else {}
         return build_process(
             self.parts,
-            handlers=self.collector.handlers,
+            handlers=[*self.collector.handlers, *handlers],
             services={**ours, **(services or {})},
             sources=[self.due_schedules, *sources],
-            duties={"recovery": self.collector.duty},
+            duties={"recovery": self.collector.duty, **(duties or {})},
             on_death=[self.collector.duty.ring],
             streams=streams,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tidegate.assembly.collecting import Collecting, put_schedules_together
 from tidegate.assembly.credentials import Stranding, put_book_together
+from tidegate.assembly.late_token import AWAY, LateToken
 from tidegate.assembly.parts import open_parts
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.collector import Collector, Ground
@@ -30,6 +31,8 @@ class Collection(Collecting):
     credentials: CredentialBook
     statistics: Statistics
     """Of users and of everybody; each run brings them up to date before it is complete."""
+    late_token: LateToken | None = None
+    """The token of whoever started the process, where the upstream was away at the start: a service to be run."""
 
 
 @asynccontextmanager
@@ -39,8 +42,9 @@ async def open_collection(
     """Everything that collection needs, for the length of a block.
 
     `token` is one that whoever starts the process gives it, in memory alone; it serves everybody while no stored
-    credential does. Without any credential `InvalidSettings` says how to get one, unless it can do without. It also
-    says so where the database has data from another address.
+    credential does. Without any credential `InvalidSettings` says how to get one, unless it can do without: then an
+    upstream that is away at the start is no error, and `late_token` tries again. It also says so where the database has
+    data from another address.
     """
     async with AsyncExitStack() as stack:
         parts = await stack.enter_async_context(open_parts(settings))
@@ -54,14 +58,21 @@ async def open_collection(
         stack.push_async_callback(book.close)
         # First of all: whoever may not be here must not have taken the place of another one's token.
         await _require_one_place(parts.database, settings.github)
+        late: LateToken | None = None
         if token:
-            await book.borrow(token)
+            try:
+                await book.borrow(token)
+            except AWAY as error:
+                if needs_credential:
+                    raise
+                late = LateToken(book, token, error, on_used=lambda: collector.duty.ring())  # noqa: PLW0108 - made below
         if needs_credential:
             await book.require_any()
 
         async def enrol() -> None:
             await book.enrol()
-            await stranding.look_everywhere()
+            if late is None or not late.is_awaited:
+                await stranding.look_everywhere()
 
         github = GithubSource(settings.github.api_url, settings.github.include)
         statistics = Statistics(parts.database, documents)
@@ -85,6 +96,7 @@ async def open_collection(
             due_schedules=due,
             credentials=book,
             statistics=statistics,
+            late_token=late,
         )
 
 

@@ -4,32 +4,31 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from tidegate.assembly.kinds import by_name, configured_kinds
 from tidegate.assembly.parts import Parts
 from tidegate.assembly.process import build_process
 from tidegate.assembly.upkeep import upkeep_of_snapshots
 from tidegate.flow.breaker import Breaker
-from tidegate.flow.coalescer import Coalescer
+from tidegate.flow.coalescer import Coalescer, Outcome
 from tidegate.flow.limiter import Limiter
 from tidegate.flow.stream import Stream
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.kernel.priority import Priority
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
-from tidegate.settings import Settings
 from tidegate.snapshots.activity import Activity
 from tidegate.snapshots.calls import Caller, Calls
 from tidegate.snapshots.dead import DeadUpdates
+from tidegate.snapshots.event import Reason
 from tidegate.snapshots.gauges import SnapshotGauges
-from tidegate.snapshots.kinds.game_character import GameCharacter
 from tidegate.snapshots.local import LocalCache
 from tidegate.snapshots.lookup import Lookup
 from tidegate.snapshots.news import News
 from tidegate.snapshots.query import SnapshotReader
 from tidegate.snapshots.refresh import RefreshWorker, WorkerName
-from tidegate.snapshots.requests import UpdateRequests
+from tidegate.snapshots.requests import UpdateRequests, Wish
 from tidegate.snapshots.settings import LaneSettings, SnapshotSettings
 from tidegate.snapshots.settling import Ground
 from tidegate.snapshots.shelf import Shelf
@@ -41,8 +40,6 @@ from tidegate.snapshots.wanting import Wanting
 from tidegate.telemetry import metrics
 from tidegate.upstream import UpstreamClient
 
-RESERVED = frozenset({"dead", "prefetch"})
-"""Addresses of ours, which no kind can have."""
 _UNIT = "snapshots"
 
 
@@ -66,6 +63,22 @@ class Snapshots:
     upkeep: Sequence[DueSource]
     """What the leader does by the clock: asks for subjects that are due, and moves old history to the archive."""
 
+    async def refresh(self, kind: str, key: str) -> Outcome:
+        """Have a subject refreshed, however fresh it is: before everything that nobody waits for.
+
+        Raises what `SnapshotReader.read` raises, and `Unavailable` where it cannot be asked for now.
+        """
+        subject, known = self.reader.subject(kind, key), await self.reader.known(kind, key)
+        wish = Wish(
+            subject=subject,
+            priority=Priority.HIGH,
+            reason=Reason.USER_REQUEST,
+            known_version=known.version,
+            upstream_id=known.upstream_id,
+        )
+        with self.reader.expecting(subject):
+            return await self.requests.ask(wish)
+
     def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
         """A process of a deployment that does nothing but snapshots."""
         ours = self.workers if works else {}
@@ -74,27 +87,18 @@ class Snapshots:
         )
 
 
-def configured_kinds(settings: Settings) -> list[SnapshotKind]:
-    """The kinds that the settings speak of."""
-    game = settings.snapshots.game
-    if game.url is None:
-        return []
-    key = None if game.api_key is None else game.api_key.get_secret_value()
-    return [GameCharacter(game.url, api_key=key, ttl=game.ttl)]
-
-
 @asynccontextmanager
 async def open_snapshots(parts: Parts, kinds: Sequence[SnapshotKind] | None = None) -> AsyncGenerator[Snapshots]:
     """Everything that snapshots of `kinds` need, for the length of a block; by default those of the settings."""
     settings = parts.settings
-    by_name = _by_name(configured_kinds(settings) if kinds is None else kinds)
+    named = by_name(configured_kinds(settings) if kinds is None else kinds)
     async with AsyncExitStack() as stack:
         transport = _transport(parts)
         await transport.start()
         stack.push_async_callback(transport.close)
         news = News(parts.valkey, parts.valkey.unit(_UNIT))
         stack.push_async_callback(news.close)
-        base = _Base(parts, by_name, transport, news)
+        base = _Base(parts, named, transport, news)
         reader = base.reader()
         await stack.enter_async_context(reader.following())
         workers: dict[str, Service] = {}
@@ -106,17 +110,17 @@ async def open_snapshots(parts: Parts, kinds: Sequence[SnapshotKind] | None = No
             workers[f"refresh-{priority}"] = base.worker(priority, lane, caller)
         yield Snapshots(
             parts=parts,
-            kinds=by_name,
+            kinds=named,
             reader=reader,
             requests=base.requests,
             transport=transport,
-            dead=DeadUpdates(transport, base.requests, base.coalescer),
+            dead=DeadUpdates(transport, base.requests, base.coalescer, reader),
             news=news,
             gauges=SnapshotGauges(transport, base.limiter),
             limiter=base.limiter,
             workers=workers,
             recoverable=transport.recoverable if isinstance(transport, StreamTransport) else [],
-            upkeep=upkeep_of_snapshots(parts, base.requests),
+            upkeep=upkeep_of_snapshots(parts, base.requests, transport),
         )
 
 
@@ -156,6 +160,7 @@ class _Base:
             activity=Activity(self._parts.database, self._clock),
             clock=self._clock,
             missing_for=ours.missing_for,
+            failed_for=ours.failed_for,
         )
 
     def worker(self, priority: Priority, lane: LaneSettings, caller: Caller) -> RefreshWorker:
@@ -189,12 +194,3 @@ def _transport(parts: Parts) -> Transport:
     if parts.settings.snapshots.transport == "kafka":
         return open_kafka(parts.settings.snapshots.kafka)
     return StreamTransport(parts.valkey, parts.valkey.unit(_UNIT), parts.owner)
-
-
-def _by_name(kinds: Sequence[SnapshotKind]) -> dict[str, SnapshotKind]:
-    by_name = {kind.name: kind for kind in kinds}
-    if len(by_name) != len(kinds):
-        raise InvalidArgument("kinds", [kind.name for kind in kinds], "two have one name")
-    if taken := RESERVED & by_name.keys():
-        raise InvalidArgument("kinds", sorted(taken), "these names are addresses of ours")
-    return by_name

@@ -9,18 +9,21 @@ from tidegate.settings import Settings
 from tidegate.snapshots.archive.history import History
 from tidegate.snapshots.archive.nightly import NightlyArchive
 from tidegate.snapshots.archive.opening import is_possible, open_storage
+from tidegate.snapshots.prefetch.backlog import Backlog
 from tidegate.snapshots.prefetch.planner import Prefetch, Requests
+from tidegate.snapshots.transport import GROUPS, Topic, Transport
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
 
-def upkeep_of_snapshots(parts: Parts, requests: Requests) -> Sequence[DueSource]:
+def upkeep_of_snapshots(parts: Parts, requests: Requests, transport: Transport) -> Sequence[DueSource]:
     """What the settings want of it: sources for the leader's timekeeper."""
     settings = parts.settings
     sources: list[DueSource] = []
     if settings.snapshots.prefetch.enabled:
-        sources.append(Prefetch(parts.database, requests, settings.snapshots.prefetch))
+        backlog = Backlog(lambda: transport.lag(Topic.LOW, GROUPS[Topic.LOW]))
+        sources.append(Prefetch(parts.database, requests, settings.snapshots.prefetch, backlog))
     if settings.snapshots.archive.enabled:
         if is_possible():
             sources.append(_nightly(parts.database, settings))

@@ -17,6 +17,8 @@ COMMANDS = {
     "doctor": Command("tidegate.cli.doctor:doctor", "Say what is reachable, and what to do about the rest."),
     "export": Command("tidegate.cli.export:export", "Write what was collected as Parquet, CSV or JSON Lines."),
     "migrate": Command("tidegate.cli.migrate:migrate", "Bring the database's schema up to date."),
+    "ranking": Command("tidegate.cli.ranking:app", "Show who is ahead, and count everything anew."),
+    "room": Command("tidegate.cli.room:app", "Make, open and close waiting rooms, and see who waits."),
     "runs": Command("tidegate.cli.runs:app", "Look at runs, cancel them, and have what failed done again."),
     "schedules": Command("tidegate.cli.schedules:app", "Begin runs by the clock."),
     "serve": Command("tidegate.cli.up:serve", "Answer over HTTP; other processes do the work."),

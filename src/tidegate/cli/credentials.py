@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tidegate.assembly.credentials import open_credentials
 from tidegate.cli.running import load_settings, run
+from tidegate.cli.tables import print_table
 from tidegate.cli.wording import clock, counted, number
 from tidegate.credentials import Credential, CredentialBook, CredentialCheck, Kind, Rotation, State
 from tidegate.github import API_URL, parse_login
@@ -62,7 +62,7 @@ def add(
     """
     _refuse_secret(name)
     if (app_id is None) != (installation_id is None):
-        raise InvalidArgument("app_id", app_id, "an app needs both --app-id and --installation-id")
+        raise InvalidArgument("app", app_id or installation_id, "an app needs both --app-id and --installation-id")
     given = _Given(
         name=name,
         owner=owner,
@@ -71,6 +71,10 @@ def add(
         installation_id=installation_id,
         check=not no_check,
     )
+    if no_check and owner is None:
+        raise InvalidArgument(
+            "owner", "", "with --no-check GitHub is not asked whose it is, so say it: --owner NAME, a person or a team"
+        )
     settings = _settings(api_url)
     added = run(_add(settings, given, _read_secret(from_env, from_file, is_key=app_id is not None)))
     if as_json:
@@ -147,7 +151,7 @@ async def _add(settings: Settings, given: _Given, secret: str) -> Credential:
                 secret, owner=given.owner, user_id=given.user_id, name=given.name, check=given.check
             )
         if given.owner is None:
-            raise InvalidArgument("owner", None, "must be given for an app: who answers for it?")
+            raise InvalidArgument("owner", "", "must be given for an app: say who answers for it with --owner")
         return await book.add_installation(
             secret,
             app_id=given.app_id,
@@ -251,7 +255,7 @@ def _print_table(credentials: Sequence[Credential]) -> None:
         where = [one.audience] if elsewhere else []
         row = (one.name, _described(one), one.owner, _served(one), *where, checked, _state(one, now))
         table.add_row(*(escape(text) for text in row))
-    Console(soft_wrap=True, highlight=False).print(table)
+    print_table(table)
 
 
 def _described(one: Credential) -> str:

@@ -52,7 +52,7 @@ def export(
     )
     with _shown(shows=shows) as on_progress:
         manifest = run(_export(settings, output, wish, force=force, on_progress=on_progress))
-    _tell(manifest, output, as_json=as_json)
+    _tell(manifest, output, _why_nothing(settings, is_narrowed=bool(login or kind)), as_json=as_json)
 
 
 def _owners(logins: Sequence[str], kinds: Mapping[str, Sequence[Column]]) -> list[str]:
@@ -96,7 +96,14 @@ def _shown(*, shows: bool) -> Generator[Callable[[Progress], None]]:
         yield show
 
 
-def _tell(manifest: Manifest, folder: Path, *, as_json: bool) -> None:
+def _why_nothing(settings: Settings, *, is_narrowed: bool) -> str:
+    place = f"in {settings.data_dir}" if settings.database_url is None else "in this database"
+    if is_narrowed:
+        return f"nothing {place} fits --login and --kind. See what there is: tidegate runs list"
+    return f"nothing was collected {place}. Collect something first: tidegate collect LOGIN"
+
+
+def _tell(manifest: Manifest, folder: Path, why: str, *, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(manifest))
         return
@@ -106,6 +113,8 @@ def _tell(manifest: Manifest, folder: Path, *, as_json: bool) -> None:
         typer.echo(f"{each.file:24} {each.documents:>12,} documents {_size(each.bytes):>10}{note}")
     total = _size(sum(each.bytes for each in manifest.files))
     typer.echo(f"{manifest.documents:,} documents, {total}, in {folder}")
+    if not manifest.documents:
+        typer.echo(f"There was nothing to export: {why}")
 
 
 def _size(count: float) -> str:

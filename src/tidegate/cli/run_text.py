@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.wording import clock, counted, listed, number, span
-from tidegate.collect.lifecycle import RunState
+from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.collect.progress import Failure, JobView, KindProgress
 from tidegate.collect.runs import Run
 from tidegate.github import NAMES
@@ -19,6 +19,8 @@ WITHHELD = "withheld"
 """What stands before that which the upstream shows to nobody: repositories that are blocked, or were taken down."""
 STATISTICS = "statistics"
 """What stands before runs whose statistics failed for good."""
+NO_WORKER = "no worker"
+"""Behind the state of a run that nobody works on."""
 _WIDTH = 11
 _MOST_REASONS = 8
 _STYLES = {RunState.COMPLETED: "green", RunState.FAILED: "red", RunState.CANCELED: "yellow"}
@@ -54,21 +56,28 @@ def users_line(runs: Sequence[Run], took: str = "") -> str:
     return ", ".join(told)
 
 
-def run_table(runs: Sequence[Run], now: datetime) -> Table:
+def state_of(run: Run, *, has_workers: bool | None) -> str:
+    """Its state; one that nobody works on goes on when somebody does. None: nobody knows."""
+    idle = has_workers is False and run.status in ACTIVE_RUNS
+    return f"{run.status} ({NO_WORKER})" if idle else str(run.status)
+
+
+def run_table(runs: Sequence[Run], now: datetime, *, has_workers: bool | None = None) -> Table:
     """One line for each run."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", "user", "state"):
         table.add_column(name, overflow="fold")
-    for name in ("pages", "failed", "documents", "calls"):
+    ends = [name for name in ("failed", "canceled") if any(getattr(run, f"{name}_jobs") for run in runs)]
+    for name in ("pages", *ends, "documents", "calls"):
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("begun", overflow="fold")
     for run in runs:
         table.add_row(
             str(run.id),
             Text(run.login),
-            Text(run.status, style=_STYLES.get(run.status, "")),
-            f"{number(run.ended_jobs)}/{number(run.total_jobs)}",
-            number(run.failed_jobs) if run.failed_jobs else "",
+            Text(state_of(run, has_workers=has_workers), style=_STYLES.get(run.status, "")),
+            f"{number(run.succeeded_jobs)}/{number(run.total_jobs)}",
+            *(number(getattr(run, f"{name}_jobs")) for name in ends),
             number(run.documents),
             number(run.calls),
             clock(run.created_at, now),
@@ -85,19 +94,17 @@ def run_lines(
     *,
     retrying: Sequence[Failure] = (),
     without_statistics: str | None = None,
+    has_workers: bool | None = None,
 ) -> Iterator[str]:
     """All there is to know of one run."""
     over = (
         "" if run.completed_at is None else f", over after {span((run.completed_at - run.created_at).total_seconds())}"
     )
-    yield from labelled("run", [f"{run.id} of {run.login}: {run.status}"])
+    yield from labelled("run", [f"{run.id} of {run.login}: {state_of(run, has_workers=has_workers)}"])
     yield from labelled("begun", [f"{clock(run.created_at, now)}, {run.triggered_by}{over}"])
-    yield from labelled(
-        "wishes", [", ".join(f"{name} {_told(run.options[name])}" for name in sorted(run.options)) or "none"]
-    )
-    yield from labelled(
-        "pages", [f"{number(run.ended_jobs)} of {number(run.total_jobs)}", *(_kind(one) for one in kinds)]
-    )
+    wishes = ", ".join(f"{name} {_wish(run.options[name])}".strip() for name in sorted(run.options))
+    yield from labelled("wishes", [wishes or "none"])
+    yield from labelled("pages", [_pages(run), *(_kind(one) for one in kinds)])
     yield from labelled("documents", [number(run.documents)])
     yield from labelled("calls", [calls_line(run.calls, run.unchanged_calls)])
     yield from labelled(WITHHELD, [*failure_lines(unavailable, sum(one.unavailable for one in kinds))])
@@ -167,9 +174,20 @@ def _kind(one: KindProgress) -> str:
         "canceled": one.canceled,
     }
     rest = ", ".join(f"{number(count)} {state}" for state, count in states.items() if count)
-    done = f"{NAMES.get(one.kind, one.kind)} {number(one.ended)}/{number(one.total)}"
+    done = f"{NAMES.get(one.kind, one.kind)} {number(one.succeeded + one.unavailable)}/{number(one.total)}"
     return f"{done}: {rest}" if rest else done
 
 
-def _told(value: object) -> str:
-    return ", ".join(str(one) for one in value) if isinstance(value, list | tuple) else str(value)
+def _pages(run: Run) -> str:
+    """What was done well, and what became of the rest."""
+    others = {"failed": run.failed_jobs, "canceled": run.canceled_jobs}
+    rest = "".join(f", {number(count)} {state}" for state, count in others.items() if count)
+    return f"{number(run.succeeded_jobs)} of {number(run.total_jobs)}{rest}"
+
+
+def _wish(value: object) -> str:
+    """An option as it is given on the command line; one that is only said or not has no value."""
+    if isinstance(value, list | tuple):
+        kinds = [str(kind) for kind in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return ", ".join(told for kind, told in NAMES.items() if kind in kinds) or ", ".join(kinds)
+    return "" if value is True else str(value)

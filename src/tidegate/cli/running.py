@@ -11,6 +11,9 @@ from tidegate.telemetry.logs import LogSettings, configure
 
 T = TypeVar("T")
 
+_EXPECTED = ("worker.lease_ended", "worker.unregistered", "stream.taken_over")
+"""Of those who stay, these are for the log; whoever goes on after a Ctrl-C or a crash knows that somebody ended."""
+
 
 def load_settings() -> Settings:
     """The settings of this installation. A command that is soon over logs nothing below a warning."""
@@ -21,7 +24,10 @@ def load_settings() -> Settings:
 
 def configure_log(log: LogSettings, *, stream: TextIO | None = None) -> None:
     """Log to `stream`, else to standard error, what a command that is soon over has to say."""
-    configure(log.format, "warning" if log.level == "info" else log.level, stream=stream)
+    if log.level == "info":
+        configure(log.format, "warning", stream=stream, without=_EXPECTED)
+    else:
+        configure(log.format, log.level, stream=stream)
 
 
 def mute_log() -> None:

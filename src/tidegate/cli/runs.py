@@ -6,11 +6,12 @@ from functools import partial
 
 import msgspec
 import typer
-from rich.console import Console
 
-from tidegate.assembly import open_database, open_parts
+from tidegate.assembly import open_database, open_parts, open_valkey, put_together
+from tidegate.assembly.workforce import has_workers
 from tidegate.cli.run_text import job_table, print_lines, run_lines, run_table
 from tidegate.cli.running import load_settings, run
+from tidegate.cli.tables import table_console
 from tidegate.cli.wording import counted
 from tidegate.collect import runs as records
 from tidegate.collect.burials import buried
@@ -31,7 +32,7 @@ from tidegate.collect.recovery import Recovery
 from tidegate.collect.runs import Run
 from tidegate.database import Database, Transaction
 from tidegate.github import parse_login
-from tidegate.kernel.errors import InvalidArgument, ValkeyUnavailable
+from tidegate.kernel.errors import InvalidArgument, ServerRefused, Unavailable, ValkeyUnavailable
 from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and have what failed done again.")
@@ -39,8 +40,8 @@ app = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and hav
 _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 _RUN = typer.Argument(help="The number of a run, as `list` shows it.", min=1)
 _ACTIVE = "active"
-_WIDE = 1_000
 _STATES = (_ACTIVE, *RunState)
+_NOBODY_WORKS = "Nobody works on what is not over: start tidegate up, or tidegate collect LOGIN"
 _UNTOLD = "; Valkey does not answer, so its waiting jobs are dropped when their turn comes, without a call"
 
 
@@ -56,6 +57,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """What is tried again after a while, and what the last try came to."""
     without_statistics: str | None = None
     """Why its statistics cannot be computed, where that failed for good; a retry of the run tries again."""
+    has_workers: bool | None = None
+    """Whether anybody works, where the run is not over; null where it is, or nobody knows."""
     jobs: list[JobView] | None = None
     """Those that were asked for."""
 
@@ -85,13 +88,15 @@ def list_(
         before=before,
         limit=limit,
     )
-    found = run(_read(load_settings(), wanted))
+    found, has_workers = run(_list(load_settings(), wanted))
     if as_json:
-        typer.echo(msgspec.json.encode({"runs": found}))
+        typer.echo(msgspec.json.encode({"runs": found, "has_workers": has_workers}))
     elif found:
-        _console().print(run_table(found, _now()))
+        table_console().print(run_table(found, _now(), has_workers=has_workers))
         if len(found) == limit:
             typer.echo(f"Older ones: tidegate runs list --before {found[-1].id}")
+        if has_workers is False:
+            typer.echo(_NOBODY_WORKS)
     else:
         typer.echo("There are no such runs. Begin one: tidegate collect LOGIN")
 
@@ -113,7 +118,7 @@ def show(
     if as_json:
         typer.echo(msgspec.json.encode(shown))
         return
-    console = _console()
+    console = table_console()
     lines = run_lines(
         shown.run,
         shown.kinds,
@@ -122,8 +127,11 @@ def show(
         _now(),
         retrying=shown.retrying,
         without_statistics=shown.without_statistics,
+        has_workers=shown.has_workers,
     )
     print_lines(console, lines)
+    if shown.has_workers is False:
+        typer.echo(_NOBODY_WORKS)
     if shown.jobs is not None:
         console.print(job_table(shown.jobs, _now()) if shown.jobs else "no such jobs")
         if len(shown.jobs) == limit:
@@ -168,16 +176,31 @@ def retry(
         typer.echo(f"no job of run {number} has failed")
 
 
-async def _read(settings: Settings, wanted: Callable[[Transaction], list[Run]]) -> list[Run]:
+async def _list(settings: Settings, wanted: Callable[[Transaction], list[Run]]) -> tuple[list[Run], bool | None]:
     async with open_database(settings) as database:
-        return await database.read(wanted)
+        found = await database.read(wanted)
+        return found, await _has_workers(settings, database, found)
+
+
+async def _has_workers(settings: Settings, database: Database, shown: Sequence[Run]) -> bool | None:
+    """Whether anybody works; not asked where everything is over."""
+    if not any(run.status in ACTIVE_RUNS for run in shown):
+        return None
+    try:
+        async with open_valkey(settings) as valkey:
+            parts = put_together(settings, valkey, database)
+            return await has_workers(parts, [parts.jobs])
+    except (Unavailable, ServerRefused):
+        return None
 
 
 async def _show(settings: Settings, number: int, states: Sequence[JobState] | None, after: int, limit: int) -> Shown:
     async with open_database(settings) as database:
         listed = partial(jobs_of, states=states or (), after=after, limit=limit)
+        found = await database.read(records.get, number)
         return Shown(
-            run=await database.read(records.get, number),
+            run=found,
+            has_workers=await _has_workers(settings, database, [found]),
             kinds=await database.read(kinds_of, [number]),
             failures=await database.read(failures_of, [number]),
             unavailable=await database.read(unavailable_of, [number]),
@@ -245,12 +268,6 @@ def _job_states(names: Sequence[str]) -> tuple[JobState, ...]:
             raise InvalidArgument("jobs", name, f"must be one of all, {', '.join(JobState)}")
         found.append(JobState(name))
     return tuple(found)
-
-
-def _console() -> Console:
-    """As wide as the terminal; what is read by programs, or kept, is as wide as it has to be."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDE)
 
 
 def _now() -> datetime:

@@ -6,13 +6,13 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tidegate.assembly import open_database
 from tidegate.assembly.schedules import open_schedules
 from tidegate.cli.running import load_settings, run
+from tidegate.cli.tables import print_table
 from tidegate.collect.schedules import Schedule, listed
 from tidegate.collect.source import Subject
 from tidegate.github import GithubSource, parse_login
@@ -125,7 +125,7 @@ def _tell(name: str, schedules: Sequence[Schedule], *, as_json: bool) -> None:
     for each in schedules:
         next_at = "paused" if each.next_at is None else _shown(each.next_at, each.timezone)
         table.add_row(str(each.id), escape(each.login), each.cron, each.timezone, next_at, escape(_last(each)))
-    Console(soft_wrap=True).print(table)
+    print_table(table)
 
 
 def _last(schedule: Schedule) -> str:

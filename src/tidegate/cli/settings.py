@@ -2,11 +2,11 @@
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tidegate.cli.running import load_settings
+from tidegate.cli.tables import print_table
 from tidegate.settings.reference import effective_settings
 
 
@@ -18,5 +18,5 @@ def settings(*, as_json: bool = typer.Option(False, "--json", help="Print the re
         return
     table = Table("setting", "value", box=None, pad_edge=False)
     for name, value in effective.items():
-        table.add_row(name, escape(str(value)))
-    Console().print(table)
+        table.add_row(name, "unset" if value is None else escape(str(value)))
+    print_table(table)

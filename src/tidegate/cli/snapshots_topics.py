@@ -1,5 +1,7 @@
-"""`tidegate snapshots topics`: the topics on Kafka, as they are and as they should be."""
+"""`tidegate snapshots topics`: the topics on Kafka, as they are and as they should be; and reading them again."""
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -8,6 +10,7 @@ import typer
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted
 from tidegate.settings import Settings
+from tidegate.snapshots.transport import GROUPS, Topic
 from tidegate.snapshots.transport.kafka.opening import open_kafka
 
 if TYPE_CHECKING:
@@ -15,14 +18,33 @@ if TYPE_CHECKING:
     from tidegate.snapshots.transport.kafka.topics import TopicReport
 
 _CREATE = typer.Option(False, "--create", help="Make those that are missing first. What is there stays as it is.")
+_NO_TOPICS = (
+    "Events travel on Redis Streams, which need no topics: a stream comes to be with its first event. "
+    "For Kafka set TIDEGATE_SNAPSHOTS__TRANSPORT=kafka and TIDEGATE_SNAPSHOTS__KAFKA__SERVERS"
+)
 _JSON = typer.Option(False, "--json", help="Print JSON.")
+_SET_BACK = typer.Option(
+    None,
+    metavar="TOPIC",
+    help="Have the workers of update-priority-high or -low read again, from --to on. Stop them first.",
+)
+_TO = typer.Option(
+    None,
+    metavar="PLACE",
+    help="A time such as 2026-11-15T12:00Z, for all partitions; or PARTITION:OFFSET, once for each.",
+)
 
 
-def topics(*, create: bool = _CREATE, as_json: bool = _JSON) -> None:
+def topics(
+    *, create: bool = _CREATE, set_back: str | None = _SET_BACK, to: list[str] | None = _TO, as_json: bool = _JSON
+) -> None:
     """Show the topics that events travel on, where that is Kafka. Exit 1 where one is missing or otherwise made."""
     settings = load_settings()
+    if set_back is not None or to:
+        _set_back(settings, set_back, to or [], as_json=as_json)
+        return
     if settings.snapshots.transport != "kafka":
-        typer.echo("[]" if as_json else "Redis Streams need no topics: a stream comes to be with its first event.")
+        typer.echo("[]" if as_json else _NO_TOPICS)
         return
     made, reports = run(_topics(settings, create=create))
     if as_json:
@@ -32,6 +54,48 @@ def topics(*, create: bool = _CREATE, as_json: bool = _JSON) -> None:
             typer.echo(_line(each, made=each.name in made))
     if any(each.differences for each in reports):
         raise typer.Exit(1)
+
+
+def _set_back(settings: Settings, name: str | None, to: list[str], *, as_json: bool) -> None:
+    if settings.snapshots.transport != "kafka":
+        raise typer.BadParameter("only Kafka keeps events that are done: on Redis Streams nothing can be read again")
+    topic = next((each for each in GROUPS if each == name), None)
+    if topic is None:
+        raise typer.BadParameter(f"--set-back needs one of {', '.join(GROUPS)}")
+    places, waiting = run(_read_again(settings, topic, _since(to)))
+    if as_json:
+        typer.echo(msgspec.json.encode({"topic": topic, "group": GROUPS[topic], "places": places, "waiting": waiting}))
+        return
+    typer.echo(
+        f"{GROUPS[topic]} goes on in {counted(len(places), 'partition')} of {topic}; {counted(waiting, 'event')} in "
+        f"all wait for it. Start the workers again: what is obsolete by now they skip without a call."
+    )
+
+
+async def _read_again(
+    settings: Settings, topic: Topic, since: datetime | Mapping[int, int]
+) -> tuple[dict[int, int], int]:
+    kafka = open_kafka(settings.snapshots.kafka)
+    try:
+        places = await kafka.set_back(topic, GROUPS[topic], since)
+        return places, await kafka.lag(topic, GROUPS[topic])
+    finally:
+        await kafka.close()
+
+
+def _since(to: list[str]) -> datetime | dict[int, int]:
+    """A time, or offsets by partition."""
+    try:
+        if len(to) == 1 and "T" in to[0]:
+            moment = datetime.fromisoformat(to[0])
+            return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        pairs = [each.split(":") for each in to]
+        places = {int(partition): int(offset) for partition, offset in pairs}
+    except ValueError:
+        places = {}
+    if not places:
+        raise typer.BadParameter("--to needs a time such as 2026-11-15T12:00Z, or PARTITION:OFFSET such as 3:1200")
+    return places
 
 
 async def _topics(settings: Settings, *, create: bool) -> "tuple[list[str], list[TopicReport]]":

@@ -4,12 +4,14 @@ from datetime import UTC, datetime
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from tidegate.assembly import open_database
+from tidegate.assembly.kinds import require_kinds
 from tidegate.assembly.upkeep import history_of_snapshots
 from tidegate.cli.running import load_settings, run
+from tidegate.cli.snapshots_opening import parse_subject
+from tidegate.cli.tables import print_table
 from tidegate.cli.wording import clock, number, span
 from tidegate.settings import Settings
 from tidegate.snapshots.archive.entry import Entry
@@ -50,20 +52,31 @@ def history(
     limit: int = typer.Option(20, min=1, max=10_000, help="So many changes at most."),
     as_json: bool = typer.Option(False, "--json", help="Print each as a line of JSON, with the snapshot."),
 ) -> None:
-    """Show what a subject was, newest first; what is old comes from the archive. Exit 1 where nothing is known."""
-    entries = run(_history(load_settings(), Subject.from_id(subject), limit))
+    """Show what a subject was, newest first; what is old comes from the archive. Exit 1 where nothing is known.
+
+    It is remembered where TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY says so.
+    """
+    settings = load_settings()
+    entries = run(_history(settings, parse_subject(settings, subject), limit))
     if as_json:
         for entry in entries:
             typer.echo(msgspec.json.encode(_told(entry)))
     elif entries:
-        Console().print(_table(entries))
+        print_table(_table(entries))
     else:
-        typer.echo(f"nothing is known of what {subject} was")
+        typer.echo(f"nothing is known of what {subject} was{_why(settings)}")
     if not entries:
         raise typer.Exit(1)
 
 
+def _why(settings: Settings) -> str:
+    if settings.snapshots.archive.keep_history:
+        return ""
+    return ". No history is kept: set TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY=true to have it from now on"
+
+
 async def _status(settings: Settings, *, counts_all: bool) -> PrefetchStatus:
+    require_kinds(settings)
     async with open_database(settings) as database:
         return await database.read(prefetch_status, settings.snapshots.prefetch, counts_all)
 
@@ -97,7 +110,7 @@ def _counted(census: Census) -> list[str]:
 
 def _moment(moment: datetime | None, now: datetime) -> str:
     if moment is None:
-        return "nothing"
+        return "nothing is planned yet"
     late_s = (now - moment).total_seconds()
     return f"{clock(moment, now)}, {span(abs(late_s))} {'ago' if late_s > 0 else 'ahead'}"
 

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import msgspec
 import typer
-from rich.console import Console
 
 from tidegate.assembly import open_database
 from tidegate.cli.running import load_settings, run
+from tidegate.cli.tables import table_console
 from tidegate.documents import SqlDocuments, open_documents
 from tidegate.github import parse_login
 from tidegate.github.statistics import GlobalStatistics, Statistics, UserStatistics
@@ -70,7 +70,7 @@ def _show_user(found: UserStatistics, *, as_json: bool) -> None:
         return
     from tidegate.cli.stats_text import print_user
 
-    print_user(Console(highlight=False), found, datetime.now(UTC))
+    print_user(table_console(), found, datetime.now(UTC))
 
 
 def _show_everybody(found: GlobalStatistics, *, as_json: bool) -> None:
@@ -82,4 +82,4 @@ def _show_everybody(found: GlobalStatistics, *, as_json: bool) -> None:
         raise typer.Exit(1)
     from tidegate.cli.stats_text import print_everybody
 
-    print_everybody(Console(highlight=False), found, datetime.now(UTC))
+    print_everybody(table_console(), found, datetime.now(UTC))

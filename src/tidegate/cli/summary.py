@@ -1,6 +1,6 @@
 """What came of it, for people and for programs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -11,6 +11,7 @@ from tidegate.cli.wording import counted, listed, number, span
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.collect.progress import Failure
 from tidegate.collect.runs import Run
+from tidegate.github.kinds import USER_BASIC
 
 _MOST_USERS = 10
 _FILE = "sqlite:///"
@@ -123,7 +124,10 @@ def _next(summary: Summary) -> Iterator[str]:
     if any(_is_stopped(summary, run) for run in summary.runs):
         yield "stopped; the same command goes on from here"
         return
-    failed = [run for run in summary.runs if run.failed_jobs]
+    nobody = nobodies(summary.failures)
+    if unknown := [run.login for run in summary.runs if run.id in nobody]:
+        yield f"{listed(unknown)}: GitHub has no such login; check the spelling"
+    failed = [run for run in summary.runs if run.failed_jobs and run.id not in nobody]
     if failed:
         also = f" (and {listed(str(run.id) for run in failed[1:])})" if failed[1:] else ""
         yield f"tidegate runs retry {failed[0].id}{also}: does what failed again"
@@ -131,6 +135,15 @@ def _next(summary: Summary) -> Iterator[str]:
     if complete:
         yield f"tidegate stats {complete[0]}"
         yield "tidegate export --format parquet --output DIR"
+
+
+def nobodies(failures: Iterable[Failure]) -> set[int]:
+    """Runs for logins that nobody has: their profiles are not there, and trying again would not help."""
+    return {one.run_id for one in failures if one.kind == USER_BASIC and _is_a_missing_profile(one)}
+
+
+def _is_a_missing_profile(failure: Failure) -> bool:
+    return failure.reason.startswith("404") and "/" not in failure.resource
 
 
 def _place(data: str) -> str:

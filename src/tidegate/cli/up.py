@@ -10,12 +10,16 @@ import typer
 
 from tidegate import __version__
 from tidegate.assembly import Collection, Snapshots, open_collection, open_snapshots
-from tidegate.assembly.snapshots import configured_kinds
+from tidegate.assembly.crowd import open_reception
+from tidegate.assembly.kinds import configured_kinds
+from tidegate.assembly.rankings import open_ranking
 from tidegate.cli.running import run
 from tidegate.cli.wording import listed
 from tidegate.credentials.book import HOW_TO_GET_ONE
 from tidegate.credentials.borrowing import VARIABLE
+from tidegate.crowd.ranking.ranking import Ranking
 from tidegate.http import Binding, serve_collection, serve_operations
+from tidegate.runtime.garbage import settle_in
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import StopReport
 from tidegate.settings import Settings
@@ -55,6 +59,8 @@ class Banner(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     credentials: list[str]
     """Names only."""
+    waits_for: str | None = None
+    """Why GITHUB_TOKEN is not in use yet; it is tried again."""
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,26 +118,40 @@ async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_js
         snapshots = (
             await stack.enter_async_context(open_snapshots(collection.parts)) if configured_kinds(settings) else None
         )
+        parts = collection.parts
+        ranking = open_ranking(settings, parts.database, parts.valkey)
         process = collection.process(
             works=role.works,
-            services=_services(role, collection, snapshots, binding),
+            services=_services(role, collection, snapshots, ranking, binding),
             streams=[] if snapshots is None else snapshots.recoverable,
             sources=[] if snapshots is None else snapshots.upkeep,
+            handlers=[] if ranking is None else ranking.handlers,
+            duties={
+                "rooms": open_reception(settings, parts.database, parts.valkey).keepers(),
+                **({} if ranking is None else {"ranking": ranking.duty}),
+            },
         )
         banner = await _banner(role, collection, binding)
         typer.echo(msgspec.json.encode(banner) if as_json else greeting(role, banner))
+        settle_in()
         return await process.run()
 
 
 def _services(
-    role: Role, collection: Collection, snapshots: Snapshots | None, binding: Binding | None
+    role: Role,
+    collection: Collection,
+    snapshots: Snapshots | None,
+    ranking: Ranking | None,
+    binding: Binding | None,
 ) -> Mapping[str, Service]:
     http = collection.parts.settings.http
-    workers = snapshots.workers if snapshots is not None and role.works else {}
+    workers = dict(snapshots.workers) if snapshots is not None and role.works else dict[str, Service]()
+    if collection.late_token is not None:
+        workers["late-token"] = collection.late_token
     if binding is None:
         return workers
     if role.serves:
-        return {**workers, "http": serve_collection(collection, http, binding, snapshots=snapshots)}
+        return {**workers, "http": serve_collection(collection, http, binding, snapshots=snapshots, ranking=ranking)}
     return {**workers, "http": serve_operations(collection.parts, http, binding, snapshots=snapshots)}
 
 
@@ -147,6 +167,7 @@ async def _banner(role: Role, collection: Collection, binding: Binding | None) -
         database=parts.database.name,
         server=f"{server.product} {server.version} at {parts.valkey.address}{embedded}",
         credentials=[each.name for each in await collection.credentials.list()],
+        waits_for=None if collection.late_token is None else collection.late_token.reason,
     )
 
 
@@ -156,7 +177,7 @@ def greeting(role: Role, banner: Banner) -> str:
         f"Tidegate {banner.version}: {role.does}",
         f"  database     {banner.database}",
         f"  server       {banner.server}",
-        f"  credentials  {listed(banner.credentials, _MOST_NAMES) or f'none yet: {HOW_TO_GET_ONE}'}",
+        f"  credentials  {_credentials(banner)}",
     ]
     if banner.url is not None:
         whom = "with an API key" if banner.needs_key else "to this machine, without a key"
@@ -164,6 +185,14 @@ def greeting(role: Role, banner: Banner) -> str:
         lines.insert(1, f"  answers at   {banner.url} {whom}; {pages}")
     lines.append(f"  stop         Ctrl-C, or kill {banner.pid}; work under way has {DRAIN_WITHIN.seconds} s to end")
     return "\n".join(lines)
+
+
+def _credentials(banner: Banner) -> str:
+    names = listed(banner.credentials, _MOST_NAMES)
+    if banner.waits_for is not None:
+        late = f"{VARIABLE} is tried again until GitHub answers: {banner.waits_for}"
+        return f"{names}; {late}" if names else late
+    return names or f"none yet: {HOW_TO_GET_ONE}"
 
 
 def farewell(stopped: Stopped) -> str:

@@ -92,6 +92,11 @@ class Vault:
             self._keys = await self._read_or_make()
         return hmac.new(self._keys[0].derive("fingerprints"), secret.encode(), hashlib.sha256).hexdigest()
 
+    async def derive(self, purpose: str) -> list[bytes]:
+        """Bytes for a purpose other than secrets, from each key, that of the first one first."""
+        self._keys = await self._read_or_make()
+        return [key.derive(purpose) for key in self._keys]
+
     async def current_key_id(self) -> str:
         """The key that encrypts at this moment."""
         self._keys = await self._read_or_make()

@@ -12,6 +12,7 @@ import msgspec
 
 from tidegate.credentials import Installation, IssuedToken, NotNow
 from tidegate.github.requests import Call, to_request
+from tidegate.kernel.errors import UNDECODABLE
 from tidegate.upstream import Answer, Request
 
 _BACKDATED = timedelta(minutes=1)
@@ -54,7 +55,7 @@ def read_token(answer: Answer) -> IssuedToken:
     """The token that was issued, and for how long: by GitHub's clock, whatever ours says."""
     try:
         issued = msgspec.json.decode(answer.body, type=_Issued)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         raise NotNow(f"{answer.status} with a body that cannot be read") from None
     lasts = issued.expires_at - (answer.date or answer.received_at)
     return IssuedToken(token=issued.token, lasts_s=max(0.0, lasts.total_seconds()))

@@ -19,6 +19,7 @@ from tidegate.github.apps import ask_for_token, read_token
 from tidegate.github.requests import FREE, Call, require_api_url, to_request
 from tidegate.github.statuses import explain
 from tidegate.kernel.clock import Clock, SystemClock
+from tidegate.kernel.errors import UNDECODABLE
 from tidegate.upstream import Answer, Request
 
 T = TypeVar("T")
@@ -145,5 +146,5 @@ def _expiry(answer: Answer) -> datetime | None:
 def _decoded(answer: Answer, shape: type[T]) -> T:
     try:
         return msgspec.json.decode(answer.body, type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         raise NotNow(f"{answer.status} with a body that cannot be read") from None

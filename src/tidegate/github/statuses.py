@@ -9,6 +9,7 @@ from tidegate.github import kinds, limits
 from tidegate.github.limits import Limit
 from tidegate.github.links import ForeignLink, next_path
 from tidegate.github.requests import Call
+from tidegate.kernel.errors import UNDECODABLE
 from tidegate.upstream import Answer
 
 _LONGEST_MESSAGE = 300
@@ -62,7 +63,7 @@ def explain(answer: Answer) -> str:
     """Status and message, for people."""
     try:
         message = msgspec.json.decode(answer.body, type=_Message).message
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         message = ""
     return f"{answer.status}: {message[:_LONGEST_MESSAGE]}" if message else f"status {answer.status}"
 
@@ -70,7 +71,7 @@ def explain(answer: Answer) -> str:
 def _content(task: Task, answer: Answer, reader: Reader, api_url: str) -> Reading:
     try:
         return reader.read(task, answer, next_path(answer.headers, api_url))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         return Reading(verdict=Verdict.RETRY, reason=f"{answer.status} with a body that cannot be read: {error}")
     except ForeignLink as error:
         return Reading(verdict=Verdict.RETRY, reason=str(error))

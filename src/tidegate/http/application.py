@@ -1,6 +1,7 @@
 """The whole application: endpoints behind one front."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,8 +21,10 @@ from tidegate.kernel.errors import ContractBroken
 from tidegate.settings.http import HttpSettings
 
 
-def build_application(endpoints: Sequence[Endpoint], settings: HttpSettings) -> Starlette:
-    """Every endpoint, and the pages that describe them."""
+def build_application(
+    endpoints: Sequence[Endpoint], settings: HttpSettings, *, absent: Mapping[str, str] | None = None
+) -> Starlette:
+    """Every endpoint, and the pages that describe them; `absent` says why there is nothing under a prefix."""
     everything = [*endpoints, *Documentation(endpoints, needs_key=bool(settings.keys)).endpoints()]
     places: dict[str, dict[str, Endpoint]] = {}
     for endpoint in everything:
@@ -33,7 +36,7 @@ def build_application(endpoints: Sequence[Endpoint], settings: HttpSettings) -> 
     application = Starlette(
         routes=[Route(route, _Place(methods, settings), methods=list(methods)) for route, methods in places.items()],
         middleware=[Middleware(Front, door=door)],
-        exception_handlers={HTTPException: _refuse},
+        exception_handlers={HTTPException: partial(_refuse, absent or {})},
     )
     application.router.redirect_slashes = False
     return application
@@ -52,10 +55,11 @@ class _Place:
         await response(scope, receive, send)
 
 
-async def _refuse(_request: Request, error: Exception) -> Response:
+async def _refuse(absent: Mapping[str, str], request: Request, error: Exception) -> Response:
     """What the router raises, in our words; the front answers."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
         raise Trouble(ProblemType.METHOD_NOT_ALLOWED, f"only {allowed}", headers={"Allow": allowed})
-    raise Trouble(ProblemType.NOT_FOUND, "there is nothing at this address; /docs lists what there is")
+    why = next((why for prefix, why in absent.items() if request.url.path.startswith(prefix)), None)
+    raise Trouble(ProblemType.NOT_FOUND, why or "there is nothing at this address; /docs lists what there is")

@@ -1,8 +1,8 @@
 """`/v1/snapshots/dead`: refreshes that failed for good, until somebody replays or drops them."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -14,12 +14,15 @@ from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType
 from tidegate.http.snapshots import TAG
 from tidegate.http.views import Limit
-from tidegate.kernel.errors import NotFound
+from tidegate.kernel.errors import InvalidArgument, NotFound
 from tidegate.snapshots.dead import DeadLetter
 from tidegate.snapshots.event import DeathReason
 from tidegate.telemetry.redaction import redact
 
-LetterId = Annotated[str, Meta(pattern=r"^[0-9A-Za-z]+(-[0-9A-Za-z]+)*$", max_length=80)]
+T = TypeVar("T")
+
+LetterId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}(-[0-9]{1,18}){1,2}$")]
+"""Time and number of a stream's entry; time, partition and offset on Kafka."""
 
 
 class DeadFilter(Given, frozen=True, kw_only=True):
@@ -61,7 +64,7 @@ class DeadSettled(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     outcome: Literal["replayed", "already_processing", "dropped"]
-    """`already_processing`: somebody is at this subject, so that nothing had to be published."""
+    """`already_processing`: somebody is at this subject, so nothing was published, and the letter stays."""
 
 
 class DeadDesk:
@@ -90,19 +93,29 @@ class DeadDesk:
 
     async def show_dead_snapshot(self, letter_id: LetterId) -> DeadSnapshot:
         """Tell all about one of them."""
-        return view(await self._dead.get(letter_id))
+        return view(await _there(letter_id, self._dead.get(letter_id)))
 
     async def replay_dead_snapshot(self, letter_id: LetterId) -> DeadSettled:
-        """Ask for the refresh again, under a new version; the letter is gone then."""
-        outcome = await self._dead.replay(letter_id)
+        """Ask for the refresh again, under a new version; the letter is gone then, unless somebody is at it already."""
+        outcome = await _there(letter_id, self._dead.replay(letter_id))
         is_ours = not isinstance(outcome, AlreadyProcessing)
         return DeadSettled(id=letter_id, outcome="replayed" if is_ours else "already_processing")
 
     async def drop_dead_snapshot(self, letter_id: LetterId) -> DeadSettled:
         """Give one up for good."""
-        if not await self._dead.drop(letter_id):
+        if not await _there(letter_id, self._dead.drop(letter_id)):
             raise NotFound("dead letter", letter_id)
         return DeadSettled(id=letter_id, outcome="dropped")
+
+
+async def _there(letter_id: str, doing: Awaitable[T]) -> T:
+    """What comes of it; an id that the transport never gives is one that nothing has."""
+    try:
+        return await doing
+    except InvalidArgument as error:
+        if error.name != "entry_id":
+            raise
+        raise NotFound("dead letter", letter_id) from None
 
 
 def view(letter: DeadLetter) -> DeadSnapshot:

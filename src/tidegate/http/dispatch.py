@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from tidegate.http.endpoints import Answer, Endpoint, Nothing, is_list, query_types
+from tidegate.http.endpoints import Answer, Endpoint, Nothing, choices_of, is_list, query_types
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.settings.http import HttpSettings
 
@@ -18,6 +18,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 _AT = re.compile(r" - at `\$\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+_NO_CHOICE = re.compile(r"Invalid enum value (.*)", re.DOTALL)
 _LONGEST_NAME = 200
 _JSON = re.compile(r'application/json\s*(;\s*charset="?utf-8"?\s*)?')
 _OF_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
@@ -83,7 +84,7 @@ def _query(request: Request, kind: type[S]) -> S:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise _invalid(error, "parameter") from None
+        raise _invalid(error, "parameter", kind) from None
 
 
 async def _body(request: Request, kind: type[S], largest: int, *, needed: bool) -> S:
@@ -100,7 +101,7 @@ async def _body(request: Request, kind: type[S], largest: int, *, needed: bool) 
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        raise _invalid(error, "field") from None
+        raise _invalid(error, "field", kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Trouble(ProblemType.BAD_JSON, f"the body is no JSON: {error}") from None
     except RecursionError:
@@ -131,7 +132,7 @@ async def _read(request: Request, largest: int) -> bytes:
     return bytes(body)
 
 
-def _invalid(error: msgspec.ValidationError, what: str) -> Trouble:
+def _invalid(error: msgspec.ValidationError, what: str, kind: type[msgspec.Struct]) -> Trouble:
     """Which value, and why, as far as the decoder's message tells."""
     text = str(error)
     found, reason = _AT.search(text), _AT.sub("", text)
@@ -140,5 +141,8 @@ def _invalid(error: msgspec.ValidationError, what: str) -> Trouble:
         path, reason = [*path, unknown[1]], f"there is no such {what}"
     elif missing := _MISSING.fullmatch(reason):
         path, reason = [*path, missing[1]], "it is missing"
+    elif choice := _NO_CHOICE.fullmatch(reason):
+        known = choices_of(kind, re.split(r"[.\[]", found[1])[0]) if found else []
+        reason = f"{choice[1]} is none of {', '.join(known)}" if known else reason
     field = ".".join(path)[:_LONGEST_NAME]
     return Trouble(ProblemType.INVALID, f"{field}: {reason}" if field else reason, field=field or None)

@@ -12,9 +12,10 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from types import UnionType
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.responses import Response
@@ -168,6 +169,19 @@ def is_list(annotation: Any) -> bool:
 def query_types(query: type[msgspec.Struct]) -> dict[str, Any]:
     """The type of each parameter, without what narrows it."""
     return {name: _plain(hint) for name, hint in get_type_hints(query).items()}
+
+
+def choices_of(given: type[msgspec.Struct], name: str) -> list[str]:
+    """What a field or parameter can be, where that is one of a few."""
+    return _choices(get_type_hints(given).get(name))
+
+
+def _choices(hint: Any) -> list[str]:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return [str(each.value) for each in hint]
+    if get_origin(hint) is Literal:
+        return [str(each) for each in get_args(hint)]
+    return [choice for each in get_args(hint) for choice in _choices(each)]
 
 
 def _plain(hint: Any) -> Any:

@@ -1,19 +1,24 @@
 """The short way for what is asked most: a snapshot that this process holds, asked for plainly.
 
 Such a request is answered where its bytes arrive, without an application, tasks or objects for it. It has to be whole,
-and the only one; it may have no body, no query and nothing escaped in its address. Everything else, and everything that
-is refused, takes the long way, which knows all rules. Both answer alike, as a test compares.
+and the only one; it may have no body, no query but `wait`, and nothing escaped in its address. Where the snapshot is
+not held, or is waited for, the connection waits in the lobby. Everything else, and everything that is refused, takes
+the long way, which knows all rules. Both answer alike, as a test compares.
 """
 
+import re
 import time
 from email.utils import formatdate
+from typing import NamedTuple
 
 from starlette.datastructures import Headers
 
 from tidegate.http.door import Door
+from tidegate.http.lobby import Lobby
 from tidegate.http.problems import Trouble
 from tidegate.kernel.ids import new_id
-from tidegate.snapshots.query import SnapshotReader
+from tidegate.snapshots.local import Place
+from tidegate.snapshots.query import SnapshotAnswer, SnapshotReader
 from tidegate.telemetry import metrics
 
 ROUTE = "/v1/snapshots/{kind}/{key}"
@@ -26,39 +31,71 @@ _OURS = frozenset({"dead", "prefetch"})
 _NOT_PLAIN = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"te", b"trailer"})
 _TOKEN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
 
+_ODD = b"\0\n\v\f\r"
+_WAIT = re.compile(rb"wait=([1-9][0-9]?(?:\.[0-9]{1,3})?)")
+
 Fields = dict[bytes, bytes]
+Response = tuple[bytes, ...]
+"""In pieces: most of it is the same for all who read a snapshot, and is never copied."""
+
+
+class Call(NamedTuple):
+    """A request that can be answered on the short way."""
+
+    place: Place
+    wait_s: float
+    """How long its sender wants to wait for a refresh."""
+    known: bytes | None
+    """What was sent as If-None-Match."""
+    began: float
 
 
 class Express:
-    """Answers at once, or not at all."""
+    """Answers at once, has it answered soon, or not at all."""
 
-    def __init__(self, reader: SnapshotReader, door: Door) -> None:
-        self._reader, self._door = reader, door
+    def __init__(self, reader: SnapshotReader, door: Door, lobby: Lobby, *, longest_wait_s: float) -> None:
+        self.lobby = lobby
+        self._reader, self._door, self._longest_wait_s = reader, door, longest_wait_s
         self._counts = {status: metrics.HTTP_REQUESTS.labels(ROUTE, "GET", str(status)) for status in (200, 304)}
         self._seconds = metrics.HTTP_REQUEST_SECONDS.labels(ROUTE)
         self._second, self._date = 0, b""
 
-    def answer(self, data: bytes) -> bytes | None:
-        """The whole response to a whole request; None: let it take the long way."""
+    def read(self, data: bytes) -> Call | None:
+        """A whole request; None: let it take the long way."""
         if not data.startswith(_BEGIN) or len(data) > _LONGEST_HEAD or data.find(_HEAD_END) != len(data) - 4:
             return None
         began = time.monotonic()
         first, *lines = data[:-4].split(b"\r\n")
-        place, fields = _place(first), _fields(lines)
-        if place is None or fields is None or not self._is_admitted(place, fields):
+        if _has_odd_signs(data, line_ends=len(lines) + 2):
             return None
-        found = self._reader.held(*place)
-        if found is None:
+        asked, fields = _asked(first), _fields(lines)
+        if asked is None or fields is None or not self._is_admitted(asked[0], fields):
             return None
-        tag, known = found.tag.encode(), fields.get(b"if-none-match")
-        is_known = known is not None and (known == tag or tag in known.split(b", "))
-        body = b"" if is_known else found.encode()
+        place, wait_s = asked
+        if place[0] not in self._reader.kinds:
+            return None
+        return Call(place, min(wait_s, self._longest_wait_s), fields.get(b"if-none-match"), began)
+
+    def answer(self, call: Call) -> Response | None:
+        """The response; None: that takes a moment, which is for the lobby."""
+        found = self._reader.held(*call.place)
+        if found is None or (call.wait_s and not found.is_settled):
+            return None
+        return self.response(call, found)
+
+    def response(self, call: Call, found: SnapshotAnswer) -> Response:
+        """The same, of what was found."""
+        tag = found.tag.encode()
+        is_known = call.known is not None and (call.known == tag or tag in call.known.split(b", "))
         status = 304 if is_known else 200
         self._counts[status].inc()
-        self._seconds.observe(time.monotonic() - began)
-        return self._head(status, tag, len(body)) + body
+        self._seconds.observe(time.monotonic() - call.began)
+        if is_known:
+            return (self._head(status, tag, 0),)
+        begin, end = found.kept.head, found.tail
+        return self._head(status, tag, len(begin) + len(end)), begin, end
 
-    def _is_admitted(self, place: tuple[str, str], fields: Fields) -> bool:
+    def _is_admitted(self, place: Place, fields: Fields) -> bool:
         """Whether the door has no objection; if it has, it says so on the long way."""
         try:
             self._door.admit("GET", f"/v1/snapshots/{place[0]}/{place[1]}", Headers(raw=list(fields.items())))
@@ -84,15 +121,24 @@ class Express:
         )
 
 
-def _place(first: bytes) -> tuple[str, str] | None:
-    """The kind and the key of a request line, where both are plain."""
+def _asked(first: bytes) -> tuple[Place, float] | None:
+    """The kind and the key of a request line, where both are plain, and how long to wait."""
     if not first.endswith(_LINE_END):
         return None
-    kind, _, key = first[len(_BEGIN) : -len(_LINE_END)].partition(b"/")
+    path, has_query, query = first[len(_BEGIN) : -len(_LINE_END)].partition(b"?")
+    wait = _WAIT.fullmatch(query)
+    if has_query and wait is None:
+        return None
+    kind, _, key = path.partition(b"/")
     if not kind or not key or not _PLAIN.issuperset(kind) or not _PLAIN.issuperset(key):
         return None
     place = kind.decode(), key.decode()
-    return None if place[0] in _OURS else place
+    return None if place[0] in _OURS else (place, float(wait[1]) if wait else 0.0)
+
+
+def _has_odd_signs(data: bytes, line_ends: int) -> bool:
+    """Whether there is a sign that could be a line's end to somebody else, or hide what comes after it."""
+    return len(data) - len(data.translate(None, _ODD)) != 2 * line_ends
 
 
 def _fields(lines: list[bytes]) -> Fields | None:

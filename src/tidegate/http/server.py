@@ -11,13 +11,16 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tidegate.http.binding import Binding
-from tidegate.http.express import Express
+from tidegate.http.express import Call, Express, Response
 from tidegate.http.problems import MEDIA_TYPE, ProblemType, Trouble
 from tidegate.kernel.ids import new_id
+from tidegate.snapshots.query import SnapshotAnswer
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
+_MOST_LATER = 64 * 1024
+"""Bytes of requests that may come while an earlier one of the connection waits."""
 _DRAIN_WITHIN_S = 20
 """Less than the supervisor grants, so that those behind us have their time too."""
 
@@ -68,16 +71,61 @@ class _Server(uvicorn.Server):
 
 class _Protocol(H11Protocol):
     express: Express | None = None
+    _visit: "_Visit | None" = None
 
     def data_received(self, data: bytes) -> None:
-        """Answer at once what can be, between two requests that cannot."""
+        """Answer at once, or soon, what can be, between two requests that cannot."""
+        if self._visit is not None:
+            self._visit.later += data
+            if len(self._visit.later) > _MOST_LATER:
+                self.transport.abort()
+            return
         if self.express is not None and self._is_between_requests():
-            answer = self.express.answer(data)
-            if answer is not None:
-                self.transport.write(answer)
-                self.on_response_complete()
+            call = self.express.read(data)
+            if call is not None:
+                self._take(self.express, call, data)
                 return
         super().data_received(data)
+
+    def _take(self, express: Express, call: Call, data: bytes) -> None:
+        answer = express.answer(call)
+        if answer is not None:
+            self.respond(answer)
+            return
+        self._unset_keepalive_if_required()
+        self._visit = _Visit(self, express, call, data)
+        express.lobby.join(call.place, self._visit)
+
+    def respond(self, response: Response) -> None:
+        """Send it; what came meanwhile is next."""
+        self.transport.writelines(response)
+        visit, self._visit = self._visit, None
+        self.on_response_complete()
+        if visit is not None and visit.is_last:
+            super().shutdown()
+        elif visit is not None and visit.later:
+            self.data_received(visit.later)
+
+    def take_the_long_way(self, visit: "_Visit") -> None:
+        """Begin anew with a request that could not be answered on the short one."""
+        self._visit = None
+        super().data_received(visit.data + visit.later)
+        if visit.is_last:
+            super().shutdown()
+
+    def shutdown(self) -> None:
+        """Who waits is answered first."""
+        if self._visit is not None:
+            self._visit.is_last = True
+        else:
+            super().shutdown()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Who has gone waits no more."""
+        if self._visit is not None and self.express is not None:
+            self.express.lobby.leave(self._visit.call.place, self._visit)
+            self._visit = None
+        super().connection_lost(exc)
 
     def _is_between_requests(self) -> bool:
         """Whether nothing is under way on this connection, in either direction."""
@@ -101,3 +149,23 @@ class _Protocol(H11Protocol):
         for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+class _Visit:
+    """A connection in the lobby."""
+
+    def __init__(self, protocol: _Protocol, express: Express, call: Call, data: bytes) -> None:
+        self._protocol, self._express, self.call, self.data = protocol, express, call, data
+        self.deadline = call.began + call.wait_s
+        self.later = b""
+        """What came behind the request."""
+        self.is_last = False
+        """The connection is to be closed when it is answered."""
+
+    def release(self, answer: SnapshotAnswer) -> None:
+        """See `Visitor`."""
+        self._protocol.respond(self._express.response(self.call, answer))
+
+    def divert(self) -> None:
+        """See `Visitor`."""
+        self._protocol.take_the_long_way(self)

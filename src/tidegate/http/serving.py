@@ -3,6 +3,9 @@
 from collections.abc import Callable
 
 from tidegate.assembly import Collection, Parts, Snapshots
+from tidegate.assembly.kinds import NO_KINDS
+from tidegate.assembly.rankings import NO_BOARDS
+from tidegate.crowd.ranking.ranking import Ranking
 from tidegate.http.application import build_application
 from tidegate.http.binding import Binding
 from tidegate.http.credentials import Credentials
@@ -13,9 +16,11 @@ from tidegate.http.endpoints import Endpoint
 from tidegate.http.express import Express
 from tidegate.http.feed import RunFeed
 from tidegate.http.jobs import Jobs
+from tidegate.http.lobby import Lobby
 from tidegate.http.operations import Operations
 from tidegate.http.prefetch import PrefetchDesk
 from tidegate.http.quotas import Quotas
+from tidegate.http.rankings import RankingDesk
 from tidegate.http.runs import Runs
 from tidegate.http.schedules import SchedulesDesk
 from tidegate.http.server import HttpService
@@ -26,7 +31,12 @@ from tidegate.settings.http import HttpSettings
 
 
 def serve_collection(
-    collection: Collection, settings: HttpSettings, binding: Binding, *, snapshots: Snapshots | None = None
+    collection: Collection,
+    settings: HttpSettings,
+    binding: Binding,
+    *,
+    snapshots: Snapshots | None = None,
+    ranking: Ranking | None = None,
 ) -> HttpService:
     """A service that answers everything there is to ask."""
     parts = collection.parts
@@ -40,25 +50,28 @@ def serve_collection(
         Credentials(collection),
         Quotas(collection),
         DeadLetters(collection),
+        *([] if ranking is None else [RankingDesk(ranking)]),
     ]
     endpoints = [endpoint for desk in desks for endpoint in desk.endpoints()]
-    of_snapshots, close_snapshots = _snapshots(snapshots, settings)
+    of_snapshots, express, close_snapshots = _snapshots(snapshots, settings)
     operations = _operations(parts, settings, snapshots)
-    application = build_application([*endpoints, *of_snapshots, *operations], settings)
+    absent = {"/v1/snapshots": NO_KINDS} if snapshots is None else {}
+    absent |= {"/v1/rankings": NO_BOARDS} if ranking is None else {}
+    application = build_application([*endpoints, *of_snapshots, *operations], settings, absent=absent)
 
     def close() -> None:
         feed.close()
         close_snapshots()
 
-    return HttpService(application, binding, on_stop=close, express=_express(snapshots, settings))
+    return HttpService(application, binding, on_stop=close, express=express)
 
 
 def serve_snapshots(snapshots: Snapshots, settings: HttpSettings, binding: Binding) -> HttpService:
     """A service that answers what there is to ask of snapshots."""
-    endpoints, close = _snapshots(snapshots, settings)
+    endpoints, express, close = _snapshots(snapshots, settings)
     operations = _operations(snapshots.parts, settings, snapshots)
     application = build_application([*endpoints, *operations], settings)
-    return HttpService(application, binding, on_stop=close, express=_express(snapshots, settings))
+    return HttpService(application, binding, on_stop=close, express=express)
 
 
 def serve_operations(
@@ -69,18 +82,23 @@ def serve_operations(
     return HttpService(application, binding, on_stop=_nothing_lasts)
 
 
-def _snapshots(snapshots: Snapshots | None, settings: HttpSettings) -> tuple[list[Endpoint], Callable[[], None]]:
-    """Their endpoints, and what ends the streams among them."""
+def _snapshots(
+    snapshots: Snapshots | None, settings: HttpSettings
+) -> tuple[list[Endpoint], Express | None, Callable[[], None]]:
+    """Their endpoints, the short way to what is asked most, and what ends the waits and streams among them."""
     if snapshots is None:
-        return [], _nothing_lasts
+        return [], None, _nothing_lasts
     desk = SnapshotDesk(snapshots, settings)
+    lobby = Lobby(snapshots.reader.read, snapshots.news)
+    express = Express(snapshots.reader, Door(settings, ()), lobby, longest_wait_s=desk.longest_wait_s)
+
+    def close() -> None:
+        desk.close()
+        lobby.close()
+
     # In this order: a kind's name can be anything, and `dead` and `prefetch` are addresses of ours.
     ours = [*DeadDesk(snapshots).endpoints(), *PrefetchDesk(snapshots).endpoints()]
-    return [*ours, *desk.endpoints()], desk.close
-
-
-def _express(snapshots: Snapshots | None, settings: HttpSettings) -> Express | None:
-    return None if snapshots is None else Express(snapshots.reader, Door(settings, ()))
+    return [*ours, *desk.endpoints()], express, close
 
 
 def _operations(parts: Parts, settings: HttpSettings, snapshots: Snapshots | None) -> list[Endpoint]:

@@ -53,10 +53,10 @@ class SnapshotEvents(Response):
             while not self._closing.is_set():
                 try:
                     answer = await self._reader.read(kind, key)
-                except Unavailable:
+                except (Unavailable, TimeoutError):
                     answer = None  # whoever listens has what was shown before
-                if answer is not None and shown != (answer.kept.version, answer.freshness):
-                    shown = (answer.kept.version, answer.freshness)
+                if answer is not None and shown != answer.state:
+                    shown = answer.state
                     await send(chunk(_event(answer)))
                 if not await self._news_came(watch) and not self._closing.is_set():
                     await send(chunk(b": nothing new\n\n"))

@@ -17,12 +17,10 @@ from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import ProblemType
 from tidegate.http.snapshot_events import SnapshotEvents
 from tidegate.kernel.errors import TooManyWaiting
-from tidegate.kernel.priority import Priority
 from tidegate.runtime.waiting import unless
 from tidegate.settings.http import HttpSettings
-from tidegate.snapshots.event import Reason
+from tidegate.snapshots.kept import Failed
 from tidegate.snapshots.query import Freshness, SnapshotAnswer
-from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import LONGEST_KEY
 
 TAG = "snapshots"
@@ -50,6 +48,8 @@ class SnapshotView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """When it last changed."""
     last_checked_at: datetime | None
     """When the upstream was last asked."""
+    failure: Failed | None
+    """Why the last refresh failed for good; null where it did not, or is still being tried."""
     update_queued: bool
     estimated_wait_ms: int | None
     """How long the refresh takes, about; null where none is queued, or nobody knows."""
@@ -71,7 +71,7 @@ class SnapshotDesk:
         self._snapshots, self._reader = snapshots, snapshots.reader
         self._most_listeners, self._listeners = settings.most_listeners, 0
         longest = snapshots.parts.settings.snapshots.longest_wait.total_seconds()
-        self._longest_wait_s = max(0.0, min(longest, settings.answer_within.total_seconds() - _SPARE_S))
+        self.longest_wait_s = max(0.0, min(longest, settings.answer_within.total_seconds() - _SPARE_S))
         self._closing = asyncio.Event()
 
     def endpoints(self) -> Sequence[Endpoint]:
@@ -105,7 +105,7 @@ class SnapshotDesk:
         The upstream is never asked while you wait, unless you ask for it with `wait`.
         """
         if query.wait:
-            answer = await self._wait(kind, key, min(query.wait, self._longest_wait_s))
+            answer = await self._wait(kind, key, min(query.wait, self.longest_wait_s))
         else:
             answer = await self._reader.read(kind, key)
         return respond(answer, request.headers.get("if-none-match"))
@@ -119,15 +119,7 @@ class SnapshotDesk:
 
     async def refresh_snapshot(self, kind: KindName, key: SubjectKey) -> Answer[RefreshAsked]:
         """Have a subject refreshed now, however fresh it is. Follow its events, or read it with `wait`."""
-        known = await self._reader.known(kind, key)
-        wish = Wish(
-            subject=self._reader.subject(kind, key),
-            priority=Priority.HIGH,
-            reason=Reason.USER_REQUEST,
-            known_version=known.version,
-            upstream_id=known.upstream_id,
-        )
-        outcome = await self._snapshots.requests.ask(wish)
+        outcome = await self._snapshots.refresh(kind, key)
         told = "already_processing" if isinstance(outcome, AlreadyProcessing) else "queued"
         return Answer(RefreshAsked(outcome=told, version=outcome.version))
 

@@ -20,6 +20,13 @@
 Whoever catches `Unavailable` may retry; whoever catches anything else should not.
 """
 
+from collections.abc import Iterable
+
+import msgspec
+
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What comes of decoding bytes that somebody else wrote: no JSON, a text in it that is none, or nested too deeply."""
+
 
 class TidegateError(Exception):
     """The root of the tree."""
@@ -110,8 +117,9 @@ class NoCredential(TidegateError):
 
 
 class NotFound(TidegateError):
-    """There is no `kind` with the id `ident`."""
+    """There is no `kind` with the id `ident`; `known` are those that there are, where they are few."""
 
-    def __init__(self, kind: str, ident: object) -> None:
-        super().__init__(f"there is no {kind} {ident!r}")
+    def __init__(self, kind: str, ident: object, *, known: Iterable[str] = ()) -> None:
+        others = ", ".join(sorted(known))
+        super().__init__(f"there is no {kind} {ident!r}" + (f"; there is {others}" if others else ""))
         self.kind, self.ident = kind, ident

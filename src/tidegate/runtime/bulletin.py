@@ -73,6 +73,8 @@ class Bulletin(Generic[T]):
         self._followers: list[Callable[[Collection[T] | None], None]] = []
         self._reading: asyncio.Task[None] | None = None
         self._position = ""
+        self.is_cut_off = False
+        """Whether the connection of our reader broke, and is not back: the first to know that the server is away."""
 
     @property
     def is_reading(self) -> bool:
@@ -171,10 +173,11 @@ class Bulletin(Generic[T]):
             try:
                 with only_our_cancellation():
                     await self._catch_up()
-                    failures = 0
+                    failures, self.is_cut_off = 0, False
                     while entries := await reader.wait(_AT_ONCE, _LISTEN_S):
                         self._spread(entries)
             except Exception as error:  # whatever it was, somebody waits for news
+                self.is_cut_off = True
                 failures, self._position = failures + 1, ""  # who could not be told meanwhile is woken when it is back
                 log.warning("bulletin.read_failed", tries=failures, error=str(error))
                 await asyncio.sleep(_RETRIES.delay(failures).total_seconds())

@@ -9,6 +9,8 @@ from platformdirs import user_data_path
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from tidegate.crowd.ranking.settings import RankingSettings
+from tidegate.crowd.waiting_room.settings import WaitingRoomSettings
 from tidegate.database.urls import parse_address
 from tidegate.documents.opening import DocumentSettings
 from tidegate.flow.breaker.settings import BreakerSettings
@@ -88,12 +90,16 @@ class Settings(BaseSettings):
     """How many calls all processes together may make."""
     presence: PresenceSettings = PresenceSettings()
     """How soon a silent process counts as dead."""
+    ranking: RankingSettings = RankingSettings()
+    """Which boards there are, and what counts on them."""
     snapshots: SnapshotSettings = SnapshotSettings()
     """Which snapshots are kept fresh, and how."""
     stream: StreamSettings = StreamSettings()
     """How a stream treats its messages."""
     timers: TimerSettings = TimerSettings()
     """How timers are promoted."""
+    waiting_room: WaitingRoomSettings = WaitingRoomSettings()
+    """How waiting rooms are kept."""
 
     @classmethod
     def load(cls) -> Self:

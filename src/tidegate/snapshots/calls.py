@@ -11,19 +11,21 @@ from tidegate.flow.coalescer import Coalescer
 from tidegate.flow.limiter import Limiter
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import Clock, monotonic_ms
-from tidegate.kernel.errors import GrantVoid, InvalidArgument, TooManyWaiting, Unavailable
+from tidegate.kernel.errors import GrantVoid, InvalidArgument, ServerRefused, TooManyWaiting, Unavailable
+from tidegate.snapshots.bodies import on_one_line
 from tidegate.snapshots.event import DeathReason, UpdateEvent
 from tidegate.snapshots.failures import Again, Dead, Rest, Verdict, judge, judge_failure, unfit
 from tidegate.snapshots.store import Refreshed
-from tidegate.snapshots.subject import Found, Missing, SnapshotKind, Subject
+from tidegate.snapshots.subject import LONGEST_UPSTREAM_ID, Found, Missing, SnapshotKind, Subject
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import Answer, Request, UpstreamFailed
 
 log = get_logger(__name__)
 
-_LONG_WAIT_MS = 250.0
-"""Who waited so long for a permit looks again whether the event is still wanted."""
+_LONG_WAIT_MS = 2000.0
+"""Who waited so long for a permit looks again whether the event is still wanted. Not sooner: the permit may end while
+we look, and where more is wanted than may be, everybody waits a while (after 0.25 s, one permit in five was lost)."""
 _SERVER_AWAY = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
 
 
@@ -65,7 +67,7 @@ class Calls:
         tries: int,
         pauses: Backoff,
     ) -> None:
-        self._kinds, self._caller, self._limiter, self._coalescer = kinds, caller, limiter, coalescer
+        self._kinds, self._caller, self._limiter, self._doubts = kinds, caller, limiter, Doubts(coalescer)
         self._clock, self._tries, self._pauses = clock, tries, pauses
 
     async def refresh(self, event: UpdateEvent, *, wait: "Waiting", troubled: Troubled) -> CallOutcome:
@@ -86,12 +88,12 @@ class Calls:
                 case Found() | Missing():
                     try:
                         return self._refreshed(event, subject, verdict)
-                    except InvalidArgument as error:  # larger than we keep
+                    except InvalidArgument as error:  # nothing that we could keep
                         return Failed(unfit(error), failures)
                 case Obsolete():
                     return verdict
                 case Rest():
-                    await self._pause(verdict.span)
+                    await self._pause(verdict.span, wait)
                 case Dead():
                     return Failed(verdict, failures)
                 case Again():
@@ -126,7 +128,7 @@ class Calls:
             try:
                 grant = await self._limiter.acquire(event.priority)
                 waited_long = monotonic_ms() - began_ms > _LONG_WAIT_MS or away > 0
-                if waited_long and await self._coalescer.is_obsolete(event.subject_id, event.version):
+                if waited_long and await self._doubts.is_obsolete(event):
                     return False
                 grant.use()
                 return True
@@ -137,19 +139,57 @@ class Calls:
                 log.warning("snapshots.no_permits", tries=away, error=str(error))
                 await asyncio.sleep(_SERVER_AWAY.delay(away).total_seconds())
 
-    async def _pause(self, span: timedelta) -> None:
+    async def _pause(self, span: timedelta, wait: "Waiting") -> None:
         """Have everybody leave the upstream alone; where the others cannot be told, we do."""
         metrics.UPDATE_PROCESS_ERROR.labels("UPSTREAM_429").inc()
         try:
             await self._limiter.pause(span)
-        except Unavailable:
-            await asyncio.sleep(span.total_seconds())
+        except (Unavailable, ServerRefused):
+            async with wait:
+                await asyncio.sleep(span.total_seconds())
 
     def _refreshed(self, event: UpdateEvent, subject: Subject, verdict: Found | Missing) -> Refreshed:
         now = self._clock.now()
         if isinstance(verdict, Missing):
             return Refreshed(subject=subject, version=event.version, checked_at=now, body=None)
-        return Refreshed.of(subject, event.version, checked_at=now, body=verdict.body, upstream_id=verdict.upstream_id)
+        body, name = on_one_line(verdict.body), verdict.upstream_id
+        if name is not None and (len(name) > LONGEST_UPSTREAM_ID or not name.isprintable()):
+            # The database would refuse it, after the call, and so each time.
+            raise InvalidArgument("upstream_id", name[:32], f"must be up to {LONGEST_UPSTREAM_ID} printable characters")
+        return Refreshed.of(subject, event.version, checked_at=now, body=body, upstream_id=name)
+
+
+class Doubts:
+    """Whether events are obsolete: permits come to many at once, and whoever asks with others asks once with them."""
+
+    def __init__(self, coalescer: Coalescer) -> None:
+        self._coalescer = coalescer
+        self._asked: list[tuple[UpdateEvent, asyncio.Future[bool]]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def is_obsolete(self, event: UpdateEvent) -> bool:
+        """Whether a newer event of its subject was published; raises `Unavailable` where nobody can say."""
+        answer = asyncio.get_running_loop().create_future()
+        self._asked.append((event, answer))
+        if len(self._asked) == 1:
+            task = asyncio.create_task(self._ask(), name="look for newer events")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return await answer
+
+    async def _ask(self) -> None:
+        asked, self._asked = self._asked, []
+        try:
+            found = await self._coalescer.are_obsolete([(event.subject_id, event.version) for event, _ in asked])
+        except Exception as error:
+            found = [error] * len(asked)
+        for (_, answer), each in zip(asked, found, strict=True):
+            if answer.done():
+                continue  # its event was given back meanwhile
+            if isinstance(each, Exception):
+                answer.set_exception(each)
+            else:
+                answer.set_result(each)
 
 
 class Waiting:

@@ -1,12 +1,21 @@
 """Refreshes that failed for good: to be looked at, then replayed or dropped by somebody who knows why."""
 
+from datetime import datetime
+
 import msgspec
 
-from tidegate.flow.coalescer import Coalescer, Outcome
+from tidegate.flow.coalescer import AlreadyProcessing, Coalescer, Outcome
+from tidegate.kernel.clock import from_ms
 from tidegate.kernel.errors import InvalidArgument
-from tidegate.snapshots.event import DeadUpdate, UnknownSchema, UpdateEvent
+from tidegate.snapshots.event import DeadUpdate, DeathReason, UnknownSchema, UpdateEvent, as_json
+from tidegate.snapshots.query import SnapshotReader
 from tidegate.snapshots.requests import UpdateRequests, Wish
 from tidegate.snapshots.transport import DeadEntry, Transport
+from tidegate.telemetry.redaction import fit_to_keep
+
+_LONGEST_MESSAGE = 2000
+_LATEST_MS = 253_402_300_799_000
+"""The year 9999."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -19,8 +28,10 @@ class DeadLetter(msgspec.Struct, frozen=True):
 class DeadUpdates:
     """The dead letters of all topics."""
 
-    def __init__(self, transport: Transport, requests: UpdateRequests, coalescer: Coalescer) -> None:
-        self._transport, self._requests, self._coalescer = transport, requests, coalescer
+    def __init__(
+        self, transport: Transport, requests: UpdateRequests, coalescer: Coalescer, reader: SnapshotReader
+    ) -> None:
+        self._transport, self._requests, self._coalescer, self._reader = transport, requests, coalescer, reader
 
     async def list(self, *, after: str | None = None, limit: int = 50) -> list[DeadLetter]:
         """The oldest `limit` of those behind `after`, or of all."""
@@ -33,24 +44,25 @@ class DeadUpdates:
     async def replay(self, letter_id: str) -> Outcome:
         """Ask for the refresh again, under a new version, and drop the letter.
 
-        Where somebody is at it already, nothing is published, and the letter is dropped too: should he fail, there
-        will be another.
+        Where somebody is at it already, nothing is published, and the letter stays: he may have died with the lock in
+        his hand, and then nobody is.
         """
         letter = await self.get(letter_id)
         event = _event(letter)
-        # The lock of what failed is kept, so that it is not called again at once; whoever replays wants just that.
+        # It was released with the failure, unless its worker died just then; whoever replays does not wait for that.
         await self._coalescer.release(event.subject_id, event.version)
-        outcome = await self._requests.ask(
-            Wish(
-                subject=event.subject,
-                priority=event.priority,
-                reason=event.reason,
-                known_version=event.version,
-                upstream_id=event.upstream_id,
-                correlation_id=event.correlation_id,
-            )
+        wish = Wish(
+            subject=event.subject,
+            priority=event.priority,
+            reason=event.reason,
+            known_version=event.version,
+            upstream_id=event.upstream_id,
+            correlation_id=event.correlation_id,
         )
-        await self._transport.drop(letter_id)
+        with self._reader.expecting(event.subject):
+            outcome = await self._requests.ask(wish)
+        if not isinstance(outcome, AlreadyProcessing):
+            await self._transport.drop(letter_id)
         return outcome
 
     async def drop(self, letter_id: str) -> bool:
@@ -59,7 +71,25 @@ class DeadUpdates:
 
 
 def _letter(entry: DeadEntry) -> DeadLetter:
-    return DeadLetter(entry.id, DeadUpdate.decode(entry.value))
+    """A letter that is not ours, or that a newer version wrote, is told too: somebody has to drop it."""
+    try:
+        return DeadLetter(entry.id, DeadUpdate.decode(entry.value))
+    except UnknownSchema as error:
+        update = DeadUpdate(
+            event=msgspec.Raw(as_json(entry.value)),
+            subject_id=entry.key,
+            reason=DeathReason.UNKNOWN_SCHEMA,
+            message=fit_to_keep(str(error), most=_LONGEST_MESSAGE),
+            failed_at=_sent_at(entry.id),
+            worker="unknown",
+        )
+        return DeadLetter(entry.id, update)
+
+
+def _sent_at(entry_id: str) -> datetime:
+    """Every transport's ids begin with the time; on Kafka it is its sender's, and may be nonsense."""
+    given = entry_id.partition("-")[0]
+    return from_ms(min(int(given or 0), _LATEST_MS))
 
 
 def _event(letter: DeadLetter) -> UpdateEvent:

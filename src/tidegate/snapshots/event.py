@@ -4,18 +4,24 @@ The schema has a version `major.minor`. A newer minor one adds fields: they are 
 is passed on. A different major one cannot be understood, and goes to the dead letters.
 """
 
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from tidegate.kernel.errors import TidegateError
+from tidegate.kernel.errors import UNDECODABLE, TidegateError
 from tidegate.kernel.priority import Priority
 from tidegate.snapshots.subject import Subject
 
 SCHEMA_VERSION = "1.1"
 _MAJOR = SCHEMA_VERSION.partition(".")[0]
+_HIGHEST_VERSION = 2**52
+"""Beyond it a server's numbers are no longer exact."""
+_LARGEST_EVENT = 256 * 1024
+_LONGEST_TEXT = 40 * 1024
+"""Of bytes; a JSON text has up to six for each of them."""
 
 
 class Reason(StrEnum):
@@ -40,8 +46,8 @@ class UpdateEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     priority: Priority
     reason: Reason
     requested_at: datetime
-    version: int
-    """Given by the coalescer: an event with a lower one than the subject's newest is obsolete."""
+    version: Annotated[int, msgspec.Meta(ge=1, le=_HIGHEST_VERSION)]
+    """Given by the coalescer: an event is obsolete when one with a higher version was published."""
     correlation_id: str | None = None
     upstream_id: str | None = None
     schema_version: str = SCHEMA_VERSION
@@ -65,8 +71,15 @@ class UpdateEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """The event in these bytes; `UnknownSchema` if there is none that we understand."""
         try:
             fields = msgspec.json.decode(encoded, type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise UnknownSchema(f"an event that is no JSON object: {error}") from None
+        try:
+            return cls._of(fields)
+        except UNDECODABLE as error:
+            raise UnknownSchema(f"an event that cannot be read: {error}") from None
+
+    @classmethod
+    def _of(cls, fields: dict[str, Any]) -> "UpdateEvent":
         version = str(fields.get("schemaVersion", ""))
         if version.partition(".")[0] != _MAJOR:
             raise UnknownSchema(
@@ -74,10 +87,7 @@ class UpdateEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             )
         unknown = {name: fields.pop(name) for name in fields.keys() - _KNOWN}
         fields["priority"] = str(fields.get("priority", "")).lower()
-        try:
-            return msgspec.convert(fields | {"unknown": unknown}, cls)
-        except msgspec.ValidationError as error:
-            raise UnknownSchema(f"an event that cannot be read: {error}") from None
+        return msgspec.convert(fields | {"unknown": unknown}, cls)
 
 
 _KNOWN = frozenset(UpdateEvent.__struct_encode_fields__) - {"unknown"}
@@ -97,7 +107,7 @@ class DeadUpdate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An event that could not be served, with everything needed to understand it and to send it again."""
 
     event: msgspec.Raw
-    """The original, as it came: JSON, or a JSON text of bytes that are none."""
+    """The original: see `as_json`."""
     subject_id: str
     reason: DeathReason
     message: str
@@ -112,5 +122,22 @@ class DeadUpdate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @classmethod
     def decode(cls, encoded: bytes) -> "DeadUpdate":
-        """The dead letter in these bytes."""
-        return msgspec.json.decode(encoded, type=cls)
+        """The dead letter in these bytes; `UnknownSchema` if there is none that we understand."""
+        try:
+            found = msgspec.json.decode(encoded, type=cls)
+            msgspec.json.decode(found.event)  # which was only walked over
+        except UNDECODABLE as error:
+            raise UnknownSchema(f"a dead letter that cannot be read: {error}") from None
+        return found
+
+
+def as_json(event: bytes) -> bytes:
+    """An event as it came; where that is no JSON, or more than a letter may hold, a JSON text of its beginning."""
+    if len(event) <= _LARGEST_EVENT:
+        with suppress(*UNDECODABLE):
+            msgspec.json.decode(event)
+            return event
+    text = event[:_LONGEST_TEXT].decode(errors="backslashreplace")
+    if len(event) > _LONGEST_TEXT:
+        text += f"… (cut: it had {len(event)} bytes)"
+    return msgspec.json.encode(text)

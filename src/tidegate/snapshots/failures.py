@@ -9,22 +9,26 @@
 | an answer that cannot be read              | a dead letter, at once                                        |
 """
 
+import sys
 import traceback
 from datetime import datetime, timedelta
 
 import msgspec
 
 from tidegate.kernel.errors import InvalidArgument, Unavailable
-from tidegate.snapshots.event import DeadUpdate, DeathReason
+from tidegate.snapshots.event import DeadUpdate, DeathReason, as_json
 from tidegate.snapshots.subject import Found, Missing, SnapshotKind, Unreadable
-from tidegate.telemetry.redaction import fit_to_keep, redact_text
+from tidegate.telemetry.redaction import fit_to_keep
 from tidegate.upstream import Answer, Head, UpstreamFailed
 
 _REST = timedelta(seconds=1)
 """Where the upstream says "too many" and not for how long."""
 _LONGEST_REST = timedelta(hours=24)
+_LONGEST_SUBJECT = 640
+"""More than any subject's name has, so that what is cut is nobody's."""
 _LONGEST_MESSAGE = 2000
 _LONGEST_TRACE = 8000
+_MARGIN = 4
 
 
 class Dead(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,26 +78,21 @@ def judge_failure(error: UpstreamFailed) -> Verdict:
 def dead_update(
     *, event: bytes, subject_id: str, dead: Dead, retries: int, failed_at: datetime, worker: str
 ) -> DeadUpdate:
-    """The dead letter; secrets that an upstream's words may hold are taken out of it."""
+    """The dead letter; secrets that an upstream's words may hold are taken out of it.
+
+    All of it is bounded: a letter that no transport takes would come back for ever.
+    """
     return DeadUpdate(
         event=msgspec.Raw(as_json(event)),
-        subject_id=subject_id,
+        subject_id=subject_id[:_LONGEST_SUBJECT],
         reason=dead.reason,
-        message=fit_to_keep(dead.message, most=_LONGEST_MESSAGE),
-        trace=None if dead.trace is None else redact_text(dead.trace)[-_LONGEST_TRACE:],
+        # A look for secrets in megabytes would take long, so that most of what is cut is cut before it.
+        message=fit_to_keep(dead.message[: _MARGIN * _LONGEST_MESSAGE], most=_LONGEST_MESSAGE),
+        trace=None if dead.trace is None else _last_of(dead.trace),
         retries=retries,
         failed_at=failed_at,
         worker=worker,
     )
-
-
-def as_json(event: bytes) -> bytes:
-    """The event as it came, or, where that is no JSON, a JSON text of it."""
-    try:
-        msgspec.json.decode(event)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return msgspec.json.encode(event.decode(errors="backslashreplace"))
-    return event
 
 
 def _read(kind: SnapshotKind, key: str, answer: Answer) -> Found | Missing | Dead:
@@ -109,6 +108,10 @@ def _read(kind: SnapshotKind, key: str, answer: Answer) -> Found | Missing | Dea
 def trace_of(error: BaseException) -> str:
     """Where it was raised."""
     return "".join(traceback.format_exception(error))
+
+
+def _last_of(trace: str) -> str:
+    return fit_to_keep(trace[-_MARGIN * _LONGEST_TRACE :], most=sys.maxsize)[-_LONGEST_TRACE:]
 
 
 def unfit(error: InvalidArgument) -> Dead:

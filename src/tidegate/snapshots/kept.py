@@ -6,12 +6,27 @@ import msgspec
 
 from tidegate.kernel.clock import to_ms
 from tidegate.snapshots.bodies import unpack
-from tidegate.snapshots.store import Snapshot
+from tidegate.snapshots.store import Snapshot, Trouble
 
 _BEGIN = b'{"snapshot":'
 _NULL = b"null"
 _ABOUT = 300
 """What an entry takes beside its bytes."""
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The last refresh failed for good; nobody tries again before it is asked for again."""
+
+    reason: str
+    message: str
+    failed_at: datetime
+
+    @classmethod
+    def of(cls, trouble: Trouble | None) -> "Failed | None":
+        """From the database; None where nothing failed, or it is still being tried."""
+        if trouble is None or not trouble.has_failed:
+            return None
+        return cls(reason=trouble.reason, message=trouble.message, failed_at=trouble.changed_at)
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +42,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """The answer up to its last fields, which depend on the moment: the snapshot (or null), and its times."""
     body_size: int
     """0: there is no snapshot."""
+    failed: Failed | None = None
 
     @property
     def body(self) -> bytes | None:
@@ -49,10 +65,12 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         checked_ms: int | None,
         missing_ms: int | None,
         packed: bytes | None,
+        failed: Failed | None = None,
     ) -> "Kept":
         """From what is stored. What the upstream no longer has is not shown, though the database still has it."""
         body = b"" if packed is None or missing_ms is not None else unpack(packed)
         times = b',"lastUpdatedAt":%b,"lastCheckedAt":%b' % (_moment(updated_ms), _moment(checked_ms))
+        failure = b',"failure":' + (_NULL if failed is None else msgspec.json.encode(failed))
         return cls(
             version=version,
             hash=hash_,
@@ -60,12 +78,27 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
             updated_ms=updated_ms,
             checked_ms=checked_ms,
             missing_ms=missing_ms,
-            head=_BEGIN + (body or _NULL) + times,
+            head=_BEGIN + (body or _NULL) + times + failure,
             body_size=len(body),
+            failed=failed,
         )
 
     @classmethod
-    def of_row(cls, row: Snapshot) -> "Kept":
+    def unknown(cls, failed: Failed | None = None) -> "Kept":
+        """Of what nobody has ever seen."""
+        return cls.of(
+            version=0,
+            hash_=None,
+            upstream_id=None,
+            updated_ms=None,
+            checked_ms=None,
+            missing_ms=None,
+            packed=None,
+            failed=failed,
+        )
+
+    @classmethod
+    def of_row(cls, row: Snapshot, failed: Failed | None = None) -> "Kept":
         """From the database."""
         return cls.of(
             version=row.version,
@@ -75,6 +108,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
             checked_ms=_ms(row.last_checked_at),
             missing_ms=_ms(row.missing_since),
             packed=row.body,
+            failed=failed,
         )
 
 
@@ -89,7 +123,5 @@ def _moment(ms: int | None) -> bytes:
     return b'"%b"' % text.replace("+00:00", "Z").encode()
 
 
-UNKNOWN = Kept.of(
-    version=0, hash_=None, upstream_id=None, updated_ms=None, checked_ms=None, missing_ms=None, packed=None
-)
+UNKNOWN = Kept.unknown()
 """Nobody has ever heard of it."""

@@ -8,14 +8,15 @@ import asyncio
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
 from tidegate.database import Database
 from tidegate.flow.breaker import Breaker, BreakerState
-from tidegate.kernel.errors import TidegateError
+from tidegate.kernel.errors import DatabaseUnavailable, TidegateError
 from tidegate.snapshots import store
-from tidegate.snapshots.kept import UNKNOWN, Kept
+from tidegate.snapshots.kept import UNKNOWN, Failed, Kept
 from tidegate.snapshots.local import LocalCache, Place
 from tidegate.snapshots.shelf import Shelf
 from tidegate.snapshots.store import Snapshot
@@ -23,9 +24,13 @@ from tidegate.snapshots.subject import Subject
 from tidegate.telemetry import metrics
 
 _SERVER_WITHIN_S = 1.0
-"""A server that takes longer is no help: SQL is asked instead. If that goes on, the breaker spares us the wait."""
+"""A server that takes longer has failed. If that goes on, the breaker opens, and SQL alone is asked."""
+_PATIENCE_S = 0.05
+"""How long a reader waits for the server before SQL is asked too. The server may take longer, and then is of no use to
+this reader; whether it is away is another question, which takes longer to answer."""
 _AWAY_AFTER = 3
-"""So many looks in vain in a row mean that it is away; one can be a moment in which the machine was busy."""
+"""So many looks without an answer in a row mean that it is away; one can be a moment in which the machine was busy. Who
+is refused, or whose connection breaks, knows at once."""
 _SQL_WITHIN = timedelta(seconds=5)
 _UNKNOWN_FOR_MS = 1000.0
 
@@ -44,10 +49,11 @@ class Lookup:
         self, local: LocalCache, shelf: Shelf, database: Database, *, server_breaker: Breaker, sql_breaker: Breaker
     ) -> None:
         self.local = local
+        local.on_due = self._renew
         self._shelf, self._database = shelf, database
         self._server_breaker, self._sql_breaker = server_breaker, sql_breaker
         self._looks: dict[Place, Look] = {}
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
         self._in_vain = 0
         self._found_local = metrics.SNAPSHOT_READS.labels("local")
         self._found_server = metrics.SNAPSHOT_READS.labels("server")
@@ -55,7 +61,7 @@ class Lookup:
 
     @property
     def server_is_there(self) -> bool:
-        """Whether the Valkey server answers, as far as is known."""
+        """Whether the Valkey server answers, as far as is known: without it nothing can be queued."""
         return self._in_vain < _AWAY_AFTER and self._server_breaker.state is BreakerState.CLOSED
 
     def held(self, place: Place) -> Kept | None:
@@ -67,14 +73,22 @@ class Lookup:
 
     async def find(self, subject: Subject) -> Kept:
         """What is known; raises `Unavailable` where nobody can say."""
+        # Who leaves does not take the others' answer along.
+        return await asyncio.shield(self._begin(subject).task)
+
+    def _begin(self, subject: Subject) -> Look:
+        """The one look that is under way."""
         place = (subject.kind, subject.key)
         look = self._looks.get(place)
         if look is None:
             task = asyncio.create_task(self._look(place, subject), name=f"look for {subject.id}")
             look = self._looks[place] = Look(task)
             task.add_done_callback(_retrieve)
-        # Who leaves does not take the others' answer along.
-        return await asyncio.shield(look.task)
+        return look
+
+    def _renew(self, place: Place) -> None:
+        """Look again at what is held, before its time is over; where nobody can say, it is held until then."""
+        self._begin(Subject(*place))
 
     def hear(self, moved: Collection[str] | None) -> None:
         """These were refreshed (None: any may have been): what is held of them is outdated."""
@@ -90,27 +104,44 @@ class Lookup:
                 look.is_outdated = True
 
     async def close(self) -> None:
-        """Wait for what is still to be put on the server."""
+        """Wait for what is being looked up, and for what is still to be put on the server."""
+        await asyncio.gather(*(look.task for look in self._looks.values()), return_exceptions=True)
         await asyncio.gather(*self._background, return_exceptions=True)
 
     async def _look(self, place: Place, subject: Subject) -> Kept:
         try:
-            kept = await self._on_the_server(subject)
-            if kept is None:
-                kept = await self._in_sql(subject)
+            kept = await self._known(subject)
             if not self._looks[place].is_outdated:
                 self.local.put(place, kept, keep_ms=_UNKNOWN_FOR_MS if kept is UNKNOWN else None)
             return kept
         finally:
             del self._looks[place]
 
+    async def _known(self, subject: Subject) -> Kept:
+        """What the server has, else SQL; a reader does not wait long for a server that is slow, or away."""
+        asking = asyncio.create_task(self._on_the_server(subject), name=f"ask the server for {subject.id}")
+        answered, _ = await asyncio.wait([asking], timeout=_PATIENCE_S)
+        if answered:
+            kept = asking.result()
+            return await self._in_sql(subject) if kept is None else kept
+        self._keep(asking)  # its end is still of use: it tells whether the server is there
+        try:
+            return await self._in_sql(subject)
+        except TidegateError:
+            if (kept := await asking) is None:
+                raise
+            return kept
+
     async def _on_the_server(self, subject: Subject) -> Kept | None:
         try:
             with self._server_breaker.attempt():
                 async with asyncio.timeout(_SERVER_WITHIN_S):
                     kept = await self._shelf.get(subject)
-        except (TidegateError, TimeoutError):
+        except TimeoutError:
             self._in_vain += 1
+            return None
+        except TidegateError:
+            self._in_vain = _AWAY_AFTER
             return None
         self._in_vain = 0
         if kept is not None:
@@ -118,23 +149,31 @@ class Lookup:
         return kept
 
     async def _in_sql(self, subject: Subject) -> Kept:
-        with self._sql_breaker.attempt():
-            async with asyncio.timeout(_SQL_WITHIN.total_seconds()):
-                rows = await self._database.read(store.get_many, [subject])
+        try:
+            with self._sql_breaker.attempt():
+                async with asyncio.timeout(_SQL_WITHIN.total_seconds()):
+                    row, trouble = await self._database.read(store.look, subject)
+        except TimeoutError as error:
+            raise DatabaseUnavailable(
+                f"the database did not answer within {_SQL_WITHIN.total_seconds():g} s"
+            ) from error
         self._found_sql.inc()
-        row = rows.get(subject)
+        failed = Failed.of(trouble)
         if row is None:
-            return UNKNOWN
+            return UNKNOWN if failed is None else Kept.unknown(failed)
         if self.server_is_there and row.version:
-            task = asyncio.create_task(self._put(row), name=f"keep {subject.id}")
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
-        return Kept.of_row(row)
+            task = asyncio.create_task(self._put(row, failed), name=f"keep {subject.id}")
+            self._keep(task)
+        return Kept.of_row(row, failed)
 
-    async def _put(self, row: Snapshot) -> None:
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _put(self, row: Snapshot, failed: Failed | None) -> None:
         with suppress(TidegateError, TimeoutError):  # it is only a copy
             async with asyncio.timeout(1):
-                await self._shelf.put_row(row)
+                await self._shelf.put_row(row, failed)
 
 
 def _retrieve(task: "asyncio.Task[Kept]") -> None:

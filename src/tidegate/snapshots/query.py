@@ -5,9 +5,9 @@ which blocks until news of it comes.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import asynccontextmanager
-from datetime import timedelta
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
@@ -18,13 +18,16 @@ from tidegate.kernel.errors import NotFound
 from tidegate.kernel.priority import Priority
 from tidegate.snapshots.activity import Activity
 from tidegate.snapshots.event import Reason
-from tidegate.snapshots.kept import Kept
+from tidegate.snapshots.kept import Failed, Kept
 from tidegate.snapshots.local import Place
 from tidegate.snapshots.lookup import Lookup
 from tidegate.snapshots.news import News
 from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import SnapshotKind, Subject
 from tidegate.snapshots.wanting import Wanting
+
+_EXPECTED_FOR = timedelta(seconds=30)
+"""By then it has ended, or its lock has."""
 
 
 class Freshness(StrEnum):
@@ -61,15 +64,26 @@ class SnapshotAnswer(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         """The contract, as JSON: the snapshot is put in as it is."""
+        return self.kept.head + self.tail
+
+    @property
+    def tail(self) -> bytes:
+        """The end of the same, which depends on the moment; it begins with `kept.head`, which many answers share."""
         if self.freshness is Freshness.FRESH:
-            return self.kept.head + _FRESH_TAIL
+            return _FRESH_TAIL
         wait = b"null" if self.estimated_wait_ms is None else b"%d" % self.estimated_wait_ms
-        return self.kept.head + _TAILS[self.freshness, self.update_queued] + wait + b"}"
+        return _TAILS[self.freshness, self.update_queued] + wait + b"}"
 
     @property
     def tag(self) -> str:
-        """For ETag: changes with the snapshot and with its freshness, and not with the time of a check."""
-        return f'W/"{self.kept.hash or "none"}-{self.freshness}"'
+        """For ETag: changes with the snapshot, its freshness and a failure, and not with the time of a check."""
+        failed = "" if self.kept.failed is None else "-failed"
+        return f'W/"{self.kept.hash or "none"}-{self.freshness}{failed}"'
+
+    @property
+    def state(self) -> "tuple[int, Freshness, Failed | None]":
+        """What a listener is shown anew when it changes."""
+        return self.kept.version, self.freshness, self.kept.failed
 
 
 _TAILS = {
@@ -94,11 +108,13 @@ class SnapshotReader:
         activity: Activity,
         clock: Clock,
         missing_for: timedelta,
+        failed_for: timedelta,
     ) -> None:
         self._kinds, self._lookup, self._wanting, self._news = kinds, lookup, wanting, news
         self._activity, self._clock = activity, clock
         self._ttl_ms = {name: milliseconds(kind.ttl) for name, kind in kinds.items()}
-        self._missing_for_ms = milliseconds(missing_for)
+        self._missing_for_ms, self._failed_for = milliseconds(missing_for), failed_for
+        self._expected: dict[Place, datetime] = {}
 
     @property
     def kinds(self) -> Collection[str]:
@@ -155,10 +171,21 @@ class SnapshotReader:
                     return answer
                 await watch.news(left_s)
 
+    @contextmanager
+    def expecting(self, subject: Subject) -> Generator[None]:
+        """In here a refresh of it is asked for; who reads may wait for it then, though one before has failed."""
+        place, now = (subject.kind, subject.key), self._clock.now()
+        self._expected = {each: at for each, at in self._expected.items() if now - at < _EXPECTED_FOR} | {place: now}
+        try:
+            yield
+        except BaseException:
+            self._expected.pop(place, None)
+            raise
+
     def subject(self, kind: str, key: str) -> Subject:
         """The subject of this name, if there can be one."""
         if kind not in self._kinds:
-            raise NotFound("kind of snapshots", kind[:80])
+            raise NotFound("kind of snapshots", kind[:80], known=self._kinds)
         subject = Subject(kind, key)
         require_name("key", key)
         self._kinds[kind].request(key, None)  # which refuses what the upstream could never have
@@ -181,8 +208,10 @@ class SnapshotReader:
         return SnapshotAnswer(kept, freshness, queued, self._wanting.estimate_ms() if queued else None)
 
     def _want(self, place: Place, kept: Kept, reason: Reason) -> bool:
-        """Without the server nothing is queued: updates stop, reads go on."""
-        if not self._lookup.server_is_there:
+        """Without the server nothing is queued: updates stop, reads go on. What failed is left alone for a while."""
+        if self._news.is_cut_off or not self._lookup.server_is_there:
+            return False
+        if kept.failed is not None and self._is_left_alone(place, kept.failed.failed_at):
             return False
         return self._wanting.want(
             Wish(
@@ -193,6 +222,12 @@ class SnapshotReader:
                 upstream_id=kept.upstream_id,
             )
         )
+
+    def _is_left_alone(self, place: Place, failed_at: datetime) -> bool:
+        """A failure of a moment ago, and nobody has asked for it again since."""
+        now, asked_at = self._clock.now(), self._expected.get(place)
+        is_expected = asked_at is not None and failed_at < asked_at and now - asked_at < _EXPECTED_FOR
+        return now - failed_at < self._failed_for and not is_expected
 
     def _hear(self, moved: Collection[str] | None) -> None:
         self._lookup.hear(moved)

@@ -11,12 +11,13 @@ import asyncio
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 
-from tidegate.kernel.arguments import require_name, require_positive
+from tidegate.kernel.arguments import require_name
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import InvalidArgument, Unavailable
+from tidegate.kernel.errors import ServerRefused, TidegateError, Unavailable
 from tidegate.kernel.priority import Priority
 from tidegate.runtime.waiting import end, first_of, occurs, unless
 from tidegate.snapshots.calls import Calls, Failed, Obsolete, Waiting
@@ -88,7 +89,7 @@ class _Shift:
             ground,
             consumer,
             priority=name.priority,
-            batch=lane.batch,
+            lane=lane,
             on_settled=self._let_go,
             on_hold=self._hold,
         )
@@ -159,14 +160,15 @@ class _Shift:
         """The event of a delivery; one that cannot be understood, or that is the death of workers, is dead itself."""
         if delivery.deliveries > self._name.most_deliveries:
             message = f"it was with {delivery.deliveries - 1} workers, and none came to an end with it"
-            self._bury(delivery, Dead(reason=DeathReason.WORKER_CRASHED, message=message), received_at)
+            dead = Dead(reason=DeathReason.WORKER_CRASHED, message=message)
+            self._bury(delivery, dead, received_at, version=_version(delivery.value))
             return None
         try:
             event = UpdateEvent.decode(delivery.value)
-            require_positive("version", event.version)
             require_name("subject", event.subject.id)
-        except (UnknownSchema, InvalidArgument) as error:
-            self._bury(delivery, Dead(reason=DeathReason.UNKNOWN_SCHEMA, message=str(error)), received_at)
+        except Exception as error:  # whatever it is: it would be the end of every worker that reads it
+            message = str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
+            self._bury(delivery, Dead(reason=DeathReason.UNKNOWN_SCHEMA, message=message), received_at)
             return None
         return delivery, event
 
@@ -180,7 +182,7 @@ class _Shift:
     async def _work(self, delivery: Delivery, event: UpdateEvent, received_at: float) -> None:
         wait = Waiting(self._may_be_broken_off, self._stopping)
         try:
-            outcome = await self._calls.refresh(event, wait=wait, troubled=self._note)
+            outcome = await self._calls.refresh(event, wait=wait, troubled=partial(self._note, event.version))
         except Exception as error:  # a defect: another worker may fare better, and in the end it is a dead letter
             log.exception("snapshots.refresh_crashed", subject=event.subject_id)
             await self._give_back(delivery, f"a worker failed: {type(error).__name__}: {error}")
@@ -189,18 +191,20 @@ class _Shift:
             case Obsolete():
                 self._skip(delivery, received_at)
             case Failed():
-                self._bury(delivery, outcome.dead, received_at, retries=outcome.retries)
+                self._bury(delivery, outcome.dead, received_at, retries=outcome.retries, version=event.version)
             case refreshed:
                 self._settler.put(Done(delivery, received_at, refreshed=refreshed))
 
-    def _note(self, subject: Subject, message: str, tries: int) -> None:
-        self._settler.put(Note(subject, message, tries))
+    def _note(self, version: int, subject: Subject, message: str, tries: int) -> None:
+        self._settler.put(Note(subject, version, message, tries))
 
     def _skip(self, delivery: Delivery, received_at: float) -> None:
         metrics.OBSOLETE_EVENT_SKIPPED.inc()
         self._settler.put(Done(delivery, received_at))
 
-    def _bury(self, delivery: Delivery, dead: Dead, received_at: float, *, retries: int = 0) -> None:
+    def _bury(
+        self, delivery: Delivery, dead: Dead, received_at: float, *, retries: int = 0, version: int | None = None
+    ) -> None:
         letter = dead_update(
             event=delivery.value,
             subject_id=delivery.key,
@@ -209,14 +213,15 @@ class _Shift:
             failed_at=self._ground.clock.now(),
             worker=self._name.owner,
         )
-        self._settler.put(Done(delivery, received_at, dead=letter))
+        self._settler.put(Done(delivery, received_at, dead=letter, version=version))
 
     async def _give_back(self, delivery: Delivery, reason: str) -> None:
         try:
             await self._consumer.retry([delivery], reason)
-        except Unavailable as error:  # it goes to others in due time
+        except (Unavailable, ServerRefused) as error:  # it goes to others in due time
             log.warning("snapshots.settle_failed", tries=1, error=str(error))
-        self._let_go(1)
+        finally:
+            self._let_go(1)
 
     def _let_go(self, events: int) -> None:
         self._in_hand -= events
@@ -230,3 +235,11 @@ class _Shift:
         elif not self._stopping.is_set():
             self._interrupted.clear()
         self._changed.set()
+
+
+def _version(value: bytes) -> int | None:
+    """Of the event in these bytes, if they hold one."""
+    try:
+        return UpdateEvent.decode(value).version
+    except UnknownSchema:
+        return None

@@ -1,4 +1,10 @@
-"""Asking for a refresh: one lock per subject decides who publishes, and whoever cannot publish lets go of the lock."""
+"""Asking for a refresh: one lock per subject decides who publishes, and whoever cannot publish lets go of the lock.
+
+    lock and version -> published -> confirmed
+
+Older events of the subject are obsolete with the last step, and not before. A process may die between any two of them:
+then an event that was queued before is done all the same.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,7 +14,7 @@ import msgspec
 from tidegate.flow.breaker import Breaker
 from tidegate.flow.coalescer import Coalescer, Outcome, Published, Upgraded
 from tidegate.kernel.clock import Clock, SystemClock
-from tidegate.kernel.errors import TidegateError, Unavailable
+from tidegate.kernel.errors import InvalidArgument, TidegateError, Unavailable
 from tidegate.kernel.ids import new_id
 from tidegate.kernel.priority import Priority
 from tidegate.snapshots.event import Reason, UpdateEvent
@@ -51,7 +57,7 @@ class UpdateRequests:
 
     async def ask_many(self, wishes: Sequence[Wish]) -> list[Outcome | TidegateError]:
         """The same for many at once; an error stands in the place of its outcome."""
-        outcomes: list[Outcome | TidegateError] = await asyncio.gather(*map(self._lock, wishes))
+        outcomes = await self._lock(wishes)
         for priority in Priority:
             ours = [
                 (n, wish, outcome)
@@ -63,17 +69,21 @@ class UpdateRequests:
                     outcomes[n] = error
         return outcomes
 
-    async def _lock(self, wish: Wish) -> Outcome | TidegateError:
+    async def _lock(self, wishes: Sequence[Wish]) -> list[Outcome | TidegateError]:
+        """The locks of all, in one round trip; where one of them cannot be, each by itself."""
+        wanted = [(wish.subject.id, wish.priority, wish.known_version) for wish in wishes]
         try:
             with self._breaker.attempt():
-                return await self._coalescer.request(wish.subject.id, wish.priority, known_version=wish.known_version)
+                return [*await self._coalescer.request_many(wanted)]
+        except InvalidArgument as error:
+            return [error] if len(wishes) == 1 else [(await self._lock([wish]))[0] for wish in wishes]
         except TidegateError as error:
-            return error
+            return [error] * len(wishes)
 
     async def _publish(
         self, priority: Priority, granted: Sequence[tuple[Wish, Published | Upgraded]]
     ) -> TidegateError | None:
-        """Publish what we have the locks for; if that fails, let go of them, and tell why."""
+        """Publish what we have the locks for, and confirm it; if that fails, let go of them, and tell why."""
         messages = [(wish.subject.id, self._event(wish, outcome.version).encode()) for wish, outcome in granted]
         try:
             await self._transport.publish(topic_for(priority), messages)
@@ -82,7 +92,15 @@ class UpdateRequests:
             log.warning("snapshots.publish_failed", events=len(messages), error=str(error))
             await asyncio.gather(*(self._let_go(wish.subject, outcome.version) for wish, outcome in granted))
             return error
+        await self._confirm([(wish.subject.id, outcome.version) for wish, outcome in granted])
         return None
+
+    async def _confirm(self, published: Sequence[tuple[str, int]]) -> None:
+        try:
+            with self._breaker.attempt():
+                await self._coalescer.confirm_many(published)
+        except TidegateError as error:  # what was queued before is done too, which costs a call and changes nothing
+            log.info("snapshots.confirm_failed", events=len(published), error=str(error))
 
     async def _let_go(self, subject: Subject, version: int) -> None:
         try:

@@ -1,9 +1,10 @@
 """How snapshots are kept fresh."""
 
+import re
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from annotated_types import Gt, Le
+from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from tidegate.kernel.errors import InvalidArgument
@@ -13,7 +14,9 @@ from tidegate.snapshots.transport.kafka import KafkaSettings
 from tidegate.upstream import Request
 
 _NONE = timedelta(0)
+_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 Span = Annotated[timedelta, Gt(_NONE), Le(timedelta(days=31))]
+Moment = Annotated[timedelta, Ge(_NONE), Le(timedelta(seconds=1))]
 Brief = Annotated[timedelta, Gt(_NONE), Le(timedelta(minutes=5))]
 
 
@@ -45,6 +48,8 @@ class LaneSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
     """How many batches a process has in hand at once: so many times `batch` calls can be under way."""
     batch: int = Field(default=20, ge=1, le=500)
     """How many subjects are written at once, at most."""
+    gather: Moment = timedelta(milliseconds=10)
+    """How long the first result waits for others to be written with it."""
 
     @property
     def most_in_hand(self) -> int:
@@ -59,6 +64,8 @@ class LowLaneSettings(LaneSettings, frozen=True, extra="forbid", use_attribute_d
     """How many batches a process has in hand at once: so many times `batch` calls can be under way."""
     batch: int = Field(default=100, ge=1, le=500)
     """How many subjects are written at once, at most."""
+    gather: Moment = timedelta(milliseconds=150)
+    """How long the first result waits for others to be written with it."""
 
 
 class SnapshotSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
@@ -74,6 +81,9 @@ class SnapshotSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     """Which subjects are asked for by the clock, and how often."""
     game: GameSettings = GameSettings()
     """The upstream of the built-in kind `character`."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of your own, each as `module:name`: a `SnapshotKind`, or a class or function that makes one without
+    arguments. The module is installed, or lies in a folder of PYTHONPATH."""
     high: LaneSettings = LaneSettings()
     """How refreshes are made that somebody waits for."""
     low: LowLaneSettings = LowLaneSettings()
@@ -88,6 +98,8 @@ class SnapshotSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     """A database that takes longer for one batch counts as away: nothing more is read until it is back."""
     missing_for: Span = timedelta(hours=1)
     """How long it is remembered that the upstream has no such subject, before it is asked again."""
+    failed_for: Span = timedelta(minutes=1)
+    """How long readers leave a subject alone whose refresh failed for good. `refresh` and `replay` do not wait."""
     local_cache_bytes: int = Field(default=64 * 1024 * 1024, ge=0, le=2**40)
     """How much of this process's memory holds snapshots that were read before."""
     local_cache_for: Brief = timedelta(seconds=10)
@@ -96,3 +108,11 @@ class SnapshotSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     """How long the server holds a copy of a snapshot after it was refreshed, or read from SQL."""
     longest_wait: Brief = timedelta(seconds=25)
     """How long `?wait=` may wait."""
+
+    @field_validator("kinds")
+    @classmethod
+    def _are_places(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for place in value:
+            if not _PLACE.fullmatch(place):
+                raise ValueError(f"{place[:80]!r} must be written as module:name, such as weather.kinds:WeatherStation")
+        return value

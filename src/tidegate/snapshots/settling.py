@@ -1,6 +1,6 @@
 """What calls brought is written in batches, and acknowledged when it is safe; in this order:
 
-    database committed -> dead letters published -> acknowledged -> lock released -> kept on the server -> readers told
+    database committed -> dead letters published -> acknowledged -> kept on the server -> lock released -> readers told
 
 A process may die between any two of these steps: then the event comes again, and writing it again changes nothing but
 the time of the check. A database that is away or too slow holds everything up: nothing is acknowledged, nothing more is
@@ -24,12 +24,14 @@ from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import Clock, to_ms
 from tidegate.kernel.errors import CircuitOpen, DatabaseUnavailable, ServerRefused, TidegateError, Unavailable
 from tidegate.kernel.priority import Priority
-from tidegate.runtime.waiting import first_of, occurs
+from tidegate.runtime.waiting import occurs
 from tidegate.snapshots import store
-from tidegate.snapshots.event import DeadUpdate
+from tidegate.snapshots.event import DeadUpdate, DeathReason
+from tidegate.snapshots.kept import Failed
 from tidegate.snapshots.news import News
+from tidegate.snapshots.settings import LaneSettings
 from tidegate.snapshots.shelf import Shelf, Written
-from tidegate.snapshots.store import Effect, Refreshed
+from tidegate.snapshots.store import RETRYING, Effect, Failure, Refreshed
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import Consumer, Delivery, Topic, Transport
 from tidegate.telemetry import metrics
@@ -41,13 +43,14 @@ T = TypeVar("T")
 
 _AWAY = (DatabaseUnavailable, CircuitOpen, ServerRefused, TimeoutError)
 _PAUSES = Backoff(first=timedelta(milliseconds=500), most=timedelta(seconds=10), jitter=0.5)
-RETRYING, FAILED = "RETRYING", "FAILED"
 
 
 class Note(msgspec.Struct, frozen=True):
     """A subject's refresh is being tried again."""
 
     subject: Subject
+    version: int
+    """Of its event."""
     message: str
     tries: int
 
@@ -61,6 +64,16 @@ class Done(msgspec.Struct, frozen=True):
     refreshed: Refreshed | None = None
     dead: DeadUpdate | None = None
     """Neither of both: it was obsolete."""
+    version: int | None = None
+    """Of an event that is dead, where that can be told."""
+
+    @property
+    def failed_subject(self) -> Subject | None:
+        """Whose refresh failed for good; None where none did, or nobody can tell whose."""
+        try:
+            return None if self.dead is None else Subject.from_id(self.dead.subject_id)
+        except TidegateError:
+            return None
 
 
 class Abandoned(Exception):
@@ -92,36 +105,48 @@ class Settler:
         consumer: Consumer,
         *,
         priority: Priority,
-        batch: int,
+        lane: LaneSettings,
         on_settled: Callable[[int], None],
         on_hold: Callable[[bool], None],
     ) -> None:
         """`on_settled` is told how many events are no longer in hand; `on_hold` whether nothing more is to be read."""
-        self._ground, self._consumer, self._priority, self._batch = ground, consumer, priority, batch
+        self._ground, self._consumer, self._priority = ground, consumer, priority
+        self._batch, self._gather_s = lane.batch, lane.gather.total_seconds()
         self._on_settled, self._on_hold = on_settled, on_hold
         self._waiting: deque[Done | Note] = deque()
-        self._arrived, self._finishing = asyncio.Event(), asyncio.Event()
+        self._arrived, self._filled, self._finishing = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._is_paused = False
+        self._seconds = metrics.UPDATE_PROCESS_DURATION.labels(priority)
 
     def put(self, item: Done | Note) -> None:
         """Have it written, soon and with others."""
         self._waiting.append(item)
         self._arrived.set()
+        if len(self._waiting) >= self._batch:
+            self._filled.set()
 
     def finish(self) -> None:
         """Settle what is here, unless a server is away, and end."""
-        self._finishing.set()
+        for each in (self._finishing, self._filled, self._arrived):
+            each.set()
 
     async def run(self) -> None:
         """Until told to finish. While one batch is written, the next gathers."""
         with suppress(Abandoned):
             while not (self._finishing.is_set() and not self._waiting):
-                self._arrived.clear()
                 if not self._waiting:
-                    await first_of(self._arrived, self._finishing)
+                    await self._arrived.wait()
+                    self._arrived.clear()
                     continue
+                await self._gather()
                 most = min(len(self._waiting), self._batch)
                 await self._settle([self._waiting.popleft() for _ in range(most)])
+
+    async def _gather(self) -> None:
+        """Give others a moment to come along: a batch costs about the same whether it holds one or twenty."""
+        if len(self._waiting) < self._batch and not self._finishing.is_set():
+            self._filled.clear()
+            await occurs(self._filled, within_s=self._gather_s)
 
     async def _settle(self, items: Sequence[Done | Note]) -> None:
         done = [item for item in items if isinstance(item, Done)]
@@ -135,7 +160,7 @@ class Settler:
         self._on_settled(len(done))
         for each in ended:
             self._count(each)
-        await self._tell(list(written.values()))
+        await self._tell(list(written.values()), [each for each in ended if each.failed_subject is not None])
 
     async def _write(self, items: Sequence[Done | Note]) -> dict[int, Written]:
         """Write all; where one of them cannot be written, the others one by one. What was written, by its `Done`."""
@@ -168,7 +193,7 @@ class Settler:
             try:
                 with self._ground.breaker.attempt():
                     async with asyncio.timeout(self._ground.write_within.total_seconds()):
-                        effects = await self._ground.database.transaction(_write_all, items, self._ground.keeps_history)
+                        effects = await self._ground.database.transaction(write_all, items, self._ground.keeps_history)
             except _AWAY as error:
                 tries += 1
                 await self._hold(error, tries)
@@ -211,21 +236,36 @@ class Settler:
                 if await occurs(self._finishing, within_s=_PAUSES.delay(tries).total_seconds()):
                     raise Abandoned from error
 
-    async def _tell(self, written: Sequence[Written]) -> None:
-        """Release the locks, keep a copy where others find it, and wake who waits. All of it can be missed."""
-        if not written:
+    async def _tell(self, written: Sequence[Written], failed: Sequence[Done]) -> None:
+        """Keep a copy where others find it, release the locks, and wake who waits. All of it can be missed.
+
+        In this order: who reads the old copy when the lock is gone would have it called for once more.
+        """
+        if not written and not failed:
             return
-        ground = self._ground
+        ground, failures = self._ground, [_failure(each) for each in failed]
+        done = [(each.result.subject.id, each.result.version) for each in written]
+        done += [(each.subject.id, each.version) for each in failures if each.version is not None]
+        now = ground.clock.now()
+        notes = [
+            (each.subject, each.version, Failed(reason=each.reason, message=each.message, failed_at=now))
+            for each in failures
+            if each.version is not None
+        ]
         try:
-            await ground.coalescer.release_many([(each.result.subject.id, each.result.version) for each in written])
-            # What nobody waited for is kept only where somebody has read it before.
-            await ground.shelf.put_written(written, only_known=self._priority is Priority.LOW)
+            try:
+                await ground.shelf.put_failed(notes)
+                # What nobody waited for is kept only where somebody has read it before.
+                await ground.shelf.put_written(written, only_known=self._priority is Priority.LOW)
+            finally:
+                await ground.coalescer.release_many(done)
         except TidegateError as error:
-            log.warning("snapshots.tell_failed", subjects=len(written), error=str(error))
-        await ground.news.tell(each.result.subject.id for each in written if each.effect.is_taken)
+            log.warning("snapshots.tell_failed", subjects=len(written) + len(failures), error=str(error))
+        refreshed = [each.result.subject.id for each in written if each.effect.is_taken]
+        await ground.news.tell([*refreshed, *(each.subject.id for each in failures)])
 
     def _count(self, each: Done) -> None:
-        metrics.UPDATE_PROCESS_DURATION.labels(self._priority).observe(time.monotonic() - each.received_at)
+        self._seconds.observe(time.monotonic() - each.received_at)
         if each.dead is not None:
             metrics.UPDATE_PROCESS_ERROR.labels(each.dead.reason).inc()
             log.warning(
@@ -233,26 +273,27 @@ class Settler:
             )
 
 
-def _write_all(tx: Transaction, items: Sequence[Done | Note], keeps_history: bool) -> list[Effect]:
-    """Trouble first, so that a success in the same batch clears it."""
-    for item in items:
-        if isinstance(item, Note):
-            reason = "UPSTREAM_5XX"
-            store.note_trouble(tx, item.subject, state=RETRYING, reason=reason, message=item.message, tries=item.tries)
+def write_all(tx: Transaction, items: Sequence[Done | Note], keeps_history: bool) -> list[Effect]:
+    """Trouble last, so that none is noted that a success in the same batch has ended."""
     results = [item.refreshed for item in items if isinstance(item, Done) and item.refreshed]
     effects = store.write_round(tx, results, keeps_history)
-    for item in items:
-        if isinstance(item, Done) and item.dead is not None and (subject := _subject(item.dead)) is not None:
-            dead = item.dead
-            store.note_trouble(
-                tx, subject, state=FAILED, reason=dead.reason, message=dead.message, tries=dead.retries + 1
-            )
+    store.note_failures(tx, [_failure(item) for item in items if isinstance(item, Note) or item.failed_subject])
     return effects
 
 
-def _subject(dead: DeadUpdate) -> Subject | None:
-    """Whom it is about; None where that cannot be told."""
-    try:
-        return Subject.from_id(dead.subject_id)
-    except TidegateError:
-        return None
+def _failure(item: Done | Note) -> Failure:
+    if isinstance(item, Note):
+        return Failure(
+            subject=item.subject,
+            state=RETRYING,
+            version=item.version,
+            reason=DeathReason.UPSTREAM_5XX,
+            message=item.message,
+            tries=item.tries,
+        )
+    dead, subject = item.dead, item.failed_subject
+    assert dead is not None
+    assert subject is not None
+    return Failure(
+        subject=subject, version=item.version, reason=dead.reason, message=dead.message, tries=dead.retries + 1
+    )

@@ -12,7 +12,7 @@ from zlib import crc32
 import msgspec
 
 from tidegate.kernel.clock import milliseconds, to_ms
-from tidegate.snapshots.kept import Kept
+from tidegate.snapshots.kept import Failed, Kept
 from tidegate.snapshots.store import Effect, Refreshed, Snapshot
 from tidegate.snapshots.subject import Subject
 from tidegate.valkey import Key, Valkey, lua_script
@@ -20,7 +20,7 @@ from tidegate.valkey.scripts import ScriptCall, run_together
 
 _UNITS = 1024
 """Over so many units the subjects are spread, and with them a cluster's load."""
-_FIELDS = ("version", "hash", "updated_ms", "checked_ms", "missing_ms", "upstream_id", "body")
+_FIELDS = ("version", "hash", "updated_ms", "checked_ms", "missing_ms", "upstream_id", "failure", "body")
 
 Mode = Literal["whole", "checked", "missing"]
 
@@ -37,6 +37,10 @@ async def _put(
     keep_ms: int,
     only_known: int,
 ) -> int: ...
+
+
+@lua_script("fail.lua")
+async def _fail(valkey: Valkey, *, entry: Key, version: int, failure: bytes) -> int: ...
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -62,7 +66,7 @@ class Shelf:
         found = await self._valkey.execute("HMGET", self.place(subject), *_FIELDS)
         if found[0] is None:
             return None
-        version, digest, updated, checked, missing, upstream_id, body = found
+        version, digest, updated, checked, missing, upstream_id, failure, body = found
         return Kept.of(
             version=int(version),
             hash_=_text(digest),
@@ -71,9 +75,10 @@ class Shelf:
             checked_ms=_number(checked),
             missing_ms=_number(missing),
             packed=body,
+            failed=msgspec.json.decode(failure, type=Failed) if failure else None,
         )
 
-    async def put_row(self, row: Snapshot) -> None:
+    async def put_row(self, row: Snapshot, failed: Failed | None = None) -> None:
         """Keep what a reader found in SQL."""
         facts = {
             "hash": row.hash or "",
@@ -82,6 +87,8 @@ class Shelf:
             "missing_ms": "" if row.missing_since is None else str(to_ms(row.missing_since)),
             "upstream_id": row.upstream_id or "",
         }
+        if failed is not None:
+            facts["failure"] = msgspec.json.encode(failed).decode()
         has_body = row.body is not None and row.missing_since is None
         mode: Mode = "whole" if has_body else "missing"
         await run_together(self._valkey, [self._call(row.subject, row.version, facts, row.body or b"", mode)])
@@ -89,6 +96,15 @@ class Shelf:
     async def put_written(self, written: Sequence[Written], *, only_known: bool) -> None:
         """Keep what refreshes brought; `only_known`: where somebody has read it before."""
         calls = [self._written(each, only_known=only_known) for each in written if each.effect.is_taken]
+        if calls:
+            await run_together(self._valkey, calls)
+
+    async def put_failed(self, failures: Sequence[tuple[Subject, int, Failed]]) -> None:
+        """Note refreshes that failed, each with its version, beside what is kept of the subject."""
+        calls = [
+            _fail.bind(entry=self.place(subject), version=version, failure=msgspec.json.encode(failed))
+            for subject, version, failed in failures
+        ]
         if calls:
             await run_together(self._valkey, calls)
 
@@ -100,7 +116,7 @@ class Shelf:
             facts = {"hash": result.hash or "", "updated_ms": checked, "checked_ms": checked, "missing_ms": ""}
             facts["upstream_id"], mode = result.upstream_id or "", "whole"
         else:
-            facts, mode = {"checked_ms": checked, "missing_ms": ""}, "checked"
+            facts, mode = {"hash": result.hash or "", "checked_ms": checked, "missing_ms": ""}, "checked"
         body = result.body or b"" if mode == "whole" else b""
         return self._call(result.subject, result.version, facts, body, mode, only_known=only_known)
 

@@ -1,7 +1,7 @@
 """What is written of subjects; every function works in the caller's transaction.
 
-The invariant: a version never goes back. Rows are locked in the order of their keys, and a result whose version is
-older than the row's writes nothing, whoever brings it and however late.
+The invariant: a version never goes back. Rows are locked in the order of their keys, and `precedence` decides under
+the lock: a result that is older than the row's writes nothing, whoever brings it and however late.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, case, delete, select, tuple_, update
+from sqlalchemy import ColumnElement, Table, and_, bindparam, case, delete, false, or_, select, update
 
 from tidegate.database import Transaction
 from tidegate.database.columns import UtcDateTime
+from tidegate.snapshots import precedence
 from tidegate.snapshots.bodies import digest, pack
 from tidegate.snapshots.prefetch.rates import learn
 from tidegate.snapshots.subject import Subject
@@ -20,6 +21,8 @@ from tidegate.snapshots.tables import snapshot_history, snapshot_status, snapsho
 
 _c = snapshots.c
 LOOK_WITHIN = timedelta(hours=1)
+RETRYING, FAILED = "RETRYING", "FAILED"
+"""States of a subject whose refresh did not succeed; success has no row."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,18 +84,20 @@ def get_many(tx: Transaction, subjects: Iterable[Subject]) -> dict[Subject, Snap
     return {each.subject: each for each in map(_snapshot, tx.execute(_READ.where(_among(subjects))))}
 
 
+def look(tx: Transaction, subject: Subject) -> "tuple[Snapshot | None, Trouble | None]":
+    """What is known of one, and what is wrong with its refresh."""
+    row = tx.execute(_READ_ONE, {"of_kind": subject.kind, "of_key": subject.key}).one_or_none()
+    return None if row is None else _snapshot(row), trouble_of(tx, subject)
+
+
 def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bool = True) -> list[Effect]:
     """Write results, each subject's newest; tells what became of each, in the order given.
 
     `keeps_history`: what changed is remembered beside what it changed to.
     """
-    newest: dict[Subject, Refreshed] = {}
-    for result in results:
-        before = newest.get(result.subject)
-        if before is None or before.version <= result.version:
-            newest[result.subject] = result
+    newest = precedence.newest(results)
     present = _locked(tx, sorted(newest))
-    taken = [newest[subject] for subject in sorted(newest) if present[subject].version <= newest[subject].version]
+    taken = [newest[each] for each in sorted(newest) if precedence.counts(newest[each], present[each])]
     # What went missing keeps its last body, for those who want to see what it was.
     changed = {each.subject for each in taken if each.body is not None and present[each.subject].hash != each.hash}
     _write(tx, [each for each in taken if each.subject in changed], present)
@@ -100,13 +105,13 @@ def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bo
         _remember(tx, [each for each in taken if each.subject in changed], present)
     _check(tx, [each for each in taken if each.subject not in changed], present)
     _clear_status(tx, [each.subject for each in taken])
-    versions = {each.subject: each.version for each in taken}
+    counted = {id(each) for each in taken}
     return [
         Effect(
             each.subject,
             each.version,
-            is_taken=versions.get(each.subject) == each.version,
-            is_changed=each.subject in changed and versions.get(each.subject) == each.version,
+            is_taken=id(each) in counted,
+            is_changed=id(each) in counted and each.subject in changed,
         )
         for each in results
     ]
@@ -125,20 +130,72 @@ def touch_asked(tx: Transaction, asked: Mapping[Subject, datetime], look_within:
         tx.execute(_ASKED, rows)
 
 
-def note_trouble(tx: Transaction, subject: Subject, *, state: str, reason: str, message: str, tries: int) -> None:
-    """A refresh is being tried again, or has failed."""
-    key = {"kind": subject.kind, "key": subject.key}
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A refresh that failed: for good, or it is being tried again."""
+
+    subject: Subject
+    state: str = FAILED
+    version: int | None
+    """Of its event; None: nobody can tell."""
+    reason: str
+    message: str
+    tries: int
+
+
+def note_failures(tx: Transaction, failures: Sequence[Failure]) -> list[Failure]:
+    """Note refreshes that failed. Those that count: the others have as new a success, or a newer one."""
+    if not failures:
+        return []
+    present = _locked(tx, sorted({each.subject for each in failures}))
+    counted = [
+        each
+        for each in failures
+        if each.version is None or precedence.failure_counts(each.version, present[each.subject].version)
+    ]
+    for each in counted:
+        _note(tx, each)
+    # Made to be locked, and of no other use: a row that was never written would be planned for.
+    if unwritten := [subject for subject, row in present.items() if not row.version]:
+        tx.execute(delete(snapshots).where(_among(unwritten)))
+    return counted
+
+
+def _note(tx: Transaction, failure: Failure) -> None:
+    key = {"kind": failure.subject.kind, "key": failure.subject.key}
     values = {
-        "state": state,
-        "reason": reason,
-        "message": message[:2000],
-        "tries": tries,
+        "state": failure.state,
+        "reason": failure.reason,
+        "message": failure.message[:2000],
+        "tries": failure.tries,
         "changed_at": tx.now,
     }
     at = snapshot_status.c
-    moved = tx.execute(update(snapshot_status).where(at.kind == subject.kind, at.key == subject.key).values(values))
+    moved = tx.execute(update(snapshot_status).where(at.kind == key["kind"], at.key == key["key"]).values(values))
     if moved.rowcount == 0:
         tx.insert_many(snapshot_status, [key | values], skip_existing=True)
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a refresh did not succeed yet."""
+
+    state: str
+    reason: str
+    message: str
+    tries: int
+    changed_at: datetime
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether nobody tries again before it is asked for again."""
+        return self.state == FAILED
+
+
+def trouble_of(tx: Transaction, subject: Subject) -> Trouble | None:
+    """What is wrong with the refresh of a subject; None where nothing is."""
+    row = tx.execute(_TROUBLE, {"of_kind": subject.kind, "of_key": subject.key}).one_or_none()
+    if row is None:
+        return None
+    return Trouble(state=row[0], reason=row[1], message=row[2], tries=row[3], changed_at=row[4])
 
 
 def troubled(tx: Transaction, limit: int = 100) -> list[tuple[Subject, str, str, int]]:
@@ -153,6 +210,11 @@ def troubled(tx: Transaction, limit: int = 100) -> list[tuple[Subject, str, str,
 _READ = select(
     *(_c.kind, _c.key, _c.version, _c.upstream_id, _c.body, _c.hash, _c.size),
     *(_c.last_updated_at, _c.last_checked_at, _c.missing_since, _c.last_asked_at),
+)
+_READ_ONE = _READ.where(_c.kind == bindparam("of_kind"), _c.key == bindparam("of_key"))
+_status = snapshot_status.c
+_TROUBLE = select(_status.state, _status.reason, _status.message, _status.tries, _status.changed_at).where(
+    _status.kind == bindparam("of_kind"), _status.key == bindparam("of_key")
 )
 _ASKED = (
     update(snapshots)
@@ -280,14 +342,16 @@ def _remember(tx: Transaction, results: Sequence[Refreshed], present: Mapping[Su
 
 
 def _clear_status(tx: Transaction, subjects: Sequence[Subject]) -> None:
-    at = snapshot_status.c
     if subjects:
-        keys = [(each.kind, each.key) for each in subjects]
-        tx.execute(delete(snapshot_status).where(tuple_(at.kind, at.key).in_(keys)))
+        tx.execute(delete(snapshot_status).where(_among(subjects, snapshot_status)))
 
 
-def _among(subjects: Iterable[Subject]) -> Any:
-    return tuple_(_c.kind, _c.key).in_([(each.kind, each.key) for each in subjects])
+def _among(subjects: Iterable[Subject], table: Table = snapshots) -> ColumnElement[bool]:
+    """Kind by kind, and not as pairs: SQLite would go through the whole table for these."""
+    keys: dict[str, list[str]] = {}
+    for each in subjects:
+        keys.setdefault(each.kind, []).append(each.key)
+    return or_(false(), *(and_(table.c.kind == kind, table.c.key.in_(some)) for kind, some in keys.items()))
 
 
 def _snapshot(row: Any) -> Snapshot:

@@ -13,6 +13,7 @@ from tidegate.kernel.errors import InvalidArgument, TidegateError
 from tidegate.upstream import Answer, Request
 
 LONGEST_KEY = 120
+LONGEST_UPSTREAM_ID = 200
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -21,7 +22,10 @@ class Found(msgspec.Struct, frozen=True):
     body: bytes
     """JSON. The same content must give the same bytes: a snapshot counts as changed when they differ."""
     upstream_id: str | None = None
-    """What the upstream calls the subject, where that is not its key; the next request is given it."""
+    """What the upstream calls the subject, where that is not its key; the next request is given it.
+
+    At most 200 printable characters.
+    """
 
 
 class Missing(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from sqlalchemy.dialects.mysql import MEDIUMBLOB
 
 from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
 from tidegate.database.schema import metadata
-from tidegate.snapshots.subject import LONGEST_KEY
+from tidegate.snapshots.subject import LONGEST_KEY, LONGEST_UPSTREAM_ID
 
 LONGEST_KIND = 40
 HASH_LENGTH = 16
@@ -17,7 +17,7 @@ snapshots = Table(
     metadata,
     Column("kind", exact_text(LONGEST_KIND), primary_key=True),
     Column("key", exact_text(LONGEST_KEY), primary_key=True),
-    Column("upstream_id", exact_text(200)),
+    Column("upstream_id", exact_text(LONGEST_UPSTREAM_ID)),
     Column("body", packed_body),
     Column("hash", exact_text(HASH_LENGTH)),
     Column("size", Integer, nullable=False),

@@ -10,6 +10,7 @@ are taken out too.
 import json
 import logging
 import sys
+from collections.abc import Collection
 from typing import Literal, TextIO
 
 import structlog
@@ -51,21 +52,30 @@ def configure(
     level: LogLevel = "info",
     *,
     stream: TextIO | None = None,
+    without: Collection[str] = (),
 ) -> None:
-    """Send all log lines to `stream` (standard error unless given), from `level` upwards. May be called again."""
+    """Send all log lines to `stream` (standard error unless given), from `level` upwards. May be called again.
+
+    The events `without` are left out.
+    """
     if level not in _LEVELS:
         raise InvalidArgument("level", level, f"must be one of {', '.join(_LEVELS)}")
     if format not in ("console", "json"):
         raise InvalidArgument("format", format, "must be console or json")
     out = stream or sys.stderr
     render = _renderer(format, out)
-    _configure_our_own(render, out, level)
+    _configure_our_own(render, out, level, frozenset(without))
     _adopt_standard_logging(render, out, level)
 
 
-def _configure_our_own(render: Processor, out: TextIO, level: LogLevel) -> None:
+def _configure_our_own(render: Processor, out: TextIO, level: LogLevel, without: frozenset[str]) -> None:
+    def leave_out(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        if event["event"] in without:
+            raise structlog.DropEvent
+        return event
+
     structlog.configure(
-        processors=[*_shared_processors(), _without_secrets, render],
+        processors=[*([leave_out] if without else []), *_shared_processors(), _without_secrets, render],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(out),
         # A logger kept from before the configuration would go on writing where it wrote first.
@@ -120,4 +130,4 @@ def _adopt_standard_logging(render: Processor, out: TextIO, level: LogLevel) -> 
 
 # A program that uses a part of us and configures nothing hears of what goes wrong, where errors belong, and no secrets.
 if not structlog.is_configured():
-    _configure_our_own(_renderer("console", sys.stderr), sys.stderr, "warning")
+    _configure_our_own(_renderer("console", sys.stderr), sys.stderr, "warning", frozenset())

@@ -117,6 +117,15 @@ CIRCUIT_BREAKER_REFUSED = Counter(
     "circuit_breaker_refused", "Calls refused because a breaker was open.", ["breaker"], registry=REGISTRY
 )
 
+# crowd/ranking
+RANKING_EVENTS = Counter(
+    "ranking_events", "Events that came to a board: counted, repeated or late.", ["board", "outcome"], registry=REGISTRY
+)
+RANKING_READS_DEGRADED = Counter(
+    "ranking_reads_degraded", "Rankings that nobody could tell, and that were answered empty.", registry=REGISTRY
+)
+RANKING_REBUILT = Counter("ranking_rebuilt", "Boards made anew from SQL.", ["board"], registry=REGISTRY)
+
 # database/outbox and its relay
 OUTBOX_DEPTH = Gauge(
     "outbox_depth", "Events that the relay has in hand; more may wait in the database.", registry=REGISTRY
@@ -199,6 +208,18 @@ REDIS_COMMAND_DURATION = Histogram(
 )
 SNAPSHOT_READS = Counter(
     "snapshot_reads", "Snapshots read, by where they were found: local, server or sql.", ["found"], registry=REGISTRY
+)
+
+# crowd/waiting_room
+ROOM_ADMITTED = Counter("room_admitted", "People let into a room.", ["room"], registry=REGISTRY)
+ROOM_ENDED = Counter(
+    "room_ended",
+    "Stays that ended: expired, left, rolled_back (to the old place in line), dropped (from the line).",
+    ["room", "outcome"],
+    registry=REGISTRY,
+)
+ROOM_WAITING = Gauge(
+    "room_waiting", "People in the line of a room, as its keeper last saw it.", ["room"], registry=REGISTRY
 )
 
 # collect/completion

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     multiple,
     rule,
 )
+from tests.examples import examples
 
 from tidegate.flow.breaker import Breaker, BreakerSettings
 from tidegate.kernel.clock import ManualClock
@@ -173,4 +174,4 @@ class BreakerMachine(RuleBasedStateMachine):
 
 
 TestBreakerAgainstItsModel = BreakerMachine.TestCase
-TestBreakerAgainstItsModel.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)
+TestBreakerAgainstItsModel.settings = settings(max_examples=examples(40), stateful_step_count=25, deadline=None)

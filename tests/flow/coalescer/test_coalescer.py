@@ -49,6 +49,31 @@ async def test_the_first_request_publishes_and_all_others_are_told_its_version(c
         assert await coalescer.request("ada", priority) == AlreadyProcessing(version)
 
 
+async def test_many_are_asked_for_as_each_by_itself(coalescer: Coalescer):
+    low = await published(coalescer, "low", LOW)
+    high = await published(coalescer, "high", HIGH)
+
+    wanted = [("new", LOW, 0), ("low", HIGH, 0), ("high", LOW, 0), ("new", LOW, 0), ("known", HIGH, 10**15 * 4)]
+    new, upgraded, known_high, again, known = await coalescer.request_many(wanted)
+
+    assert isinstance(new, Published)
+    assert isinstance(upgraded, Upgraded)
+    assert upgraded.version > low
+    assert known_high == AlreadyProcessing(high)
+    assert again == AlreadyProcessing(new.version)
+    assert isinstance(known, Published)
+    assert known.version == 10**15 * 4 + 1
+    assert new.token != known.token
+    assert await coalescer.request_many([]) == []
+
+
+async def test_where_one_of_many_cannot_be_none_is_asked_for(coalescer: Coalescer):
+    for wrong in (("", LOW, 0), ("b", LOW, -1), ("b", LOW, 2**53)):
+        with pytest.raises(InvalidArgument):
+            await coalescer.request_many([("a", LOW, 0), wrong])
+    assert await coalescer.current_version("a") is None
+
+
 async def test_subjects_of_one_bucket_do_not_hinder_each_other(valkey: Valkey, clock: ManualClock):
     coalescer = Coalescer(valkey, CoalescerSettings(buckets=1), clock)
     versions = [await published(coalescer, f"subject {n}") for n in range(50)]
@@ -68,10 +93,35 @@ async def test_a_high_request_takes_a_low_lock_over_with_a_higher_version(coales
 
     assert isinstance(upgraded, Upgraded)
     assert upgraded.version > low
+    assert await coalescer.confirm("ada", upgraded.version)
     assert await coalescer.is_obsolete("ada", low)
     assert not await coalescer.is_obsolete("ada", upgraded.version)
     for priority in (HIGH, LOW):
         assert await coalescer.request("ada", priority) == AlreadyProcessing(upgraded.version)
+
+
+async def test_only_what_was_confirmed_makes_older_work_obsolete(coalescer: Coalescer):
+    """Whoever cannot publish, or dies before he does, takes nothing from the one whose event is queued."""
+    low = await published(coalescer, "ada", LOW)
+    await coalescer.confirm("ada", low)
+    failed = (await coalescer.request("ada", HIGH)).version
+    assert not await coalescer.is_obsolete("ada", low), "a version was given, and nothing published yet"
+    await coalescer.release("ada", failed)
+    assert not await coalescer.is_obsolete("ada", low)
+    again = await published(coalescer, "ada", HIGH)
+    assert await coalescer.confirm_many([("ada", again), ("ada", again), ("ada", low)]) == [True, False, False]
+    assert await coalescer.are_obsolete([("ada", low), ("ada", failed), ("ada", again)]) == [True, True, False]
+
+
+async def test_a_confirmation_of_which_the_server_knows_nothing_changes_nothing(coalescer: Coalescer, valkey: Valkey):
+    """It would stay for ever, or make obsolete what is asked for after the data were lost."""
+    version = await published(coalescer, "ada")
+    await forget(valkey, "ada")
+    assert not await coalescer.confirm("ada", version)
+    assert await coalescer.current_version("ada") is None
+    after = await published(coalescer, "ada")
+    assert not await coalescer.confirm("ada", after + 1)
+    assert not await coalescer.is_obsolete("ada", after)
 
 
 async def test_the_overtaken_one_cannot_release_the_lock_of_its_successor(coalescer: Coalescer):
@@ -195,6 +245,9 @@ async def test_versions_are_exact_up_to_the_highest_a_caller_may_know(coalescer:
     version = await published(coalescer, "ada", known_version=2**52)
     assert version == 2**52 + 1
     assert await coalescer.current_version("ada") == version
+    assert not await coalescer.confirm("ada", version + 1)
+    assert await coalescer.confirm("ada", version)
+    assert await coalescer.are_obsolete([("ada", version - 1), ("ada", version)]) == [True, False]
     assert not await coalescer.release("ada", version + 1)
     assert await coalescer.release("ada", version)
     assert await published(coalescer, "ada") == version + 1
@@ -207,6 +260,7 @@ async def test_nothing_is_obsolete_of_which_nothing_is_known(coalescer: Coalesce
 
 async def test_thousands_of_events_are_judged_in_order(coalescer: Coalescer):
     versions = {f"s{n}": await published(coalescer, f"s{n}") for n in range(20)}
+    await coalescer.confirm_many([*versions.items()])
     events = [(f"s{n % 25}", versions.get(f"s{n % 25}", 7) - n % 2) for n in range(2500)]
     expected = [n % 25 < 20 and n % 2 == 1 for n in range(2500)]
     assert await coalescer.are_obsolete(events) == expected
@@ -216,7 +270,7 @@ async def test_thousands_of_events_are_judged_in_order(coalescer: Coalescer):
 async def test_only_marks_stay_for_ever(valkey: Valkey, clock: ManualClock):
     coalescer = Coalescer(valkey, CoalescerSettings(buckets=1), clock)
     await coalescer.release("ada", await published(coalescer, "ada"))
-    await published(coalescer, "bob")
+    await coalescer.confirm("bob", await published(coalescer, "bob"))
     left = await leftover_keys(valkey, valkey.unit("coalescer:0"))
     assert left.keys() == {"mark", "work:ada", "work:bob"}
     assert left.pop("mark") is None
@@ -265,6 +319,8 @@ async def test_nonsense_is_refused(embedded: Valkey):
         await coalescer.request("ada", "urgent")  # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidArgument, match="version"):
         await coalescer.release("ada", 0)
+    with pytest.raises(InvalidArgument, match="version"):
+        await coalescer.confirm("ada", 0)
     with pytest.raises(InvalidArgument, match="version"):
         await coalescer.is_obsolete("ada", -1)
     with pytest.raises(InvalidArgument, match="name"):

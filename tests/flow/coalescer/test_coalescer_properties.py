@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from tests.examples import examples
 from tidegate.flow.coalescer import (
     AlreadyProcessing,
     Coalescer,
@@ -37,7 +38,7 @@ class Lock:
 
 
 class CoalescerMachine(RuleBasedStateMachine):
-    """Locks as a dict, versions as the highest ever given."""
+    """Locks as a dict, versions as the highest ever given, and those that were confirmed."""
 
     url: str
 
@@ -51,6 +52,7 @@ class CoalescerMachine(RuleBasedStateMachine):
         self.locks: dict[str, Lock] = {}
         self.current: dict[str, int] = {}
         self.highest: dict[str, int] = {}
+        self.published: dict[str, int] = {}
         self.lost_data = False
 
     def do(self, work: Any) -> Any:
@@ -94,6 +96,14 @@ class CoalescerMachine(RuleBasedStateMachine):
         if held:
             del self.locks[subject]
 
+    @rule(subject=SUBJECTS, back=st.integers(-1, 2))
+    def confirm(self, subject: str, back: int) -> None:
+        version = max(self.highest.get(subject, 1) - back, 1)
+        is_news = self.published.get(subject, 0) < version <= self.current.get(subject, 0)
+        assert self.do(self.coalescer.confirm(subject, version)) is is_news
+        if is_news:
+            self.published[subject] = version
+
     @rule(step_ms=STEPS_MS)
     def time_passes(self, step_ms: int) -> None:
         self.clock.advance(timedelta(milliseconds=step_ms))
@@ -109,6 +119,7 @@ class CoalescerMachine(RuleBasedStateMachine):
         keys = CoalescerKeys(self.valkey, "coalescer", subject, buckets=SETTINGS.buckets)
         self.do(self.valkey.execute("PEXPIREAT", keys.work, 1))
         del self.current[subject]
+        self.published.pop(subject, None)
         self.locks.pop(subject, None)
 
     @rule()
@@ -116,19 +127,22 @@ class CoalescerMachine(RuleBasedStateMachine):
         self.do(self.valkey.execute("FLUSHALL"))
         self.locks.clear()
         self.current.clear()
+        self.published.clear()
         self.lost_data = True
 
     @invariant()
-    def the_newest_versions_are_known_and_older_ones_obsolete(self) -> None:
+    def the_newest_versions_are_known_and_those_older_than_a_confirmed_one_obsolete(self) -> None:
         subjects = ["ada", "bob", "cem"]
         current = self.do(self.coalescer.current_versions(subjects))
         assert current == [self.current.get(subject) for subject in subjects]
-        events = [(subject, version - older) for subject, version in self.current.items() for older in (0, 1)]
-        assert self.do(self.coalescer.are_obsolete(events)) == [False, True] * len(self.current)
+        versions = {*self.published.items(), *self.current.items()}
+        events = [(subject, version - older) for subject, version in versions for older in (0, 1)]
+        expected = [version < self.published.get(subject, 0) for subject, version in events]
+        assert self.do(self.coalescer.are_obsolete(events)) == expected
 
 
 def test_locks_and_versions_behave_like_the_model_under_any_interleaving(embedded_url: str):
     CoalescerMachine.url = embedded_url
     run_state_machine_as_test(
-        CoalescerMachine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None)
+        CoalescerMachine, settings=settings(max_examples=examples(30), stateful_step_count=30, deadline=None)
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.flow.doorbell.waiters import until_blocked
+from tests.processes import start_warm
 from tidegate.flow.doorbell import Doorbell
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.valkey import Key, Valkey
@@ -129,16 +130,11 @@ async def test_a_wait_without_a_span_is_refused(bell: Doorbell, within_s: float)
 
 
 @pytest.mark.race
-async def test_whoever_looks_after_each_wake_up_misses_nothing_that_several_processes_did(
-    bell: Doorbell, valkey: Valkey
-):
-    processes, times = 3, 300
-    ringers = [
-        await asyncio.create_subprocess_exec(sys.executable, str(RINGER), valkey.url, str(times))
-        for _ in range(processes)
-    ]
+async def test_whoever_looks_after_each_wake_up_misses_nothing_that_several_processes_did(embedded: Valkey):
+    bell, processes, times = Doorbell(embedded, embedded.unit("bell").key("wake")), 3, 300
+    ringers = [await start_warm(sys.executable, str(RINGER), embedded.url, str(times)) for _ in range(processes)]
     seen = 0
     while seen < processes * times:
         assert await bell.wait(20), f"a ring was lost at {seen}"
-        seen = int(await valkey.execute("GET", valkey.unit("bell").key("count")) or 0)
+        seen = int(await embedded.execute("GET", embedded.unit("bell").key("count")) or 0)
     assert [await ringer.wait() for ringer in ringers] == [0] * processes

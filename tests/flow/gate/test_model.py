@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tests.examples import examples
 from tests.flow.gate.desk import Desk, job
 from tidegate.flow.gate import Admitted, Allowance, CredentialLimits, Outcome, Settlement, settlement
 from tidegate.kernel.clock import ManualClock, to_ms
@@ -195,6 +196,9 @@ def test_no_limit_is_broken_and_no_job_lost_under_any_interleaving(embedded_url:
     run_state_machine_as_test(
         GateMachine,
         settings=settings(
-            max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+            max_examples=examples(30),
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
         ),
     )

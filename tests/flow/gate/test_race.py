@@ -1,12 +1,12 @@
 """Several processes offer the same jobs and settle them, all at once."""
 
-import asyncio
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
 
+from tests.processes import start_warm
 from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Stream
 from tidegate.kernel.ids import new_id
@@ -17,12 +17,12 @@ PROCESSES, JOBS = 4, 400
 
 
 @pytest.mark.race
-async def test_processes_that_offer_and_settle_the_same_jobs_agree(valkey: Valkey):
+async def test_processes_that_offer_and_settle_the_same_jobs_agree(embedded: Valkey):
     """Every job comes out; the books are level at the end; never more are out than the credential may have."""
-    unit = valkey.unit(f"race-{new_id()}")
+    unit = embedded.unit(f"race-{new_id()}")
     processes = [
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.flow.gate.contender", valkey.url, unit.name, f"process-{n}"),
+        await start_warm(
+            *(sys.executable, "-m", "tests.flow.gate.contender", embedded.url, unit.name, f"process-{n}"),
             *(str(JOBS), str(PROCESSES)),
             stdout=PIPE,
             cwd=ROOT,
@@ -35,7 +35,9 @@ async def test_processes_that_offer_and_settle_the_same_jobs_agree(valkey: Valke
     settled = [line.split() for lines in told for line in lines]
     assert sorted(job for job, _ in settled) == sorted(f"job-{n}" for n in range(JOBS))
     assert {was_new for _, was_new in settled} == {"1"}
-    gate = Gate(valkey, unit, stream=Stream(valkey, unit, "jobs").keys.stream, group="workers", wake=unit.key("wake"))
+    gate = Gate(
+        embedded, unit, stream=Stream(embedded, unit, "jobs").keys.stream, group="workers", wake=unit.key("wake")
+    )
     (credential,) = (await gate.status("pool")).credentials
     assert (credential.in_flight, credential.buckets[0].held, credential.buckets[0].lost) == (0, 0, 0)
     assert (await gate.census()).waiting == 0

@@ -162,11 +162,11 @@ async def test_nonsense_is_refused(ours: Lease, valkey: Valkey, unit: Unit):
 
 
 @pytest.mark.race
-async def test_twenty_contenders_in_four_processes_never_hold_it_together(valkey: Valkey):
+async def test_twenty_contenders_in_four_processes_never_hold_it_together(embedded: Valkey):
     async with AsyncExitStack() as stack:
-        processes = [await stack.enter_async_context(started(CONTENDERS, valkey.url, "8")) for _ in range(4)]
+        processes = [await stack.enter_async_context(started(CONTENDERS, embedded.url, "8")) for _ in range(4)]
         printed = await asyncio.gather(*map(output, processes))
     fences = [int(line) for lines in printed for line in lines]
     assert len(set(fences)) == len(fences) == 4 * 5 * 8
-    in_order = [int(fence) for fence in await valkey.execute("LRANGE", valkey.unit("house").key("fences"), 0, -1)]
+    in_order = [int(fence) for fence in await embedded.execute("LRANGE", embedded.unit("house").key("fences"), 0, -1)]
     assert in_order == sorted(in_order)

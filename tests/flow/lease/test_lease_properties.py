@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from tests.examples import examples
 from tidegate.flow.lease import Held, Lease, LeaseKeys
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import LeaseLost, LeaseTaken
@@ -105,4 +106,6 @@ class LeaseMachine(RuleBasedStateMachine):
 
 def test_a_lease_behaves_like_its_model(embedded_url: str):
     LeaseMachine.url = embedded_url
-    run_state_machine_as_test(LeaseMachine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        LeaseMachine, settings=settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
+    )

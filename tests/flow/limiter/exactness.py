@@ -1,12 +1,12 @@
 """Many processes with wrong clocks against an upstream that counts: what it saw."""
 
-import asyncio
 import json
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from bisect import bisect_left
 from dataclasses import dataclass
 
+from tests.processes import WarmProcess, start_warm
 from tidegate.flow.limiter import LimiterSettings
 
 SECOND_NS = 1_000_000_000
@@ -34,9 +34,9 @@ class Observed:
         return (len(seen) - 1) / (seen[-1] - seen[0]) * SECOND_NS
 
 
-async def _start(module: str, *args: object) -> Process:
+async def _start(module: str, *args: object) -> WarmProcess:
     command = [sys.executable, "-m", f"tests.flow.limiter.{module}", *map(str, args)]
-    return await asyncio.create_subprocess_exec(*command, stdout=PIPE, limit=64 * 1024 * 1024)
+    return await start_warm(*command, stdout=PIPE)
 
 
 async def go_flat_out(url: str, unit: str, settings: LimiterSettings, *, processes: int, seconds: float) -> Observed:

@@ -10,6 +10,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
+from tests.examples import examples
 from tests.flow.limiter.conftest import LOW_ONLY, SECOND, ms, rules
 from tidegate.flow.limiter import Limit, Limiter, Priority, Rate
 from tidegate.kernel.clock import ManualClock, milliseconds
@@ -120,5 +121,7 @@ def test_no_stretch_of_time_holds_more_than_a_rule_allows(valkey: Valkey):
     # Not shrunk: that takes minutes against a real server, longer than a test may, and forty steps can be read.
     run_state_machine_as_test(
         Machine,
-        settings=settings(max_examples=40, stateful_step_count=40, deadline=None, phases=(Phase.reuse, Phase.generate)),
+        settings=settings(
+            max_examples=examples(25), stateful_step_count=40, deadline=None, phases=(Phase.reuse, Phase.generate)
+        ),
     )

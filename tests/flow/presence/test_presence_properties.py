@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from tests.examples import examples
 from tidegate.flow.presence import Elected, Election, Following, Lapse, Presence, PresenceSettings
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import LeaseLost
@@ -118,5 +119,5 @@ class PresenceMachine(RuleBasedStateMachine):
 
 def test_presence_and_election_behave_like_their_model(embedded_url: str):
     PresenceMachine.url = embedded_url
-    limits = settings(max_examples=50, stateful_step_count=40, deadline=None)
+    limits = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
     run_state_machine_as_test(PresenceMachine, settings=limits)

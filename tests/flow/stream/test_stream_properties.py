@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from tests.examples import examples
 from tidegate.flow.stream import Consumer, Message, Stream, StreamSettings
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.ids import new_id
@@ -195,4 +196,6 @@ def as_pair(message_id: str) -> tuple[int, int]:
 
 def test_a_stream_behaves_like_its_model(embedded_url: str):
     StreamMachine.url = embedded_url
-    run_state_machine_as_test(StreamMachine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        StreamMachine, settings=settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
+    )

@@ -25,22 +25,22 @@ async def handled(valkey: Valkey) -> list[int]:
 
 
 @pytest.mark.race
-async def test_several_processes_handle_each_message_once(valkey: Valkey):
-    stream = Stream(valkey, valkey.unit("work"), "jobs")
+async def test_several_processes_handle_each_message_once(embedded: Valkey):
+    stream = Stream(embedded, embedded.unit("work"), "jobs")
     async with AsyncExitStack() as stack:
-        ways = [(WORKER, valkey.url, f"w{n}", "drain", "1500") for n in range(3)]
+        ways = [(WORKER, embedded.url, f"w{n}", "drain", "1500") for n in range(3)]
         workers = [await stack.enter_async_context(started(*way)) for way in ways]
         for start in range(0, 1500, 50):
             await stream.add(numbered(range(start, start + 50)))
         await asyncio.gather(*map(output, workers))
-    assert sorted(await handled(valkey)) == list(range(1500))
+    assert sorted(await handled(embedded)) == list(range(1500))
     assert (await stream.status())[:4] == (0, 0, 0, 0)
 
 
 @pytest.mark.race
-async def test_many_readers_in_one_process_share_without_overlap(valkey: Valkey):
+async def test_many_readers_in_one_process_share_without_overlap(embedded: Valkey):
     """Beside takeovers of living consumers, sweeps and leaves: everything is acknowledged once in the end."""
-    stream = Stream(valkey, valkey.unit("work"), "jobs", StreamSettings(max_deliveries=1_000_000))
+    stream = Stream(embedded, embedded.unit("work"), "jobs", StreamSettings(max_deliveries=1_000_000))
     done: Counter[int] = Counter()
 
     async def work(n: int) -> None:
@@ -58,7 +58,6 @@ async def test_many_readers_in_one_process_share_without_overlap(valkey: Valkey)
             await stream.take_over(f"w{done.total() % 8}")
             await stream.sweep_idle(timedelta(milliseconds=5))
 
-    await stream.consumer("first").read(1, 0)  # a cluster is explored by the first command, and not by many at once
     await stream.add(numbered(range(400)))
     async with asyncio.timeout(60):
         await asyncio.gather(*(work(n) for n in range(8)), disturb())
@@ -67,12 +66,12 @@ async def test_many_readers_in_one_process_share_without_overlap(valkey: Valkey)
 
 
 @pytest.mark.crash
-async def test_what_a_killed_process_held_is_taken_over_when_its_lease_ends(valkey: Valkey):
-    stream, unit = Stream(valkey, valkey.unit("work"), "jobs"), valkey.unit("work")
-    presence = Presence(valkey, unit, "survivor", settings=SHORT_LIFE)
+async def test_what_a_killed_process_held_is_taken_over_when_its_lease_ends(embedded: Valkey):
+    stream, unit = Stream(embedded, embedded.unit("work"), "jobs"), embedded.unit("work")
+    presence = Presence(embedded, unit, "survivor", settings=SHORT_LIFE)
     await presence.join()
     await stream.add(numbered(range(150)))
-    async with started(WORKER, valkey.url, "victim", "hold", "120") as victim:
+    async with started(WORKER, embedded.url, "victim", "hold", "120") as victim:
         assert await said(victim) == "holds 120"
         await kill(victim)
     began = time.monotonic()

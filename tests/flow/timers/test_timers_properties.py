@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from tests.examples import examples
 from tests.flow.timers.test_timers import messages
 from tidegate.flow.timers import Timer, Timers, TimerSettings, TimersStatus
 from tidegate.kernel.clock import ManualClock, from_ms, to_ms
@@ -120,4 +121,6 @@ def test_timers_behave_like_a_dictionary_of_due_times(embedded_url: str):
     class Machine(TimersMachine):
         url = embedded_url
 
-    run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(
+        Machine, settings=settings(max_examples=examples(40), stateful_step_count=30, deadline=None)
+    )

@@ -1,6 +1,6 @@
 import asyncio
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ import pytest
 
 from tests.flow.timers.crowd import EACH, timers_of
 from tests.flow.timers.test_timers import messages, promoted
+from tests.processes import WarmProcess, start_warm
 from tidegate.flow.timers import Timer
 from tidegate.kernel.clock import SystemClock
 from tidegate.valkey import Valkey
@@ -16,16 +17,16 @@ from tidegate.valkey import Valkey
 ROOT = Path(__file__).parents[3]
 
 
-async def start(valkey: Valkey, role: str, number: int) -> Process:
+async def start(valkey: Valkey, role: str, number: int) -> WarmProcess:
     command = (sys.executable, "-m", "tests.flow.timers.crowd", valkey.url, role, str(number))
-    return await asyncio.create_subprocess_exec(*command, stdout=PIPE, cwd=ROOT)
+    return await start_warm(*command, stdout=PIPE, cwd=ROOT)
 
 
 @pytest.mark.race
-async def test_each_timer_set_by_any_process_is_promoted_once_by_any_other(valkey: Valkey):
-    timers = timers_of(valkey)
-    firing = [await start(valkey, "fire", n) for n in range(2)]
-    setting = [await start(valkey, "schedule", n) for n in range(3)]
+async def test_each_timer_set_by_any_process_is_promoted_once_by_any_other(embedded: Valkey):
+    timers = timers_of(embedded)
+    firing = [await start(embedded, "fire", n) for n in range(2)]
+    setting = [await start(embedded, "schedule", n) for n in range(3)]
     try:
         printed = [(await process.communicate())[0].decode().split() for process in setting]
         async with asyncio.timeout(20):
@@ -39,8 +40,8 @@ async def test_each_timer_set_by_any_process_is_promoted_once_by_any_other(valke
 
     cancelled = {timer_id for each in printed for timer_id in each}
     expected = {f"{number}-{n}" for number in range(3) for n in range(EACH)} - cancelled
-    assert Counter(await promoted(valkey, timers)) == Counter(expected)
-    await assert_none_was_early(valkey, timers.stream)
+    assert Counter(await promoted(embedded, timers)) == Counter(expected)
+    await assert_none_was_early(embedded, timers.stream)
 
 
 async def assert_none_was_early(valkey: Valkey, stream: str) -> None:

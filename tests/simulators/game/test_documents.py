@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from isal import isal_zlib
 
+from tests.examples import examples
 from tests.simulators.game.client import SMALL
 from tidegate.simulators.game import KEPT_FIELDS, State, World, WorldShape, extract_kept
 from tidegate.simulators.game.documents import Documents
@@ -37,7 +38,7 @@ def packed(state: State, served_ms: int = 0) -> bytes:
 
 
 @given(subject=SUBJECTS, version=VERSIONS, served_ms=some.integers(0, 1 << 43))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_the_packed_document_is_the_plain_one(subject: int, version: int, served_ms: int):
     state = WORLD.at_version(subject, version)
 
@@ -75,7 +76,7 @@ def test_by_default_an_answer_has_300_kb_of_which_17_are_kept():
 
 
 @given(subject=SUBJECTS, version=VERSIONS, times=some.tuples(some.integers(0, 1 << 43), some.integers(0, 1 << 43)))
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 def test_what_is_kept_depends_on_the_version_and_not_on_the_moment(subject: int, version: int, times: tuple[int, int]):
     state = WORLD.at_version(subject, version)
     first, second = (plain(state, served_ms) for served_ms in times)
@@ -110,7 +111,7 @@ def test_what_is_kept_lies_scattered_in_the_document():
 
 
 @given(first=some.binary(max_size=300), second=some.binary(max_size=300), third=some.binary(max_size=300))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_contributions_add_up_to_the_checksum_of_the_whole(first: bytes, second: bytes, third: bytes):
     parts = [(first, len(second + third)), (second, len(third)), (third, 0)]
     checksum = 0
@@ -121,7 +122,7 @@ def test_contributions_add_up_to_the_checksum_of_the_whole(first: bytes, second:
 
 
 @given(field=some.sampled_from(FIELDS), variant=some.integers(0, 99), size=some.integers(400, 5_000))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_a_section_is_exactly_as_long_as_it_is_to_be(field: str, variant: int, size: int):
     made = section(1, field, variant, size)
 

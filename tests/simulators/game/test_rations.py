@@ -4,6 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
+from tests.examples import examples
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.simulators.game import LimitSettings, sliding
 from tidegate.simulators.game.rations import Ration, Refusal, Verdict
@@ -30,7 +31,7 @@ def moments(pauses: list[int]) -> list[int]:
 
 @example(pauses=[0, 5_000_000_000, 1], chunk=7, length_us=86_400 * SECOND_US)
 @given(pauses=PAUSES, chunk=some.integers(1, 7), length_us=some.sampled_from([SECOND_US, DAY_US, 86_400 * SECOND_US]))
-@settings(max_examples=80)
+@settings(max_examples=examples(30))
 def test_a_sliding_count_is_that_of_a_slow_recount(pauses: list[int], chunk: int, length_us: int):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sliding, "_CHUNK", chunk)
@@ -99,7 +100,7 @@ class Model:
     per_day=some.integers(3, 25),
     strikes=some.one_of(some.none(), some.integers(1, 5)),
 )
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 def test_a_key_is_judged_as_a_recount_of_everything_judges_it(
     pauses: list[int], per_second: int, per_day: int, strikes: int | None
 ):
@@ -121,7 +122,7 @@ def test_a_key_is_judged_as_a_recount_of_everything_judges_it(
 
 
 @given(pauses=PAUSES, per_second=some.integers(1, 6))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_whoever_waits_as_long_as_told_is_admitted(pauses: list[int], per_second: int):
     ration, at_us = Ration("key", LimitSettings(per_second=per_second, per_day=7, day_s=10, ban_s=1)), 0
     for pause in pauses:

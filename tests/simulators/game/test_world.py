@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from tests.examples import examples
 from tidegate.kernel.errors import InvalidArgument, NotFound
 from tidegate.simulators.game import State, Tempo, World, WorldShape
 from tidegate.simulators.game.names import name_of, subject_of
@@ -33,7 +34,7 @@ def changes(world: World, subject: int, start_ms: int, end_ms: int) -> list[int]
 
 
 @given(subject=some.integers(1, 18_000_000), steps=some.lists(some.integers(0, 9 * HOUR_MS), max_size=30))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_a_version_never_goes_back_and_grows_exactly_when_something_changed(subject: int, steps: list[int]):
     world, at_ms = World(ALL_HOURLY), NOW_MS
     before = state(world, subject, at_ms)
@@ -48,7 +49,7 @@ def test_a_version_never_goes_back_and_grows_exactly_when_something_changed(subj
 
 
 @given(subject=some.integers(1, 18_000_000), at_ms=some.integers(0, 2 * NOW_MS))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_the_next_change_is_where_the_version_changes_and_not_before(subject: int, at_ms: int):
     world = World(ALL_HOURLY)
     following = world.next_change(subject, at_ms)
@@ -134,7 +135,7 @@ def test_a_change_by_hand_counts_from_its_moment_on():
 
 
 @given(steps=some.lists(some.tuples(some.integers(0, HOUR_MS), some.booleans()), max_size=40))
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 def test_a_version_never_goes_back_when_hands_are_at_work_too(steps: list[tuple[int, bool]]):
     world, at_ms, version = World(ALL_HOURLY), NOW_MS, 0
     for step, by_hand in steps:
@@ -166,7 +167,7 @@ def test_characters_take_no_memory():
 
 
 @given(subject=some.integers(1, (1 << 30) - 1))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_a_name_leads_back_to_its_character_however_it_is_written(subject: int):
     name = name_of(subject)
 
@@ -176,7 +177,7 @@ def test_a_name_leads_back_to_its_character_however_it_is_written(subject: int):
 
 
 @given(text=some.text(max_size=14))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_a_text_that_is_no_name_leads_nowhere(text: str):
     found = subject_of(text)
     assert found is None or name_of(found).lower() == text.lower()

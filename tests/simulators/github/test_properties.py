@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from tests.examples import examples
 from tests.simulators.github.client import SMALL
 from tidegate.simulators.github import LimitSettings, WorldShape
 from tidegate.simulators.github.calls import Call, Caller, Owner
@@ -22,7 +23,7 @@ from tidegate.simulators.github.world import World
     size=some.integers(1, 7),
     descending=some.booleans(),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_paging_by_cursor_loses_nothing_while_items_come_in(
     keys: list[int], inserted: list[int], size: int, descending: bool
 ):
@@ -46,7 +47,7 @@ def test_paging_by_cursor_loses_nothing_while_items_come_in(
 
 
 @given(calls=some.lists(some.tuples(some.floats(0, 8), some.integers(0, 3)), max_size=60), quota=some.integers(1, 6))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_a_window_never_gives_more_than_its_limit(calls: list[tuple[float, int]], quota: int):
     """Against a model: whole windows that begin with the first call after the last one ended."""
     windows = Windows(LimitSettings(quota=quota, window_s=10))
@@ -69,7 +70,7 @@ def test_a_window_never_gives_more_than_its_limit(calls: list[tuple[float, int]]
 
 
 @given(steps=some.lists(some.tuples(some.floats(0, 40), some.integers(1, 5)), max_size=60))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_a_sliding_sum_is_that_of_the_last_minute(steps: list[tuple[float, int]]):
     sums, at, history = Sliding(60), 0.0, list[tuple[float, int]]()
     for pause, amount in steps:
@@ -83,7 +84,7 @@ def test_a_sliding_sum_is_that_of_the_last_minute(steps: list[tuple[float, int]]
     count=some.integers(0, 30),
     pushes=some.lists(some.tuples(some.booleans(), some.integers(1, 3), some.integers(1, 900)), max_size=6),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_a_history_shows_every_commit_once_and_children_before_parents(count: int, pushes: list[tuple[bool, int, int]]):
     history, now, made = History(7, count, 0, 1_000), 1_000, count
     for late, commits, age in pushes:
@@ -102,7 +103,7 @@ def test_a_history_shows_every_commit_once_and_children_before_parents(count: in
 
 
 @given(issues=some.integers(0, 60), pulls=some.integers(0, 60), key=some.integers(0, 1 << 40))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_numbers_are_shared_exactly_between_issues_and_pull_requests(issues: int, pulls: int, key: int):
     threads = Threads(key, Sizes(issues=issues, pulls=pulls), 0, 10**8)
 
@@ -114,7 +115,7 @@ def test_numbers_are_shared_exactly_between_issues_and_pull_requests(issues: int
 
 
 @given(seed=some.integers(0, 1 << 60))
-@settings(max_examples=20)
+@settings(max_examples=examples(10))
 def test_any_seed_gives_logins_and_names_that_are_unique(seed: int):
     world = World(WorldShape(seed=seed, users=8, sizes=SMALL))
 

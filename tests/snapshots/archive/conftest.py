@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.migrated import migrated_file
 from tests.servers.s3 import S3Server, s3_server
 from tests.snapshots.archive.past import Past, past_at
 from tidegate.snapshots.archive.objects import ObjectStorage
@@ -37,11 +38,11 @@ def storage(request: pytest.FixtureRequest) -> ObjectStorage:
 
 @pytest.fixture
 async def past(tmp_path: Path) -> AsyncGenerator[Past]:
-    async with past_at(f"sqlite:///{tmp_path / 'past.db'}") as opened:
+    async with past_at(await migrated_file(tmp_path / "past.db")) as opened:
         yield opened
 
 
 @pytest.fixture
-async def past_everywhere(database_url: str) -> AsyncGenerator[Past]:
-    async with past_at(database_url) as opened:
+async def past_everywhere(migrated_url: str) -> AsyncGenerator[Past]:
+    async with past_at(migrated_url) as opened:
         yield opened

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import func, select
 
 from tidegate.database import Database, Transaction
-from tidegate.database.migrate import migrate
 from tidegate.kernel.clock import ManualClock
 from tidegate.snapshots import store
 from tidegate.snapshots.archive.entry import Entry
@@ -65,6 +64,6 @@ class Past:
 
 @asynccontextmanager
 async def past_at(url: str) -> AsyncGenerator[Past]:
+    """On a database that has all tables."""
     async with await Database.open(url, clock=ManualClock(NOON)) as database:
-        await migrate(database)
         yield Past(database)

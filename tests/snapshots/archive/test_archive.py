@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
+from tests.servers.migrated import migrated_file
 from tests.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server, refused_port
 from tests.snapshots.archive.past import NOON, OLD, Past, body, past_at
 from tidegate.kernel.errors import InvalidArgument, ServerRefused, Unavailable
@@ -16,6 +18,7 @@ from tidegate.snapshots import store
 from tidegate.snapshots.archive.history import History
 from tidegate.snapshots.archive.mover import Mover, NotAsWritten
 from tidegate.snapshots.archive.objects import ObjectStorage, StorageUnavailable
+from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import Subject
 
 HERO = Subject("character", "k 03")
@@ -173,7 +176,19 @@ async def test_an_entry_that_comes_late_finds_its_way_too(past: Past, in_folder:
     assert len(await past.history(in_folder, HERO)) == 7
 
 
-@settings(max_examples=12, deadline=None)
+async def test_the_newest_of_a_day_is_told_whichever_of_its_files_has_it(past: Past, in_folder: ObjectStorage):
+    for version in range(1, 6):
+        then = NOON - timedelta(days=45) + timedelta(minutes=version)
+        change = Refreshed.of(HERO, version, checked_at=then, body=b"%d" % version)
+        await past.database.transaction(store.write_round, [change])
+        assert await past.move_all(in_folder) == 1
+
+    for limit in range(1, 6):
+        told = [each.version for each in await past.history(in_folder, HERO, limit=limit)]
+        assert told == [5, 4, 3, 2, 1][:limit]
+
+
+@settings(max_examples=examples(5), deadline=None)
 @given(
     changes=st.sets(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 90)), min_size=1, max_size=40),
     most_entries=st.integers(1, 20),
@@ -184,7 +199,7 @@ def test_whatever_is_moved_history_stays_the_same(
 ):
     async def live(folder: Path) -> None:
         storage = ObjectStorage((folder / "archive").as_uri())
-        async with past_at(f"sqlite:///{folder / 'past.db'}") as past:
+        async with past_at(await migrated_file(folder / "past.db")) as past:
             for key, days_ago in sorted(changes, key=lambda each: -each[1]):
                 await past.change([Subject("character", key)], days_ago)
             keys = sorted({key for key, _ in changes})

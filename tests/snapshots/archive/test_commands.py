@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.servers.migrated import migrated_file
 from tests.snapshots.archive.past import body, past_at
 from tidegate.cli import app
 from tidegate.kernel.errors import InvalidArgument
@@ -22,7 +23,8 @@ HERO = Subject("character", "k 03")
 @pytest.fixture
 def tidegate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tidegate]:
     monkeypatch.setenv("TIDEGATE_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TIDEGATE_SNAPSHOTS__GAME__URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("COLUMNS", "40")  # a pipe has no width: lines are whole
     yield lambda *arguments: CliRunner().invoke(app, ["snapshots", *arguments])
     configure(level="warning")
 
@@ -33,7 +35,7 @@ def filled(tmp_path: Path) -> None:
 
     async def fill() -> None:
         (tmp_path / "data").mkdir()
-        async with past_at(f"sqlite:///{tmp_path / 'data' / 'tidegate.db'}") as past:
+        async with past_at(await migrated_file(tmp_path / "data" / "tidegate.db")) as past:
             await past.fill(keys=4, days=[45, 44, 2])
             assert await past.move_all(ObjectStorage((tmp_path / "data" / "archive").as_uri())) == 16
 
@@ -68,4 +70,5 @@ def test_of_whom_nothing_is_known_nothing_is_told(tidegate: Tidegate):
 
     assert (nobody.exit_code, nonsense.exit_code) == (1, 1)
     assert "nothing is known of what character/nobody was" in nobody.stdout
+    assert "set TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY=true" in nobody.stdout
     assert isinstance(nonsense.exception, InvalidArgument)

@@ -1,12 +1,12 @@
 """Whoever archives may be killed between any two steps."""
 
-import asyncio
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import start_warm
 from tests.snapshots.archive.dying_process import STEPS
 from tests.snapshots.archive.past import Past
 from tidegate.snapshots.archive.objects import ObjectStorage
@@ -24,7 +24,7 @@ async def test_a_kill_at_any_step_loses_nothing_and_the_next_one_ends_the_work(
     url = f"sqlite:///{tmp_path / 'past.db'}"
     command = [sys.executable, "-m", "tests.snapshots.archive.dying_process", url, in_folder.url, step]
 
-    killed = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
+    killed = await start_warm(*command, cwd=ROOT)
     assert await killed.wait() == -signal.SIGKILL
 
     async def told() -> dict[object, list[tuple[int, bytes]]]:

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.migrated import migrated_file
 from tests.snapshots.prefetch.planning import Planning, planning_at
 
 
 @pytest.fixture
 async def planning(tmp_path: Path) -> AsyncGenerator[Planning]:
-    async with planning_at(f"sqlite:///{tmp_path / 'planning.db'}") as opened:
+    async with planning_at(await migrated_file(tmp_path / "planning.db")) as opened:
         yield opened
 
 
 @pytest.fixture
-async def planning_everywhere(database_url: str) -> AsyncGenerator[Planning]:
-    async with planning_at(database_url) as opened:
+async def planning_everywhere(migrated_url: str) -> AsyncGenerator[Planning]:
+    async with planning_at(migrated_url) as opened:
         yield opened

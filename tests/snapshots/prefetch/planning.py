@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime, timedelta
 from sqlalchemy import select, update
 
 from tidegate.database import Database, Transaction
-from tidegate.database.migrate import migrate
 from tidegate.flow.coalescer import AlreadyProcessing, Outcome, Published
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import TidegateError
@@ -115,7 +114,7 @@ class Planning:
 
 @asynccontextmanager
 async def planning_at(url: str) -> AsyncGenerator[Planning]:
+    """On a database that has all tables."""
     clock = ManualClock(NOON)
     async with await Database.open(url, clock=clock) as database:
-        await migrate(database)
         yield Planning(database, clock)

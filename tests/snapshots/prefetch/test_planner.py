@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
+from tests.servers.migrated import migrated_file
 from tests.snapshots.prefetch.planning import NOON, TODAY, Planning, planning_at
 from tidegate.kernel.errors import ContractBroken, ValkeyUnavailable
 from tidegate.kernel.priority import Priority
@@ -236,7 +238,7 @@ async def test_two_who_believe_to_lead_do_not_exceed_the_budget(planning_everywh
     assert await planning.spent(TODAY + timedelta(days=2)) == len(planning.requests.published)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(
     subjects=st.integers(1, 60),
     budget=st.integers(0, 40),
@@ -248,7 +250,7 @@ def test_no_day_ever_costs_more_than_its_budget(
     tmp_path_factory: pytest.TempPathFactory, subjects: int, budget: int, rate: int, away: set[int], policy: str
 ):
     async def live(folder: Path) -> None:
-        async with planning_at(f"sqlite:///{folder / 'budget.db'}") as planning:
+        async with planning_at(await migrated_file(folder / "budget.db")) as planning:
             await planning.check([f"c{n:02}" for n in range(subjects)])
             unwell = {f"c{n:02}" for n in away}
             planning.requests.trouble = lambda wish: ContractBroken("no") if wish.subject.key in unwell else None

@@ -10,6 +10,7 @@ import pytest
 from tests.servers.kafka import broker
 from tests.servers.valkey import ALL_VALKEY, empty_valkey
 from tidegate.snapshots.transport import Transport
+from tidegate.snapshots.transport.kafka.connection import stop_consumer
 from tidegate.snapshots.transport.kafka.transport import KafkaTransport
 from tidegate.snapshots.transport.streams import StreamTransport
 
@@ -58,8 +59,13 @@ async def on_kafka(request: pytest.FixtureRequest) -> AsyncGenerator[Bench]:
         await transport.close()
 
     async def bury(dead: Transport) -> None:
-        """Its members leave; that they are missed when they cannot, a test of its own shows (test_kafka_faults)."""
-        await dead.close()
+        """Its members are silent from now on, and do not say that they leave: they are missed after a while."""
+        assert isinstance(dead, KafkaTransport)
+        for consumer in dead._consumers:  # pyright: ignore[reportPrivateUsage]
+            member, consumer._member = consumer._member, None  # pyright: ignore[reportPrivateUsage]
+            assert member is not None
+            member._coordinator.generation = -1  # pyright: ignore - who is of no generation has nothing to leave
+            await stop_consumer(member)
 
     yield Bench(KafkaTransport(settings), another, bury)
     await server.forget(settings)

@@ -1,6 +1,7 @@
 """What every transport promises (`tidegate.snapshots.transport.protocol`), on every transport."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.snapshots.transport.conftest import Bench
 from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.runtime.waiting import occurs
 from tidegate.snapshots.transport import GROUPS, Consumer, Delivery, Topic, Transport
 
 WITHIN_S = 20.0
@@ -170,21 +172,30 @@ async def test_a_read_that_is_cancelled_loses_nothing(transport: Transport):
 
 async def test_members_share_the_work_and_none_is_done_twice(bench: Bench):
     async with bench.another_process() as other, member(bench.transport) as one, member(other) as two:
-        done: list[bytes] = []
+        members = {id(one): one, id(two): two}
+        done: Counter[bytes] = Counter()
+        busy: set[int] = set()
+        shared = asyncio.Event()
 
-        async def work(consumer: Consumer) -> None:
-            while len(done) < 60:
-                found = await consumer.read(3, 0.5)
-                await consumer.ack(found)
-                done.extend(values(found))
+        async def work(name: int) -> None:
+            while sum(done.values()) < 60:
+                found = await members[name].read(3, 0.2)
+                await members[name].ack(found)
+                done.update(value for value in values(found) if value != b"early")
+                if found:
+                    busy.add(name)
+                if len(busy) == 2:
+                    shared.set()
 
-        workers = [asyncio.create_task(work(each)) for each in (one, two)]
-        await asyncio.sleep(0)  # both wait before there is anything
-        await bench.transport.publish(Topic.HIGH, numbered(60))
+        workers = [asyncio.create_task(work(each)) for each in members]
         async with asyncio.timeout(WITHIN_S):
+            while not shared.is_set():  # while members still come, Kafka deals the work anew, and some comes twice
+                await bench.transport.publish(Topic.HIGH, [(f"kind/{n}", b"early") for n in range(24)])
+                await occurs(shared, within_s=0.5)
+            await bench.transport.publish(Topic.HIGH, numbered(60))
             await asyncio.gather(*workers)
 
-    assert set(done) == {b"%d" % n for n in range(60)}
+    assert done == Counter(b"%d" % n for n in range(60))
 
 
 async def test_what_a_dead_process_held_goes_to_others(bench: Bench):
@@ -200,6 +211,30 @@ async def test_what_a_dead_process_held_goes_to_others(bench: Bench):
             await heir.ack(again)
 
     assert sorted(values(again)) == sorted(values(found[1:]))
+
+
+async def test_deaths_are_counted_by_message_and_who_leaves_in_order_is_not(bench: Bench):
+    await bench.transport.publish(Topic.HIGH, numbered(3, key="kind/same"))
+    counted: list[list[int]] = []
+    for deaths in range(3):
+        async with bench.another_process() as other:
+            doomed = other.consumer(Topic.HIGH, GROUPS[Topic.HIGH])
+            found = await read_all(doomed, 3 if deaths < 2 else 2)
+            counted.append([each.deliveries for each in found])
+            if deaths == 1:
+                await doomed.ack(found[:1])
+            await bench.bury(other)
+    for _ in range(2):
+        async with member(bench.transport) as heir:
+            found = await read_all(heir, 2)
+            counted.append([each.deliveries for each in found])
+    async with member(bench.transport) as heir:
+        await heir.ack(await read_all(heir, 2))
+        await bench.transport.publish(Topic.HIGH, [("kind/same", b"new")])
+        [new] = await read_all(heir, 1)
+
+    assert counted == [[1, 1, 1], [2, 2, 2], [3, 3], [4, 4], [4, 4]]
+    assert new.deliveries == 1
 
 
 async def test_the_lag_is_what_nobody_was_given(transport: Transport):

@@ -41,6 +41,15 @@ def test_topics_are_shown_made_and_shown_again(topics: Command):
     assert made.exit_code == 0, made.output
     assert "update-priority-high: made, 24 partitions, 1 copy, as it should be" in made.output
 
+    nothing = topics("--set-back", "update-priority-high", "--to", "2026-11-15T12:00Z")
+    assert nothing.exit_code == 0, nothing.output
+    assert "high-worker goes on in 24 partitions of update-priority-high; 0 events in all wait" in nothing.output
+    place = topics("--set-back", "update-priority-low", "--to", "3:0", "--json")
+    assert json.loads(place.output)["places"] == {"3": 0}
+    for wrong in (["--to", "3:0"], ["--set-back", "update-dlq", "--to", "3:0"], ["--set-back", "update-priority-low"]):
+        assert topics(*wrong).exit_code == 2
+    assert "PARTITION:OFFSET" in topics("--set-back", "update-priority-low", "--to", "noon").output
+
     again = topics("--create", "--json")
     assert again.exit_code == 0
     assert [(each["partitions"], each["made"], each["differences"]) for each in json.loads(again.output)] == [
@@ -56,3 +65,6 @@ def test_where_events_are_on_streams_there_is_nothing_to_make(monkeypatch: pytes
     ended = CliRunner().invoke(app, ["snapshots", "topics", "--create"])
     assert ended.exit_code == 0
     assert "need no topics" in ended.output
+    refused = CliRunner().invoke(app, ["snapshots", "topics", "--set-back", "update-priority-low", "--to", "3:0"])
+    assert refused.exit_code == 2
+    assert "only Kafka keeps events" in refused.output

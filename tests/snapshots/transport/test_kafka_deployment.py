@@ -1,14 +1,21 @@
 """The whole path on Kafka: a reader's wish, a worker's call, a snapshot; and a failure that is replayed."""
 
+import asyncio
 import sqlite3
+import sys
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
+from tests.processes import start_warm
 from tests.servers.kafka import broker
+from tests.servers.proxy import Proxy
 from tests.snapshots.deployment import Deployment, deployed, until
 from tidegate.simulators.game import FaultKind, GameSimulator
+from tidegate.snapshots.event import DeathReason
+from tidegate.snapshots.query import Freshness
 from tidegate.snapshots.transport import GROUPS, Topic
 from tidegate.valkey import Valkey
 
@@ -61,3 +68,70 @@ async def test_nothing_is_committed_while_the_database_is_locked(on_kafka: Deplo
         await until(lambda: nothing_waits(on_kafka))
 
     assert on_kafka.sim.calls_of(2) == 1
+
+
+async def test_a_slow_broker_holds_no_reader_up(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
+    server = broker()
+    settings = server.settings()
+    async with (
+        Proxy(server.wired_port, at=server.wire_at) as wire,
+        deployed(
+            tmp_path,
+            embedded,
+            sim,
+            transport="kafka",
+            kafka=settings.model_copy(update={"servers": f"127.0.0.1:{wire.port}"}),
+        ) as deployment,
+    ):
+        await deployment.snapshots.transport.create_topics()
+        async with deployment.working():
+            await deployment.until_fresh(1)
+            wire.delay(0.5)
+            began = time.monotonic()
+            cold = [await deployment.read(key) for key in range(2, 12)]
+            took_s = time.monotonic() - began
+            await asyncio.gather(*(deployment.until_fresh(key) for key in range(2, 12)))
+            wire.delay(0)
+    await server.forget(settings)
+
+    assert {answer.freshness for answer in cold} == {Freshness.UPDATING}
+    assert took_s < 2  # one after the other, they would wait for 5 s
+
+
+@pytest.mark.crash
+async def test_an_event_that_kills_every_worker_becomes_a_dead_letter(
+    tmp_path: Path, embedded: Valkey, sim: GameSimulator
+):
+    server = broker()
+    settings = server.settings()
+    async with deployed(tmp_path, embedded, sim, transport="kafka", kafka=settings, most_deliveries=2) as deployment:
+        await deployment.snapshots.transport.create_topics()
+        await deployment.read(7)
+        for _ in range(2):
+            await _dies_with_it(settings.model_dump_json())
+        async with deployment.working("refresh-high"):
+            [letter] = await until(deployment.snapshots.dead.list)
+            answer = await deployment.wait(7)
+            await until(lambda: nothing_waits(deployment))
+    await server.forget(settings)
+
+    assert letter.update.reason is DeathReason.WORKER_CRASHED
+    assert "it was with 2 workers" in letter.update.message
+    assert sim.calls_of(7) == 0
+    assert (answer.freshness, answer.update_queued) == (Freshness.NOT_FOUND, False)
+    assert answer.kept.failed is not None
+    assert answer.kept.failed.reason == DeathReason.WORKER_CRASHED
+
+
+async def _dies_with_it(settings: str) -> None:
+    doomed = await start_warm(
+        *(sys.executable, "-m", "tests.snapshots.transport.kafka_reader", settings, "1"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert doomed.stdout
+        async with asyncio.timeout(20):
+            assert await doomed.stdout.readline() == b"in hand\n"
+    finally:
+        doomed.kill()
+        await doomed.wait()

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.processes import start_warm
 from tests.servers.kafka import Broker, broker
 from tests.snapshots.transport.test_conformance import WITHIN_S, member, numbered, read_all, values
 from tidegate.kernel.errors import Unavailable
@@ -131,7 +132,7 @@ async def _close_while_it_is_away(settings: KafkaSettings, used: threading.Event
 @pytest.mark.crash
 async def test_what_a_killed_process_held_is_given_to_another(kafka: KafkaTransport, settings: KafkaSettings):
     await kafka.publish(HIGH, numbered(12))
-    doomed = await asyncio.create_subprocess_exec(
+    doomed = await start_warm(
         *(sys.executable, "-m", "tests.snapshots.transport.kafka_reader", settings.model_dump_json(), "12"),
         stdout=asyncio.subprocess.PIPE,
     )
@@ -148,6 +149,7 @@ async def test_what_a_killed_process_held_is_given_to_another(kafka: KafkaTransp
         await heir.ack(again)
 
     assert sorted(values(again)) == sorted(value for _, value in numbered(12))
+    assert {each.deliveries for each in again} == {2}
 
 
 async def test_who_joins_is_given_what_is_in_hand_and_nobody_else_commits_it(

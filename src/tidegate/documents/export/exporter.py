@@ -1,5 +1,6 @@
 """Documents as files: one for each kind, read in batches and written as they come, so that memory stays flat."""
 
+import errno
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -19,15 +20,24 @@ from tidegate.kernel.clock import Clock, SystemClock
 from tidegate.kernel.errors import InvalidArgument, TidegateError
 
 _AT_ONCE = 500
+_ELSEWHERE = "Name another folder with --output"
+_ADVICE = {
+    errno.EEXIST: f"It is no folder. {_ELSEWHERE}",
+    errno.ENOTDIR: f"A part of the path is no folder. {_ELSEWHERE}",
+    errno.EACCES: f"This user may not write there. {_ELSEWHERE}",
+    errno.EPERM: f"This user may not write there. {_ELSEWHERE}",
+    errno.EROFS: f"Nobody may write there. {_ELSEWHERE}",
+    errno.ENOSPC: "Make room, name a folder on a larger disk, or leave something out (--kind, --no-body)",
+    errno.EDQUOT: f"This user's share of the disk is used up. {_ELSEWHERE}",
+}
 
 
 class ExportFailed(TidegateError):
     """The files could not be written; none of them is there by half."""
 
     def __init__(self, folder: Path, error: OSError) -> None:
-        super().__init__(
-            f"{folder}: {error.strerror or error}; no file is there by half, and the export can be repeated"
-        )
+        told, advice = error.strerror or str(error), _ADVICE.get(error.errno or 0, "Repeat the export when it can be")
+        super().__init__(f"{folder}: {told}; no file is there by half. {advice}")
         self.folder = folder
 
 

@@ -4,6 +4,8 @@ from datetime import datetime
 
 import msgspec
 
+from tidegate.kernel.errors import UNDECODABLE
+
 NAME = "manifest.json"
 VERSION = 1
 
@@ -66,5 +68,5 @@ def read_claim(text: bytes) -> Claim | None:
     """None where it is no manifest of ours."""
     try:
         return msgspec.json.decode(text, type=Claim)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return None

@@ -14,7 +14,7 @@ from tidegate.kernel.ids import new_id
 from tidegate.kernel.priority import Priority
 from tidegate.telemetry.metrics import DEDUP_COALESCE_HIT, DEDUP_LOCK_CONFLICT, DEDUP_UPGRADE
 from tidegate.valkey import Key, Valkey, lua_script
-from tidegate.valkey.scripts import run_together
+from tidegate.valkey.scripts import Script, run_together
 
 _HIGHEST_VERSION = 2**52
 """Lua counts exactly up to 2**53. Microseconds reach half of that in the year 2112; the rest is room to grow."""
@@ -40,6 +40,10 @@ async def _request(
 async def _release(valkey: Valkey, *, work: Key, version: int) -> int: ...
 
 
+@lua_script("confirm.lua")
+async def _confirm(valkey: Valkey, *, work: Key, version: int) -> int: ...
+
+
 @dataclass(frozen=True)
 class Published:
     """The work is the caller's to publish, under this version."""
@@ -50,7 +54,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Upgraded:
-    """The same, and it takes the place of less urgent work, whose older version is obsolete from now on."""
+    """The same, and it takes the place of less urgent work, whose older version is obsolete once this is confirmed."""
 
     version: int
     token: str
@@ -69,9 +73,13 @@ Outcome = Published | Upgraded | AlreadyProcessing
 class Coalescer:
     """Locks and versions of subjects.
 
-    Whoever is told `Published` or `Upgraded` must publish the work, or `release` it. The versions of a subject only
-    ever grow: after they were forgotten, when clocks differ or are set back, and, if callers pass the version they
-    know of, even when the server lost its data.
+    Whoever is told `Published` or `Upgraded` must publish the work and then `confirm` it, or `release` it. The versions
+    of a subject only ever grow: after they were forgotten, when clocks differ or are set back, and, if callers pass the
+    version they know of, even when the server lost its data.
+
+    A version makes older ones obsolete when it is confirmed, and not when it is given: whoever cannot publish, or dies
+    before he does, takes nothing from those whose events are queued. Where a confirmation is lost, an older event is
+    done once more than needed.
     """
 
     def __init__(
@@ -93,23 +101,31 @@ class Coalescer:
         `known_version`: the highest version of this subject the caller knows, as from SQL; the new one is higher.
         `token`: the name of this request. Whoever got no answer asks again with the same one, and gets the same.
         """
-        require_not_negative("known_version", known_version)
-        require_at_most("known_version", known_version, _HIGHEST_VERSION)
         token = new_id() if token is None else require_name("token", token)
-        urgent = _is_urgent(priority)
-        keys = self._keys(subject)
-        reply = await _request(
-            self._valkey,
-            work=keys.work,
-            mark=keys.mark,
-            token=token,
-            urgent=int(urgent),
-            lasts_ms=milliseconds(self._settings.high_lock if urgent else self._settings.low_lock),
-            keep_ms=milliseconds(self._settings.keep_version),
-            known_version=known_version,
-            now_ms=self._clock.pinned_ms,
-        )
-        return _counted(_outcome(reply, token))
+        question = self._question(subject, priority, known_version, token)
+        return _counted(_outcome(await _request(self._valkey, **question), token))
+
+    async def request_many(self, wanted: Sequence[tuple[str, Priority, int]]) -> list[Outcome]:
+        """The same for many, each a subject, its priority and its known version, in one round trip.
+
+        Raises where one of them cannot be, before anything is asked; and where the server is away: then locks may be
+        held that nobody knows of, which end by themselves.
+        """
+        questions = [self._question(*each, token=new_id()) for each in wanted]
+        replies = await run_together(self._valkey, [_request.bind(**each) for each in questions])
+        return [_counted(_outcome(reply, each["token"])) for reply, each in zip(replies, questions, strict=True)]
+
+    async def confirm(self, subject: str, version: int) -> bool:
+        """Say that the work of this version was published, which makes older ones obsolete; True where that was news.
+
+        False: newer work was confirmed before, or this was, or nothing is known of it any more.
+        """
+        (confirmed,) = await self.confirm_many([(subject, version)])
+        return confirmed
+
+    async def confirm_many(self, works: Sequence[tuple[str, int]]) -> list[bool]:
+        """The same for many, each a subject and its version, in one round trip."""
+        return [bool(reply) for reply in await self._run_on(works, _confirm)]
 
     async def release(self, subject: str, version: int) -> bool:
         """End the work of this version early; True for the one call that did.
@@ -121,28 +137,21 @@ class Coalescer:
 
     async def release_many(self, works: Sequence[tuple[str, int]]) -> list[bool]:
         """The same for many, each a subject and its version, in one round trip."""
-        for _, version in works:
-            require_positive("version", version)
-        calls = [_release.bind(work=self._keys(subject).work, version=version) for subject, version in works]
-        released = [bool(reply) for reply in await run_together(self._valkey, calls)]
+        released = [bool(reply) for reply in await self._run_on(works, _release)]
         DEDUP_LOCK_CONFLICT.inc(released.count(False))
         return released
 
     async def current_version(self, subject: str) -> int | None:
-        """The newest version of this subject; None when it was never asked for, or too long ago."""
+        """The newest version of this subject, published or not; None when it was never asked for, or too long ago."""
         (version,) = await self.current_versions([subject])
         return version
 
     async def current_versions(self, subjects: Iterable[str]) -> list[int | None]:
         """The newest version of each, in the order of the subjects; many in one round trip."""
-        reads = iter([("HGET", self._keys(subject).work, "version") for subject in subjects])
-        versions: list[int | None] = []
-        while some := list(islice(reads, _READ_AT_ONCE)):
-            versions += [_version(reply) for reply in await self._valkey.pipeline(some)]
-        return versions
+        return await self._read("version", subjects)
 
     async def is_obsolete(self, subject: str, version: int) -> bool:
-        """Whether newer work on this subject has been published since; False when nothing is known of it."""
+        """Whether newer work on this subject was confirmed to be published; False when nothing is known of it."""
         (obsolete,) = await self.are_obsolete([(subject, version)])
         return obsolete
 
@@ -150,8 +159,36 @@ class Coalescer:
         """The same for many events, each a subject and its version, in one round trip."""
         for _, version in events:
             require_positive("version", version)
-        current = await self.current_versions(subject for subject, _ in events)
-        return [newest is not None and version < newest for (_, version), newest in zip(events, current, strict=True)]
+        published = await self._read("published", (subject for subject, _ in events))
+        return [newest is not None and version < newest for (_, version), newest in zip(events, published, strict=True)]
+
+    async def _read(self, field: str, subjects: Iterable[str]) -> list[int | None]:
+        reads = iter([("HGET", self._keys(subject).work, field) for subject in subjects])
+        versions: list[int | None] = []
+        while some := list(islice(reads, _READ_AT_ONCE)):
+            versions += [_version(reply) for reply in await self._valkey.pipeline(some)]
+        return versions
+
+    async def _run_on(self, works: Sequence[tuple[str, int]], script: Script[..., int]) -> list[Any]:
+        for _, version in works:
+            require_positive("version", version)
+        calls = [script.bind(work=self._keys(subject).work, version=version) for subject, version in works]
+        return await run_together(self._valkey, calls)
+
+    def _question(self, subject: str, priority: Priority, known_version: int, token: str) -> dict[str, Any]:
+        require_not_negative("known_version", known_version)
+        require_at_most("known_version", known_version, _HIGHEST_VERSION)
+        urgent, keys = _is_urgent(priority), self._keys(subject)
+        return {
+            "work": keys.work,
+            "mark": keys.mark,
+            "token": token,
+            "urgent": int(urgent),
+            "lasts_ms": milliseconds(self._settings.high_lock if urgent else self._settings.low_lock),
+            "keep_ms": milliseconds(self._settings.keep_version),
+            "known_version": known_version,
+            "now_ms": self._clock.pinned_ms,
+        }
 
     def _keys(self, subject: str) -> CoalescerKeys:
         return CoalescerKeys(self._valkey, self.name, subject, buckets=self._settings.buckets)

@@ -13,6 +13,6 @@ class CoalescerKeys:
         bucket = crc32(require_name("subject", subject).encode()) % buckets
         unit = valkey.unit(f"{name}:{bucket}")
         self.work: Key = unit.key(f"work:{subject}")
-        """hash, expires: version; and while locked: token, outcome, urgent, lasts_ms, until_ms."""
+        """hash, expires: version, published; and while locked: token, outcome, urgent, lasts_ms, until_ms."""
         self.mark: Key = unit.key("mark")
         """string, never expires: the highest version that any subject of the bucket was given."""

@@ -1,6 +1,7 @@
--- End the work on a subject: drop its lock, if it is still that of this version. The version stays.
+-- End the work on a subject: drop its lock, if it is still that of this version. The version stays, and so does what
+-- was published.
 --
----@key work     hash  version; and while locked: token, outcome, urgent, lasts_ms, until_ms
+---@key work     hash  version, published; and while locked: token, outcome, urgent, lasts_ms, until_ms
 ---@arg version  int
 -- Reply: 1 (dropped) | 0 (another version's, or none)
 

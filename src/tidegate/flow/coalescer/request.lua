@@ -1,6 +1,6 @@
 -- Ask for work on a subject: the first takes its lock; an urgent request takes over a lock that is not urgent.
 --
----@key work           hash    version; and while locked: token, outcome, urgent, lasts_ms, until_ms
+---@key work           hash    version, published; and while locked: token, outcome, urgent, lasts_ms, until_ms
 ---@key mark           string  the highest version that any subject of the bucket was given
 ---@arg token          str
 ---@arg urgent         int     1 or 0

@@ -15,6 +15,7 @@ from tidegate.documents import StoredDocument
 from tidegate.documents.document import LONGEST_TEXT
 from tidegate.github import kinds
 from tidegate.github.statistics.tables import LONGEST_LOGIN
+from tidegate.kernel.errors import UNDECODABLE
 
 GHOST = 10137
 """The account that stands for all that were deleted."""
@@ -121,7 +122,7 @@ def fact_of(document: StoredDocument) -> Fact | None:
     """What is counted of a document; None where it cannot be read, and so counts as nothing."""
     try:
         return READERS[document.kind](document)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return None
 
 

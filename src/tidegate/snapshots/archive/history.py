@@ -2,7 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import date
 from io import RawIOBase
+from itertools import groupby
+from operator import itemgetter
 from typing import Protocol
 
 from sqlalchemy import select
@@ -40,9 +43,12 @@ class History:
         # The database first: what is moved meanwhile is found in both, and not in neither.
         found = {each.version: each for each in await self._database.read(_recent, subject, limit)}
         if len(found) < limit:
-            for name, size in await self._database.read(_files_of, subject):
-                for each in await self._archived(name, size, subject.key):
-                    found.setdefault(each.version, each)
+            files = await self._database.read(_files_of, subject)
+            # Of a day, any file may have the newest: only whole days are left out.
+            for _, of_day in groupby(files, key=itemgetter(0)):
+                for _, name, size in of_day:
+                    for each in await self._archived(name, size, subject.key):
+                        found.setdefault(each.version, each)
                 if len(found) >= limit:
                     break
         return [found[version] for version in sorted(found, reverse=True)[:limit]]
@@ -60,9 +66,9 @@ def _recent(tx: Transaction, subject: Subject, limit: int) -> list[Entry]:
     return list(map(to_entry, tx.execute(rows)))
 
 
-def _files_of(tx: Transaction, subject: Subject) -> list[tuple[str, int]]:
+def _files_of(tx: Transaction, subject: Subject) -> list[tuple[date, str, int]]:
     """Files that may have something of the subject, the newest day first."""
-    files = select(_files.name, _files.bytes).where(
+    files = select(_files.day, _files.name, _files.bytes).where(
         _files.kind == subject.kind, _files.first_key <= subject.key, _files.last_key >= subject.key
     )
-    return [(row[0], row[1]) for row in tx.execute(files.order_by(_files.day.desc(), _files.name))]
+    return [(row[0], row[1], row[2]) for row in tx.execute(files.order_by(_files.day.desc(), _files.name))]

@@ -129,8 +129,10 @@ def forget(tx: Transaction, part: Part, name: str, size: int) -> None:
     }
     tx.insert_many(snapshot_archives, [row], skip_existing=True)
     for start in range(0, len(part.entries), _DELETED_AT_ONCE):
-        keys = [(part.kind, each.key, each.version) for each in part.entries[start : start + _DELETED_AT_ONCE]]
-        tx.execute(delete(snapshot_history).where(tuple_(_c.kind, _c.key, _c.version).in_(keys)))
+        some = [(each.key, each.version) for each in part.entries[start : start + _DELETED_AT_ONCE]]
+        # Named apart as well: SQLite finds no index for pairs.
+        of_keys = (_c.kind == part.kind, _c.key.in_(sorted({key for key, _ in some})))
+        tx.execute(delete(snapshot_history).where(*of_keys, tuple_(_c.key, _c.version).in_(some)))
 
 
 def _how_many(sizes: Sequence[int], most_bytes: int) -> int:

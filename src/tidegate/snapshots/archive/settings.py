@@ -15,8 +15,10 @@ SCHEMES = ("file", "s3", "gs", "az")
 class ArchiveSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True):
     """What is remembered of snapshots, and where the old of it goes."""
 
-    keep_history: bool = True
-    """Whether it is remembered what a snapshot was before it changed."""
+    keep_history: bool = False
+    """Whether it is remembered what a snapshot was before it changed. Each change then takes about as much room as a
+    snapshot, in the database for as long as `after` says, and in the archive for ever: for 18 million subjects of 17
+    KB that change once a day, some 70 GB a day."""
     enabled: bool = True
     """Whether old history is moved out of the database every night. Needs the extra `archive`."""
     url: str | None = None

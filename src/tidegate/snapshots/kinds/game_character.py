@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import msgspec
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.kernel.errors import UNDECODABLE, InvalidArgument
 from tidegate.snapshots.subject import Found, Missing, Unreadable
 from tidegate.upstream import Answer, Request
 
@@ -59,7 +59,7 @@ class GameCharacter:
             return Missing("the game has no such character")
         try:
             kept = _decoder.decode(answer.body)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise Unreadable(f"character {key}: {error}") from None
         fields = [b'"%b":%b' % (name.encode(), getattr(kept, name)) for name in KEPT_FIELDS]
         return Found(b"{" + b",".join(fields) + b"}", upstream_id=key)

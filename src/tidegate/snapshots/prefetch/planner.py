@@ -19,6 +19,7 @@ from tidegate.kernel.priority import Priority
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.prefetch import ledger
 from tidegate.snapshots.prefetch.allocation import LearnedRates, PriceFinder
+from tidegate.snapshots.prefetch.backlog import Backlog
 from tidegate.snapshots.prefetch.facts import Facts, Policy
 from tidegate.snapshots.prefetch.hours import Hours
 from tidegate.snapshots.prefetch.ledger import Booked
@@ -47,8 +48,11 @@ class Requests(Protocol):
 class Prefetch:
     """A source of the timekeeper."""
 
-    def __init__(self, database: Database, requests: Requests, settings: PrefetchSettings) -> None:
-        self._database, self._requests, self._settings = database, requests, settings
+    def __init__(
+        self, database: Database, requests: Requests, settings: PrefetchSettings, backlog: Backlog | None = None
+    ) -> None:
+        """`backlog`: of the workers who do it; while they have too much, nothing is asked for."""
+        self._database, self._requests, self._settings, self._backlog = database, requests, settings, backlog
         self._hours = Hours(settings)
         now = database.clock.now()
         self._learned = LearnedRates(settings) if settings.policy == "learned" else None
@@ -79,6 +83,10 @@ class Prefetch:
         rate = self._hours.rate(now, spent)
         if rate <= 0:
             return self._hours.next_day(now)
+        if self._backlog is not None and (rest := await self._backlog.rest(now, rate)):
+            log.warning("prefetch.held_back", rest_s=round(rest.total_seconds()))
+            self._free_at = now + rest
+            return self._free_at
         most = min(max(1, int(rate * _STRIDE_S)), _MOST_AT_ONCE)
         booked = await self._database.transaction(
             ledger.book, self._policy, self._hours, self._settings.daily_budget, most
@@ -96,6 +104,8 @@ class Prefetch:
         planned = [(each, self._next_due(each)) for each, outcome in results if not isinstance(outcome, Unavailable)]
         unspent = sum(isinstance(outcome, TidegateError | AlreadyProcessing) for outcome in outcomes)
         await self._database.transaction(ledger.settle, booked, planned, unspent)
+        if self._backlog is not None:
+            self._backlog.add(len(outcomes) - unspent)
         for each, outcome in results:
             _tell(each, outcome)
         if away:

@@ -22,7 +22,8 @@ logging.getLogger("aiokafka").setLevel(logging.WARNING)
 
 CREATE_TOPICS = "Create the topics: tidegate snapshots topics --create"
 _STOP_WITHIN_S = 5.0
-_PAUSES = Backoff(first=timedelta(milliseconds=50), most=timedelta(seconds=1))
+PAUSES = Backoff(first=timedelta(milliseconds=50), most=timedelta(seconds=1))
+"""Between two attempts at what a busy cluster does later."""
 _REFUSALS = (
     errors.TopicAuthorizationFailedError,
     errors.GroupAuthorizationFailedError,
@@ -85,7 +86,7 @@ async def insist(what: str, within_s: float, ask: Callable[[], Awaitable[Answer]
             except errors.KafkaError as error:
                 if not error.retriable or isinstance(error, errors.UnknownTopicOrPartitionError):
                     raise
-                await asyncio.sleep(_PAUSES.delay(attempt).total_seconds())
+                await asyncio.sleep(PAUSES.delay(attempt).total_seconds())
     raise AssertionError("it goes on until the time is over")
 
 

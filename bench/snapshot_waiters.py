@@ -1,0 +1,183 @@
+"""Many readers of one subject that nobody knows: one call, and all who wait have the answer at once.
+
+Four processes answer (`tidegate serve`), and the refresh is made here, so that the moment of the commit is known: the
+last moment before it, inside the transaction. All processes of a machine share the monotonic clock.
+"""
+
+import asyncio
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import SecretStr
+
+from bench.figures import Figure, Section
+from bench.processes import TIDEGATE, allow_many_files, percentile, running
+from bench.server import tcp_server
+from bench.service_level import admin
+from bench.wait_load import Crowd, Released
+from tidegate.assembly import Snapshots, open_parts, open_snapshots
+from tidegate.database import Transaction
+from tidegate.settings import Settings
+from tidegate.snapshots.settings import GameSettings, SnapshotSettings
+
+READERS, SERVERS = 10_000, 4
+HERD = 1_000
+"""Of the readers so many wait; the others take what there is."""
+FEW, ROUNDS = 12, 30
+P99_MS = 25.0
+_WITHIN_S = 20.0
+
+
+class Refresher:
+    """Refreshes when it is told to, and knows when it committed."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+        self.committed_s = 0.0
+        database = snapshots.parts.database
+        transaction: Callable[..., Any] = database.transaction
+
+        async def noted(work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            def timed(tx: Transaction, *args: Any) -> Any:
+                result = work(tx, *args)
+                self.committed_s = time.monotonic()
+                return result
+
+            return await transaction(timed, *args, **options)
+
+        vars(database)["transaction"] = noted
+
+    @asynccontextmanager
+    async def working(self) -> AsyncGenerator[None]:
+        """Refresh what is asked for, for the length of a block."""
+        stopping = asyncio.Event()
+        worker = asyncio.create_task(self._snapshots.workers["refresh-high"].run(stopping))
+        try:
+            yield
+        finally:
+            stopping.set()
+            await worker
+
+
+class Client:
+    """The process of those who read."""
+
+    def __init__(self, process: asyncio.subprocess.Process, ports: list[int]) -> None:
+        self._process, self._ports = process, ports
+
+    async def gather(self, key: int, *, waiting: int, passing: int) -> None:
+        """Returns when everybody is there; `waiting` and `passing` are shared out among the servers."""
+        each = len(self._ports)
+        crowd = Crowd(str(key), self._ports, waiting // each, passing // each, _WITHIN_S)
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode(crowd) + b"\n")
+        await self._line()
+
+    async def released(self) -> Released:
+        """When they were answered."""
+        return msgspec.json.decode(await self._line(), type=Released)
+
+    async def _line(self) -> bytes:
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the readers ended")
+        return line
+
+
+async def measure() -> Section:
+    """A herd, and then a few at a time."""
+    allow_many_files()
+    game = (TIDEGATE, "simulate", "game", "--json", "--missing", "0")
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder, tcp_server() as valkey_url:
+        async with AsyncExitStack() as stack:
+            simulator = await stack.enter_async_context(running(*game))
+            reached = GameSettings(url=simulator.said["url"], api_key=SecretStr(simulator.said["api_key"]))
+            settings = Settings(data_dir=Path(folder), valkey_url=valkey_url, snapshots=SnapshotSettings(game=reached))
+            parts = await stack.enter_async_context(open_parts(settings))
+            refresher = Refresher(await stack.enter_async_context(open_snapshots(parts)))
+            client = Client(await _client(stack), await _servers(stack, settings))
+            herd_ms, refused = await _herd(client, refresher)
+            calls = (await asyncio.to_thread(admin, simulator.said["url"], "report"))["calls"]
+            few_ms = await _few(client, refresher)
+    return Section(
+        "Snapshot waiters",
+        [
+            Figure(
+                f"{READERS:,} readers of one unknown subject in {SERVERS} processes: calls; readers refused",
+                f"{calls}; {refused}",
+                "1; 0",
+                calls == 1 and not refused,
+            ),
+            Figure(
+                f"the {HERD:,} of them who wait, from the commit to the answer, p50 / p99",
+                _told(herd_ms),
+                f"p99 ≤ {P99_MS:.0f} ms",
+                percentile(herd_ms, 0.99) <= P99_MS,
+            ),
+            Figure(
+                f"{FEW} who wait for a subject, {ROUNDS} times, from the commit to the answer, p50 / p99",
+                _told(few_ms),
+                f"p99 ≤ {P99_MS:.0f} ms",
+                percentile(few_ms, 0.99) <= P99_MS,
+            ),
+        ],
+        "Over HTTP, `?wait=`; the answer has 17 KB. The readers share the cores with those who answer.",
+    )
+
+
+def _told(values_ms: list[float]) -> str:
+    return f"{percentile(values_ms, 0.5):.1f} / {percentile(values_ms, 0.99):.1f} ms"
+
+
+async def _herd(client: Client, refresher: Refresher) -> tuple[list[float], int]:
+    await client.gather(1, waiting=HERD, passing=READERS - HERD)
+    async with refresher.working():
+        released = await client.released()
+    if released.refused:
+        print(f"{released.refused} were not given the snapshot: {released.example}")
+    return [1000 * (at - refresher.committed_s) for at in released.at_s], released.refused
+
+
+async def _few(client: Client, refresher: Refresher) -> list[float]:
+    took_ms: list[float] = []
+    for n in range(ROUNDS):
+        await client.gather(100 + n, waiting=FEW // SERVERS * SERVERS, passing=SERVERS)
+        async with refresher.working():
+            released = await client.released()
+        if released.refused:
+            raise RuntimeError(f"{released.refused} were not given the snapshot: {released.example}")
+        took_ms += [1000 * (at - refresher.committed_s) for at in released.at_s]
+    return sorted(took_ms)
+
+
+async def _servers(stack: AsyncExitStack, settings: Settings) -> list[int]:
+    game = settings.snapshots.game
+    assert game.url is not None
+    surroundings = {
+        "TIDEGATE_DATA_DIR": str(settings.data_dir),
+        "TIDEGATE_VALKEY_URL": str(settings.valkey_url),
+        "TIDEGATE_SNAPSHOTS__GAME__URL": game.url,
+        "TIDEGATE_LOG__LEVEL": "warning",
+    }
+    command = (TIDEGATE, "serve", "--port", "0", "--json")
+    servers = [await stack.enter_async_context(running(*command, settings=surroundings)) for _ in range(SERVERS)]
+    return [int(server.said["url"].rpartition(":")[2]) for server in servers]
+
+
+async def _client(stack: AsyncExitStack) -> asyncio.subprocess.Process:
+    command = (sys.executable, "-m", "bench.wait_load")
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=2**24)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stack.push_async_callback(process.wait)
+    stack.callback(process.stdin.close)
+    await process.stdout.readline()
+    return process

@@ -1,0 +1,186 @@
+"""A crowd, and kill -9: `python -m chaos.crowd [--people N] [--joiners N] [--admitters N] [--seed S] [--json]`.
+
+Everybody joins, is let in and goes, while the processes that let people in are killed and frozen one after the other,
+and the database is away at times, also in the very moment of a commit. Then the room's log is read step by step.
+Exit 0 when the room was never overfull, nobody was overtaken, lost or let in twice, and everybody has one token.
+"""
+
+import argparse
+import asyncio
+import random
+import signal
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import uvloop
+from tests.processes import WarmProcess, start_warm
+from tests.servers.migrated import migrated_database
+from tests.servers.proxy import Proxy
+from tests.servers.sql import SqlName, sql_server
+
+from chaos.crowd_audit import Verdict, audit
+from chaos.crowd_process import ROOM, SETTINGS, open_office
+from chaos.servers import LosableValkey
+from tidegate.crowd.waiting_room import Reception, RoomPlan
+from tidegate.database import Database
+from tidegate.telemetry.logs import configure
+from tidegate.valkey import Valkey
+from tidegate.valkey.connection import connected
+
+_ROOT = Path(__file__).parents[1]
+_FROZEN_S = 3.0
+
+
+class CrowdPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How large, and how rough."""
+
+    people: int = 50_000
+    joiners: int = 4
+    admitters: int = 3
+    capacity: int = 600
+    leaving: float = 0.2
+    """How many leave by themselves; the others stay until their time is over."""
+    database: SqlName = "postgres"
+    kill_every_s: float = 0.7
+    fail_every_s: float = 3.0
+    fail_for_s: float = 0.4
+    seed: int = 1
+
+
+class Campaign:
+    """One run."""
+
+    def __init__(self, plan: CrowdPlan, database_url: str, valkey: Valkey, wire: Proxy | None) -> None:
+        self._plan, self._url, self._valkey, self._wire = plan, database_url, valkey, wire
+        self._draw = random.Random(plan.seed)
+        self.verdict = Verdict()
+
+    async def run(self) -> None:
+        """Until everybody has come and gone."""
+        async with AsyncExitStack() as stack:
+            admitters = [await self._start("admit") for _ in range(self._plan.admitters)]
+            stack.push_async_callback(_end, admitters)
+            each = self._plan.people // self._plan.joiners
+            crowd = [
+                await self._start("crowd", f"p{n}", str(each), str(self._plan.leaving))
+                for n in range(self._plan.joiners)
+            ]
+            stack.push_async_callback(_end, crowd)
+            trouble = [asyncio.create_task(self._kill(admitters)), asyncio.create_task(self._fail())]
+            codes = [await process.wait() for process in crowd]
+            for task in trouble:
+                task.cancel()
+            await asyncio.gather(*trouble, return_exceptions=True)
+            if any(codes):
+                self.verdict.breaches.append(f"processes of the crowd fell: {codes}")
+            if self._wire is not None:
+                await self._wire.refuse()
+                await self._wire.listen()
+
+    async def _kill(self, admitters: list[WarmProcess]) -> None:
+        while True:
+            await asyncio.sleep(self._plan.kill_every_s * (0.5 + self._draw.random()))
+            victim = admitters.pop(0)
+            if self._draw.random() < 0.2:
+                # Long enough that others settle what it had begun; then it goes on as if nothing had happened.
+                victim.send_signal(signal.SIGSTOP)
+                asyncio.get_running_loop().call_later(_FROZEN_S, victim.send_signal, signal.SIGCONT)
+                admitters.append(victim)
+                self.verdict.frozen += 1
+                continue
+            victim.kill()
+            await victim.wait()
+            admitters.append(await self._start("admit"))
+            self.verdict.killed += 1
+
+    async def _fail(self) -> None:
+        while self._wire is not None:
+            await asyncio.sleep(self._plan.fail_every_s * (0.5 + self._draw.random()))
+            self._wire.cut_after(b"COMMIT;" if self._plan.database == "postgres" else b"COMMIT")
+            await asyncio.sleep(self._plan.fail_for_s)
+            await self._wire.refuse()
+            await asyncio.sleep(self._plan.fail_for_s)
+            await self._wire.listen()
+            self.verdict.failures += 1
+
+    async def _start(self, part: str, *rest: str) -> WarmProcess:
+        command = (sys.executable, "-m", "chaos.crowd_process", part, self._url, self._valkey.url, *rest)
+        process = await start_warm(*command, stdout=PIPE, cwd=_ROOT)
+        assert process.stdout is not None
+        await process.stdout.readline()
+        return process
+
+
+async def conduct(plan: CrowdPlan, folder: Path) -> Verdict:
+    """Make the servers and the room, run the campaign, and read what it left."""
+    began = time.monotonic()
+    async with AsyncExitStack() as stack:
+        server = stack.enter_context(LosableValkey(keeps=True))
+        url, wire = await stack.enter_async_context(_database(plan.database, folder))
+        valkey = await stack.enter_async_context(connected(server.url))
+        database = await stack.enter_async_context(await Database.open(url))
+        reception = Reception(valkey, database, open_office, SETTINGS)
+        day, brief = timedelta(days=1), timedelta(seconds=1)
+        await reception.create(
+            ROOM,
+            RoomPlan(
+                capacity=plan.capacity,
+                session=brief,
+                longest_session=day,
+                abandon_after=day,
+                log_length=100_000_000,
+            ),
+        )
+        room = await reception.open(ROOM)
+        campaign = Campaign(plan, url, valkey, wire)
+        await campaign.run()
+        await audit(campaign.verdict, room, valkey, database, people=plan.people)
+        campaign.verdict.took_s = round(time.monotonic() - began, 1)
+        return campaign.verdict
+
+
+@asynccontextmanager
+async def _database(name: SqlName, folder: Path) -> AsyncGenerator[tuple[str, Proxy | None]]:
+    """A database, behind a wire that can be cut where it is a server."""
+    async with migrated_database(name, folder) as url:
+        if name == "sqlite":
+            yield url, None
+            return
+        port = sql_server(name).port
+        async with Proxy(port) as wire:
+            yield url.replace(f":{port}/", f":{wire.port}/"), wire
+
+
+async def _end(processes: list[WarmProcess]) -> None:
+    for process in processes:
+        process.kill()
+        await process.wait()
+
+
+def main() -> int:
+    """Conduct one campaign, and tell."""
+    configure("console", "error")
+    parser = argparse.ArgumentParser(prog="python -m chaos.crowd", description="A crowd, and kill -9.")
+    defaults = CrowdPlan()
+    for name in ("people", "joiners", "admitters", "capacity", "seed"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
+    parser.add_argument("--database", choices=["sqlite", "postgres", "mariadb"], default=defaults.database)
+    parser.add_argument("--json", action="store_true")
+    options = vars(parser.parse_args())
+    as_json = options.pop("json")
+    with tempfile.TemporaryDirectory(prefix="tidegate-chaos-") as folder:
+        verdict = uvloop.run(conduct(CrowdPlan(**options), Path(folder)))
+    told = msgspec.json.format(msgspec.json.encode(verdict)).decode()
+    print(told if as_json else f"{told}\n{'every rule was kept' if verdict.is_well else 'A RULE WAS BROKEN'}")
+    return 0 if verdict.is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

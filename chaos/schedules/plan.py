@@ -1,0 +1,81 @@
+"""What happens in a schedule: a list of steps, each of which means something whatever happened before it."""
+
+from collections.abc import Callable
+from enum import IntEnum
+from itertools import accumulate
+from random import Random
+
+Step = tuple[int, int]
+"""A `Deed`, and a number from which its details are read."""
+
+
+class Deed(IntEnum):
+    """What a step does."""
+
+    ASK_HIGH = 0
+    ASK_LOW = 1
+    PUBLISH = 2
+    TAKE = 3
+    GO_ON = 4
+    KILL = 5
+    PAUSE = 6
+    REVIVE = 7
+    DUPLICATE = 8
+    TIME = 9
+    CLOCK_BACK = 10
+    FLUSH = 11
+    SAVE = 12
+    RESTORE = 13
+    SKEW = 14
+    CONFIRM = 15
+
+
+_WEIGHTS = {
+    Deed.ASK_HIGH: 8,
+    Deed.ASK_LOW: 9,
+    Deed.PUBLISH: 15,
+    Deed.TAKE: 22,
+    Deed.GO_ON: 64,
+    Deed.KILL: 3,
+    Deed.PAUSE: 7,
+    Deed.REVIVE: 8,
+    Deed.DUPLICATE: 4,
+    Deed.TIME: 8,
+    Deed.CLOCK_BACK: 1,
+    Deed.FLUSH: 1,
+    Deed.SAVE: 1,
+    Deed.RESTORE: 1,
+    Deed.SKEW: 1,
+    Deed.CONFIRM: 6,
+}
+_DEEDS = [int(deed) for deed in _WEIGHTS]
+_CUMULATED = list(accumulate(_WEIGHTS.values()))
+SHORTEST, LONGEST = 20, 80
+DETAILS = 1 << 20
+
+
+def plan(seed: int, number: int) -> list[Step]:
+    """The schedule of this number; the same for ever."""
+    random = Random(seed * 1_000_000_007 + number)
+    length = random.randrange(SHORTEST, LONGEST)
+    details = random.getrandbits(20 * length)
+    return [
+        (deed, details >> (20 * n) & (DETAILS - 1))
+        for n, deed in enumerate(random.choices(_DEEDS, cum_weights=_CUMULATED, k=length))
+    ]
+
+
+def shrunk(steps: list[Step], fails: Callable[[list[Step]], bool]) -> list[Step]:
+    """A shorter schedule that still fails: steps are left out, many at once and then few, until none can be."""
+    size = max(1, len(steps) // 2)
+    while True:
+        start, left_out = 0, False
+        while start < len(steps):
+            without = steps[:start] + steps[start + size :]
+            if fails(without):
+                steps, left_out = without, True
+            else:
+                start += size
+        if size == 1 and not left_out:
+            return steps
+        size = max(1, size // 2)

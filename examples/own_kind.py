@@ -1,0 +1,151 @@
+"""A kind of snapshots of one's own: what weather stations measure, kept fresh under the limit of their office.
+
+    python examples/own_kind.py
+
+`WeatherStation` is all that somebody has to write; docs/guides/snapshots.md explains it. The office stands beside it,
+so that the example runs without the internet.
+"""
+
+import asyncio
+import os
+import re
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import uvloop
+from aiohttp import web
+
+from tidegate.assembly import Snapshots, open_parts, open_snapshots
+from tidegate.flow.limiter import Limit, LimiterSettings, Rate
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.settings import Settings
+from tidegate.snapshots.subject import Found, Missing, Unreadable
+from tidegate.telemetry import configure
+from tidegate.upstream import Answer, Request
+
+
+class Measured(msgspec.Struct):
+    """What is kept; whatever else an answer has is left out."""
+
+    celsius: float
+    wind: float
+
+
+class Station(msgspec.Struct):
+    """What is read of an answer."""
+
+    number: int
+    measured: Measured
+
+
+class WeatherStation:
+    """What a station measured last. The office knows stations by number, people by name: a name is the key."""
+
+    name = "weather"
+
+    def __init__(self, url: str, *, api_key: str, ttl: timedelta = timedelta(minutes=5)) -> None:
+        self._url, self._headers, self.ttl = url, {"Authorization": f"Bearer {api_key}"}, ttl
+
+    def request(self, key: str, upstream_id: str | None) -> Request:
+        if not re.fullmatch(r"[a-z][a-z-]{0,39}", key):
+            raise InvalidArgument("key", key[:32], "a station is known by its name, in small letters")
+        place = f"/stations/{upstream_id}" if upstream_id else f"/stations?name={key}"
+        return Request(url=self._url + place, purpose="weather.station", headers=self._headers)
+
+    def read(self, key: str, answer: Answer) -> Found | Missing:
+        if answer.status == 404:
+            return Missing("the office has no such station")
+        try:
+            station = msgspec.json.decode(answer.body, type=Station)
+        except msgspec.DecodeError as error:
+            raise Unreadable(f"station {key}: {error}") from None
+        return Found(msgspec.json.encode(station.measured), upstream_id=str(station.number))
+
+
+def from_environment() -> WeatherStation:
+    """For the setting `snapshots.kinds`: made without arguments."""
+    return WeatherStation(os.environ["WEATHER_URL"], api_key=os.environ["WEATHER_KEY"])
+
+
+LIMITS = LimiterSettings(
+    limits=(Limit(name="second", permits=5, window=timedelta(seconds=1)),),
+    rates=(Rate(name="sustained", per_second=4, burst=2),),
+)
+
+
+class Office:
+    """A small upstream: stations with numbers, and a count of the calls."""
+
+    KEY = "the office's key"
+
+    def __init__(self, *names: str) -> None:
+        self.stations = {name: {"celsius": 11.5, "wind": 6.0} for name in names}
+        self.calls: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != f"Bearer {self.KEY}":
+            return web.json_response({}, status=401)
+        self.calls.append(request.path_qs)
+        numbered = dict(enumerate(self.stations, start=101))
+        number = request.path.removeprefix("/stations").strip("/")
+        name = numbered.get(int(number)) if number else request.query.get("name")
+        if name not in self.stations:
+            return web.json_response({}, status=404)
+        found = next(each for each, known in numbered.items() if known == name)
+        answered = {"number": found, "measured": self.stations[name], "served_by": f"desk {len(self.calls)}"}
+        return web.json_response(answered)
+
+
+async def serve(office: Office) -> tuple[web.AppRunner, str]:
+    """Open the office; returns what closes it, and its address."""
+    application = web.Application()
+    application.router.add_get("/{path:.*}", office.answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+async def look(snapshots: Snapshots, key: str, *, wait_s: float = 0) -> None:
+    """Say what is known of a station."""
+    answer = await snapshots.reader.wait("weather", key, wait_s)
+    print(f"{key}: {answer.freshness}, {'nothing' if answer.body is None else answer.body.decode()}")
+
+
+async def visit(snapshots: Snapshots, office: Office) -> None:
+    """Read, wait, read again and again, and have it refreshed."""
+    await look(snapshots, "harbour")
+    await look(snapshots, "harbour", wait_s=20)
+    for _ in range(1000):
+        await snapshots.reader.read("weather", "harbour")
+    print(f"after 1,000 more reads the office counts {len(office.calls)} call")
+    office.stations["harbour"] = {"celsius": 9.0, "wind": 24.5}
+    async with snapshots.news.watch(["weather/harbour"]) as news:
+        await snapshots.refresh("weather", "harbour")
+        await news.news(20)
+    await look(snapshots, "harbour")
+    await look(snapshots, "atlantis", wait_s=20)
+    print(f"the office was asked for {', '.join(office.calls)}")
+
+
+async def main(folder: str) -> None:
+    """A process that refreshes and reads."""
+    office = Office("harbour", "lighthouse")
+    runner, url = await serve(office)
+    settings = Settings(data_dir=Path(folder), limiter=LIMITS)
+    async with open_parts(settings) as parts, open_snapshots(parts, [WeatherStation(url, api_key=office.KEY)]) as ours:
+        process = ours.process()
+        running = asyncio.create_task(process.run())
+        await visit(ours, office)
+        process.stop()
+        await running
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    configure(level="warning")
+    with tempfile.TemporaryDirectory() as folder:
+        uvloop.run(main(folder))

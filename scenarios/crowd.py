@@ -1,0 +1,89 @@
+"""One process of a crowd: `python -m scenarios.crowd PART SKEW_MS`, with the settings of its deployment.
+
+It says that it is there, waits for the start, does its part, and prints what came of it as JSON.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import uvloop
+
+from tidegate.assembly import Snapshots, open_parts, open_snapshots
+from tidegate.flow.coalescer import AlreadyProcessing, Coalescer
+from tidegate.kernel.clock import Clock, ManualClock, SystemClock
+from tidegate.kernel.priority import Priority
+from tidegate.settings import Settings
+from tidegate.snapshots.event import Reason
+from tidegate.snapshots.requests import Wish
+from tidegate.snapshots.subject import Subject
+from tidegate.telemetry.logs import configure
+from tidegate.valkey import Unit, Valkey
+
+SUBJECT = Subject("character", "7")
+AT_ONCE = 20
+"""What each process does at once."""
+TURNS = 20
+"""How many versions each takes."""
+
+
+def meeting(valkey: Valkey) -> Unit:
+    """Where the crowd and its starter meet."""
+    return valkey.unit("crowd")
+
+
+async def at_the_start(valkey: Valkey) -> None:
+    """Say that we are there, and wait until all are."""
+    await valkey.execute("RPUSH", meeting(valkey).key("ready"), "1")
+    await valkey.execute_blocking("BLPOP", meeting(valkey).key("go"), 60, within_s=60)
+
+
+async def ask(snapshots: Snapshots, _clock: Clock) -> list[str]:
+    """Ask for one subject, many times at once; the outcomes."""
+    wish = Wish(subject=SUBJECT, priority=Priority.HIGH, reason=Reason.USER_REQUEST)
+    outcomes = await asyncio.gather(*(snapshots.requests.ask(wish) for _ in range(AT_ONCE)))
+    return [type(outcome).__name__ for outcome in outcomes]
+
+
+async def take_turns(snapshots: Snapshots, clock: Clock) -> list[int]:
+    """Take the lock again and again; whoever has it writes its version down for all before letting go."""
+    valkey, versions = snapshots.parts.valkey, list[int]()
+    coalescer = Coalescer(valkey, clock=clock)
+    while len(versions) < TURNS:
+        outcome = await coalescer.request("taken in turns", Priority.LOW)
+        if not isinstance(outcome, AlreadyProcessing):
+            await valkey.execute("RPUSH", meeting(valkey).key("versions"), outcome.version)
+            assert await coalescer.release("taken in turns", outcome.version)
+            versions.append(outcome.version)
+    return versions
+
+
+async def release(snapshots: Snapshots, clock: Clock) -> list[bool]:
+    """Release one lock that somebody else took, many times at once; what each was told."""
+    valkey = snapshots.parts.valkey
+    coalescer = Coalescer(valkey, clock=clock)
+    version = await coalescer.current_version("released by all")
+    assert version is not None
+    return await asyncio.gather(*(coalescer.release("released by all", version) for _ in range(AT_ONCE)))
+
+
+_PARTS: dict[str, Callable[[Snapshots, Clock], Awaitable[Any]]] = {
+    "ask": ask,
+    "take_turns": take_turns,
+    "release": release,
+}
+
+
+async def _main(part: str, skew_ms: int) -> Any:
+    clock = ManualClock(SystemClock().now() + timedelta(milliseconds=skew_ms)) if skew_ms else SystemClock()
+    async with open_parts(Settings.load()) as parts, open_snapshots(parts) as snapshots:
+        await at_the_start(parts.valkey)
+        return await _PARTS[part](snapshots, clock)
+
+
+if __name__ == "__main__":
+    configure("console", "error")
+    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(_main(sys.argv[1], int(sys.argv[2])))) + b"\n")

@@ -1,0 +1,114 @@
+"""Uses every primitive once, by what it offers to callers, so that each of its scripts runs on the server."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+
+from tidegate.flow.coalescer import Coalescer
+from tidegate.flow.doorbell import Doorbell
+from tidegate.flow.gate import Admitted, Gate, Job, settlement
+from tidegate.flow.gate.memory import Memory
+from tidegate.flow.lease import Lease
+from tidegate.flow.limiter import Limiter
+from tidegate.flow.presence import Presence
+from tidegate.flow.presence.election import Election
+from tidegate.flow.stream import Stream
+from tidegate.flow.timers import Timers
+from tidegate.kernel.priority import Priority
+from tidegate.valkey import Unit, Valkey
+
+_SOON = timedelta(milliseconds=1)
+_LATER = timedelta(hours=1)
+_POOL = "pool"
+
+
+async def use_everything(valkey: Valkey, unit: Unit) -> None:
+    """Everything but the snapshots' own, which only a deployment uses."""
+    await _stream(Stream(valkey, unit, "stream"))
+    await _timers(Timers(valkey, unit, unit.key("alarms")))
+    await _presence(valkey, unit)
+    await _lease(valkey, unit)
+    await _limiter(Limiter(valkey, valkey.unit(f"{unit.name}-limiter")))
+    await _coalescer(Coalescer(valkey, name=f"{unit.name}-coalescer"))
+    await _gate(valkey, unit)
+    await Doorbell(valkey, unit.key("bell")).ring()
+
+
+async def _stream(stream: Stream) -> None:
+    reader = stream.consumer("reader")
+    await stream.add([{b"n": b"%d" % n} for n in range(4)])
+    first, second, third, _ = await reader.read(4, 1)
+    await reader.ack([first.id])
+    await reader.retry([second.id], "once more")
+    await reader.fail(third, "it cannot be done")
+    await stream.dead_letters.replay([each.id for each in (await stream.dead_letters.page()).letters])
+    await stream.take_over("reader")
+    await stream.sweep_idle()
+    await stream.status()
+
+
+async def _timers(timers: Timers) -> None:
+    await timers.schedule("soon", _SOON)
+    await timers.schedule("later", _LATER)
+    await timers.reschedule("later", 2 * _LATER)
+    await timers.status()
+    await timers.fire()
+    await timers.cancel("later")
+
+
+async def _presence(valkey: Valkey, unit: Unit) -> None:
+    presence, election = Presence(valkey, unit, "process"), Election(valkey, unit, "process")
+    await presence.join()
+    await presence.renew()
+    await presence.members()
+    await presence.lapsed()
+    await presence.remove("somebody")
+    await election.stand()
+    await election.resign()
+    await presence.leave()
+
+
+async def _lease(valkey: Valkey, unit: Unit) -> None:
+    lease = Lease(valkey, unit, "lease", "owner")
+    await lease.release(await lease.renew(await lease.acquire(timedelta(minutes=1))))
+
+
+async def _limiter(limiter: Limiter) -> None:
+    await limiter.take(1, Priority.HIGH)
+    await limiter.pause(_SOON)
+    await limiter.status()
+
+
+async def _coalescer(coalescer: Coalescer) -> None:
+    outcome = await coalescer.request("subject", Priority.LOW)
+    await coalescer.confirm("subject", outcome.version)
+    await coalescer.release("subject", outcome.version)
+
+
+async def _gate(valkey: Valkey, unit: Unit) -> None:
+    jobs = Stream(valkey, unit, "jobs")
+    gate = Gate(valkey, unit, stream=jobs.keys.stream, group=jobs.settings.group, wake=unit.key("wake"))
+    await gate.remind(Memory(pool=_POOL, started=0, running=0, notes=[]))
+    await gate.enrol("credential", pool=_POOL)
+    await gate.promises.make(_SOON)
+    await gate.promises.broken()
+    await gate.offer([_job(n) for n in range(3)])
+    await gate.open(_POOL)
+    await gate.fire()
+    await gate.status(_POOL)
+    await gate.census()
+    admitted = [Admitted.from_fields(each.id, each.fields, 1) for each in await jobs.consumer("worker").read(1, 1)]
+    await gate.settle([settlement(each) for each in admitted])
+    # A message that is lost leaves a permit behind, which is freed.
+    await valkey.execute("XTRIM", jobs.keys.stream, "MAXLEN", 0)
+    await gate.rebuild(_nothing())
+    await gate.forget(["job-2"])
+    await gate.dismiss("credential")
+
+
+def _job(number: int) -> Job:
+    return Job(job=f"job-{number}", pool=_POOL, run="run")
+
+
+async def _nothing() -> AsyncIterator[Sequence[Job]]:
+    for _ in range(0):
+        yield []

@@ -1,0 +1,16 @@
+"""Rankings, put together: the same in a process that counts, in one that answers, and in a command."""
+
+from tidegate.crowd.ranking.ranking import Ranking
+from tidegate.database import Database
+from tidegate.flow.breaker import Breaker
+from tidegate.settings import Settings
+from tidegate.valkey import Valkey
+
+NO_BOARDS = "this installation has no boards. Set TIDEGATE_RANKING__BOARDS; docs/guides/ranking.md shows how"
+
+
+def open_ranking(settings: Settings, database: Database, valkey: Valkey) -> Ranking | None:
+    """The boards of the settings; None where there are none."""
+    if not settings.ranking.boards:
+        return None
+    return Ranking(database, valkey, settings.ranking, breaker=Breaker("ranking", settings.breaker))

@@ -1,0 +1,112 @@
+"""`tidegate ranking`: who is ahead, and counting everything anew."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import date, datetime
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tidegate.assembly import open_database, open_valkey
+from tidegate.assembly.rankings import NO_BOARDS, open_ranking
+from tidegate.cli.running import load_settings, run
+from tidegate.cli.wording import counted, number
+from tidegate.crowd.ranking.ranking import LARGEST_TOP, Ranking, Top
+from tidegate.crowd.ranking.rebuild import Rebuilt
+from tidegate.crowd.ranking.windows import Period
+from tidegate.kernel.errors import InvalidSettings
+from tidegate.settings import Settings
+
+app = typer.Typer(help="Show who is ahead, and count everything anew.", no_args_is_help=True)
+
+_BOARD = typer.Argument(help="The name of a board.")
+_JSON = typer.Option(False, "--json", help="Print JSON.")
+_REMEDY = "A process at work makes the ranking by itself (tidegate up); so does: tidegate ranking rebuild"
+
+
+@app.command()
+def top(
+    board: str = _BOARD,
+    *,
+    period: Period = typer.Option(Period.DAILY, help="Of a day, an ISO week or a month."),
+    day: datetime | None = typer.Option(
+        None, "--date", formats=["%Y-%m-%d"], help="A day of the window, by the calendar of the board; else today."
+    ),
+    limit: int = typer.Option(10, min=1, max=LARGEST_TOP, help="So many at most."),
+    as_json: bool = _JSON,
+) -> None:
+    """Show who is ahead on a board. Exit 1 where nobody can say."""
+    found = run(_top(load_settings(), board, period, None if day is None else day.date(), limit))
+    if as_json:
+        typer.echo(msgspec.json.encode(_told(board, found)))
+    else:
+        _show(board, found)
+    if found.degraded:
+        raise typer.Exit(1)
+
+
+@app.command()
+def rebuild(
+    boards: list[str] | None = typer.Argument(None, help="The names of boards; all, where none is named."),
+    *,
+    as_json: bool = _JSON,
+) -> None:
+    """Count everything anew from the events in the database, and make the rankings anew from that.
+
+    Whoever reads meanwhile sees the old ranking or the new one, never half of one.
+    """
+    rebuilt = run(_rebuild(load_settings(), boards or []))
+    if as_json:
+        typer.echo(msgspec.json.encode({"boards": rebuilt}))
+        return
+    for each in rebuilt:
+        windows = counted(each.windows, "window")
+        typer.echo(f"{each.board}: {counted(each.members, 'score')} in {windows}")
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncGenerator[Ranking]:
+    async with open_valkey(settings) as valkey, open_database(settings) as database:
+        ranking = open_ranking(settings, database, valkey)
+        if ranking is None:
+            raise InvalidSettings(NO_BOARDS)
+        yield ranking
+
+
+async def _top(settings: Settings, board: str, period: Period, day: date | None, limit: int) -> Top:
+    async with _opened(settings) as ranking:
+        return await ranking.top(board, period, on=day, limit=limit)
+
+
+async def _rebuild(settings: Settings, boards: list[str]) -> list[Rebuilt]:
+    async with _opened(settings) as ranking:
+        named = [ranking.board(name).name for name in boards]  # all are there, or none is touched
+        return [await ranking.rebuild(name) for name in dict.fromkeys(named or ranking.boards)]
+
+
+def _told(board: str, found: Top) -> dict[str, object]:
+    window = found.window
+    return {
+        "board": board,
+        "period": window.period,
+        "window": window.name,
+        "total": found.total,
+        "degraded": found.degraded,
+        "members": found.entries,
+    }
+
+
+def _show(board: str, found: Top) -> None:
+    if found.degraded:
+        typer.echo(f"{board}, {found.window.name}: nobody can say at present. {_REMEDY}")
+        return
+    typer.echo(f"{board}, {found.window.name}: {counted(found.total, 'member')}")
+    if not found.entries:
+        return
+    table = Table("rank", "member", "score", box=None, pad_edge=False)
+    for entry in found.entries:
+        table.add_row(str(entry.rank), escape(entry.member), number(entry.score))
+    Console(soft_wrap=True).print(table)

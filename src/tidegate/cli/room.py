@@ -1,0 +1,168 @@
+"""`tidegate room`: waiting rooms, made, opened, closed, looked at, and entered by those who need not wait."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import typer
+
+from tidegate.assembly import open_database, open_valkey
+from tidegate.assembly.crowd import open_reception
+from tidegate.cli.running import load_settings, run
+from tidegate.cli.wording import clock, counted, number, span
+from tidegate.crowd.waiting_room import Reception, RoomPlan, RoomState, RoomStatus
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, help="Waiting rooms: a fair line, and only so many inside.")
+
+_ROOM = typer.Argument(help="The name of a room.")
+_JSON = typer.Option(False, "--json", help="Print the result as JSON.")
+_DAY_S = 86_400
+
+
+@app.command()
+def create(
+    room: str = typer.Argument(help="A name for the new room."),
+    *,
+    capacity: int = typer.Option(min=0, help="How many may be inside at once."),
+    rate: float | None = typer.Option(None, min=0.001, help="How many may come in per second; else any number."),
+    session: float = typer.Option(600, min=1, max=_DAY_S, help="Seconds inside without doing anything."),
+    longest: float = typer.Option(1800, min=1, max=_DAY_S, help="Seconds inside in all."),
+    abandon_after: float = typer.Option(120, min=1, max=_DAY_S, help="Seconds in line without a sign of life."),
+    log: int = typer.Option(0, min=0, help="Keep a log of about so many steps."),
+    as_json: bool = _JSON,
+) -> None:
+    """Make a room. It is closed until it is opened."""
+    plan = RoomPlan(
+        capacity=capacity,
+        admit_per_second=rate,
+        session=timedelta(seconds=session),
+        longest_session=timedelta(seconds=longest),
+        abandon_after=timedelta(seconds=abandon_after),
+        log_length=log,
+    )
+    _tell(run(_create(load_settings(), room, plan)), as_json=as_json)
+
+
+@app.command("open")
+def open_(
+    room: str = _ROOM,
+    *,
+    at: str | None = typer.Option(
+        None, help="The start (ISO 8601, with its zone): whoever comes before takes part in a draw."
+    ),
+    as_json: bool = _JSON,
+) -> None:
+    """Let people come; and in, from the start on, which is now unless it is given."""
+    _tell(run(_open(load_settings(), room, _moment(at))), as_json=as_json)
+
+
+@app.command()
+def close(room: str = _ROOM, *, as_json: bool = _JSON) -> None:
+    """Let nobody come, and nobody in. Who waits keeps his place, who is inside stays."""
+    _tell(run(_close(load_settings(), room)), as_json=as_json)
+
+
+@app.command()
+def status(
+    room: str | None = typer.Argument(None, help="The name of a room; else all of them."), *, as_json: bool = _JSON
+) -> None:
+    """Show how many wait and how many are inside."""
+    found = run(_status(load_settings(), room))
+    if as_json:
+        typer.echo(msgspec.json.encode(found if room is None else found[0]))
+        return
+    for each in found:
+        _show(each)
+    if not found:
+        typer.echo("There are no rooms. Make one: tidegate room create NAME --capacity 100")
+
+
+@app.command()
+def admit(
+    room: str = _ROOM, users: list[str] = typer.Argument(help="Who need not wait."), *, as_json: bool = _JSON
+) -> None:
+    """Let named users in at once, beside the capacity, whether they wait or not."""
+    admitted = run(_admit(load_settings(), room, users))
+    if as_json:
+        typer.echo(msgspec.json.encode({"admitted": admitted}))
+    else:
+        typer.echo(f"{counted(admitted, 'user')} let in; who was inside before is not counted")
+
+
+@asynccontextmanager
+async def _reception(settings: Settings) -> AsyncGenerator[Reception]:
+    async with open_valkey(settings) as valkey, open_database(settings) as database:
+        yield open_reception(settings, database, valkey)
+
+
+async def _create(settings: Settings, room: str, plan: RoomPlan) -> RoomStatus:
+    async with _reception(settings) as reception:
+        await reception.create(room, plan)
+        return await reception.status(room)
+
+
+async def _open(settings: Settings, room: str, opens_at: datetime | None) -> RoomStatus:
+    async with _reception(settings) as reception:
+        await reception.open(room, opens_at)
+        return await reception.status(room)
+
+
+async def _close(settings: Settings, room: str) -> RoomStatus:
+    async with _reception(settings) as reception:
+        await reception.close(room)
+        return await reception.status(room)
+
+
+async def _status(settings: Settings, room: str | None) -> list[RoomStatus]:
+    async with _reception(settings) as reception:
+        names = [each.name for each in await reception.everything()] if room is None else [room]
+        return [await reception.status(name) for name in names]
+
+
+async def _admit(settings: Settings, room: str, users: list[str]) -> int:
+    async with _reception(settings) as reception:
+        return await (await reception.room(room)).invite(users)
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument("--at", text, "must be a time like 2026-12-24T12:00:00+09:00") from None
+    if moment.tzinfo is None:
+        raise InvalidArgument("--at", text, "must say its time zone")
+    return moment.astimezone(UTC)
+
+
+def _tell(found: RoomStatus, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(msgspec.json.encode(found))
+    else:
+        _show(found)
+
+
+def _show(found: RoomStatus) -> None:
+    census, plan, now = found.census, found.plan, datetime.now(UTC)
+    rate = "" if plan.admit_per_second is None else f", {number(plan.admit_per_second)} per second"
+    beside = f", and {number(census.guests)} beside the capacity" if census.guests else ""
+    counted_in = census.active + census.entering - census.guests
+    typer.echo(f"{found.name}: {_state(found, now)}")
+    typer.echo(f"  inside   {number(counted_in)} of {number(plan.capacity)}{beside}{rate}")
+    typer.echo(f"  waiting  {number(census.waiting)}")
+    typer.echo(f"  session  {span(plan.session.total_seconds())}, at most {span(plan.longest_session.total_seconds())}")
+    typer.echo(f"  draw     sha256 {found.commitment}")
+    if found.seed is not None:
+        typer.echo(f"           seed   {found.seed}")
+
+
+def _state(found: RoomStatus, now: datetime) -> str:
+    if found.state is RoomState.CLOSED:
+        return "closed"
+    if found.opens_at is not None and found.opens_at > now:
+        return f"people may come; it opens at {clock(found.opens_at, now)}"
+    return "open"

@@ -1,0 +1,81 @@
+"""What is known of subjects, and of refreshes that failed, in words."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import msgspec
+
+from tidegate.cli.wording import clock, number, span
+from tidegate.flow.coalescer import AlreadyProcessing, Outcome
+from tidegate.kernel.clock import from_ms
+from tidegate.snapshots.dead import DeadLetter
+from tidegate.snapshots.query import Freshness, SnapshotAnswer
+from tidegate.snapshots.store import Trouble
+
+NOBODY_WORKS = "no process is at work that could do it: start `tidegate up`"
+
+
+def answer_line(subject: str, answer: SnapshotAnswer) -> str:
+    """How good a snapshot is, and how old."""
+    now, kept = datetime.now(UTC), answer.kept
+    facts = [f"{number(kept.body_size)} bytes" if kept.body_size else _why_none(answer)]
+    facts += [f"{word} {_moment(ms, now)}" for word, ms in (("changed", kept.updated_ms),) if ms and kept.body_size]
+    facts += [f"checked {_moment(kept.checked_ms, now)}"] if kept.checked_ms else []
+    if (failed := kept.failed) is not None:
+        facts.append(f"a refresh failed {span((now - failed.failed_at).total_seconds())} ago: {failed.reason}")
+    return f"{subject}: {answer.freshness}: {'; '.join(facts)}"
+
+
+def refresh_lines(answer: SnapshotAnswer, trouble: Trouble | None, *, has_workers: bool | None = None) -> Iterator[str]:
+    """What becomes of an answer that is not as good as it could be: the refresh, and what is wrong with it."""
+    if answer.update_queued:
+        wait_ms = answer.estimated_wait_ms
+        yield "a refresh is queued" + (
+            f", but {NOBODY_WORKS}" if has_workers is False else f", about {wait_ms / 1000:.1f} s" if wait_ms else ""
+        )
+    elif answer.freshness is not Freshness.FRESH and answer.kept.missing_ms is None:
+        yield "no refresh is queued"
+    if trouble is not None:
+        yield trouble_line(trouble)
+
+
+def trouble_line(trouble: Trouble) -> str:
+    """Why a refresh did not succeed, and what can be done."""
+    told = f"{trouble.reason}, {trouble.message}{_is_the_key_right(trouble)}"
+    if not trouble.has_failed:
+        return f"the upstream fails, and is tried again ({number(trouble.tries)} so far): {told}"
+    advice = "`tidegate snapshots refresh` tries it again, `tidegate snapshots dead list` shows all that failed"
+    return f"the last refresh failed: {told}; {advice}"
+
+
+def _is_the_key_right(trouble: Trouble) -> str:
+    if not trouble.message.endswith((" 401", " 403")):
+        return ""
+    return " (is its API key right? The game's is TIDEGATE_SNAPSHOTS__GAME__API_KEY)"
+
+
+def told(outcome: Outcome) -> str:
+    """What came of asking for a refresh."""
+    return "already_processing" if isinstance(outcome, AlreadyProcessing) else "queued"
+
+
+def letter_line(letter: DeadLetter) -> str:
+    """A dead letter on one line."""
+    update = letter.update
+    return f"{letter.id}  {update.failed_at:%Y-%m-%d %H:%M:%S}  {update.subject_id}  {update.reason}  {update.message}"
+
+
+def letter_as_json(letter: DeadLetter) -> bytes:
+    """All about a dead letter."""
+    return msgspec.json.encode({"id": letter.id, **msgspec.json.decode(letter.update.encode())})
+
+
+def _why_none(answer: SnapshotAnswer) -> str:
+    if answer.kept.missing_ms is not None:
+        return "the upstream has no such subject"
+    return "no snapshot yet"
+
+
+def _moment(ms: int, now: datetime) -> str:
+    moment = from_ms(ms)
+    return f"{clock(moment, now)}, {span((now - moment).total_seconds())} ago"

@@ -1,0 +1,85 @@
+"""`tidegate snapshots dead`: refreshes that failed for good."""
+
+import msgspec
+import typer
+
+from tidegate.cli.running import load_settings, run
+from tidegate.cli.snapshot_text import letter_as_json, letter_line, told
+from tidegate.cli.snapshots_opening import opened
+from tidegate.flow.coalescer import AlreadyProcessing, Outcome
+from tidegate.kernel.errors import NotFound
+from tidegate.settings import Settings
+from tidegate.snapshots.dead import DeadLetter
+
+dead = typer.Typer(help="Refreshes that failed for good: list, show, replay, drop.", no_args_is_help=True)
+
+_LETTER = typer.Argument(help="The id of a dead letter, as `list` shows it.")
+_JSON = typer.Option(False, "--json", help="Print JSON.")
+
+
+@dead.command("list")
+def list_(
+    *,
+    after: str | None = typer.Option(None, help="Only letters behind this one."),
+    limit: int = typer.Option(50, min=1, max=500, help="So many at most."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON, a line for each."),
+) -> None:
+    """List refreshes that failed for good, the oldest first."""
+    letters = run(_list(load_settings(), after, limit))
+    for letter in letters:
+        typer.echo(letter_as_json(letter) if as_json else letter_line(letter))
+    if as_json:
+        return
+    if not letters:
+        typer.echo("no dead letters" if after is None else f"no dead letters behind {after}")
+    elif len(letters) == limit:
+        typer.echo(f"More: tidegate snapshots dead list --after {letters[-1].id}")
+
+
+@dead.command()
+def show(letter: str = _LETTER, *, as_json: bool = typer.Option(False, "--json", help="Print it on one line.")) -> None:
+    """Show all about a dead letter, as JSON."""
+    encoded = letter_as_json(run(_show(load_settings(), letter)))
+    typer.echo(encoded if as_json else msgspec.json.format(encoded, indent=2))
+
+
+@dead.command()
+def replay(letter: str = _LETTER, *, as_json: bool = _JSON) -> None:
+    """Ask for the refresh of a dead letter again, under a new version.
+
+    The letter is gone then, unless somebody is at this subject already: then it stays, to be replayed later or dropped.
+    """
+    outcome = run(_replay(load_settings(), letter))
+    if as_json:
+        typer.echo(msgspec.json.encode({"id": letter, "outcome": told(outcome), "version": outcome.version}))
+    else:
+        stays = "; the letter stays" if isinstance(outcome, AlreadyProcessing) else ""
+        typer.echo(f"{letter}: {told(outcome).replace('_', ' ')}, version {outcome.version}{stays}")
+
+
+@dead.command()
+def drop(letter: str = _LETTER, *, as_json: bool = _JSON) -> None:
+    """Give a dead letter up for good."""
+    run(_drop(load_settings(), letter))
+    typer.echo(msgspec.json.encode({"id": letter, "outcome": "dropped"}) if as_json else f"{letter}: dropped")
+
+
+async def _list(settings: Settings, after: str | None, limit: int) -> list[DeadLetter]:
+    async with opened(settings) as snapshots:
+        return await snapshots.dead.list(after=after, limit=limit)
+
+
+async def _show(settings: Settings, letter: str) -> DeadLetter:
+    async with opened(settings) as snapshots:
+        return await snapshots.dead.get(letter)
+
+
+async def _replay(settings: Settings, letter: str) -> Outcome:
+    async with opened(settings) as snapshots:
+        return await snapshots.dead.replay(letter)
+
+
+async def _drop(settings: Settings, letter: str) -> None:
+    async with opened(settings) as snapshots:
+        if not await snapshots.dead.drop(letter):
+            raise NotFound("dead letter", letter)

@@ -1,0 +1,29 @@
+"""The snapshots of this installation, for the length of a command."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from tidegate.assembly import Snapshots, open_parts, open_snapshots
+from tidegate.assembly.kinds import require_kinds
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.settings import Settings
+from tidegate.snapshots.subject import Subject
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
+    """All that a command needs; raise `InvalidSettings` with what to set where nothing is kept."""
+    kinds = require_kinds(settings)
+    async with open_parts(settings) as parts, open_snapshots(parts, kinds) as snapshots:
+        yield snapshots
+
+
+def parse_subject(settings: Settings, text: str) -> Subject:
+    """The subject that somebody wrote, such as `character/4711`; which kinds there are is told where it is none."""
+    known = sorted(kind.name for kind in require_kinds(settings))
+    kind, slash, key = text.partition("/")
+    if not slash or not key:
+        raise InvalidArgument("subject", text[:80], f"must be a kind and a key, such as {known[0]}/4711")
+    if kind not in known:
+        raise InvalidArgument("subject", text[:80], f"there is no kind {kind!r}; there is {', '.join(known)}")
+    return Subject(kind, key)

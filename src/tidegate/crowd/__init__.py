@@ -1,0 +1,1 @@
+"""For the day of the sale: who may come in, and what is popular."""

@@ -1,0 +1,13 @@
+-- Places: after the opening the arrival number itself; before it a place that was drawn, below all numbers.
+local DRAWN, LOWEST = 2 ^ 24, -2 ^ 53
+
+-- 29 bits of a hash decide, the number comes last: so it can be read back, and no two places are the same.
+local function drawn_place(seed, number)
+  local hash = tonumber(string.sub(redis.sha1hex(seed .. ':' .. string.format('%.0f', number)), 1, 8), 16)
+  return LOWEST + math.floor(hash / 8) * DRAWN + number
+end
+
+local function number_of(place)
+  if place >= 0 then return place end
+  return (place - LOWEST) % DRAWN
+end

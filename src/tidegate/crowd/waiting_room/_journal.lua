@@ -1,0 +1,17 @@
+-- What happened, for whoever follows the line, estimates a wait, or checks the rules afterwards.
+---@key log    stream  every step, where the room keeps a log
+---@key moves  stream  the last steps by which the line got shorter
+---@include room
+local MOST_MOVES = 128
+
+-- `users` is a list of {user, place, admission}, each as far as it is known.
+local function note(room, what, users)
+  if room.log_most == 0 or #users == 0 then return end
+  redis.call('XADD', log, 'MAXLEN', '~', room.log_most, '*', 'what', what, 'users', cmsgpack.pack(users),
+    'inside', inside(), 'guests', redis.call('SCARD', guests), 'capacity', room.capacity)
+end
+
+local function moved(now_ms, admitted, gone)
+  if admitted + gone == 0 then return end
+  redis.call('XADD', moves, 'MAXLEN', '~', MOST_MOVES, '*', 'at_ms', now_ms, 'admitted', admitted, 'gone', gone)
+end

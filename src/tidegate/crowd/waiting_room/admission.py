@@ -1,0 +1,202 @@
+"""How people get from the line into the room, and out of it again.
+
+An admission has three steps: a script takes those at the front out of the line, one transaction writes their tokens, a
+script tells the room that they are inside. Whatever fails or dies in between, SQL decides: who has an ACTIVE token is
+inside, everybody else has his old place again. See docs/decisions/0015.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tidegate.crowd.waiting_room import scripts, tokens
+from tidegate.crowd.waiting_room.keys import room_keys
+from tidegate.crowd.waiting_room.line import UnknownRoom, require_user
+from tidegate.crowd.waiting_room.settings import WaitingRoomSettings
+from tidegate.crowd.waiting_room.tokens import Entry, Sorted, TokenState
+from tidegate.database import Database
+from tidegate.kernel.arguments import require_at_most
+from tidegate.kernel.clock import milliseconds
+from tidegate.kernel.errors import CommitUnknown
+from tidegate.telemetry.logs import get_logger
+from tidegate.telemetry.metrics import ROOM_ADMITTED, ROOM_ENDED
+from tidegate.valkey import Valkey
+
+log = get_logger(__name__)
+
+_DUE_AT_ONCE = 500
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at the front of the line brought."""
+
+    epoch: int
+    entries: list[Entry]
+    gone: int = 0
+    waiting: int = 0
+    next_in_ms: int | None = None
+    """When more can be taken; None: when somebody rings."""
+    needs_numbers: bool = False
+    are_guests: bool = False
+
+
+class Due(msgspec.Struct, frozen=True):
+    """Whose time is up."""
+
+    overdue: list[Entry]
+    ended: list[Entry]
+    next_in_ms: int | None
+
+
+class Doors:
+    """The doors of one room. Any number of processes may use them at once.
+
+    Methods raise `UnknownRoom` where the server does not have the room, and `VoidEpoch` where it is not what SQL says:
+    in both cases it has to be installed.
+    """
+
+    def __init__(
+        self, valkey: Valkey, database: Database, room: str, settings: WaitingRoomSettings | None = None
+    ) -> None:
+        self.room, self.keys = room, room_keys(valkey, room)
+        self._valkey, self._database = valkey, database
+        self._settings = settings or WaitingRoomSettings()
+        self._clock = database.clock
+
+    async def admit(self) -> Taken:
+        """Let in as many as capacity and rate allow, a bounded number of them."""
+        taken = await self.take()
+        ROOM_ENDED.labels(self.room, "dropped").inc(taken.gone)
+        await self._let_in(taken)
+        return taken
+
+    async def invite(self, users: Sequence[str]) -> int:
+        """Let named users in at once, beside the capacity, whether they wait or not; how many were not inside."""
+        require_at_most("len(users)", len(users), self._settings.admitted_at_once)
+        reply = await scripts.invite(
+            self._valkey,
+            users=[require_user(user) for user in users],
+            settle_ms=milliseconds(self._settings.settle_after),
+            now_ms=self._clock.pinned_ms,
+            **self.keys,
+        )
+        match reply:
+            case [b"taken", epoch, taken]:
+                return await self._let_in(Taken(epoch=epoch, entries=_entries(taken), are_guests=True))
+            case _:
+                raise UnknownRoom(self.room)
+
+    async def take(self) -> Taken:
+        """The first step: take those at the front out of the line."""
+        reply = await scripts.admit(
+            self._valkey,
+            most=self._settings.admitted_at_once,
+            settle_ms=milliseconds(self._settings.settle_after),
+            now_ms=self._clock.pinned_ms,
+            **self.keys,
+        )
+        match reply:
+            case [b"taken", epoch, taken, wait_ms, gone, waiting, needs_numbers]:
+                return Taken(
+                    epoch=epoch,
+                    entries=_entries(taken),
+                    gone=gone,
+                    waiting=waiting,
+                    next_in_ms=None if wait_ms < 0 else wait_ms,
+                    needs_numbers=bool(needs_numbers),
+                )
+            case _:
+                raise UnknownRoom(self.room)
+
+    async def write(self, taken: Taken) -> Sorted:
+        """The second step: write their tokens. If that fails, they have their old places again."""
+        entries = taken.entries
+        try:
+            return await self._database.transaction(tokens.admit, self.room, taken.epoch, entries, taken.are_guests)
+        except CommitUnknown:
+            raise  # nobody knows whether they are inside: it is settled in due time
+        except Exception:
+            # Nothing was written. Nobody is woken: whoever admits waits for the database, with growing pauses.
+            await self._restore(entries, rings=False)
+            raise
+
+    async def tell(self, found: Sorted) -> None:
+        """The third step: who has a token is inside, and who has not is in line again."""
+        await self.activate(found)
+        await self._restore(found.others, rings=True)
+
+    async def due(self) -> Due:
+        """Whose admission nobody finished in time, and whose session can be over."""
+        reply = await scripts.due(
+            self._valkey,
+            most=_DUE_AT_ONCE,
+            now_ms=self._clock.pinned_ms,
+            **self.keys,
+        )
+        match reply:
+            case [b"due", overdue, ended, wait_ms]:
+                return Due(_entries(overdue), _entries(ended), None if wait_ms < 0 else wait_ms)
+            case _:
+                raise UnknownRoom(self.room)
+
+    async def settle(self, entries: Sequence[Entry]) -> None:
+        """Decide admissions that nobody finished: whoever has a token is inside, the others get their places back."""
+        found = await self._database.transaction(tokens.settle, self.room, entries, TokenState.ROLLED_BACK)
+        await self.tell(found)
+        log.warning("room.settled", room=self.room, admitted=len(found.active), rolled_back=len(found.others))
+
+    async def expire(self, entries: Sequence[Entry]) -> None:
+        """End the sessions among these whose time is over by SQL; tell the server of those that were prolonged."""
+        found = await self._database.transaction(tokens.expire, self.room, entries)
+        await self.activate(found)
+        await self.release(found.others, "expired")
+
+    async def release(self, entries: Sequence[Entry], what: str) -> None:
+        """Free the places of sessions that SQL has ended."""
+        if not entries:
+            return
+        freed = await scripts.release(
+            self._valkey,
+            sessions=[(each.user, each.admission) for each in entries],
+            what=what,
+            **self.keys,
+        )
+        ROOM_ENDED.labels(self.room, what).inc(freed)
+
+    async def activate(self, found: Sorted) -> int:
+        """Tell the server who is inside, and for how long; how many came in by this."""
+        if not found.active:
+            return 0
+        return await scripts.activate(
+            self._valkey,
+            sessions=[(each.user, each.admission, each.left_ms(found.at)) for each in found.active],
+            now_ms=self._clock.pinned_ms,
+            **self.keys,
+        )
+
+    async def _let_in(self, taken: Taken) -> int:
+        if not taken.entries:
+            return 0
+        found = await self.write(taken)
+        await self.tell(found)
+        ROOM_ADMITTED.labels(self.room).inc(len(found.active))
+        return len(found.active)
+
+    async def _restore(self, entries: Sequence[Entry], *, rings: bool) -> None:
+        if not entries:
+            return
+        restored = await scripts.restore(
+            self._valkey,
+            entered=[(each.user, each.admission) for each in entries],
+            rings=int(rings),
+            now_ms=self._clock.pinned_ms,
+            **self.keys,
+        )
+        ROOM_ENDED.labels(self.room, "rolled_back").inc(restored)
+        if restored:
+            log.warning("room.rolled_back", room=self.room, users=restored)
+
+
+def _entries(found: list[Any]) -> list[Entry]:
+    return [Entry(each[0].decode(), each[1], each[2] if len(each) > 2 else None) for each in found]

@@ -1,0 +1,82 @@
+-- Take those at the front out of the line, as many as capacity and rate allow: the first step of an admission.
+--
+---@key book        hash    the room's rules and counters
+---@key waiting     zset    user scored by place
+---@key entering    zset    user scored by when somebody else settles it, ms
+---@key entries     hash    user -> admission|place|last sign of life
+---@key active      zset    user scored by the end of the session, ms
+---@key admissions  hash    user -> admission
+---@key guests      set     those who came in beside the capacity
+---@key seen        string  signs of life
+---@key chunks      zset    when to look for the silent, ms
+---@key log         stream  every step
+---@key moves       stream  the last steps by which the line got shorter
+---@key wake        list    at most one token
+---@arg most        int     at most 100
+---@arg settle_ms   int     after so long somebody else may settle it
+---@arg now_ms      time
+---@include signs
+---@include entry
+---@include journal
+-- Reply: {'taken', epoch, list of {user, admission, place}, ms until more can be taken | -1 until somebody rings,
+--        how many were gone, how many wait, 1 if SQL must note more numbers} | {'unknown'}
+-- However many call it at once, the room is never overfull. One whose reply is lost is settled by somebody else.
+
+local LOW_ON_NUMBERS = 2 ^ 19
+
+local room = read_book()
+if not room then return {'unknown'} end
+if room.paused_until_ms > 0 then
+  -- Whoever installs the room rings when he has; if he is late, it is for us to do.
+  if room.paused_until_ms <= now_ms then return {'unknown'} end
+  return {'taken', room.epoch, {}, room.paused_until_ms - now_ms, 0, redis.call('ZCARD', waiting), 0}
+end
+local needs_numbers = room.reserved - room.arrivals <= LOW_ON_NUMBERS and 1 or 0
+if room.state ~= 'open' or now_ms < room.opens_ms then
+  local wait_ms = room.state == 'open' and room.opens_ms - now_ms or -1
+  return {'taken', room.epoch, {}, wait_ms, 0, redis.call('ZCARD', waiting), needs_numbers}
+end
+
+-- The start has come, also if the clock is set back from here on.
+if room.opens_ms > 1 then redis.call('HSET', book, 'opens_ms', 1) end
+
+local free, allowed = room.capacity - inside(), most
+local from_ms = math.max(room.tat_ms, now_ms)
+if room.interval_ms > 0 then
+  -- A bound on any span of time: each admission moves the mark on, which may be ahead of now by the burst.
+  allowed = math.floor((room.burst * room.interval_ms - (from_ms - now_ms)) / room.interval_ms + 1e-6)
+end
+local wanted = math.min(most, free, allowed)
+
+local taken, gone, noted = {}, {}, {}
+while #taken < wanted and #gone < 1000 do
+  local front = redis.call('ZRANGE', waiting, 0, wanted - #taken - 1, 'WITHSCORES')
+  if #front == 0 then break end
+  for n = 1, #front, 2 do
+    local user, place = front[n], tonumber(front[n + 1])
+    local number = number_of(place)
+    redis.call('ZREM', waiting, user)
+    if is_gone(room, number, now_ms) then
+      gone[#gone + 1] = {user, text(place)}
+    else
+      local admission = next_admission(room, now_ms)
+      begin_entry(user, admission, place, last_sign(room, number), now_ms + settle_ms)
+      taken[#taken + 1] = {user, admission, place}
+      noted[#noted + 1] = {user, text(place), text(admission)}
+    end
+    set_sign(room, number, 0)
+  end
+end
+
+local left, wait_ms, not_before_ms = redis.call('ZCARD', waiting), -1, 0
+local mark_ms = from_ms + #taken * room.interval_ms
+if room.interval_ms > 0 and #taken >= allowed then
+  not_before_ms = math.ceil(mark_ms - (room.burst - 1) * room.interval_ms)
+end
+if left > 0 and #taken < free then wait_ms = math.max(not_before_ms - now_ms, 0) end
+redis.call('HSET', book, 'admissions', text(room.admissions), 'not_before_ms', text(not_before_ms),
+  'tat_ms', string.format('%.3f', #taken > 0 and mark_ms or room.tat_ms))
+note(room, 'dropped', gone)
+note(room, 'entering', noted)
+moved(now_ms, #taken, #gone)
+return {'taken', room.epoch, taken, wait_ms, #gone, left, needs_numbers}

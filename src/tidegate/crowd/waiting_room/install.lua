@@ -1,0 +1,65 @@
+-- Make the room what SQL says: its rules, and who is inside. Before that nobody is admitted.
+--
+---@key book        hash    the room's rules and counters
+---@key waiting     zset    user scored by place
+---@key entering    zset    user scored by when somebody else settles it, ms
+---@key entries     hash    user -> admission|place|last sign of life
+---@key active      zset    user scored by the end of the session, ms
+---@key admissions  hash    user -> admission
+---@key guests      set     those who came in beside the capacity
+---@key seen        string  signs of life
+---@key chunks      zset    when to look for the silent, ms
+---@key log         stream  every step
+---@key moves       stream  the last steps by which the line got shorter
+---@key wake        list    at most one token
+---@arg rules       packed  map: epoch, state, capacity, interval_ms, burst, abandon_ms, log_most, seed
+---@arg opens_in_ms int     ms until the opening, 0 where it has come; -1: no start is known
+---@arg numbers     packed  {first, last} arrival numbers that SQL set aside for this line; empty: none
+---@arg admission   int     the last one that SQL knows
+---@arg sessions    packed  list of {user, admission, ms left, 1 if a guest}: a part of those who are inside
+---@arg token       str     of whoever paused the room for this
+---@arg is_last     int     1 with the last part: from here on the room is as it says
+---@arg now_ms      time
+---@include entry
+---@include journal
+---@include ring
+-- Reply: 'installed' | 'newer' where a newer epoch is there | 'lost' where nothing is there and no numbers are given
+--        | 'late' where the pause is over or another's: people were let in since, and what is told here is old
+-- Who waits is left as it is. The same again changes nothing.
+
+local known = redis.call('HMGET', book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause')
+if known[1] and tonumber(known[1]) > rules.epoch then return 'newer' end
+if not known[1] and #numbers == 0 then return 'lost' end
+if known[1] and known[5] ~= token then return 'late' end
+local admitted = {}
+for _, session in ipairs(sessions) do
+  local user, admission, left_ms, is_guest = unpack(session)
+  if end_entry(user, admission) then admitted[#admitted + 1] = {user, '', text(admission)} end
+  redis.call('ZREM', waiting, user)
+  redis.call('ZADD', active, now_ms + left_ms, user)
+  redis.call('HSET', admissions, user, text(admission))
+  redis.call(is_guest == 1 and 'SADD' or 'SREM', guests, user)
+end
+note(rules, 'admitted', admitted)
+if is_last == 0 then return 'installed' end
+for name, value in pairs(rules) do
+  redis.call('HSET', book, name, type(value) == 'number' and string.format('%.17g', value) or value)
+end
+if #numbers > 0 then redis.call('HSET', book, 'reserved', text(numbers[2])) end
+if not known[1] then
+  redis.call('HSET', book, 'arrivals', text(numbers[1]), 'base', text(numbers[1] < 2 ^ 25 and 0 or numbers[1]))
+elseif tonumber(known[2]) ~= rules.abandon_ms then
+  for _, chunk in ipairs(redis.call('ZRANGE', chunks, 0, -1)) do redis.call('ZADD', chunks, now_ms, chunk) end
+end
+-- A start that has come stays: the seed may be known by now, and nobody may be drawn with it any more.
+local opens_ms = tonumber(known[3] or 0)
+if opens_in_ms == 0 or (opens_ms > 0 and opens_ms <= now_ms) then
+  opens_ms = 1
+else
+  opens_ms = opens_in_ms < 0 and 0 or now_ms + opens_in_ms
+end
+redis.call('HSET', book, 'not_before_ms', 0, 'opens_ms', text(opens_ms),
+  'admissions', text(math.max(tonumber(known[4] or 0), admission)))
+redis.call('HDEL', book, 'pause', 'paused_until_ms')
+ring()
+return 'installed'

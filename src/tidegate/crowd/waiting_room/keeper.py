@@ -1,0 +1,99 @@
+"""What the leader does for rooms: lets people in, ends sessions, drops who is gone. Nothing happens by a period.
+
+Each room has a doorbell, which everything rings that can let somebody in; and each step tells when the next is due.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from tidegate.crowd.waiting_room import rooms
+from tidegate.crowd.waiting_room.admission import Doors
+from tidegate.crowd.waiting_room.keys import new_rooms
+from tidegate.crowd.waiting_room.line import Line, UnknownRoom
+from tidegate.crowd.waiting_room.recovery import Recovery
+from tidegate.crowd.waiting_room.tokens import VoidEpoch
+from tidegate.database import Database
+from tidegate.flow.doorbell import Doorbell
+from tidegate.runtime.service import Restarts, keep_running
+from tidegate.runtime.timekeeper import Timekeeper
+from tidegate.runtime.waiting import end, unless
+from tidegate.telemetry.metrics import ROOM_ENDED, ROOM_WAITING
+from tidegate.valkey import Key, Valkey
+
+_LISTEN_S = 120.0
+
+
+class RoomKeeper:
+    """Keeps one room: a source for a timekeeper at the room's doorbell."""
+
+    def __init__(self, valkey: Valkey, line: Line, doors: Doors, recovery: Recovery) -> None:
+        self._valkey, self._line, self._doors, self._recovery = valkey, line, doors, recovery
+        self._installed_at_loss: int | None = None
+
+    @property
+    def wake(self) -> Key:
+        """The doorbell at which its timekeeper waits."""
+        return self._line.keys["wake"]
+
+    def begin(self) -> None:
+        """The room is to be installed before anything else: whoever kept it before may have died in the middle."""
+        self._installed_at_loss = None
+
+    async def fire(self) -> int | None:
+        """Do what can be done now; say in how many ms there is more, None where that depends on a ring."""
+        losses = self._valkey.losses
+        if self._installed_at_loss != losses:
+            # A server that was away may have come back without its last moments: SQL knows who is inside.
+            await self._recovery.install()
+            self._installed_at_loss = losses
+        try:
+            return await self._turn()
+        except (UnknownRoom, VoidEpoch):
+            self._installed_at_loss = None
+            return 0
+
+    async def _turn(self) -> int | None:
+        dropped, silent_in_ms = await self._line.sweep()
+        ROOM_ENDED.labels(self._line.room, "dropped").inc(dropped)
+        due = await self._doors.due()
+        if due.overdue:
+            await self._doors.settle(due.overdue)
+        if due.ended:
+            await self._doors.expire(due.ended)
+        admitted = await self._doors.admit()
+        ROOM_WAITING.labels(self._line.room).set(admitted.waiting)
+        if admitted.needs_numbers:
+            await self._recovery.install(more_numbers=True)
+        if due.overdue or due.ended:
+            return 0  # what was prolonged is due at a time that nobody has looked at yet
+        return min((ms for ms in (silent_in_ms, due.next_in_ms, admitted.next_in_ms) if ms is not None), default=None)
+
+    def __repr__(self) -> str:
+        return f"RoomKeeper({self._line.room!r})"
+
+
+class RoomKeepers:
+    """Keeps every room, also those that are made meanwhile; a duty of the leader."""
+
+    def __init__(self, valkey: Valkey, database: Database, make: Callable[[str], RoomKeeper]) -> None:
+        self._valkey, self._database, self._make = valkey, database, make
+        self._doorbell = Doorbell(valkey, new_rooms(valkey))
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Keep them until told to stop."""
+        kept: dict[str, asyncio.Task[bool]] = {}
+        await self._doorbell.claim()
+        try:
+            while not stopping.is_set():
+                for room in await self._database.read(rooms.everything):
+                    if room.name not in kept:
+                        kept[room.name] = self._keep(room.name, stopping)
+                await unless(stopping, self._doorbell.wait(_LISTEN_S))
+            await asyncio.gather(*kept.values())
+        finally:
+            await end(*kept.values())
+
+    def _keep(self, room: str, stopping: asyncio.Event) -> asyncio.Task[bool]:
+        keeper = self._make(room)
+        timekeeper = Timekeeper(Doorbell(self._valkey, keeper.wake), [keeper], on_begin=keeper.begin)
+        return asyncio.create_task(keep_running(f"room-{room}", timekeeper, stopping, restarts=Restarts()))

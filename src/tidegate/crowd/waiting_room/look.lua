@@ -1,0 +1,43 @@
+-- Where users stand. To ask is a sign of life.
+--
+---@key book        hash    the room's rules and counters
+---@key waiting     zset    user scored by place
+---@key entering    zset    user scored by when somebody else settles it, ms
+---@key entries     hash    user -> admission|place|last sign of life
+---@key active      zset    user scored by the end of the session, ms
+---@key admissions  hash    user -> admission
+---@key guests      set     those who came in beside the capacity
+---@key seen        string  signs of life
+---@key chunks      zset    when to look for the silent, ms
+---@key log         stream  every step
+---@key moves       stream  the last steps by which the line got shorter
+---@key wake        list    at most one token
+---@arg users       packed  list of users
+---@arg now_ms      time
+---@include signs
+---@include entry
+-- Reply: {'seen', ms until the opening, how many wait, for each user {'waiting', place, rank | -1 before the opening}
+--        | {'entering', admission, place | nothing} | {'active', admission, ms left} | {'nowhere'}} | {'unknown'}
+
+local room = read_book()
+if not room then return {'unknown'} end
+local is_before, second = now_ms < room.opens_ms, math.floor(now_ms / 1000)
+
+local function standing(user)
+  local place = tonumber(redis.call('ZSCORE', waiting, user))
+  if place then
+    -- Its chunk is looked at when the first sign in it can be too old; a newer sign needs nothing more.
+    set_sign(room, number_of(place), second)
+    return {'waiting', place, is_before and -1 or redis.call('ZRANK', waiting, user)}
+  end
+  local admission = redis.call('HGET', admissions, user)
+  if admission then
+    local left_ms = (tonumber(redis.call('ZSCORE', active, user)) or now_ms) - now_ms
+    return {'active', tonumber(admission), math.max(left_ms, 0)}
+  end
+  return entry_of(user) or {'nowhere'}
+end
+
+local found = {}
+for n, user in ipairs(users) do found[n] = standing(user) end
+return {'seen', math.max(room.opens_ms - now_ms, 0), redis.call('ZCARD', waiting), found}

@@ -1,0 +1,130 @@
+"""All rooms of an installation: made, opened, closed, and found by name."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+import msgspec
+
+from tidegate.crowd.waiting_room import rooms
+from tidegate.crowd.waiting_room.admission import Doors
+from tidegate.crowd.waiting_room.keeper import RoomKeeper, RoomKeepers
+from tidegate.crowd.waiting_room.keys import new_rooms
+from tidegate.crowd.waiting_room.line import Census, Line
+from tidegate.crowd.waiting_room.passes import PassOffice
+from tidegate.crowd.waiting_room.recovery import Recovery
+from tidegate.crowd.waiting_room.rooms import Room, RoomState
+from tidegate.crowd.waiting_room.settings import RoomPlan, WaitingRoomSettings
+from tidegate.crowd.waiting_room.waiting_room import WaitingRoom
+from tidegate.database import Database
+from tidegate.flow.doorbell import Doorbell
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.telemetry.logs import get_logger
+from tidegate.valkey import Valkey
+
+log = get_logger(__name__)
+
+
+class RoomStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A room, for those who look after it."""
+
+    name: str
+    state: RoomState
+    opens_at: datetime | None
+    plan: RoomPlan
+    commitment: str
+    """The SHA-256 of the seed of its draw."""
+    seed: str | None
+    """The seed itself, once the start has come."""
+    census: Census
+
+
+class Reception:
+    """The rooms of one installation. What changes a room is written to SQL, and then installed on the server.
+
+    Whoever dies in between leaves the old rules on the server; the next admission finds that out, and so does whoever
+    begins to lead, or the same command again.
+    """
+
+    def __init__(
+        self,
+        valkey: Valkey,
+        database: Database,
+        open_office: Callable[[], Awaitable[PassOffice]],
+        settings: WaitingRoomSettings | None = None,
+    ) -> None:
+        """`open_office` is awaited when the first room is asked for: it may make a key, which others need not."""
+        self._valkey, self._database, self._open_office = valkey, database, open_office
+        self._settings = settings or WaitingRoomSettings()
+        self._known: dict[str, WaitingRoom] = {}
+
+    async def room(self, name: str) -> WaitingRoom:
+        """A room by its name; raise `NotFound`. It is read once, so that people can wait while the database is away."""
+        found = self._known.get(name)
+        if found is None:
+            room, office = await self._database.read(rooms.get, name), await self._open_office()
+            found = self._known[name] = self._put_together(room, office)
+        return found
+
+    async def everything(self) -> list[Room]:
+        """All rooms, by name."""
+        return await self._database.read(rooms.everything)
+
+    async def create(self, name: str, plan: RoomPlan) -> WaitingRoom:
+        """Make a room, closed; raise `RoomExists`."""
+        await self._database.transaction(rooms.create, name, plan)
+        room = await self._installed(name)
+        await Doorbell(self._valkey, new_rooms(self._valkey)).ring()
+        return room
+
+    async def open(self, name: str, opens_at: datetime | None = None) -> WaitingRoom:
+        """Let people come. Until `opens_at` (by default now) places are drawn, and nobody is let in."""
+        if opens_at is not None and opens_at.tzinfo is None:
+            raise InvalidArgument("opens_at", opens_at.isoformat(), "must say its time zone")
+        await self._database.transaction(rooms.open_, name, opens_at)
+        return await self._installed(name)
+
+    async def close(self, name: str) -> WaitingRoom:
+        """Let nobody come, and nobody in. Who waits keeps his place, with signs of life; who is inside stays."""
+        await self._database.transaction(rooms.close, name)
+        return await self._installed(name)
+
+    async def alter(self, name: str, plan: RoomPlan) -> WaitingRoom:
+        """Give a room another plan; a smaller capacity sends nobody out."""
+        await self._database.transaction(rooms.alter, name, plan)
+        return await self._installed(name)
+
+    async def status(self, name: str) -> RoomStatus:
+        """How a room is."""
+        room, waiting_room = await self._database.read(rooms.get, name), await self.room(name)
+        return RoomStatus(
+            name=name,
+            state=room.state,
+            opens_at=room.opens_at,
+            plan=room.plan,
+            commitment=room.commitment,
+            seed=room.shown_seed(self._database.clock.now()),
+            census=await waiting_room.census(),
+        )
+
+    def keepers(self) -> RoomKeepers:
+        """The duty of the leader that keeps all rooms."""
+        return RoomKeepers(self._valkey, self._database, self.keeper)
+
+    def keeper(self, name: str) -> RoomKeeper:
+        """The keeper of one room."""
+        line = Line(self._valkey, name, self._database.clock)
+        return RoomKeeper(self._valkey, line, self._doors(name), Recovery(self._valkey, self._database, name))
+
+    async def _installed(self, name: str) -> WaitingRoom:
+        waiting_room = await self.room(name)
+        waiting_room.room = await waiting_room.recovery.install()
+        log.info("room.changed", room=name, state=waiting_room.room.state.value)
+        return waiting_room
+
+    def _put_together(self, room: Room, office: PassOffice) -> WaitingRoom:
+        recovery = Recovery(self._valkey, self._database, room.name)
+        doors = self._doors(room.name)
+        return WaitingRoom(room, self._valkey, self._database, office, doors=doors, recovery=recovery)
+
+    def _doors(self, name: str) -> Doors:
+        return Doors(self._valkey, self._database, name, self._settings)

@@ -1,0 +1,183 @@
+"""The rooms of an installation, as SQL has them; every function works in the caller's transaction."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, select, update
+
+from tidegate.crowd.waiting_room.draw import commitment_of, new_seed
+from tidegate.crowd.waiting_room.settings import RoomPlan
+from tidegate.crowd.waiting_room.tables import LONGEST_ROOM, waiting_rooms
+from tidegate.database import Transaction
+from tidegate.kernel.arguments import require_at_most, require_name
+from tidegate.kernel.clock import milliseconds
+from tidegate.kernel.errors import InvalidArgument, NotFound, TidegateError
+from tidegate.kernel.ids import new_id
+
+_c = waiting_rooms.c
+NUMBERS_AT_ONCE = 2**20
+"""So many arrival numbers are set aside in SQL at once: after a loss the next one is above all that were given."""
+
+
+class RoomState(StrEnum):
+    """Whether people may come."""
+
+    CLOSED = "closed"  # nobody joins, nobody is admitted; who waits keeps his place, who is inside stays
+    OPEN = "open"  # everybody joins; from the start time on people are admitted
+
+
+class RoomExists(TidegateError):
+    """There is a room of this name already."""
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """A room as its row has it."""
+
+    name: str
+    line: str
+    """The id of its line: passes of another one are worth nothing here."""
+    state: RoomState
+    opens_at: datetime | None
+    plan: RoomPlan
+    seed: str
+    epoch: int
+    reserved: int
+
+    @property
+    def commitment(self) -> str:
+        """The SHA-256 of the seed, which everybody may know at any time."""
+        return commitment_of(self.seed)
+
+    def shown_seed(self, now: datetime) -> str | None:
+        """The seed, once nobody can take part in the draw any more."""
+        return self.seed if self.has_started(now) else None
+
+    def has_started(self, now: datetime) -> bool:
+        """Whether the start has come, which it does only once."""
+        return self.opens_at is not None and self.opens_at <= now
+
+    def __repr__(self) -> str:
+        return f"Room({self.name!r}, {self.state}, epoch={self.epoch})"
+
+
+def create(tx: Transaction, name: str, plan: RoomPlan) -> Room:
+    """Make a room, closed; raise `RoomExists`."""
+    require_room(name)
+    row = {
+        "name": name,
+        "line": new_id(),
+        "state": RoomState.CLOSED,
+        "opens_at": None,
+        **_columns(plan),
+        "seed": new_seed(),
+        "epoch": 0,
+        "reserved": 0,
+        "created_at": tx.now,
+        "changed_at": tx.now,
+    }
+    if tx.execute(tx.insert_if_absent(waiting_rooms), row).rowcount != 1:
+        raise RoomExists(f"there is a room {name!r} already")
+    return get(tx, name)
+
+
+def get(tx: Transaction, name: str) -> Room:
+    """One room; raise `NotFound`."""
+    return _found(name, tx.execute(select(waiting_rooms).where(_c.name == name)).one_or_none())
+
+
+def everything(tx: Transaction) -> list[Room]:
+    """All rooms, by name."""
+    return [_room(row) for row in tx.execute(select(waiting_rooms).order_by(_c.name))]
+
+
+def open_(tx: Transaction, name: str, opens_at: datetime | None) -> Room:
+    """Let people come; until `opens_at` they take part in a draw. By default the start is now, or what it was."""
+    room = _locked(tx, name)
+    if opens_at is not None and opens_at != room.opens_at and room.has_started(tx.now):
+        raise InvalidArgument("opens_at", opens_at.isoformat(), "the room's start has come already")
+    start = room.opens_at if room.has_started(tx.now) else opens_at or tx.now
+    return _change(tx, name, {"state": RoomState.OPEN, "opens_at": start})
+
+
+def close(tx: Transaction, name: str) -> Room:
+    """Let nobody come or in from now on."""
+    _locked(tx, name)
+    return _change(tx, name, {"state": RoomState.CLOSED})
+
+
+def alter(tx: Transaction, name: str, plan: RoomPlan) -> Room:
+    """Give a room another plan. Sessions that have begun end when they would have."""
+    _locked(tx, name)
+    return _change(tx, name, _columns(plan))
+
+
+def begin_epoch(tx: Transaction, name: str, more_numbers: bool) -> tuple[Room, int]:
+    """Make every admission void that is under way, and set more arrival numbers aside; the first of them too."""
+    room = _locked(tx, name)
+    values = {"epoch": room.epoch + 1, "reserved": room.reserved + (NUMBERS_AT_ONCE if more_numbers else 0)}
+    tx.execute(update(waiting_rooms).where(_c.name == name).values(values))
+    return msgspec.structs.replace(room, **values), room.reserved
+
+
+def held_still(tx: Transaction, name: str) -> Room:
+    """The room, whose epoch stays what it is until the commit; others may hold it too."""
+    return _found(
+        name, tx.execute(select(waiting_rooms).where(_c.name == name).with_for_update(read=True)).one_or_none()
+    )
+
+
+def require_room(name: str) -> str:
+    """A name for a room."""
+    require_at_most("len(room)", len(name), LONGEST_ROOM)
+    return require_name("room", name)
+
+
+def _locked(tx: Transaction, name: str) -> Room:
+    return _found(name, tx.execute(select(waiting_rooms).where(_c.name == name).with_for_update()).one_or_none())
+
+
+def _change(tx: Transaction, name: str, values: Mapping[str, Any]) -> Room:
+    tx.execute(update(waiting_rooms).where(_c.name == name).values({**values, "changed_at": tx.now}))
+    return get(tx, name)
+
+
+def _columns(plan: RoomPlan) -> dict[str, Any]:
+    return {
+        "capacity": plan.capacity,
+        "admit_per_second": plan.admit_per_second,
+        "session_ms": milliseconds(plan.session),
+        "longest_session_ms": milliseconds(plan.longest_session),
+        "abandon_ms": milliseconds(plan.abandon_after),
+        "log_length": plan.log_length,
+    }
+
+
+def _found(name: str, row: Row[*tuple[Any, ...]] | None) -> Room:
+    if row is None:
+        raise NotFound("room", name)
+    return _room(row)
+
+
+def _room(row: Row[*tuple[Any, ...]]) -> Room:
+    found: Any = row
+    plan = RoomPlan(
+        capacity=found.capacity,
+        admit_per_second=found.admit_per_second,
+        session=timedelta(milliseconds=found.session_ms),
+        longest_session=timedelta(milliseconds=found.longest_session_ms),
+        abandon_after=timedelta(milliseconds=found.abandon_ms),
+        log_length=found.log_length,
+    )
+    return Room(
+        name=found.name,
+        line=found.line,
+        state=RoomState(found.state),
+        opens_at=found.opens_at,
+        plan=plan,
+        seed=found.seed,
+        epoch=found.epoch,
+        reserved=found.reserved,
+    )

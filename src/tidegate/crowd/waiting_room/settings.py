@@ -1,0 +1,55 @@
+"""How rooms are kept, and what a room is made of."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import msgspec
+from annotated_types import Ge, Le
+from pydantic import BaseModel, Field
+
+from tidegate.kernel.arguments import require_at_most, require_positive, require_whole
+from tidegate.kernel.errors import InvalidArgument
+
+_SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
+MOST_CAPACITY = 1_000_000
+MOST_LOG = 100_000_000
+
+
+class WaitingRoomSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """How rooms are kept; what each room is like stands in the database."""
+
+    admitted_at_once: int = Field(default=100, ge=1, le=100)
+    """How many are taken out of the line and written to the database together."""
+    settle_after: Annotated[timedelta, Ge(_SECOND), Le(timedelta(minutes=5))] = timedelta(seconds=10)
+    """An admission that is half done for so long is settled by another process: the one that began it may be dead."""
+
+
+class RoomPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a room is made of."""
+
+    capacity: int
+    """How many may be inside at once."""
+    admit_per_second: float | None = None
+    """How many may come in per second, over any span of time, and as many at once as one second brings; None: no
+    bound but the capacity."""
+    session: timedelta = timedelta(minutes=10)
+    """How long one may stay inside without doing anything."""
+    longest_session: timedelta = timedelta(minutes=30)
+    """How long one may stay inside in all."""
+    abandon_after: timedelta = timedelta(minutes=2)
+    """Who waits and gives no sign of life for so long is dropped from the line."""
+    log_length: int = 0
+    """About how many steps the room's log keeps; 0: it keeps none."""
+
+    def __post_init__(self) -> None:
+        require_whole("capacity", self.capacity, least=0, most=MOST_CAPACITY)
+        require_whole("log_length", self.log_length, least=0, most=MOST_LOG)
+        if self.admit_per_second is not None:
+            require_positive("admit_per_second", self.admit_per_second)
+            require_at_most("admit_per_second", self.admit_per_second, MOST_CAPACITY)
+        for name in ("session", "longest_session", "abandon_after"):
+            span: timedelta = getattr(self, name)
+            if not _SECOND <= span <= _DAY:
+                raise InvalidArgument(name, str(span), "must be from a second to a day")
+        if self.longest_session < self.session:
+            raise InvalidArgument("longest_session", str(self.longest_session), "must not be shorter than session")

@@ -1,0 +1,53 @@
+"""Rooms, and who was let in."""
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, UniqueConstraint
+
+from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
+from tidegate.database.schema import metadata
+
+LONGEST_ROOM = 64
+LONGEST_USER = 128
+
+waiting_rooms = Table(
+    "waiting_rooms",
+    metadata,
+    Column("name", exact_text(LONGEST_ROOM), primary_key=True),
+    Column("line", exact_text(36), nullable=False),
+    Column("state", exact_text(16), nullable=False),
+    Column("opens_at", UtcDateTime),
+    Column("capacity", Integer, nullable=False),
+    Column("admit_per_second", Double),
+    Column("session_ms", Integer, nullable=False),
+    Column("longest_session_ms", Integer, nullable=False),
+    Column("abandon_ms", Integer, nullable=False),
+    Column("log_length", Integer, nullable=False),
+    Column("seed", exact_text(64), nullable=False),
+    # Grows whenever the room is installed on the server: an admission that began under an older one is void.
+    Column("epoch", BigInteger, nullable=False),
+    # No arrival number above this one was ever given.
+    Column("reserved", BigInteger, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    **TABLE_OPTIONS,
+)
+"""One row for each room."""
+
+room_tokens = Table(
+    "room_tokens",
+    metadata,
+    Column("room", exact_text(LONGEST_ROOM), primary_key=True),
+    Column("admission", BigInteger, primary_key=True, autoincrement=False),
+    Column("user_id", exact_text(LONGEST_USER), nullable=False),
+    # The user while the token is active, else NULL: so nobody can be inside twice.
+    Column("active_user", exact_text(LONGEST_USER)),
+    Column("place", BigInteger),
+    Column("is_guest", Boolean, nullable=False),
+    Column("state", exact_text(16), nullable=False),
+    Column("admitted_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    Column("ends_at", UtcDateTime, nullable=False),
+    UniqueConstraint("room", "active_user"),
+    Index(None, "room", "place"),
+    **TABLE_OPTIONS,
+)
+"""One row for each admission, whatever became of it: SQL decides who is inside."""

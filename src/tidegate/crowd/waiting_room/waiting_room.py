@@ -1,0 +1,205 @@
+"""A waiting room, as the one who stands at the door sees it: people come, wait, are let in, and go."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from tidegate.crowd.waiting_room import tokens
+from tidegate.crowd.waiting_room.admission import Doors
+from tidegate.crowd.waiting_room.estimate import Estimate, Move, estimate_wait
+from tidegate.crowd.waiting_room.line import (
+    Census,
+    Claimed,
+    Closed,
+    Crowd,
+    Entering,
+    Inside,
+    Line,
+    Nowhere,
+    Standing,
+    UnknownRoom,
+    Waiting,
+    require_user,
+)
+from tidegate.crowd.waiting_room.passes import Pass, PassOffice, PassRefused
+from tidegate.crowd.waiting_room.recovery import Recovery
+from tidegate.crowd.waiting_room.rooms import Room
+from tidegate.crowd.waiting_room.tokens import Entry, NotActive, Session, Sorted
+from tidegate.database import Database, Transaction
+from tidegate.kernel.clock import to_ms
+from tidegate.kernel.errors import TidegateError, ValkeyUnavailable
+from tidegate.valkey import Valkey
+
+Result = TypeVar("Result")
+_STEPS_SEEN = 128
+
+
+class RoomClosed(TidegateError):
+    """Nobody may join the line of `room` now."""
+
+    def __init__(self, room: str) -> None:
+        super().__init__(f"room {room!r} is closed")
+        self.room = room
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Where somebody stands, and the pass that he shows from now on; None for one who is nowhere."""
+
+    user: str
+    standing: Standing
+    token: str | None
+
+
+class WaitingRoom:
+    """One room. Whoever waits or is inside shows the pass that he was last given."""
+
+    def __init__(
+        self,
+        room: Room,
+        valkey: Valkey,
+        database: Database,
+        office: PassOffice,
+        *,
+        doors: Doors,
+        recovery: Recovery,
+    ) -> None:
+        self.room, self.line, self.doors, self.recovery = room, Line(valkey, room.name, database.clock), doors, recovery
+        self._valkey, self._database, self._office = valkey, database, office
+
+    @property
+    def name(self) -> str:
+        """The room's name."""
+        return self.room.name
+
+    async def join(self, user: str, token: str | None = None) -> Answer:
+        """Come to the line, or be told where one stands already; raise `RoomClosed`.
+
+        Who shows a pass for the line and is not in it any more, because the server lost it, has his old place again,
+        unless he was let in from there.
+        """
+        claim = self._claim(require_user(user), token)
+        standing = await self._surely(lambda: self.line.join(user, has_claim=claim is not None))
+        if isinstance(standing, Claimed) and claim is not None:
+            place = None if await self._database.read(tokens.is_used, self.name, claim) else claim
+            standing = await self._surely(lambda: self.line.join(user, place))
+        if isinstance(standing, Closed):
+            raise RoomClosed(self.name)
+        assert not isinstance(standing, Claimed), "a place was given"
+        return self._answer(user, standing)
+
+    async def look(self, token: str) -> Answer:
+        """Where the owner of a pass stands, with a new one; to ask is a sign of life."""
+        shown = self._read(token)
+        return self._answer(shown.user, await self._surely(lambda: self.line.look(shown.user)))
+
+    async def look_at(self, users: Sequence[str]) -> Crowd:
+        """Where many stand: for a process that holds their connections."""
+        return await self._surely(lambda: self.line.look_at(users))
+
+    async def leave(self, token: str) -> None:
+        """Give up the place in line, or inside; whoever is nowhere stays there."""
+        shown = self._read(token)
+        standing = await self._surely(lambda: self.line.leave(shown.user))
+        if isinstance(standing, (Entering, Inside)):
+            entry = Entry(shown.user, standing.admission, standing.place if isinstance(standing, Entering) else None)
+            await self._database.transaction(tokens.leave, self.name, entry)
+            await self.doors.release([entry], "left")
+
+    async def check(self, token: str) -> Answer:
+        """The check at the door, quick and not binding; raise `NotActive` or `PassRefused`.
+
+        While Valkey is away SQL is asked: whoever is inside stays inside.
+        """
+        shown = self._read(token)
+        if shown.kind != "inside":
+            raise NotActive(self.name, shown.user)
+        try:
+            standing = await self._surely(lambda: self.line.look(shown.user))
+        except ValkeyUnavailable:
+            session = await self._database.read(tokens.find_active, self.name, shown.user)
+            standing = Inside(session.admission, session.left_ms(self._now()))
+        if not isinstance(standing, Inside) or standing.admission != shown.admission or standing.left_ms <= 0:
+            raise NotActive(self.name, shown.user)
+        return Answer(shown.user, standing, token)
+
+    def require_active(self, tx: Transaction, user: str) -> Session:
+        """The binding check, in the transaction that reserves or pays; raise `NotActive`."""
+        return tokens.require_active(tx, self.name, user)
+
+    async def renew(self, token: str) -> Answer:
+        """Something was done inside: prolong the session if less than half of it is left, up to its longest."""
+        shown = self._read(token)
+        if shown.kind != "inside":
+            raise NotActive(self.name, shown.user)
+        session = await self._database.transaction(tokens.renew, self.name, shown.user)
+        now = self._now()
+        with suppress(ValkeyUnavailable):  # the server is told when it believes that the session is over
+            await self.doors.activate(Sorted([session], [], now))
+        return self._answer(shown.user, Inside(session.admission, session.left_ms(now)))
+
+    async def invite(self, users: Sequence[str]) -> int:
+        """Let named users in at once, beside the capacity; how many of them were not inside."""
+        return await self._surely(lambda: self.doors.invite(users))
+
+    async def census(self) -> Census:
+        """How many are where."""
+        return await self._surely(self.line.census)
+
+    async def estimate(self, ahead: int) -> Estimate | None:
+        """How long one probably waits who has `ahead` before him; None while nobody knows."""
+        reply: Any = await self._valkey.execute("XREVRANGE", self.line.keys["moves"], "+", "-", "COUNT", _STEPS_SEEN)
+        moves = [Move(*(int(fields[name]) for name in (b"at_ms", b"admitted", b"gone"))) for _, fields in reply]
+        return estimate_wait(moves[::-1], ahead, to_ms(self._now()))
+
+    async def _surely(self, step: Callable[[], Awaitable[Result]]) -> Result:
+        """Do a step; where the server does not have the room, install it first."""
+        try:
+            return await step()
+        except UnknownRoom:
+            self.room = await self.recovery.install()
+            return await step()
+
+    def _claim(self, user: str, token: str | None) -> int | None:
+        """The place that a pass shows; a pass that is none is as good as no pass."""
+        try:
+            shown = None if token is None else self._read(token)
+        except PassRefused:
+            return None
+        return shown.place if shown is not None and shown.user == user else None
+
+    def _read(self, token: str) -> Pass:
+        shown = self._office.read(token, room=self.name, now=self._now())
+        if shown.line != self.room.line:
+            raise PassRefused("the pass is for another line")
+        return shown
+
+    def _answer(self, user: str, standing: Standing) -> Answer:
+        match standing:
+            case Waiting(place=place):
+                # As long as a place is kept without a sign of life: who was dropped has no pass for it.
+                return Answer(user, standing, self._pass("waiting", user, self.room.plan.abandon_after, place=place))
+            case Inside(admission):
+                lasts = self.room.plan.longest_session
+                return Answer(user, standing, self._pass("inside", user, lasts, admission=admission))
+            case Entering(place=place):
+                return Answer(user, standing, self._pass("waiting", user, self.room.plan.abandon_after, place=place))
+            case Nowhere():
+                return Answer(user, standing, None)
+
+    def _pass(
+        self,
+        kind: Literal["waiting", "inside"],
+        user: str,
+        lasts: timedelta,
+        *,
+        place: int | None = None,
+        admission: int | None = None,
+    ) -> str:
+        until_ms = to_ms(self._now() + lasts)
+        return self._office.issue(Pass(kind, self.name, self.room.line, user, until_ms, place, admission))
+
+    def _now(self) -> datetime:
+        return self._database.clock.now()

@@ -1,0 +1,119 @@
+"""People come, wait, and go."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.crowd.waiting_room.venue import ROOM, Venue, come, inside, line
+from tidegate.crowd.waiting_room import Inside, Nowhere, RoomClosed, Waiting
+from tidegate.kernel.errors import InvalidArgument
+
+
+async def test_the_line_is_in_the_order_of_arrival_also_within_one_millisecond(on_any_server: Venue):
+    venue = on_any_server
+    room = await venue.open()
+    users = [f"user-{n % 7}-{n}" for n in range(50)]
+
+    answers = [await room.join(user) for user in users]
+
+    assert await line(room, venue.valkey) == users
+    assert [answer.standing.ahead for answer in answers if isinstance(answer.standing, Waiting)] == list(range(50))
+
+
+async def test_who_joins_again_has_the_same_place_and_who_is_inside_is_told_so(venue: Venue):
+    room = await venue.open()
+    await come(room, "ada", "bob", "cem")
+    await venue.keep()
+
+    again = (await room.join("cem")).standing
+
+    assert isinstance((await room.join("ada")).standing, Inside)
+    assert again == Waiting(place=3, ahead=1)
+
+
+async def test_a_closed_room_takes_nobody_and_keeps_the_line_as_it_is(venue: Venue):
+    room = await venue.open()
+    await come(room, "ada", "bob")
+    await venue.reception.close(ROOM)
+    await venue.keep()
+
+    with pytest.raises(RoomClosed):
+        await room.join("cem")
+    assert await line(room, venue.valkey) == ["ada", "bob"]
+    assert isinstance((await room.join("bob")).standing, Waiting)
+
+    await venue.reception.open(ROOM)
+    await venue.keep()
+    assert await inside(room, "ada", "bob") == ["ada"]
+
+
+async def test_leaving_the_line_moves_everybody_up(venue: Venue):
+    room = await venue.open(capacity=0)
+    _, passed, _ = await come(room, "ada", "bob", "cem")
+
+    await room.leave(passed)
+
+    assert (await room.line.look("cem")) == Waiting(place=3, ahead=1)
+    assert (await room.look(passed)).standing == Nowhere()
+
+
+async def test_who_gives_no_sign_of_life_is_dropped_when_the_time_is_over_and_not_before(on_any_server: Venue):
+    venue = on_any_server
+    room = await venue.open(capacity=0, abandon_after=timedelta(seconds=60))
+    await come(room, "ada", "bob", "cem")
+    await venue.keep()
+    venue.clock.advance(timedelta(seconds=30))
+    await room.line.look("bob")
+    await room.line.touch([3, 4, 99_999])
+
+    venue.clock.advance(timedelta(seconds=30, milliseconds=999))
+    assert await venue.keep() == 1
+    assert await line(room, venue.valkey) == ["ada", "bob", "cem"]
+    venue.clock.advance(timedelta(milliseconds=1))
+    next_in_ms = await venue.keep()
+
+    assert await line(room, venue.valkey) == ["bob", "cem"]
+    assert next_in_ms == 30_000
+    venue.clock.advance(timedelta(seconds=30))
+    assert await venue.keep() is None
+    assert await line(room, venue.valkey) == []
+
+
+async def test_one_who_is_gone_is_not_let_in_even_if_nobody_looked_for_him_yet(venue: Venue):
+    room = await venue.open(abandon_after=timedelta(seconds=60))
+    await come(room, "ada", "bob")
+    venue.clock.advance(timedelta(seconds=40))
+    await room.line.look("bob")
+    venue.clock.advance(timedelta(seconds=40))
+
+    await room.doors.admit()
+
+    assert await inside(room, "ada", "bob") == ["bob"]
+
+
+async def test_a_sign_of_life_does_not_bring_back_who_is_gone(venue: Venue):
+    room = await venue.open(capacity=0, abandon_after=timedelta(seconds=60))
+    await come(room, "ada", "bob")
+    await room.line.leave("ada")
+
+    assert await room.line.touch([1, 2]) == 1
+    assert await line(room, venue.valkey) == ["bob"]
+
+
+async def test_signs_of_life_begin_anew_when_the_line_was_empty(venue: Venue):
+    """Else the memory of everybody who ever came would stay."""
+    room = await venue.open(capacity=0)
+    await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", 200_000)
+    await come(room, "ada")
+
+    assert await venue.valkey.execute("STRLEN", room.line.keys["seen"]) < 4 * 1024 * 2
+    venue.clock.advance(timedelta(minutes=3))
+    await venue.keep()
+    assert await line(room, venue.valkey) == []
+
+
+@pytest.mark.parametrize("user", ["", "x" * 129, "a|b", "a\nb"])
+async def test_a_user_without_a_proper_name_is_refused(venue: Venue, user: str):
+    room = await venue.open()
+    with pytest.raises(InvalidArgument):
+        await room.join(user)

@@ -1,0 +1,144 @@
+"""What a process tells while one of its servers is away, and while it stops.
+
+Apart from its other figures: who leads is told for the whole of a Python process, which has several deployments here.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.http.serving import Client, Served, figures, served
+from tests.servers.migrated import migrated_on
+from tests.servers.proxy import Proxy
+from tests.servers.valkey import ValkeyServer, free_ports
+from tidegate.collect import runs
+from tidegate.collect.runs import Beginning
+from tidegate.collect.source import JobSpec, Subject
+from tidegate.simulators.github import Manners
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("figures_are_not_kept")]
+
+FIRST = JobSpec(kind="USER_BASIC", resource="user:ada")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A deployment whose wires to both servers can be cut."""
+
+    served: Served
+    valkey: Proxy
+    database: Proxy
+
+    @property
+    def client(self) -> Client:
+        return self.served.client
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def wired(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Cut]:
+    [port] = free_ports(1)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(ValkeyServer(port=port))
+        to_valkey = await stack.enter_async_context(Proxy(port))
+        postgres, name = await stack.enter_async_context(migrated_on("postgres"))
+        to_database = await stack.enter_async_context(Proxy(postgres.port))
+        started = await stack.enter_async_context(
+            served(
+                tmp_path_factory.mktemp("wired"),
+                valkey_url=f"redis://127.0.0.1:{to_valkey.port}",
+                database_url=postgres.url(name, port=to_database.port),
+            )
+        )
+        yield Cut(started, to_valkey, to_database)
+
+
+async def until_ready(client: Client) -> None:
+    async with asyncio.timeout(30):
+        while (await client.get("/readyz")).status != 200:
+            await asyncio.sleep(0.1)
+
+
+async def test_without_valkey_it_lives_is_not_ready_and_tells_what_it_can(wired: Cut):
+    client = wired.client
+    await until_ready(client)
+    assert (await figures(client))["stream_pending_count jobs"] == 0
+    await wired.valkey.refuse()
+    try:
+        began = time.monotonic()
+        ready = await client.get("/readyz")
+        assert time.monotonic() - began < 3
+        told = await figures(client)
+        assert time.monotonic() - began < 6
+        alive = await client.get("/healthz")
+    finally:
+        await wired.valkey.listen()
+
+    assert (ready.status, ready.problem, ready.json["detail"]) == (503, "unavailable", "away: valkey")
+    assert alive.status == 200
+    assert (told["metrics_source_up gate"], told["metrics_source_up streams"]) == (0, 0)
+    assert told["metrics_source_up database"] == 1
+    unknown = [name for name, value in told.items() if value != value]
+    assert {"stream_pending_count jobs", "delayed_queue_size shard-0", "rate_limit_tokens_blocked shard-0"} <= set(
+        unknown
+    )
+    assert told["collection_runs_active"] == 0
+    await until_ready(client)
+    assert (await figures(client))["stream_pending_count jobs"] == 0
+
+
+async def test_without_valkey_a_run_is_shown_and_what_it_waits_for_is_not_known(wired: Cut):
+    parts = wired.served.collection.parts
+    await until_ready(wired.client)
+    await wired.valkey.refuse()
+    try:
+        beginning = Beginning("github", Subject(user_id="ada", login="ada"), "github", "manual", [FIRST])
+        run_id, _ = await parts.database.transaction(runs.begin, beginning)
+        shown = (await wired.client.get(f"/v1/runs/{run_id}")).json
+        await parts.database.transaction(runs.cancel, run_id)
+        listed = (await wired.client.get("/v1/runs?login=ada")).json["runs"]
+    finally:
+        await wired.valkey.listen()
+
+    assert (shown["status"], shown["total_jobs"], shown["waits"]) == ("planning", 1, None)
+    assert [run["status"] for run in listed] == ["canceled"]
+
+
+async def test_without_its_database_it_lives_is_not_ready_and_says_try_again(wired: Cut):
+    client = wired.client
+    await until_ready(client)
+    await wired.database.refuse()
+    try:
+        ready = await client.get("/readyz")
+        told = await figures(client)
+        refused = await client.get("/v1/runs")
+        begun = await client.post("/v1/runs", {"login": wired.served.logins[0]})
+    finally:
+        await wired.database.listen()
+
+    assert (ready.status, ready.json["detail"]) == (503, "away: database")
+    assert (told["metrics_source_up database"], told["metrics_source_up gate"]) == (0, 1)
+    assert told["collection_runs_active"] != told["collection_runs_active"], "not a number"
+    for answer in (refused, begun):
+        assert (answer.status, answer.problem, answer.headers["retry-after"]) == (503, "unavailable", "5")
+        assert b"127.0.0.1" not in answer.body
+    await until_ready(client)
+    assert (await client.get("/v1/runs")).status == 200
+    assert (await wired.served.collect(wired.served.logins[0]))["status"] == "completed", "and it goes on by itself"
+
+
+async def test_a_request_under_way_when_the_server_stops_is_answered(tmp_path: Path):
+    async with served(tmp_path, manners=Manners(latency_ms=800), has_token=False) as slow:
+        token = slow.sim.token_of(slow.sim.world.operators()[0])
+        before = slow.sim.report().calls
+        adding = asyncio.create_task(slow.client.post("/v1/credentials", {"token": token}))
+        while slow.sim.report().calls == before:
+            await asyncio.sleep(0.01)
+        slow.stop()
+
+        assert (await adding).status == 201

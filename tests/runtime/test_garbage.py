@@ -1,0 +1,17 @@
+"""The search for garbage, set for a process that stays."""
+
+import gc
+
+from tidegate.runtime.garbage import settle_in
+
+
+def test_what_is_there_is_not_looked_at_again_and_what_comes_less_often():
+    before = gc.get_threshold()
+    try:
+        settle_in()
+        assert gc.get_freeze_count() > 1000
+        assert gc.get_threshold()[0] > before[0]
+        assert gc.isenabled()
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)

@@ -1,0 +1,44 @@
+"""Where a snapshot is found: what is read all the time stays in memory, though nothing is held for long."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.snapshots.deployment import Deployment
+from tidegate.flow.breaker import Breaker
+from tidegate.kernel.errors import DatabaseUnavailable
+from tidegate.snapshots import lookup as looking
+from tidegate.snapshots.local import LocalCache
+from tidegate.snapshots.lookup import Lookup
+from tidegate.snapshots.shelf import Shelf
+from tidegate.snapshots.subject import Subject
+
+
+async def test_what_is_read_all_the_time_is_looked_up_again_behind_its_readers(deployment: Deployment):
+    async with deployment.working():
+        first = (await deployment.until_fresh(7)).kept
+    now = [0.0]
+    lookup = Lookup(
+        LocalCache(most_bytes=10**6, keep_ms=1000, now_ms=lambda: now[0]),
+        Shelf(deployment.parts.valkey, keep=timedelta(hours=1)),
+        deployment.database,
+        server_breaker=Breaker("server"),
+        sql_breaker=Breaker("database"),
+    )
+    await lookup.find(Subject("character", "7"))
+    for now[0] in (900.0, 1800.0, 2700.0):
+        held = lookup.held(("character", "7"))
+        assert held is not None
+        assert held.version == first.version
+        await lookup.close()  # which waits for the look that is under way
+    now[0] = 3700.0
+    assert lookup.held(("character", "7")) is None, "nobody read it for as long as it is held"
+
+
+async def test_a_database_that_is_too_slow_is_one_that_cannot_say(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(looking, "_SQL_WITHIN", timedelta(0))
+
+    with pytest.raises(DatabaseUnavailable, match="did not answer within 0 s"):
+        await deployment.read(7)
