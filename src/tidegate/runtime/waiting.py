@@ -1,11 +1,14 @@
 """Waits that end when they should: on an event, at a time, or both."""
 
 import asyncio
-from collections.abc import Coroutine, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_HELD_UP_S = 0.05
+_GRACE_S = 0.1
 
 
 class StrayCancellation(Exception):
@@ -42,6 +45,33 @@ async def occurs(event: asyncio.Event, *, within_s: float) -> bool:
     except TimeoutError:
         return event.is_set()
     return True
+
+
+@asynccontextmanager
+async def patience(within_s: float) -> AsyncGenerator[None]:
+    """A timeout that holds nobody else to account for our own delays: raises `TimeoutError`.
+
+    Where this process was held up, the timer comes late, and before it what has arrived meanwhile was not looked at.
+    Then there is a moment more, in which it is.
+    """
+    loop = asyncio.get_running_loop()
+
+    def set_timer(due: float) -> asyncio.TimerHandle:
+        return loop.call_at(due, expire, due)
+
+    def expire(due: float) -> None:
+        nonlocal timer
+        if loop.time() - due > _HELD_UP_S:
+            timer = set_timer(loop.time() + _GRACE_S)
+        else:
+            limit.reschedule(loop.time())
+
+    async with asyncio.timeout(None) as limit:
+        timer = set_timer(loop.time() + within_s)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 async def first_of(*events: asyncio.Event) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from tidegate.database import Database
 from tidegate.flow.breaker import Breaker, BreakerState
 from tidegate.kernel.errors import DatabaseUnavailable, TidegateError
+from tidegate.runtime.waiting import patience
 from tidegate.snapshots import store
 from tidegate.snapshots.kept import UNKNOWN, Failed, Kept
 from tidegate.snapshots.local import LocalCache, Place
@@ -135,7 +136,7 @@ class Lookup:
     async def _on_the_server(self, subject: Subject) -> Kept | None:
         try:
             with self._server_breaker.attempt():
-                async with asyncio.timeout(_SERVER_WITHIN_S):
+                async with patience(_SERVER_WITHIN_S):
                     kept = await self._shelf.get(subject)
         except TimeoutError:
             self._in_vain += 1
@@ -151,7 +152,7 @@ class Lookup:
     async def _in_sql(self, subject: Subject) -> Kept:
         try:
             with self._sql_breaker.attempt():
-                async with asyncio.timeout(_SQL_WITHIN.total_seconds()):
+                async with patience(_SQL_WITHIN.total_seconds()):
                     row, trouble = await self._database.read(store.look, subject)
         except TimeoutError as error:
             raise DatabaseUnavailable(

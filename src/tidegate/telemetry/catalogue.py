@@ -56,6 +56,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "http.unavailable": "A request could not be served because a server behind us is away, or too slow.",
         "kafka.assigned": "Members came or went; Kafka dealt the partitions anew, and so many are ours.",
         "kafka.commit_deferred": "The partitions are being dealt anew; what is ours then is committed afterwards.",
+        "kafka.opening_failed": "Where partitions go on could not be learned; until it is, nothing of them is read.",
         "leader.elected": "This process is now the leader.",
         "leader.lost": "This process was the leader and its lease ended without its will.",
         "leader.resigned": "This process gave the lead up, for an orderly stop.",
