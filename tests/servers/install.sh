@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install the servers that the tests use and that do not come from PyPI: Redis, MariaDB, and Java with Maven, which
+# Install what the tests use and what does not come from PyPI: Redis, MariaDB, Chromium, and Java with Maven, which
 # fetches Kafka. Does nothing for those that are there. Starts no service: every test starts its own server, in its own
 # folder.
 set -eu
@@ -10,6 +10,7 @@ PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 missing=""
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v mariadbd >/dev/null 2>&1 || missing="$missing mariadb-server"
+command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 command -v java >/dev/null 2>&1 || missing="$missing default-jre-headless"
 command -v mvn >/dev/null 2>&1 || missing="$missing maven"
 
@@ -20,14 +21,14 @@ fetch_kafka() {
 
 if [ -z "$missing" ]; then
     fetch_kafka
-    echo "redis-server, mariadbd, java and mvn are installed."
+    echo "redis-server, mariadbd, chromium, java and mvn are installed."
     exit 0
 fi
 
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "Missing:$missing. Please install them yourself, for instance:" >&2
-    echo "  macOS:   brew install redis mariadb openjdk maven" >&2
-    echo "  Fedora:  dnf install redis mariadb-server java-21-openjdk-headless maven" >&2
+    echo "  macOS:   brew install redis mariadb openjdk maven chromium" >&2
+    echo "  Fedora:  dnf install redis mariadb-server chromium java-21-openjdk-headless maven" >&2
     echo "Tests that need them are skipped until then." >&2
     exit 1
 fi
