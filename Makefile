@@ -15,7 +15,7 @@ command -v $(PYTHON) >/dev/null 2>&1 || { echo "There is no '$(PYTHON)'. Name yo
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer, and '$(PYTHON)' is older. Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 endef
 
-.PHONY: help install demo test check format lint types contract tests bench chaos scenarios services pins clean
+.PHONY: help install demo ticketing test check format lint types contract tests bench chaos scenarios services pins clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -37,6 +37,9 @@ install: $(INSTALLED) ## Make .venv with the package and its tools.
 
 demo: install ## See it work: collect 25 users from a GitHub of our own, on embedded parts.
 	@$(BIN)/python examples/github_demo.py
+
+ticketing: install ## Open a ticket shop with a crowd at its door, at a printed address; Ctrl-C ends it (ARGS='--people 500 --once').
+	@$(BIN)/python -m examples.ticketing $(ARGS)
 
 test: tests ## Run the tests on every server this machine has.
 
@@ -62,8 +65,14 @@ bench: install ## Measure, and keep the figures in bench/RESULTS.md (only some, 
 	@$(UV) pip install --quiet --python .peers/bin/python --require-hashes -r requirements/peers.txt
 	@$(BIN)/python -m bench $(ONLY)
 
-chaos: install ## Kill workers and lose servers in mid-collection, and see that nothing is lost (some minutes; ARGS='--seed 2 --json').
-	@$(BIN)/python -m chaos $(ARGS)
+CAMPAIGNS = collection crowd sale rush
+
+chaos: install ## Kill processes and lose servers in mid-work, and see that nothing is lost (many minutes; ONLY=crowd ARGS='--people 5000').
+	@failed=; for campaign in $(or $(ONLY),$(CAMPAIGNS)); do \
+		echo "$$campaign:" >&2; \
+		case $$campaign in collection) module=chaos ;; *) module=chaos.$$campaign ;; esac; \
+		$(BIN)/python -m $$module $(ARGS) || failed="$$failed $$campaign"; \
+	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 scenarios: install ## Play the sixteen load scenarios of snapshots, on Redis Streams and on Kafka (some minutes; ARGS='--only 3 7 --transport streams').
 	@$(BIN)/python -m scenarios $(ARGS)

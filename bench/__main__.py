@@ -6,6 +6,7 @@ import uvloop
 
 from bench import (
     calls,
+    campaigns,
     engine,
     fairness,
     gate,
@@ -18,6 +19,7 @@ from bench import (
     quota,
     ranking,
     resume,
+    room_watchers,
     service_level,
     snapshot_reads,
     snapshot_waiters,
@@ -47,6 +49,8 @@ PARTS = {
     "service-level": service_level.measure,
     "ranking": ranking.measure,
     "waiting-room": waiting_room.measure,
+    "room-watchers": room_watchers.measure,
+    "campaigns": campaigns.measure,
     "idle": idle.measure,
 }
 

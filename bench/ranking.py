@@ -25,7 +25,7 @@ from tidegate.valkey.embedded import EmbeddedServer
 
 MEMBERS = 1_000_000
 BATCH = 1000
-RAISES = 100_000
+RAISES = 50_000
 READS = 5000
 EVENTS = 10_000
 TOGETHER = 32
@@ -81,8 +81,9 @@ async def _fill(valkey: Valkey, copy: BoardCopy, now: datetime) -> float:
     """Bytes of the server's memory for a member in one window."""
     before = await _used(valkey)
     for start in range(0, MEMBERS, BATCH):
-        some = range(start, start + BATCH)
-        await copy.put([_standing(f"concert-{n}", 1 + n % 1000, now) for n in some])
+        scores = [Score(f"concert-{n}", 1 + n % 1000, now) for n in range(start, start + BATCH)]
+        for window in windows_at(now, BOARD.zone):
+            await copy.fill(window, scores)
     return (await _used(valkey) - before) / MEMBERS / 3
 
 

@@ -70,15 +70,18 @@ async def _join_all(room: WaitingRoom, valkey: Valkey, url: str) -> tuple[float,
     await room.join(_name(0))  # the server knows the script from here on
     call = scripts.join.bind(user=_name(0), claim="", now_ms=None, **room.line.keys).by_sha()
     head, tail = _written(call).split(_name(0).encode())
-    before, began = await _cpu_s(valkey), time.perf_counter()
     host, _, port = url.removeprefix("redis://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
+
+    writer.write(head + _name(0).encode() + tail)
+    lines_each = (await reader.read(1000)).count(b"\n")
+    before, began = await _cpu_s(valkey), time.perf_counter()
     for start in range(1, PEOPLE, BATCH):
         names = range(start, min(start + BATCH, PEOPLE))
         writer.write(b"".join(head + _name(n).encode() + tail for n in names))
-        joined = b""
-        while joined.count(b"waiting") < len(names) or not joined.endswith(b"\r\n:0\r\n"):
-            joined += await reader.read(1_000_000)
+        lines = lines_each * len(names)
+        while lines:
+            lines -= (await reader.read(1_000_000)).count(b"\n")
     writer.close()
     assert (await room.census()).waiting == PEOPLE
     return await _cpu_s(valkey) - before, time.perf_counter() - began

@@ -1,8 +1,10 @@
-"""A crowd, and kill -9: `python -m chaos.crowd [--people N] [--joiners N] [--admitters N] [--seed S] [--json]`.
+"""A crowd, and kill -9: `python -m chaos.crowd [--people N] [--database ...] [--losses N] [--seed S] [--json]`.
 
 Everybody joins, is let in and goes, while the processes that let people in are killed and frozen one after the other,
-and the database is away at times, also in the very moment of a commit. Then the room's log is read step by step.
-Exit 0 when the room was never overfull, nobody was overtaken, lost or let in twice, and everybody has one token.
+the database is away at times, also in the very moment of a commit, and Valkey is killed and started again. With
+`--losses` it also loses everything: then everybody shows his pass, and has his old place again. At the end the room's
+log is read step by step. Exit 0 when the room was never overfull, nobody was overtaken, lost or let in twice, and
+everybody has one token.
 """
 
 import argparse
@@ -25,17 +27,20 @@ from tests.servers.migrated import migrated_database
 from tests.servers.proxy import Proxy
 from tests.servers.sql import SqlName, sql_server
 
-from chaos.crowd_audit import Verdict, audit
+from chaos.crowd_audit import Replay, Verdict, audit
 from chaos.crowd_process import ROOM, SETTINGS, open_office
 from chaos.servers import LosableValkey
 from tidegate.crowd.waiting_room import Reception, RoomPlan
 from tidegate.database import Database
+from tidegate.runtime.waiting import occurs
 from tidegate.telemetry.logs import configure
-from tidegate.valkey import Valkey
+from tidegate.valkey import Key
 from tidegate.valkey.connection import connected
 
 _ROOT = Path(__file__).parents[1]
 _FROZEN_S = 3.0
+_MOST_UNWRITTEN = 100_000
+"""Bytes: some hundred steps of the room."""
 
 
 class CrowdPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,16 +56,23 @@ class CrowdPlan(msgspec.Struct, frozen=True, kw_only=True):
     kill_every_s: float = 0.7
     fail_every_s: float = 3.0
     fail_for_s: float = 0.4
+    valkey_every_s: float = 8.0
+    """How often Valkey is killed, and started again with what it has written."""
+    power_failures: float = 0.0
+    """How often the last that it has written is lost in this."""
+    losses: int = 0
+    """So many times it does not come back with what it has written, but with nothing."""
     seed: int = 1
 
 
 class Campaign:
     """One run."""
 
-    def __init__(self, plan: CrowdPlan, database_url: str, valkey: Valkey, wire: Proxy | None) -> None:
-        self._plan, self._url, self._valkey, self._wire = plan, database_url, valkey, wire
-        self._draw = random.Random(plan.seed)
-        self.verdict = Verdict()
+    def __init__(self, plan: CrowdPlan, database_url: str, server: LosableValkey, log: Key, wire: Proxy | None) -> None:
+        self._plan, self._url, self._server, self._log, self._wire = plan, database_url, server, log, wire
+        self._draw, self._over = random.Random(plan.seed), asyncio.Event()
+        self.verdict = Verdict(capacity=plan.capacity, people=plan.people)
+        self.replay = Replay(self.verdict)
 
     async def run(self) -> None:
         """Until everybody has come and gone."""
@@ -73,20 +85,21 @@ class Campaign:
                 for n in range(self._plan.joiners)
             ]
             stack.push_async_callback(_end, crowd)
-            trouble = [asyncio.create_task(self._kill(admitters)), asyncio.create_task(self._fail())]
+            trouble = [
+                asyncio.create_task(makes) for makes in (self._kill(admitters), self._fail(), self._lose_valkey())
+            ]
             codes = [await process.wait() for process in crowd]
-            for task in trouble:
-                task.cancel()
-            await asyncio.gather(*trouble, return_exceptions=True)
+            self._over.set()
+            await asyncio.gather(*trouble)
             if any(codes):
                 self.verdict.breaches.append(f"processes of the crowd fell: {codes}")
             if self._wire is not None:
                 await self._wire.refuse()
                 await self._wire.listen()
+            self._server.restart()
 
     async def _kill(self, admitters: list[WarmProcess]) -> None:
-        while True:
-            await asyncio.sleep(self._plan.kill_every_s * (0.5 + self._draw.random()))
+        while not await self._is_over_within(self._plan.kill_every_s):
             victim = admitters.pop(0)
             if self._draw.random() < 0.2:
                 # Long enough that others settle what it had begun; then it goes on as if nothing had happened.
@@ -101,8 +114,7 @@ class Campaign:
             self.verdict.killed += 1
 
     async def _fail(self) -> None:
-        while self._wire is not None:
-            await asyncio.sleep(self._plan.fail_every_s * (0.5 + self._draw.random()))
+        while self._wire is not None and not await self._is_over_within(self._plan.fail_every_s):
             self._wire.cut_after(b"COMMIT;" if self._plan.database == "postgres" else b"COMMIT")
             await asyncio.sleep(self._plan.fail_for_s)
             await self._wire.refuse()
@@ -110,8 +122,24 @@ class Campaign:
             await self._wire.listen()
             self.verdict.failures += 1
 
+    async def _lose_valkey(self) -> None:
+        while not await self._is_over_within(self._plan.valkey_every_s):
+            if self.verdict.valkey_lost < self._plan.losses:
+                self.replay.read(self._server.take_log(self._log))
+                self.replay.lost()
+                self.verdict.valkey_lost += 1
+            elif self._draw.random() < self._plan.power_failures:
+                await asyncio.to_thread(self._server.restart_without_the_last, self._draw.randrange(_MOST_UNWRITTEN))
+                self.verdict.power_failures += 1
+            else:
+                await asyncio.to_thread(self._server.restart)
+                self.verdict.valkey_killed += 1
+
+    async def _is_over_within(self, about_s: float) -> bool:
+        return await occurs(self._over, within_s=about_s * (0.5 + self._draw.random()))
+
     async def _start(self, part: str, *rest: str) -> WarmProcess:
-        command = (sys.executable, "-m", "chaos.crowd_process", part, self._url, self._valkey.url, *rest)
+        command = (sys.executable, "-m", "chaos.crowd_process", part, self._url, self._server.url, *rest)
         process = await start_warm(*command, stdout=PIPE, cwd=_ROOT)
         assert process.stdout is not None
         await process.stdout.readline()
@@ -139,9 +167,10 @@ async def conduct(plan: CrowdPlan, folder: Path) -> Verdict:
             ),
         )
         room = await reception.open(ROOM)
-        campaign = Campaign(plan, url, valkey, wire)
+        campaign = Campaign(plan, url, server, room.line.keys["log"], wire)
         await campaign.run()
-        await audit(campaign.verdict, room, valkey, database, people=plan.people)
+        async with connected(server.url) as present:  # the first one may not know yet that the server was away
+            await audit(campaign.verdict, campaign.replay, room, present, database)
         campaign.verdict.took_s = round(time.monotonic() - began, 1)
         return campaign.verdict
 
@@ -169,8 +198,14 @@ def main() -> int:
     configure("console", "error")
     parser = argparse.ArgumentParser(prog="python -m chaos.crowd", description="A crowd, and kill -9.")
     defaults = CrowdPlan()
-    for name in ("people", "joiners", "admitters", "capacity", "seed"):
+    for name in ("people", "joiners", "admitters", "capacity", "losses", "seed"):
         parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
+    for name in ("kill", "fail", "valkey"):  # on a machine that is busy with other things, less often
+        every = f"{name}_every_s"
+        parser.add_argument(
+            f"--{name}-every", type=float, dest=every, default=getattr(defaults, every), metavar="SECONDS"
+        )
+    parser.add_argument("--power-failures", type=float, default=defaults.power_failures, metavar="SHARE")
     parser.add_argument("--database", choices=["sqlite", "postgres", "mariadb"], default=defaults.database)
     parser.add_argument("--json", action="store_true")
     options = vars(parser.parse_args())

@@ -7,32 +7,40 @@ python -m chaos.crowd_process crowd DATABASE VALKEY NAME PEOPLE LEAVING
 import asyncio
 import random
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 
+from sqlalchemy import select
+
 from tidegate.crowd.waiting_room import (
+    Entering,
     Inside,
     Nowhere,
     PassOffice,
     Reception,
-    Standing,
+    TokenState,
+    Waiting,
     WaitingRoom,
     WaitingRoomSettings,
 )
+from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.crowd.waiting_room.tokens import Entry, leave
-from tidegate.database import Database
+from tidegate.database import Database, Transaction
 from tidegate.flow.doorbell import Doorbell
 from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
 
 ROOM = "crowd"
 SETTINGS = WaitingRoomSettings(settle_after=timedelta(seconds=2))
+USED = (TokenState.ACTIVE, TokenState.EXPIRED, TokenState.LEFT)
 _AT_ONCE = 50
-_IN_SIGHT = 2_000
+_IN_SIGHT = 1_000
+_AGAIN_S = 0.05
+"""After so long somebody who found a server away tries again."""
 
 
 async def open_office() -> PassOffice:
@@ -47,68 +55,121 @@ async def admit(reception: Reception, valkey: Valkey) -> None:
     await keep_running("keeper", timekeeper, asyncio.Event(), restarts=Restarts())
 
 
-async def crowd(room: WaitingRoom, database: Database, name: str, people: int, leaving: float) -> None:
-    """Join one after the other, wait to be let in, and leave or stay until the time is over."""
-    left = [f"{name}-{n:06}" for n in range(people)]
-    random.shuffle(left)
-    for start in range(0, people, _AT_ONCE):
-        await asyncio.gather(*(_join(room, user) for user in left[start : start + _AT_ONCE]))
-    print("joined", flush=True)
-    draw, staying = random.Random(name), set[str]()
-    while left:
-        seen, left = left[:_IN_SIGHT], left[_IN_SIGHT:]
-        try:
-            standings = (await room.look_at(seen)).standings
-        except Unavailable:
-            left = seen + left
-            continue
-        ended = {user for user, at in zip(seen, standings, strict=True) if isinstance(at, Nowhere)}
-        inside = [user for user, at in zip(seen, standings, strict=True) if _is_new_inside(user, at, staying)]
-        leavers = [user for user in inside if draw.random() < leaving]
-        staying |= set(inside) - set(leavers)
+class Crowd:
+    """People who join one after the other, wait to be let in, and leave or stay until the time is over."""
+
+    def __init__(self, room: WaitingRoom, database: Database, name: str, leaving: float) -> None:
+        self._room, self._database = room, database
+        self._draw, self._leaving = random.Random(name), leaving
+        self._staying: set[str] = set()
+        self._passes: dict[str, str] = {}
+        self._places: dict[str, int] = {}
+        """Everybody's last: he shows his pass where the server does not know him any more."""
+
+    async def play(self, people: list[str]) -> None:
+        """Until everybody has been inside."""
+        await self._join_all(people)
+        print("joined", flush=True)
+        left = list(people)
+        while left:
+            seen, left = left[:_IN_SIGHT], left[_IN_SIGHT:]
+            try:
+                done = await self._turn(seen)
+            except Unavailable:
+                await asyncio.sleep(_AGAIN_S)
+                done = set[str]()
+            left = [user for user in seen if user not in done] + left
+            await asyncio.sleep(0.1 * self._draw.random())
+
+    async def _turn(self, users: Sequence[str]) -> set[str]:
+        """Look where they are, and act accordingly; those who have been inside and are gone."""
+        standings = dict(zip(users, (await self._room.look_at(users)).standings, strict=True))
+        inside = [user for user, at in standings.items() if isinstance(at, Inside) and user not in self._staying]
+        leavers = [user for user in inside if self._draw.random() < self._leaving]
+        self._staying |= set(inside) - set(leavers)
         for start in range(0, len(leavers), _AT_ONCE):
-            await asyncio.gather(*(_leave(room, database, user) for user in leavers[start : start + _AT_ONCE]))
-        left = [user for user in seen if user not in ended] + left
-        await asyncio.sleep(0.1 * draw.random())
+            await asyncio.gather(*(self._leave(user) for user in leavers[start : start + _AT_ONCE]))
+        nowhere = [user for user, at in standings.items() if isinstance(at, Nowhere)]
+        used = await self._database.read(_used, [self._places[user] for user in nowhere])
+        await self._join_all([user for user in nowhere if user not in used])  # the server has forgotten them
+        return used.intersection(nowhere)
+
+    async def _join_all(self, users: Sequence[str]) -> None:
+        for start in range(0, len(users), _AT_ONCE):
+            await asyncio.gather(*(self._join(user) for user in users[start : start + _AT_ONCE]))
+
+    async def _join(self, user: str) -> None:
+        while True:
+            with suppress(Unavailable):
+                answer = await self._room.join(user, self._passes.get(user))
+                if isinstance(answer.standing, (Waiting, Entering)) and answer.standing.place is not None:
+                    self._passes[user], self._places[user] = answer.token or "", answer.standing.place
+                    return
+            await asyncio.sleep(_AGAIN_S)
+            # Nobody told him, but he may have been in line, or inside already: he does not come a second time.
+            with suppress(Unavailable):
+                if (place := await self._database.read(_place_of, user)) is not None:
+                    self._places[user] = place
+                    return
+
+    async def _leave(self, user: str) -> None:
+        with suppress(Unavailable):  # he is still inside then, and seen there again
+            standing = await self._room.line.look(user)
+            if isinstance(standing, Inside):
+                entry = Entry(user, standing.admission)
+                await self._database.transaction(leave, ROOM, entry)
+                await self._room.doors.release([entry], "left")
 
 
-def _is_new_inside(user: str, at: Standing, staying: set[str]) -> bool:
-    return isinstance(at, Inside) and user not in staying
+def _used(tx: Transaction, places: Sequence[int]) -> set[str]:
+    """Who was let in from one of these places."""
+    at = room_tokens.c
+    those = select(at.user_id).where(at.room == ROOM, at.place.in_(places), at.state.in_(USED))
+    return set(tx.execute(those).scalars())
 
 
-async def _join(room: WaitingRoom, user: str) -> None:
-    while True:
-        with suppress(Unavailable):
-            await room.join(user)
-            return
-
-
-async def _leave(room: WaitingRoom, database: Database, user: str) -> None:
-    with suppress(Unavailable):  # he is still inside then, and seen there again
-        standing = await room.line.look(user)
-        if isinstance(standing, Inside):
-            entry = Entry(user, standing.admission)
-            await database.transaction(leave, ROOM, entry)
-            await room.doors.release([entry], "left")
+def _place_of(tx: Transaction, user: str) -> int | None:
+    """The place from which he was let in."""
+    at = room_tokens.c
+    those = select(at.place).where(at.room == ROOM, at.user_id == user, at.state.in_(USED))
+    return tx.execute(those).scalars().first()
 
 
 async def _opened(url: str) -> Database:
     while True:
         with suppress(Unavailable):
             return await Database.open(url, connections=4)
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def _connected(url: str) -> Valkey:
+    while True:
+        with suppress(Unavailable):
+            return await Valkey.connect(url)
+        await asyncio.sleep(_AGAIN_S)
 
 
 async def main(part: str, database_url: str, valkey_url: str, *rest: str) -> None:
     """Play one part."""
     configure("console", "error")
-    async with connected(valkey_url) as valkey, await _opened(database_url) as database:
+    valkey = await _connected(valkey_url)
+    async with await _opened(database_url) as database:
         reception = Reception(valkey, database, open_office, SETTINGS)
         print("there", flush=True)
         if part == "admit":
             await admit(reception, valkey)
         else:
             name, people, leaving = rest
-            await crowd(await reception.room(ROOM), database, name, int(people), float(leaving))
+            crowd = Crowd(await _found(reception), database, name, float(leaving))
+            await crowd.play([f"{name}-{n:06}" for n in random.sample(range(int(people)), int(people))])
+    await valkey.close()
+
+
+async def _found(reception: Reception) -> WaitingRoom:
+    while True:
+        with suppress(Unavailable):
+            return await reception.room(ROOM)
+        await asyncio.sleep(_AGAIN_S)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Servers that can be lost: stopped, killed, and started again on the same port, with their data or without."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from redis import Redis
 from tests.servers.guarded import GuardedServer, new_folder
@@ -44,9 +45,22 @@ class LosableValkey:
             self._server.stop()
             self._server = None
 
+    def lose(self) -> None:
+        """Forget what is in the data folder, while it is stopped."""
+        shutil.rmtree(self._data, ignore_errors=True)
+        self._data = new_folder(None)
+
     def restart(self) -> None:
         """Kill it, and start it again."""
         self.kill()
+        self.start()
+
+    def restart_without_the_last(self, size: int) -> None:
+        """Kill it, and start it again as after a power failure: the last `size` bytes were never written."""
+        self.kill()
+        for file in self._data.glob("appendonlydir/*.incr.aof"):
+            with file.open("r+b") as log:
+                log.truncate(max(0, file.stat().st_size - size))
         self.start()
 
     def flush(self) -> None:
@@ -54,6 +68,15 @@ class LosableValkey:
         with self._client() as client:
             client.flushall()
             client.script_flush()
+
+    def take_log(self, log: str) -> list[Mapping[bytes, bytes]]:
+        """Forget everything in one step, but for what a stream says, which is handed out."""
+        with self._client() as client, client.pipeline() as together:
+            together.xrange(log)
+            together.flushall()
+            together.script_flush()
+            told: list[Any] = together.execute()
+        return [fields for _, fields in told[0]]
 
     def snapshot(self) -> None:
         """Write everything to the file that the next start reads."""

@@ -22,7 +22,7 @@ settings.register_profile(
 settings.load_profile("tidegate")
 
 
-SLOW_TO_START = ("kafka", "s3", "mongo", "mariadb", "postgres")
+SLOW_TO_START = ("kafka", "s3", "mongo", "mariadb", "postgres", "browser")
 
 
 def pytest_configure(config: pytest.Config) -> None:

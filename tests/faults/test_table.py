@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.docs.pages import ROOT, section_of, table_rows
 
 GUIDE = ROOT / "docs" / "guides" / "when-things-break.md"
-PROMISED = 23
+PROMISED = 26
 """Rows: those of the specification, and a few more."""
 
 

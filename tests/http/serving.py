@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.github.deployment import CALM, LIMITS, SMALL
 from tests.servers.migrated import migrated_folder
 from tidegate.assembly import Collection, open_collection
+from tidegate.assembly.crowd import open_reception
 from tidegate.github import GithubSettings
 from tidegate.http import Binding, serve_collection
 from tidegate.settings import Settings
@@ -180,7 +181,10 @@ async def running(
     collection: Collection, http: HttpSettings, binding: Binding, *, works: bool
 ) -> AsyncGenerator[Callable[[], None]]:
     """The process, from start to an orderly stop, which may be asked for before the end of the block."""
-    process = collection.process(works=works, services={"http": serve_collection(collection, http, binding)})
+    parts = collection.parts
+    reception = open_reception(parts.settings, parts.database, parts.valkey)
+    service = serve_collection(collection, http, binding, reception=reception)
+    process = collection.process(works=works, services={"http": service})
     task = asyncio.create_task(process.run(heed_signals=False))
     asked = asyncio.Event()
 

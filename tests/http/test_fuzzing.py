@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+import aiohttp
 import msgspec
 
 from tests.credentials.office import app_key
@@ -15,6 +16,25 @@ from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldSh
 KEY = "a-key-for-the-fuzzer-0123456789"
 APP, INSTALLATION = 71, 5
 VALUES = Path(__file__).with_name("fuzz_values.py")
+
+
+async def make_room(url: str, name: str) -> None:
+    """One that is open, so that there is something to join."""
+    async with aiohttp.ClientSession(url, headers={"Authorization": f"Bearer {KEY}"}) as session:
+        async with session.post("/v1/rooms", json={"name": name, "plan": {"capacity": 1}}) as made:
+            assert made.status == 201, await made.text()
+        async with session.post(f"/v1/rooms/{name}/open") as opened:
+            assert opened.status == 200, await opened.text()
+
+
+async def make_campaign(url: str, name: str) -> None:
+    """One that is open, so that there is something to enter."""
+    async with aiohttp.ClientSession(url, headers={"Authorization": f"Bearer {KEY}"}) as session:
+        plan = {"id": name, "kind": "POINTS", "points": 1, "total_count": 1}
+        async with session.post("/v1/campaigns", json=plan) as made:
+            assert made.status == 201, await made.text()
+        async with session.post(f"/v1/campaigns/{name}/start") as opened:
+            assert opened.status == 200, await opened.text()
 
 
 async def test_the_server_does_what_its_document_says(tmp_path: Path):
@@ -34,6 +54,8 @@ async def test_the_server_does_what_its_document_says(tmp_path: Path):
             "TIDEGATE_SNAPSHOTS__LONGEST_WAIT": "20ms",
         }
         async with started(tmp_path, "serve", "--port", "0", **variables) as server:
+            await make_room(server.url, "fuzzed")
+            await make_campaign(server.url, "fuzzed")
             fuzzer = await asyncio.create_subprocess_exec(
                 str(Path(sys.executable).with_name("schemathesis")),
                 *("run", f"{server.url}/openapi.json", "--header", f"Authorization: Bearer {KEY}"),
@@ -41,6 +63,8 @@ async def test_the_server_does_what_its_document_says(tmp_path: Path):
                 # Those that last as long as their runs, or as long as somebody listens.
                 *("--exclude-path", "/v1/runs/{run_id}/events"),
                 *("--exclude-path", "/v1/snapshots/{kind}/{key}/events"),
+                *("--exclude-path", "/v1/rooms/{room}/place/events"),
+                *("--exclude-path", "/v1/campaigns/{campaign}/entries/{user}/events"),
                 *("--seed", "20260131", "--generation-deterministic", "--request-timeout", "10", "--no-color"),
                 cwd=tmp_path,
                 env={

@@ -182,9 +182,9 @@ async def test_between_two_sweeps_a_stream_is_left_alone(valkey: Valkey, clock: 
     class Counting(Stream):
         sweeps = 0
 
-        async def sweep_idle(self, idle_limit: timedelta | None = None) -> int:
+        async def sweep_idle(self, idle_limit: timedelta | None = None, *, counts: bool = True) -> int:
             self.sweeps += 1
-            return await super().sweep_idle(idle_limit)
+            return await super().sweep_idle(idle_limit, counts=counts)
 
     counting = Counting(valkey, valkey.unit("one"), "messages")
     sweeping = recoverer(valkey, clock, counting)

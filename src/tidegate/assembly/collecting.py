@@ -14,6 +14,7 @@ from tidegate.collect.source import Source
 from tidegate.documents import DocumentStore
 from tidegate.flow.stream import Stream
 from tidegate.runtime.delivery import Handler
+from tidegate.runtime.recoverer import Estate
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
@@ -46,11 +47,12 @@ class Collecting:
         sources: Sequence[DueSource] = (),
         handlers: Sequence[Handler] = (),
         duties: Mapping[str, Service] | None = None,
+        estates: Sequence[Estate] = (),
     ) -> Supervisor:
         """A process of the deployment, with workers where it `works`, and with `services` of the caller's.
 
-        From `streams`, the leader takes what dead processes held; it keeps the time of `sources`, delivers events to
-        `handlers`, and has `duties` besides.
+        From `streams` and `estates` the leader takes what the dead held; it keeps the time of `sources`, delivers
+        events to `handlers`, and has `duties` besides.
         """
         ours = self.collector.services if works else {}
         return build_process(
@@ -61,6 +63,7 @@ class Collecting:
             duties={"recovery": self.collector.duty, **(duties or {})},
             on_death=[self.collector.duty.ring],
             streams=streams,
+            estates=estates,
         )
 
 

@@ -11,7 +11,7 @@ from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
 from tidegate.runtime.promised import Promised
 from tidegate.runtime.pruner import Pruner
-from tidegate.runtime.recoverer import Recoverer
+from tidegate.runtime.recoverer import Estate, Recoverer
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.reunion import Reunion
 from tidegate.runtime.service import Service
@@ -28,16 +28,23 @@ def build_process(
     duties: Mapping[str, Service] | None = None,
     on_death: Sequence[Callable[[], object]] = (),
     streams: Sequence[Stream] = (),
+    estates: Sequence[Estate] = (),
 ) -> Supervisor:
     """A process of the deployment: a sign of life, the leader's duties whenever it leads, and `services` of its own.
 
     Services stop before what they stand on. The leader keeps the time of timers, gate, dead processes and `sources`,
-    delivers events to `handlers`, and has `duties` besides; `on_death` is called when a process died, the server was
-    away, or somebody did not do what he promised: something may have been lost.
+    delivers events to `handlers`, and has `duties` besides; what the dead held in `streams` and other `estates` goes to
+    the living. `on_death` is called when a process died, the server was away, or somebody did not do what he promised:
+    something may have been lost.
     """
     relay = Relay(parts.database, handlers)
     commits = parts.commits
-    recoverer = Recoverer(parts.presence, [parts.jobs, parts.alarms, *streams], on_death=[relay.ring, *on_death])
+    recoverer = Recoverer(
+        parts.presence,
+        [parts.jobs, parts.alarms, *streams, *estates],
+        on_death=[relay.ring, *on_death],
+        losses=lambda: parts.valkey.losses,
+    )
     reunion = Reunion(parts.valkey, tell=[relay.ring, *on_death])
     promised = Promised(parts.gate.promises, tell=on_death)
     ours = [parts.timers, parts.gate, recoverer, reunion, promised, Pruner(parts.database)]

@@ -12,6 +12,7 @@ from tidegate.cli.lazy import Command, lazy_group
 from tidegate.kernel.errors import TidegateError
 
 COMMANDS = {
+    "campaign": Command("tidegate.cli.campaign:app", "Make, start and stop campaigns, and see who got what."),
     "collect": Command("tidegate.cli.collect:collect", "Collect what users did on GitHub."),
     "credentials": Command("tidegate.cli.credentials:app", "Say whose tokens and apps may be used."),
     "doctor": Command("tidegate.cli.doctor:doctor", "Say what is reachable, and what to do about the rest."),

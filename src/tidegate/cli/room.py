@@ -1,8 +1,9 @@
-"""`tidegate room`: waiting rooms, made, opened, closed, looked at, and entered by those who need not wait."""
+"""`tidegate room`: waiting rooms, made, changed, opened, closed, looked at, and entered by those who need not wait."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import typer
@@ -32,6 +33,9 @@ def create(
     longest: float = typer.Option(1800, min=1, max=_DAY_S, help="Seconds inside in all."),
     abandon_after: float = typer.Option(120, min=1, max=_DAY_S, help="Seconds in line without a sign of life."),
     log: int = typer.Option(0, min=0, help="Keep a log of about so many steps."),
+    title: str = typer.Option("", help="What people see; else the name."),
+    entrance: str | None = typer.Option(None, help="Where those go who were let in: an address, or a path."),
+    anybody: bool = typer.Option(False, "--anybody", help="Take in whoever comes to the page, not only named users."),
     as_json: bool = _JSON,
 ) -> None:
     """Make a room. It is closed until it is opened."""
@@ -42,8 +46,44 @@ def create(
         longest_session=timedelta(seconds=longest),
         abandon_after=timedelta(seconds=abandon_after),
         log_length=log,
+        title=title,
+        entrance=entrance,
+        anybody=anybody,
     )
     _tell(run(_create(load_settings(), room, plan)), as_json=as_json)
+
+
+@app.command()
+def alter(
+    room: str = _ROOM,
+    *,
+    capacity: int | None = typer.Option(None, min=0, help="How many may be inside at once."),
+    rate: float | None = typer.Option(None, min=0, help="How many may come in per second; 0: any number."),
+    session: float | None = typer.Option(None, min=1, max=_DAY_S, help="Seconds inside without doing anything."),
+    longest: float | None = typer.Option(None, min=1, max=_DAY_S, help="Seconds inside in all."),
+    abandon_after: float | None = typer.Option(None, min=1, max=_DAY_S, help="Seconds in line without a sign of life."),
+    log: int | None = typer.Option(None, min=0, help="Keep a log of about so many steps."),
+    title: str | None = typer.Option(None, help="What people see."),
+    entrance: str | None = typer.Option(None, help="Where those go who were let in; empty: nowhere."),
+    anybody: bool | None = typer.Option(None, "--anybody/--nobody", help="Whether whoever comes is taken in."),
+    as_json: bool = _JSON,
+) -> None:
+    """Change a room, also during a sale. What is not named stays; sessions that have begun end as they would have."""
+    given: dict[str, Any] = {
+        "capacity": capacity,
+        "session": _seconds(session),
+        "longest_session": _seconds(longest),
+        "abandon_after": _seconds(abandon_after),
+        "log_length": log,
+        "title": title,
+        "anybody": anybody,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    changes |= {} if rate is None else {"admit_per_second": rate or None}
+    changes |= {} if entrance is None else {"entrance": entrance or None}
+    if not changes:
+        raise InvalidArgument("options", "none", "must name something to change")
+    _tell(run(_amend(load_settings(), room, changes)), as_json=as_json)
 
 
 @app.command("open")
@@ -104,6 +144,12 @@ async def _create(settings: Settings, room: str, plan: RoomPlan) -> RoomStatus:
         return await reception.status(room)
 
 
+async def _amend(settings: Settings, room: str, changes: Mapping[str, Any]) -> RoomStatus:
+    async with _reception(settings) as reception:
+        await reception.amend(room, changes)
+        return await reception.status(room)
+
+
 async def _open(settings: Settings, room: str, opens_at: datetime | None) -> RoomStatus:
     async with _reception(settings) as reception:
         await reception.open(room, opens_at)
@@ -125,6 +171,10 @@ async def _status(settings: Settings, room: str | None) -> list[RoomStatus]:
 async def _admit(settings: Settings, room: str, users: list[str]) -> int:
     async with _reception(settings) as reception:
         return await (await reception.room(room)).invite(users)
+
+
+def _seconds(value: float | None) -> timedelta | None:
+    return None if value is None else timedelta(seconds=value)
 
 
 def _moment(text: str | None) -> datetime | None:

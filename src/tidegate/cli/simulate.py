@@ -1,9 +1,10 @@
-"""`tidegate simulate github` and `tidegate simulate game`"""
+"""`tidegate simulate github`, `tidegate simulate game` and `tidegate simulate marketplace`"""
 
 import asyncio
 import signal
 from datetime import datetime
 from typing import TYPE_CHECKING
+from urllib.parse import quote_plus
 
 import msgspec
 import typer
@@ -15,6 +16,7 @@ from tidegate.kernel.errors import InvalidArgument
 if TYPE_CHECKING:
     from tidegate.simulators import game as of_game
     from tidegate.simulators import github as of_github
+    from tidegate.simulators import marketplace as of_market
 
 app = typer.Typer(help="Run an upstream of your own, to try things against.", no_args_is_help=True)
 
@@ -117,6 +119,64 @@ def game(
     uvloop.run(_serve_game(of_game.GameSimulator(config), as_json=as_json))
 
 
+@app.command()
+def marketplace(
+    *,
+    port: int = typer.Option(0, help="Where the first host listens, the others on the next ports; 0: any free ports."),
+    host: str = typer.Option("127.0.0.1", help="The address to listen on."),
+    seed: int = typer.Option(1, help="The world is made from this."),
+    hosts: int = typer.Option(1, help="How many hosts there are, each with its part of the products."),
+    products: int = typer.Option(20_000, help="How many products there are at the start."),
+    keywords: int = typer.Option(20, help="How many searches find something."),
+    per_page: int = typer.Option(40, help="How many products are on a page."),
+    steps_every_s: float = typer.Option(
+        0, help="How often something changes by itself; 0: only by POST /admin/advance."
+    ),
+    identities: int = typer.Option(20, help="How many identities are known."),
+    only_known: bool = typer.Option(False, help="Whether everybody else is refused."),
+    per_identity: int = typer.Option(600, help="Calls of an identity to a host in any minute; 0: no limit."),
+    per_host: int = typer.Option(0, help="Calls of everybody to a host in any second; 0: no limit."),
+    strikes: int = typer.Option(5, help="So many calls beyond that ban the identity; 0: never."),
+    ban_s: float = typer.Option(600, help="How long a ban lasts."),
+    crawl_delay_s: float = typer.Option(0, help="What robots.txt asks for; 0: nothing."),
+    delay_s: float = typer.Option(0, help="The crawler's own delay between two calls to a host, to be checked."),
+    leeway_ms: float = typer.Option(0, help="How much too early a call may come."),
+    latency_ms: float = typer.Option(0, help="How long an answer takes, give or take half of it."),
+    faults: str = typer.Option("", help="What goes wrong, as shares: 502=0.01,captcha@search=0.05"),
+    noise: bool = typer.Option(False, help="Whether every answer has something in it that no other has."),
+    as_json: bool = typer.Option(
+        False, "--json", help="Print the addresses and identities, and the report at the end, as JSON."
+    ),
+) -> None:
+    """Answer as a marketplace does, until interrupted; then tell whether anybody was impolite."""
+    from tidegate.simulators import marketplace as of_market
+
+    config = of_market.MarketplaceConfig(
+        host=host,
+        port=port,
+        identities=identities,
+        only_known=only_known,
+        world=of_market.WorldShape(
+            seed=seed,
+            hosts=hosts,
+            products=products,
+            keywords=keywords,
+            per_page=per_page,
+            steps_every_s=steps_every_s or None,
+        ),
+        limits=of_market.LimitSettings(
+            per_identity=per_identity or None,
+            per_host=per_host or None,
+            strikes_until_ban=strikes or None,
+            ban_s=ban_s,
+        ),
+        robots=of_market.RobotsSettings(groups=(of_market.RobotsGroup(crawl_delay_s=crawl_delay_s or None),)),
+        politeness=of_market.Politeness(delay_s=delay_s, leeway_ms=leeway_ms),
+        manners=of_market.Manners(latency_ms=latency_ms, faults=of_market.parse_faults(faults), noise=noise),
+    )
+    uvloop.run(_serve_marketplace(of_market.MarketplaceSimulator(config), as_json=as_json))
+
+
 def _stopping() -> asyncio.Event:
     """Set when this process is asked to stop."""
     stopping = asyncio.Event()
@@ -161,6 +221,45 @@ def _part_from_players(report: "of_game.Report", *, as_json: bool) -> None:
     cost = report.cost
     if cost.cpu_us_per_call is not None:
         typer.echo(f"  {cost.cpu_s:.1f} s of computing, {cost.cpu_us_per_call:.0f} µs for each call")
+
+
+async def _serve_marketplace(simulator: "of_market.MarketplaceSimulator", *, as_json: bool) -> None:
+    stopping = _stopping()
+    async with simulator:
+        _greet_crawlers(simulator, as_json=as_json)
+        await stopping.wait()
+        _part_from_crawlers(simulator.report(), as_json=as_json)
+
+
+def _greet_crawlers(simulator: "of_market.MarketplaceSimulator", *, as_json: bool) -> None:
+    world, urls = simulator.world, simulator.urls
+    if as_json:
+        greeting = {
+            "urls": urls,
+            "keywords": world.keywords,
+            "identities": simulator.identities,
+            "products": world.living,
+            "report": f"{urls[0]}/admin/report",
+        }
+        typer.echo(msgspec.json.encode(greeting))
+        return
+    typer.echo(f"A marketplace, simulated, with {world.living:,} products: {', '.join(urls)}")
+    typer.echo(f"Try {urls[0]}/search?q={quote_plus(world.keywords[0])}; identities: {urls[0]}/admin/identities")
+    typer.echo(f"What was called: {urls[0]}/admin/report   Ctrl-C stops it.")
+
+
+def _part_from_crawlers(report: "of_market.Report", *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(msgspec.json.encode(report))
+        return
+    refused = sum(report.refused.values())
+    typer.echo(f"{report.calls:,} calls, {refused:,} of them refused, {report.not_modified:,} answered with 304")
+    typer.echo(f"Rules of politeness broken: {report.broken:,}")
+    for rule, times in report.violations.items():
+        typer.echo(f"  {rule}: {times:,}")
+    for one in report.hosts:
+        if one.smallest_gap_ms is not None:
+            typer.echo(f"  {one.url}: {one.calls:,} calls, at least {one.smallest_gap_ms:,.1f} ms apart")
 
 
 async def _serve_github(simulator: "of_github.GithubSimulator", *, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """`tidegate up`, `tidegate work` and `tidegate serve`: processes that stay until they are told to stop."""
 
 import os
+import resource
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, ExitStack
 from datetime import timedelta
@@ -10,15 +11,19 @@ import typer
 
 from tidegate import __version__
 from tidegate.assembly import Collection, Snapshots, open_collection, open_snapshots
+from tidegate.assembly.campaigns import campaign_estate, campaign_workers, open_campaigns
 from tidegate.assembly.crowd import open_reception
 from tidegate.assembly.kinds import configured_kinds
 from tidegate.assembly.rankings import open_ranking
+from tidegate.campaigns.campaigns import Campaigns
 from tidegate.cli.running import run
 from tidegate.cli.wording import listed
 from tidegate.credentials.book import HOW_TO_GET_ONE
 from tidegate.credentials.borrowing import VARIABLE
 from tidegate.crowd.ranking.ranking import Ranking
+from tidegate.crowd.waiting_room import Reception
 from tidegate.http import Binding, serve_collection, serve_operations
+from tidegate.http.room_events import SPARE_FILES
 from tidegate.runtime.garbage import settle_in
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import StopReport
@@ -102,6 +107,8 @@ def _configured(host: str | None, port: int | None) -> Settings:
 
 
 def _stay(role: Role, settings: Settings, *, as_json: bool, tells: bool = True) -> None:
+    if role.serves:
+        _allow_files(settings.http.most_watchers)
     with ExitStack() as stack:
         binding = stack.enter_context(Binding(settings.http)) if tells else None
         report = run(_run(role, settings, binding, as_json=as_json))
@@ -109,6 +116,16 @@ def _stay(role: Role, settings: Settings, *, as_json: bool, tells: bool = True) 
     typer.echo(msgspec.json.encode(stopped) if as_json else farewell(stopped))
     if not stopped.in_good_order:
         raise typer.Exit(1)
+
+
+def _allow_files(watchers: int) -> None:
+    """Have as many files open as there may be watchers, as far as this user may: a connection is one."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = watchers + SPARE_FILES
+    if most != resource.RLIM_INFINITY:
+        wanted = min(wanted, most)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_json: bool) -> StopReport:
@@ -120,16 +137,27 @@ async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_js
         )
         parts = collection.parts
         ranking = open_ranking(settings, parts.database, parts.valkey)
+        reception = open_reception(settings, parts.database, parts.valkey)
+        campaigns = await stack.enter_async_context(open_campaigns(settings, parts.database, parts.valkey))
         process = collection.process(
             works=role.works,
-            services=_services(role, collection, snapshots, ranking, binding),
+            services=_services(
+                role,
+                collection,
+                binding,
+                snapshots=snapshots,
+                ranking=ranking,
+                reception=reception,
+                campaigns=campaigns,
+            ),
             streams=[] if snapshots is None else snapshots.recoverable,
             sources=[] if snapshots is None else snapshots.upkeep,
             handlers=[] if ranking is None else ranking.handlers,
             duties={
-                "rooms": open_reception(settings, parts.database, parts.valkey).keepers(),
+                "rooms": reception.keepers(),
                 **({} if ranking is None else {"ranking": ranking.duty}),
             },
+            estates=[campaign_estate(parts)],
         )
         banner = await _banner(role, collection, binding)
         typer.echo(msgspec.json.encode(banner) if as_json else greeting(role, banner))
@@ -140,18 +168,32 @@ async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_js
 def _services(
     role: Role,
     collection: Collection,
+    binding: Binding | None,
+    *,
     snapshots: Snapshots | None,
     ranking: Ranking | None,
-    binding: Binding | None,
+    reception: Reception,
+    campaigns: Campaigns,
 ) -> Mapping[str, Service]:
     http = collection.parts.settings.http
     workers = dict(snapshots.workers) if snapshots is not None and role.works else dict[str, Service]()
+    if role.works:
+        workers |= campaign_workers(collection.parts, campaigns)
     if collection.late_token is not None:
         workers["late-token"] = collection.late_token
     if binding is None:
         return workers
     if role.serves:
-        return {**workers, "http": serve_collection(collection, http, binding, snapshots=snapshots, ranking=ranking)}
+        service = serve_collection(
+            collection,
+            http,
+            binding,
+            snapshots=snapshots,
+            ranking=ranking,
+            reception=reception,
+            campaigns=campaigns,
+        )
+        return {**workers, "http": service}
     return {**workers, "http": serve_operations(collection.parts, http, binding, snapshots=snapshots)}
 
 

@@ -32,7 +32,7 @@ def build_application(
         if endpoint.method in methods:
             raise ContractBroken(f"{endpoint.method} {endpoint.path} is there twice")
         methods[endpoint.method] = endpoint
-    door = Door(settings, {endpoint.path for endpoint in everything if endpoint.is_open})
+    door = Door(settings, _open_routes(places))
     application = Starlette(
         routes=[Route(route, _Place(methods, settings), methods=list(methods)) for route, methods in places.items()],
         middleware=[Middleware(Front, door=door)],
@@ -40,6 +40,17 @@ def build_application(
     )
     application.router.redirect_slashes = False
     return application
+
+
+def _open_routes(places: Mapping[str, Mapping[str, Endpoint]]) -> set[str]:
+    """The addresses that need no key, whatever is done there: the door knows nothing of methods."""
+    found = set[str]()
+    for route, methods in places.items():
+        if len({endpoint.is_open for endpoint in methods.values()}) != 1:
+            raise ContractBroken(f"{route} needs a key for some of its methods only")
+        if all(endpoint.is_open for endpoint in methods.values()):
+            found.add(route)
+    return found
 
 
 class _Place:

@@ -4,8 +4,10 @@ import asyncio
 import re
 from datetime import timedelta
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
+from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -21,7 +23,9 @@ _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 _NO_CHOICE = re.compile(r"Invalid enum value (.*)", re.DOTALL)
 _LONGEST_NAME = 200
 _JSON = re.compile(r'application/json\s*(;\s*charset="?utf-8"?\s*)?')
-_OF_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
+_FORM = "application/x-www-form-urlencoded"
+_LARGEST_FORM, _MOST_FIELDS = 4096, 16
+_OF_FORMS = (_FORM, "multipart/form-data", "text/plain")
 """What a page of any site can send without asking; so not even without a body."""
 _BODY_WITHIN = timedelta(seconds=20)
 _HEARD_OUT = 16
@@ -49,7 +53,10 @@ async def _arguments(endpoint: Endpoint, request: Request, settings: HttpSetting
     if contract.query is not Nothing:
         arguments["query"] = query
     if contract.body is not None:
-        body = await _body(request, contract.body, settings.largest_body, needed=contract.needs_body)
+        if endpoint.is_page:
+            body = await _form(request, contract.body)
+        else:
+            body = await _body(request, contract.body, settings.largest_body, needed=contract.needs_body)
         if contract.body is not Nothing:
             arguments["body"] = body
     if contract.wants_request:
@@ -69,12 +76,16 @@ def _from_path(request: Request, name: str, kind: Any) -> Any:
 
 
 def _query(request: Request, kind: type[S]) -> S:
+    return _from_pairs(request.query_params, kind, "parameter")
+
+
+def _from_pairs(pairs: ImmutableMultiDict[str, str], kind: type[S], what: str) -> S:
     types, given = query_types(kind), dict[str, Any]()
-    for name in request.query_params:
-        values = request.query_params.getlist(name)
+    for name in pairs:
+        values = pairs.getlist(name)
         if name in types and is_list(types[name]):
             given[name] = values
-        elif len(values) != 1:
+        elif len(values) != 1 and name in types:
             raise Trouble(ProblemType.INVALID, f"{name[:80]} is given {len(values)} times", field=name[:80])
         elif values[0].lower() == "null" and name in types and types[name] is not str:
             # Which the decoder would take for nothing at all.
@@ -84,7 +95,20 @@ def _query(request: Request, kind: type[S]) -> S:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise _invalid(error, "parameter", kind) from None
+        raise _invalid(error, what, kind) from None
+
+
+async def _form(request: Request, kind: type[S]) -> S:
+    """What a form of our own page sends. Any page can send one like it, but the door has seen that ours did."""
+    media = request.headers.get("content-type", "").lower()
+    if media.partition(";")[0].strip() != _FORM:
+        raise Trouble(ProblemType.NOT_A_FORM, f"the content type is {media[:80]!r}" if media else "there is none")
+    raw = await _read(request, _LARGEST_FORM)
+    try:
+        pairs = parse_qsl(raw.decode(), keep_blank_values=True, strict_parsing=bool(raw), max_num_fields=_MOST_FIELDS)
+    except (UnicodeDecodeError, ValueError):
+        raise Trouble(ProblemType.INVALID, "the body is no form") from None
+    return _from_pairs(ImmutableMultiDict(pairs), kind, "field")
 
 
 async def _body(request: Request, kind: type[S], largest: int, *, needed: bool) -> S:

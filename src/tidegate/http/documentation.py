@@ -41,7 +41,8 @@ class Documentation:
             Endpoint("GET", "/openapi.json", self.openapi, TAG, is_open=True),
             Endpoint("GET", "/docs", self.docs, TAG, media_types=("text/html; charset=utf-8",), is_open=True),
         ]
-        document = describe([*endpoints, *self._endpoints], needs_key=needs_key)
+        described = [endpoint for endpoint in endpoints if not endpoint.is_page]
+        document = describe([*described, *self._endpoints], needs_key=needs_key)
         self._document, self._page = msgspec.json.encode(document), page_of(document).encode()
 
     def endpoints(self) -> Sequence[Endpoint]:

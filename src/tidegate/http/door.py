@@ -13,6 +13,7 @@ from hashlib import sha256
 from ipaddress import ip_address
 
 from starlette.datastructures import Headers
+from starlette.routing import compile_path
 
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.settings.http import HttpSettings
@@ -23,12 +24,13 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="tidegate"'}
 
 
 class Door:
-    """Lets a request in, or raises `Trouble`. `open_paths` need no key."""
+    """Lets a request in, or raises `Trouble`. `open_paths` need no key; they may have parameters, as routes have."""
 
     def __init__(self, settings: HttpSettings, open_paths: Collection[str]) -> None:
         self._keys = [sha256(key.encode()).digest() for key in settings.keys]
         self._names = {name.lower() for name in settings.allowed_hosts}
-        self._open_paths = frozenset(open_paths)
+        self._open_paths = frozenset(path for path in open_paths if "{" not in path)
+        self._open_patterns = [compile_path(path)[0] for path in open_paths if "{" in path]
 
     def admit(self, method: str, path: str, headers: Headers) -> None:
         """Say nothing, or say no."""
@@ -37,8 +39,11 @@ class Door:
             raise Trouble(ProblemType.FOREIGN_HOST, f"it was called {host[:80]!r}")
         if method not in _HARMLESS:
             _refuse_foreign_pages(host, headers)
-        if self._keys and path not in self._open_paths:
+        if self._keys and not self._is_open(path):
             self._require_key(headers.get("authorization", ""))
+
+    def _is_open(self, path: str) -> bool:
+        return path in self._open_paths or any(pattern.match(path) for pattern in self._open_patterns)
 
     def _is_ours(self, host: str) -> bool:
         name = without_port(host).lower()

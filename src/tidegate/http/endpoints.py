@@ -100,6 +100,14 @@ class Endpoint:
     """Asked every few seconds by machines: not worth a line in the log."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Headers that the usual answer has beside those of every answer, and what they mean."""
+    sent: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Headers that callers may send, and what they mean."""
+    is_page: bool = False
+    """For people and their browsers: its body is a form, and no document for machines describes it."""
+    event: Any = None
+    """What the events of its stream hold, where that is not a run."""
+    event_name: str = "place"
+    """And what they are called."""
 
     def __post_init__(self) -> None:
         if self.method not in _METHODS:

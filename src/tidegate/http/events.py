@@ -54,7 +54,7 @@ class EventStream(Response):
 
 async def while_connected(sending: Coroutine[Any, Any, None], receive: Receive) -> None:
     """Send to the end, unless the client leaves before."""
-    tasks = [asyncio.create_task(sending, name="send events"), asyncio.create_task(_gone(receive), name="client")]
+    tasks = [asyncio.create_task(sending, name="send events"), asyncio.create_task(gone(receive), name="client")]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if tasks[0].done():
@@ -63,7 +63,8 @@ async def while_connected(sending: Coroutine[Any, Any, None], receive: Receive) 
         await end(*tasks)
 
 
-async def _gone(receive: Receive) -> None:
+async def gone(receive: Receive) -> None:
+    """Wait until the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -8,6 +8,7 @@ the long way, which knows all rules. Both answer alike, as a test compares.
 
 import re
 import time
+from collections.abc import Collection
 from email.utils import formatdate
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ _BEGIN = b"GET /v1/snapshots/"
 _LINE_END = b" HTTP/1.1"
 _HEAD_END = b"\r\n\r\n"
 _LONGEST_HEAD = 8 * 1024
-_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~-")
+PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~-")
 _OURS = frozenset({"dead", "prefetch"})
 _NOT_PLAIN = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"te", b"trailer"})
 _TOKEN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
@@ -66,9 +67,9 @@ class Express:
             return None
         began = time.monotonic()
         first, *lines = data[:-4].split(b"\r\n")
-        if _has_odd_signs(data, line_ends=len(lines) + 2):
+        if has_odd_signs(data, line_ends=len(lines) + 2):
             return None
-        asked, fields = _asked(first), _fields(lines)
+        asked, fields = _asked(first), plain_fields(lines)
         if asked is None or fields is None or not self._is_admitted(asked[0], fields):
             return None
         place, wait_s = asked
@@ -130,24 +131,24 @@ def _asked(first: bytes) -> tuple[Place, float] | None:
     if has_query and wait is None:
         return None
     kind, _, key = path.partition(b"/")
-    if not kind or not key or not _PLAIN.issuperset(kind) or not _PLAIN.issuperset(key):
+    if not kind or not key or not PLAIN.issuperset(kind) or not PLAIN.issuperset(key):
         return None
     place = kind.decode(), key.decode()
     return None if place[0] in _OURS else (place, float(wait[1]) if wait else 0.0)
 
 
-def _has_odd_signs(data: bytes, line_ends: int) -> bool:
+def has_odd_signs(data: bytes, line_ends: int) -> bool:
     """Whether there is a sign that could be a line's end to somebody else, or hide what comes after it."""
     return len(data) - len(data.translate(None, _ODD)) != 2 * line_ends
 
 
-def _fields(lines: list[bytes]) -> Fields | None:
+def plain_fields(lines: list[bytes], unusual: Collection[bytes] = _NOT_PLAIN) -> Fields | None:
     """The headers, where there is nothing unusual about them."""
     fields: Fields = {}
     for line in lines:
         name, colon, value = line.partition(b":")
         name = name.lower()
-        if not colon or not name or name in fields or name in _NOT_PLAIN or not _TOKEN.issuperset(name):
+        if not colon or not name or name in fields or name in unusual or not _TOKEN.issuperset(name):
             return None
         fields[name] = value.strip(b" \t")
     if b"host" not in fields or fields.get(b"connection", b"keep-alive").lower() != b"keep-alive":

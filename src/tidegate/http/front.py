@@ -31,7 +31,7 @@ class Front:
         """One request."""
         visit = _Visit(scope, send)
         try:
-            self._door.admit(scope["method"], scope["path"], Headers(scope=scope))
+            self._door.admit(scope["method"], _path_within(scope), Headers(scope=scope))
             await self._app(scope, receive, visit.send)
         except Exception as error:
             trouble = visit.explain(error)
@@ -39,6 +39,12 @@ class Front:
                 await problem_response(trouble, visit.request_id)(scope, receive, visit.send)
         finally:
             visit.end()
+
+
+def _path_within(scope: Scope) -> str:
+    """The address as our routes know it: where this is mounted in another application, without what leads here."""
+    path, root = scope["path"], scope.get("root_path", "")
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
 class _Visit:

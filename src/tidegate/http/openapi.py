@@ -13,19 +13,7 @@ from tidegate.http.problems import Problem, ProblemType
 from tidegate.http.schemas import REFERENCE, meanings_of, parameter_schema, schemas_of
 
 _JSON = "application/json"
-_EVENT: dict[str, Any] = {
-    "type": "object",
-    "description": "One server-sent event: its fields, of which `data` is a JSON text.",
-    "properties": {
-        "id": {"type": "string"},
-        "event": {"enum": ["progress", "ended"]},
-        "data": {
-            "type": "string",
-            "contentMediaType": "application/json",
-            "contentSchema": {"$ref": REFERENCE.format(name="RunDetail")},
-        },
-    },
-}
+_OF_RUNS = ("progress", "ended")
 _KEY = "apiKey"
 _EVERYWHERE = (ProblemType.FOREIGN_HOST, ProblemType.INVALID, ProblemType.FAILED, ProblemType.UNAVAILABLE)
 _WITH_BODY = (
@@ -65,7 +53,7 @@ def describe(endpoints: Sequence[Endpoint], *, needs_key: bool) -> dict[str, Any
 
 def _types_of(endpoint: Endpoint) -> Iterable[Any]:
     contract = endpoint.contract
-    kinds = [contract.body, contract.answer, *(also.kind for also in endpoint.also.values())]
+    kinds = [contract.body, contract.answer, endpoint.event, *(also.kind for also in endpoint.also.values())]
     return [kind for kind in kinds if kind is not None and kind is not Nothing]
 
 
@@ -80,7 +68,7 @@ def _operation(endpoint: Endpoint, schemas: Mapping[Any, Any], needs_key: bool) 
     }
     if endpoint.description:
         operation["description"] = endpoint.description
-    if parameters := [*_from_path(endpoint), *_from_query(endpoint)]:
+    if parameters := [*_from_path(endpoint), *_from_query(endpoint), *_from_headers(endpoint)]:
         operation["parameters"] = parameters
     if contract.body is not None and contract.body is not Nothing:
         content = {_JSON: {"schema": schemas[contract.body]}}
@@ -104,10 +92,17 @@ def _from_query(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
         yield parameter | ({"description": meanings[field.name]} if field.name in meanings else {})
 
 
+def _from_headers(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
+    for name, meaning in endpoint.sent.items():
+        yield {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": meaning}
+
+
 def _good(endpoint: Endpoint, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     answer = endpoint.contract.answer
     ours: Any = {"type": "object"} if answer is None else schemas[answer]
-    by_media = {_JSON: ours, EVENTS: _EVENT}
+    run = {"$ref": REFERENCE.format(name="RunDetail")}
+    event = _event(run, _OF_RUNS) if endpoint.event is None else _event(schemas[endpoint.event], (endpoint.event_name,))
+    by_media = {_JSON: ours, EVENTS: event}
     usual: dict[str, Any] = {
         "description": "Made." if endpoint.status == 201 else "Done.",
         "content": {media: {"schema": by_media.get(media, {"type": "string"})} for media in endpoint.media_types},
@@ -121,6 +116,18 @@ def _good(endpoint: Endpoint, schemas: Mapping[Any, Any]) -> dict[str, Any]:
         content = {} if also.kind is None else {"content": {_JSON: {"schema": schemas[also.kind]}}}
         good[str(status)] = {"description": also.meaning} | content
     return good
+
+
+def _event(content: Any, names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": "One server-sent event: its fields, of which `data` is a JSON text.",
+        "properties": {
+            "id": {"type": "string"},
+            "event": {"enum": list(names)},
+            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": content},
+        },
+    }
 
 
 def _bad(endpoint: Endpoint, needs_key: bool) -> dict[str, Any]:

@@ -11,9 +11,11 @@ from enum import Enum
 import msgspec
 from starlette.responses import Response
 
+from tidegate.campaigns.campaign import CampaignExists
 from tidegate.collect.places import OtherPlace
 from tidegate.collect.runs import RunActive, RunCanceled
 from tidegate.credentials import AllowanceElsewhere, NameTaken, NotNow, SecretRefused
+from tidegate.crowd.waiting_room import NotActive, PassRefused, RoomClosed, RoomExists
 from tidegate.kernel.errors import (
     CommitUnknown,
     InvalidArgument,
@@ -54,6 +56,13 @@ class ProblemType(Enum):
     FOREIGN_ORIGIN = Meaning(
         403, "The request comes from a page of another site", "Browsers may not act here on behalf of other sites."
     )
+    PASS_REFUSED = Meaning(
+        403,
+        "The pass is not good here",
+        "Show the pass that was last given for this room, as `Tidegate-Pass` or in the room's cookie. Its time is "
+        "limited: whoever waits is given a new one whenever he asks where he stands.",
+    )
+    NOT_ACTIVE = Meaning(403, "The user is not inside", "He waits, his session is over, or he left.")
     NOT_FOUND = Meaning(404, "There is no such thing", "Nothing has this address, or nothing has the id in it.")
     METHOD_NOT_ALLOWED = Meaning(405, "This cannot be done here", "`Allow` lists the methods that the address knows.")
     TOO_SLOW = Meaning(408, "The body came too slowly", "Nothing was done. Send it again.")
@@ -65,8 +74,10 @@ class ProblemType(Enum):
     NO_CREDENTIAL = Meaning(
         409, "Nobody may make the calls", "There is no valid credential for this user. Add one, and ask again."
     )
+    ROOM_CLOSED = Meaning(409, "The room is closed", "Nobody may join its line now. Who waits keeps his place.")
     CONFLICT = Meaning(409, "It is in no state for this", "What was asked for does not fit how things stand now.")
     TOO_LARGE = Meaning(413, "The body is too large", "The detail says how large it may be.")
+    NOT_A_FORM = Meaning(415, "The body must be a form", "Here only the buttons of the page are heard.")
     NOT_JSON = Meaning(415, "The body must be JSON", "Send `Content-Type: application/json`.")
     INVALID = Meaning(422, "A value cannot be used", "`field` names it where it is known; the detail says why.")
     SECRET_REFUSED = Meaning(422, "GitHub refuses the secret", "It was not stored. The detail has GitHub's reason.")
@@ -148,6 +159,11 @@ _IN_THEIR_OWN_WORDS: Sequence[tuple[type[Exception], ProblemType]] = (
     (AllowanceElsewhere, ProblemType.CONFLICT),
     (RunCanceled, ProblemType.CONFLICT),
     (OtherPlace, ProblemType.CONFLICT),
+    (RoomExists, ProblemType.CONFLICT),
+    (CampaignExists, ProblemType.CONFLICT),
+    (RoomClosed, ProblemType.ROOM_CLOSED),
+    (PassRefused, ProblemType.PASS_REFUSED),
+    (NotActive, ProblemType.NOT_ACTIVE),
     (NotFound, ProblemType.NOT_FOUND),
     (TooManyWaiting, ProblemType.TOO_MANY),
     (NotNow, ProblemType.UNAVAILABLE),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any
 
 import h11
 import msgspec
@@ -10,9 +11,12 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tidegate.campaigns.campaign import Entered
 from tidegate.http.binding import Binding
 from tidegate.http.express import Call, Express, Response
 from tidegate.http.problems import MEDIA_TYPE, ProblemType, Trouble
+from tidegate.http.turnstile import Attempt, Turnstile
+from tidegate.http.wire import EXTENSION, prepare
 from tidegate.kernel.ids import new_id
 from tidegate.snapshots.query import SnapshotAnswer
 from tidegate.telemetry.logs import get_logger
@@ -29,11 +33,18 @@ class HttpService:
     """Answers until told to stop; then takes no new calls, and finishes those that are under way."""
 
     def __init__(
-        self, application: ASGIApp, binding: Binding, *, on_stop: Callable[[], None], express: Express | None = None
+        self,
+        application: ASGIApp,
+        binding: Binding,
+        *,
+        on_stop: Callable[[], None],
+        express: Express | None = None,
+        turnstile: Turnstile | None = None,
     ) -> None:
-        """`on_stop` ends what would last for ever, such as streams of events; `express` answers what it can first."""
+        """`on_stop` ends what would last for ever, such as streams of events; `express` and `turnstile` answer what
+        they can first."""
         self._application, self._binding, self._on_stop = application, binding, on_stop
-        self._protocol = type("_OurProtocol", (_Protocol,), {"express": express})
+        self._protocol = type("_OurProtocol", (_Protocol,), {"express": express, "turnstile": turnstile})
 
     async def run(self, stopping: asyncio.Event) -> None:
         """See `Service`."""
@@ -71,7 +82,45 @@ class _Server(uvicorn.Server):
 
 class _Protocol(H11Protocol):
     express: Express | None = None
-    _visit: "_Visit | None" = None
+    turnstile: Turnstile | None = None
+    _visit: "_Visit | _Passage | None" = None
+    _on_writable: Callable[[], None] | None = None
+
+    def handle_events(self) -> None:
+        """Offer the short way with each request; see `wire`."""
+        super().handle_events()
+        cycle: Any = self.cycle  # None before the first request
+        if cycle is not None and not cycle.response_complete:
+            cycle.scope.setdefault("extensions", {})[EXTENSION] = self
+
+    @property
+    def is_clogged(self) -> bool:
+        """See `Wire`."""
+        return self.flow.write_paused or self.transport.is_closing()
+
+    def begin(self, on_writable: Callable[[], None]) -> None:
+        """See `Wire`."""
+        self._on_writable = on_writable
+        prepare(self.transport)
+
+    def write(self, body: bytes) -> None:
+        """See `Wire`."""
+        self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+
+    def abort(self) -> None:
+        """See `Wire`."""
+        self.transport.abort()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        super().resume_writing()
+        if self._on_writable is not None:
+            self._on_writable()
+
+    def on_response_complete(self) -> None:
+        """The next request on this connection is another matter."""
+        self._on_writable = None
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         """Answer at once, or soon, what can be, between two requests that cannot."""
@@ -84,6 +133,12 @@ class _Protocol(H11Protocol):
             call = self.express.read(data)
             if call is not None:
                 self._take(self.express, call, data)
+                return
+        if self.turnstile is not None and self._is_between_requests():
+            attempt = self.turnstile.read(data)
+            if attempt is not None:
+                self._unset_keepalive_if_required()
+                self._visit = _Passage(self, self.turnstile, attempt, data)
                 return
         super().data_received(data)
 
@@ -106,7 +161,7 @@ class _Protocol(H11Protocol):
         elif visit is not None and visit.later:
             self.data_received(visit.later)
 
-    def take_the_long_way(self, visit: "_Visit") -> None:
+    def take_the_long_way(self, visit: "_Visit | _Passage") -> None:
         """Begin anew with a request that could not be answered on the short one."""
         self._visit = None
         super().data_received(visit.data + visit.later)
@@ -122,8 +177,8 @@ class _Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Who has gone waits no more."""
-        if self._visit is not None and self.express is not None:
-            self.express.lobby.leave(self._visit.call.place, self._visit)
+        if self._visit is not None:
+            self._visit.leave()
             self._visit = None
         super().connection_lost(exc)
 
@@ -169,3 +224,34 @@ class _Visit:
     def divert(self) -> None:
         """See `Visitor`."""
         self._protocol.take_the_long_way(self)
+
+    def leave(self) -> None:
+        """The connection is gone."""
+        self._express.lobby.leave(self.call.place, self)
+
+
+class _Passage:
+    """A connection whose entry is at the door of a campaign."""
+
+    def __init__(self, protocol: _Protocol, turnstile: Turnstile, attempt: Attempt, data: bytes) -> None:
+        self._protocol, self._turnstile, self._attempt, self.data = protocol, turnstile, attempt, data
+        self.later = b""
+        """What came behind the request."""
+        self.is_last = False
+        """The connection is to be closed when it is answered."""
+        self._is_gone = False
+        attempt.answered.add_done_callback(self._tell)
+
+    def leave(self) -> None:
+        """The connection is gone. The entry stands: whoever asks again with the same key is told."""
+        self._is_gone = True
+
+    def _tell(self, answered: asyncio.Future[Entered]) -> None:
+        # Also looked at where nobody is there any more: an error that nobody looks at is logged as a defect.
+        response = None if answered.cancelled() or answered.exception() else self._turnstile.response(self._attempt)
+        if self._is_gone:
+            return
+        if response is None:
+            self._protocol.take_the_long_way(self)
+        else:
+            self._protocol.respond(response)

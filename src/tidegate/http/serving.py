@@ -1,31 +1,43 @@
 """HTTP put together: for a process that answers everything, and for one that only lets itself be looked after."""
 
 from collections.abc import Callable
+from functools import partial
 
 from tidegate.assembly import Collection, Parts, Snapshots
 from tidegate.assembly.kinds import NO_KINDS
 from tidegate.assembly.rankings import NO_BOARDS
+from tidegate.campaigns.campaigns import Campaigns
+from tidegate.campaigns.gauges import CampaignGauges
 from tidegate.crowd.ranking.ranking import Ranking
+from tidegate.crowd.waiting_room import Reception
 from tidegate.http.application import build_application
 from tidegate.http.binding import Binding
+from tidegate.http.campaigns import CampaignDesk
 from tidegate.http.credentials import Credentials
+from tidegate.http.dead_entries import DeadEntryDesk
 from tidegate.http.dead_letters import DeadLetters
 from tidegate.http.dead_snapshots import DeadDesk
 from tidegate.http.door import Door
 from tidegate.http.endpoints import Endpoint
+from tidegate.http.entries import EntryDesk
 from tidegate.http.express import Express
 from tidegate.http.feed import RunFeed
 from tidegate.http.jobs import Jobs
 from tidegate.http.lobby import Lobby
 from tidegate.http.operations import Operations
+from tidegate.http.pages import RoomPages
+from tidegate.http.places import Paces, Places
 from tidegate.http.prefetch import PrefetchDesk
 from tidegate.http.quotas import Quotas
 from tidegate.http.rankings import RankingDesk
+from tidegate.http.room_events import PlaceEvents, PlaceStreams
+from tidegate.http.rooms import Rooms
 from tidegate.http.runs import Runs
 from tidegate.http.schedules import SchedulesDesk
 from tidegate.http.server import HttpService
 from tidegate.http.snapshots import SnapshotDesk
 from tidegate.http.statistics import StatisticsDesk
+from tidegate.http.turnstile import Turnstile
 from tidegate.http.views import RunViews
 from tidegate.settings.http import HttpSettings
 
@@ -37,6 +49,8 @@ def serve_collection(
     *,
     snapshots: Snapshots | None = None,
     ranking: Ranking | None = None,
+    reception: Reception | None = None,
+    campaigns: Campaigns | None = None,
 ) -> HttpService:
     """A service that answers everything there is to ask."""
     parts = collection.parts
@@ -54,16 +68,49 @@ def serve_collection(
     ]
     endpoints = [endpoint for desk in desks for endpoint in desk.endpoints()]
     of_snapshots, express, close_snapshots = _snapshots(snapshots, settings)
+    of_rooms, close_rooms = ([], _nothing_lasts) if reception is None else room_endpoints(reception, settings)
+    of_campaigns, close_campaigns = (
+        ([], _nothing_lasts) if campaigns is None else campaign_endpoints(campaigns, settings)
+    )
     operations = _operations(parts, settings, snapshots)
     absent = {"/v1/snapshots": NO_KINDS} if snapshots is None else {}
     absent |= {"/v1/rankings": NO_BOARDS} if ranking is None else {}
-    application = build_application([*endpoints, *of_snapshots, *operations], settings, absent=absent)
+    everything = [*endpoints, *of_snapshots, *of_rooms, *of_campaigns, *operations]
+    application = build_application(everything, settings, absent=absent)
 
     def close() -> None:
         feed.close()
         close_snapshots()
+        close_rooms()
+        close_campaigns()
 
-    return HttpService(application, binding, on_stop=close, express=express)
+    turnstile = None if campaigns is None else _turnstile(campaigns, settings)
+    return HttpService(application, binding, on_stop=close, express=express, turnstile=turnstile)
+
+
+def room_endpoints(reception: Reception, settings: HttpSettings) -> tuple[list[Endpoint], Callable[[], None]]:
+    """What there is to ask of waiting rooms, and what ends the streams among it.
+
+    For an application of one's own: `build_application(endpoints, settings)` is one, and can be mounted in another.
+    """
+    paces, streams = Paces(), PlaceStreams(reception.valkey, most=settings.most_watchers)
+    places = Places(reception, paces, partial(PlaceEvents, streams))
+    desks = [Rooms(reception, paces), places, RoomPages(reception, paces)]
+    return [endpoint for desk in desks for endpoint in desk.endpoints()], streams.close
+
+
+def campaign_endpoints(campaigns: Campaigns, settings: HttpSettings) -> tuple[list[Endpoint], Callable[[], None]]:
+    """What there is to ask of campaigns, and what ends the streams among it."""
+    entries = EntryDesk(campaigns, settings)
+    desks = [CampaignDesk(campaigns), entries, DeadEntryDesk(campaigns)]
+    return [endpoint for desk in desks for endpoint in desk.endpoints()], entries.close
+
+
+def serve_campaigns(campaigns: Campaigns, settings: HttpSettings, binding: Binding) -> HttpService:
+    """A service that answers what there is to ask of campaigns, and nothing else."""
+    endpoints, close = campaign_endpoints(campaigns, settings)
+    application = build_application(endpoints, settings)
+    return HttpService(application, binding, on_stop=close, turnstile=_turnstile(campaigns, settings))
 
 
 def serve_snapshots(snapshots: Snapshots, settings: HttpSettings, binding: Binding) -> HttpService:
@@ -101,8 +148,13 @@ def _snapshots(
     return [*ours, *desk.endpoints()], express, close
 
 
+def _turnstile(campaigns: Campaigns, settings: HttpSettings) -> Turnstile:
+    """The short way for entries."""
+    return Turnstile(campaigns, Door(settings, ()), largest_body=settings.largest_body)
+
+
 def _operations(parts: Parts, settings: HttpSettings, snapshots: Snapshots | None) -> list[Endpoint]:
-    gauges = [] if snapshots is None else [snapshots.gauges]
+    gauges = [CampaignGauges(parts.valkey, parts.database), *([] if snapshots is None else [snapshots.gauges])]
     return list(Operations(parts, open_metrics=settings.open_metrics, gauges=gauges).endpoints())
 
 

@@ -13,10 +13,9 @@ again, and then takes from strangers what they hold.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tidegate.flow.presence import Presence
-from tidegate.flow.stream import Stream, owner_of
 from tidegate.kernel.clock import milliseconds, monotonic_ms
 from tidegate.telemetry.logs import get_logger
 
@@ -29,34 +28,55 @@ _LAST_LOOK_MS = 300_000
 """No consumer waits longer at a stream."""
 
 
+class Estate(Protocol):
+    """Where processes hold something that must not die with them: a stream, or many of them that come and go."""
+
+    async def take_over(self, owner: str) -> int:
+        """Give what the dead process `owner` held to others; how many messages that were. Twice is harmless."""
+        ...
+
+    async def sweep_idle(self) -> int:
+        """Look for what was held too long or was left behind; in how many ms the next look can be needed."""
+        ...
+
+    async def holders(self) -> set[str]:
+        """The processes that hold something."""
+        ...
+
+
 class Recoverer:
     """A source of due things for the timekeeper at the doorbell of the presence's unit, which rings at each join."""
 
     def __init__(
         self,
         presence: Presence,
-        streams: Sequence[Stream],
+        estates: Sequence[Estate],
         *,
         on_death: Sequence[Callable[[], object]] = (),
+        losses: Callable[[], int] = lambda: 0,
         now_ms: Callable[[], float] = monotonic_ms,
     ) -> None:
-        """`on_death` are called for each process that died: it may have left more than messages."""
-        self._presence, self._streams = presence, tuple(streams)
-        self._on_death = tuple(on_death)
+        """`on_death` are called for each process that died: it may have left more than messages.
+
+        `losses` counts how often the server was away: it may have lost its last moments, so everything is looked at.
+        """
+        self._presence, self._estates = presence, tuple(estates)
+        self._on_death, self._losses, self._known_losses = tuple(on_death), losses, losses()
         self._now_ms = now_ms
-        self._sweep_at_ms = [0.0 for _ in self._streams]
+        self._sweep_at_ms = [0.0 for _ in self._estates]
         self._looks: dict[str, tuple[float, float]] = {}
         """The dead that may still be given something: when to look, and how long the pause after that is."""
         self._strangers_at_ms: float | None = None
 
     def begin(self) -> None:
-        """A new lead begins."""
+        """A new lead begins: what was seen in an older one may have changed since."""
         self._strangers_at_ms = self._now_ms() + milliseconds(self._presence.settings.lease)
+        self._sweep_at_ms = [0.0 for _ in self._estates]
 
     async def fire(self) -> int | None:
         """Take over from those whose lease has ended, look for what is held too long; say when to come back.
 
-        A stream that fails does not keep the others from being served; its error is raised at the end, and a process
+        An estate that fails does not keep the others from being served; its error is raised at the end, and a process
         that still has messages in it stays registered as lapsed, so that the next call goes on with it.
         """
         failures: list[Exception] = []
@@ -65,17 +85,23 @@ class Recoverer:
             await self._recover(owner, failures)
         await self._look_at_the_dead(failures)
         await self._look_at_strangers(failures)
-        for n, stream in enumerate(self._streams):
+        self._note_losses()
+        for n, estate in enumerate(self._estates):
             if self._now_ms() >= self._sweep_at_ms[n]:
-                next_in_ms = await _attempt(stream.sweep_idle(), failures)
+                next_in_ms = await _attempt(estate.sweep_idle(), failures)
                 self._sweep_at_ms[n] = self._now_ms() + (next_in_ms or 0)
         if failures:
             raise failures[0]
         return self._earliest(lapse.next_in_ms)
 
+    def _note_losses(self) -> None:
+        losses = self._losses()
+        if losses != self._known_losses:
+            self._known_losses, self._sweep_at_ms = losses, [0.0 for _ in self._estates]
+
     async def _recover(self, owner: str, failures: list[Exception]) -> None:
         before = len(failures)
-        taken = [await _attempt(stream.take_over(owner), failures) for stream in self._streams]
+        taken = [await _attempt(estate.take_over(owner), failures) for estate in self._estates]
         if len(failures) == before:
             for notice in self._on_death:
                 notice()
@@ -92,8 +118,8 @@ class Recoverer:
             _, pause_ms = self._looks.pop(owner)
             if owner in alive:
                 continue
-            for stream in self._streams:
-                await _attempt(stream.take_over(owner), failures)
+            for estate in self._estates:
+                await _attempt(estate.take_over(owner), failures)
             if pause_ms <= _LAST_LOOK_MS:
                 self._looks[owner] = (now_ms + pause_ms, 2 * pause_ms)
 
@@ -102,11 +128,10 @@ class Recoverer:
         if self._strangers_at_ms is None or self._now_ms() < self._strangers_at_ms:
             return
         before, registered = len(failures), {member.owner for member in await self._presence.members()}
-        for stream in self._streams:
-            status = await _attempt(stream.status(), failures)
-            readers = {owner_of(each.name) for each in status.consumers if each.pending} if status else set[str]()
-            for owner in sorted(readers - registered):
-                taken = await _attempt(stream.take_over(owner), failures)
+        for estate in self._estates:
+            holders = await _attempt(estate.holders(), failures) or set[str]()
+            for owner in sorted(holders - registered):
+                taken = await _attempt(estate.take_over(owner), failures)
                 log.warning("worker.unregistered", owner=owner, messages=taken or 0)
         if len(failures) == before:
             self._strangers_at_ms = None

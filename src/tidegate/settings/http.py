@@ -31,7 +31,10 @@ class HttpSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
     answer_within: timedelta = Field(default=timedelta(seconds=30), ge=timedelta(seconds=1), le=timedelta(minutes=10))
     """How long a request may take; a stream of events lasts as long as its run."""
     most_listeners: int = Field(default=500, ge=1, le=100_000)
-    """Streams of events that may be open at once in one process."""
+    """Streams of events that may be open at once in one process, those of waiting rooms not counted."""
+    most_watchers: int = Field(default=10_000, ge=1, le=100_000)
+    """Visitors of waiting rooms who may watch their places live at once in one process; others ask again by themselves.
+    Each needs an open file."""
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from platformdirs import user_data_path
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from tidegate.campaigns.settings import CampaignSettings
 from tidegate.crowd.ranking.settings import RankingSettings
 from tidegate.crowd.waiting_room.settings import WaitingRoomSettings
 from tidegate.database.urls import parse_address
@@ -82,6 +83,8 @@ class Settings(BaseSettings):
     """What is logged, and in which form."""
     breaker: BreakerSettings = BreakerSettings()
     """When calls to a failing server are refused."""
+    campaigns: CampaignSettings = CampaignSettings()
+    """How campaigns are worked on."""
     coalescer: CoalescerSettings = CoalescerSettings()
     """How long one request for a subject stands for all."""
     gate: CredentialLimits = CredentialLimits()

@@ -221,6 +221,28 @@ ROOM_ENDED = Counter(
 ROOM_WAITING = Gauge(
     "room_waiting", "People in the line of a room, as its keeper last saw it.", ["room"], registry=REGISTRY
 )
+ROOM_WATCHERS = Gauge(
+    "room_watchers", "Streams by which people watch their places in this process.", ["room"], registry=REGISTRY
+)
+
+# campaigns: what is counted where it happens, and what campaigns/gauges.py finds out when somebody asks
+CAMPAIGN_ENTRIES = Counter(
+    "campaign_entries",
+    "Attempts to enter a campaign, by the door's answer: accepted, duplicate, sold_out, not_open, busy.",
+    ["answer"],
+    registry=REGISTRY,
+)
+CAMPAIGN_PROCESSED = Counter(
+    "campaign_processed",
+    "Entries that were decided: issued, refused, sold_out, known (the user had been decided before).",
+    ["outcome"],
+    registry=REGISTRY,
+)
+CAMPAIGN_CREWS = Gauge("campaign_crews", "Campaigns that this process works on.", registry=REGISTRY)
+CAMPAIGN_CONSUMERS = Gauge("campaign_consumers", "Consumers of campaigns in this process.", registry=REGISTRY)
+CAMPAIGNS_ACTIVE = Gauge("campaigns_active", "Campaigns that have entries in line, or hands.", registry=REGISTRY)
+CAMPAIGN_PENDING = Gauge("campaign_pending", "Entries of all campaigns that are not decided.", registry=REGISTRY)
+CAMPAIGN_DEAD_LETTERS = Gauge("campaign_dead_letters", "Entries that nobody could decide.", registry=REGISTRY)
 
 # collect/completion
 STATS_RETRY_QUEUE_SIZE = Gauge(

@@ -79,6 +79,41 @@ async def test_what_is_made_aside_takes_the_place_of_what_was_there_in_one_step(
     assert (await order(copy))[0] == []
 
 
+async def test_a_large_window_that_is_replaced_does_not_hold_the_server(copy: BoardCopy, valkey: Valkey):
+    """What was there is taken apart behind the scenes, whatever the server's settings are."""
+    if valkey.is_cluster:
+        return  # each node tells of itself
+    setting = "lazyfree-lazy-server-del"
+    usual = (await valkey.execute("CONFIG", "GET", setting))[setting.encode()]
+    await valkey.execute("CONFIG", "SET", setting, "no")
+    many = [Score(f"member-{n}", n + 1, NOW) for n in range(600)]
+    await copy.fill(WINDOWS[0], many)
+    await copy.fill(WINDOWS[0], many, builder="test")
+    before = await _freed_aside(valkey)
+
+    await copy.swap(WINDOWS[0], "test")
+
+    await valkey.execute("CONFIG", "SET", setting, usual)
+    assert (await order(copy))[0][0] == ("member-599", 600)
+    assert await _freed_aside(valkey) == before + 2
+
+
+async def _freed_aside(valkey: Valkey) -> int:
+    """How many values were taken apart by a thread of their own, or wait for that."""
+    facts = await valkey.execute("INFO", "memory")
+    return facts["lazyfreed_objects"] + facts["lazyfree_pending_objects"]
+
+
+async def test_what_is_by_another_calendar_is_not_mixed_in(copy: BoardCopy, valkey: Valkey):
+    """A process with the old settings may still have something to tell; the keeper makes it good from SQL."""
+    assert await copy.put([standing("a", 2, MINUTE)])
+    old = BoardCopy(valkey, SEOUL.model_copy(update={"timezone": "UTC"}), ManualClock(NOW))
+
+    assert not await old.put([standing("a", 9, MINUTE), standing("b", 9, MINUTE)])
+
+    assert await order(copy) == [[("a", 2)]] * 3
+
+
 async def test_a_late_event_neither_prolongs_a_window_nor_brings_one_back(embedded: Valkey):
     clock = ManualClock(NOW)
     copy = BoardCopy(embedded, SEOUL, clock)

@@ -174,6 +174,23 @@ async def test_one_event_can_count_on_several_boards_under_names_of_its_own(embe
     assert [[(each.member, each.score) for each in top.entries] for top in tops] == [[("5", 1)], [("Arena", 3)]]
 
 
+async def test_an_event_that_one_board_cannot_read_counts_on_the_others(embedded: Valkey, tmp_path: Path):
+    """It is buried for the one, where somebody finds it; delivered again, it counts once all the same."""
+    boards = [Board(name=name, event="PaymentCompleted", member=name) for name in ("artists", "concerts", "venues")]
+    async with standing(await migrated_file(tmp_path / "tidegate.db"), embedded, *boards) as stand:
+        for board in boards:
+            await stand.ranking.rebuild(board.name)
+        [handler] = stand.ranking.handlers
+        payload = {"event_id": "1", "artists": "A", "venues": "Arena", "time": NOW.isoformat()}
+        for _ in range(2):
+            with pytest.raises(Undeliverable, match="'concerts' must be"):
+                await handler.handle(Event("PaymentCompleted", "5", payload))
+
+        tops = [await stand.ranking.top(board.name) for board in boards]
+
+    assert [[(each.member, each.score) for each in top.entries] for top in tops] == [[("A", 1)], [], [("Arena", 1)]]
+
+
 async def test_a_crash_between_sql_and_the_server_is_made_good_by_the_next_delivery(stand: Stand):
     await stand.database.transaction(scores.count, SEOUL, [count("a", "1")])
     assert await stand.shown() == []

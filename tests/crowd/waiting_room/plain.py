@@ -32,6 +32,8 @@ class Guest:
     ends_ms: int
     number: int
     is_guest: bool
+    told_ms: int
+    """When the server believes that it expires."""
 
 
 @dataclass
@@ -54,6 +56,8 @@ class PlainRoom:
     permits: float = BURST
     permits_at_ms: int = 0
     used: set[int] = field(default_factory=set[int])
+    lots: dict[str, int] = field(default_factory=dict[str, int])
+    """Places of those who left before the start."""
 
     @property
     def second(self) -> int:
@@ -71,6 +75,8 @@ class PlainRoom:
         if user in self.waiting:
             self.waiting[user].seen_s = self.second
             return
+        kept = self.lots.pop(user, None) if self.now_ms < self.opens_ms else None
+        place = kept if place is None else place
         if place is None:
             self.arrivals += 1
             place = drawn_place(self.seed, self.arrivals) if self.now_ms < self.opens_ms else self.arrivals
@@ -117,7 +123,8 @@ class PlainRoom:
         at_ms = self.now_ms if since_ms is None else since_ms
         for user in users:
             entrant = self.entering.pop(user)
-            self.inside[user] = Guest(at_ms + SESSION_MS, at_ms + LONGEST_MS, entrant.number, entrant.is_guest)
+            expires_ms = at_ms + SESSION_MS
+            self.inside[user] = Guest(expires_ms, at_ms + LONGEST_MS, entrant.number, entrant.is_guest, expires_ms)
             if entrant.waiter:
                 self.used.add(entrant.waiter.place)
 
@@ -132,7 +139,9 @@ class PlainRoom:
         self.tokens[self.rows[number]] = (user, state)
 
     def leave(self, user: str) -> None:
-        self.waiting.pop(user, None)
+        waiter = self.waiting.pop(user, None)
+        if waiter and self.now_ms < self.opens_ms:
+            self.lots[user] = waiter.place
         if user in self.inside:
             self.end(user, "left")
         elif entrant := self.entering.pop(user, None):
@@ -147,6 +156,13 @@ class PlainRoom:
         session = self.inside[user]
         if session.expires_ms - self.now_ms < SESSION_MS / 2:
             session.expires_ms = min(self.now_ms + SESSION_MS, session.ends_ms)
+
+    def expire(self) -> None:
+        """Those of whom the server believes it; but SQL decides."""
+        for user in [user for user, session in self.inside.items() if session.told_ms <= self.now_ms]:
+            self.inside[user].told_ms = self.inside[user].expires_ms
+            if self.inside[user].expires_ms <= self.now_ms:
+                self.end(user, "expired")
 
     def drop_the_gone(self) -> None:
         for user in [user for user, waiter in self.waiting.items() if waiter.is_gone(self.now_ms)]:

@@ -49,6 +49,22 @@ def test_a_room_is_made_opened_entered_looked_at_and_closed(tidegate: Tidegate):
     assert "sale: closed" in tidegate("close", "sale").stdout
 
 
+def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(tidegate: Tidegate):
+    made = told(
+        tidegate("create", "sale", "--capacity", "5", "--rate", "2", "--entrance", "/in", "--anybody", "--json")
+    )
+
+    more = told(tidegate("alter", "sale", "--capacity", "9", "--title", "Spring", "--json"))
+    less = told(tidegate("alter", "sale", "--rate", "0", "--entrance", "", "--nobody", "--session", "60", "--json"))
+
+    assert isinstance(made["plan"], dict)
+    assert more["plan"] == {**made["plan"], "capacity": 9, "title": "Spring"}
+    changed = {"admit_per_second": None, "entrance": None, "anybody": False, "session": "PT60S"}
+    assert isinstance(more["plan"], dict)
+    assert less["plan"] == {**more["plan"], **changed}
+    assert isinstance(tidegate("alter", "sale").exception, InvalidArgument)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -56,6 +72,8 @@ def test_a_room_is_made_opened_entered_looked_at_and_closed(tidegate: Tidegate):
         (("open", "nowhere", "--at", "tomorrow"), InvalidArgument),
         (("open", "nowhere", "--at", "2999-01-01"), InvalidArgument),
         (("create", "a|b", "--capacity", "1"), InvalidArgument),
+        (("create", "a", "--capacity", "1", "--entrance", "//b"), InvalidArgument),
+        (("alter", "nowhere", "--capacity", "1"), NotFound),
     ],
 )
 def test_what_cannot_be_done_is_said(tidegate: Tidegate, arguments: tuple[str, ...], error: type[Exception]):

@@ -1,6 +1,8 @@
 """Who comes before the opening takes part in a draw that anybody can check."""
 
+import base64
 import hashlib
+import json
 from datetime import timedelta
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.crowd.waiting_room.venue import ROOM, Venue, come, inside, line
-from tidegate.crowd.waiting_room import RoomPlan, Waiting, WaitingRoom, commitment_of, drawn_place, number_of
+from tidegate.crowd.waiting_room import Answer, RoomPlan, Waiting, WaitingRoom, commitment_of, drawn_place, number_of
 from tidegate.crowd.waiting_room.draw import DRAWN, LOWEST, new_seed
 from tidegate.kernel.errors import InvalidArgument
 
@@ -124,3 +126,45 @@ async def test_a_start_that_has_not_come_can_be_moved(venue: Venue):
     venue.clock.advance(timedelta(seconds=10))
     await venue.keep()
     assert len(await inside(room, *EARLY)) == 3
+
+
+async def test_a_pass_does_not_tell_the_lot_before_the_start_and_brings_the_place_back(venue: Venue):
+    """Whoever knew his lot would leave, and come again, until it is a good one."""
+    room = await before_the_opening(venue)
+    answers = [await room.join(user) for user in EARLY]
+    places = [each.standing.place for each in answers if isinstance(each.standing, Waiting)]
+    tokens = [each.token or "" for each in answers]
+
+    said = [json.loads(base64.urlsafe_b64decode(token.partition(".")[0] + "==")) for token in tokens]
+
+    assert [each[5] for each in said] == [-number for number in range(1, 31)]
+    assert [room.read(token).place for token in tokens] == places
+    await venue.valkey.execute("FLUSHALL")
+    back = (await room.join(EARLY[7], tokens[7])).standing
+    assert isinstance(back, Waiting)
+    assert back.place == places[7]
+
+
+async def test_who_leaves_and_comes_again_before_the_start_draws_no_second_lot(on_any_server: Venue):
+    """Else he would hold a pass for each, and take the best place when the seed is known."""
+    venue = on_any_server
+    room = await before_the_opening(venue)
+    await come(room, *EARLY)
+    answers: list[Answer] = []
+    for _ in range(5):
+        answers.append(await room.join("eve"))
+        await room.leave(answers[-1].token or "")
+    venue.clock.advance(timedelta(seconds=1))
+    again = await room.join("eve")
+    assert isinstance(again.standing, Waiting)
+
+    assert {each.standing.place for each in answers if isinstance(each.standing, Waiting)} == {again.standing.place}
+    assert number_of(again.standing.place) == 31
+    assert (await room.census()).arrivals == 31
+
+    # From the start on there are no lots: who leaves then, and has no pass any more, is the last.
+    await room.leave(again.token or "")
+    venue.clock.advance(timedelta(minutes=1))
+    late = (await room.join("eve")).standing
+    assert isinstance(late, Waiting)
+    assert late.place == 32

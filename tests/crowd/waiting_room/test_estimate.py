@@ -1,14 +1,20 @@
 """The estimate is an interval from what was measured, and nothing while nothing was."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.crowd.waiting_room.venue import Venue, come
+from tests.crowd.waiting_room.venue import ROOM, Venue, come, open_office
+from tests.servers.migrated import migrated_file
+from tidegate.crowd.waiting_room import Reception, RoomPlan
 from tidegate.crowd.waiting_room.estimate import Move, estimate_wait
+from tidegate.database import Database
+from tidegate.kernel.clock import SystemClock
 from tidegate.kernel.errors import InvalidArgument
+from tidegate.valkey import Valkey
 
 EVEN = [Move(second * 1000, 10) for second in range(61)]
 
@@ -16,6 +22,15 @@ EVEN = [Move(second * 1000, 10) for second in range(61)]
 def test_nobody_knows_before_the_line_has_moved_twice():
     assert estimate_wait([], 5, 1000) is None
     assert estimate_wait([Move(0, 10)], 5, 1000) is None
+
+
+def test_a_line_that_last_moved_long_ago_is_slow_beyond_counting_and_no_error():
+    year_ms = 365 * 86_400_000
+
+    found = estimate_wait([Move(0, 1), Move(1000, 1)], 999_999, year_ms)
+
+    assert found is not None
+    assert found.latest == timedelta(days=365)
 
 
 def test_a_line_that_moves_evenly_is_estimated_closely():
@@ -54,6 +69,20 @@ def test_the_interval_is_one_and_grows_with_those_ahead(ahead: int, counts: list
         assert found.soonest <= further.soonest
 
 
+def test_where_people_only_give_up_nobody_knows():
+    """Those who gave up may all have been behind him."""
+    assert estimate_wait([Move(second * 1000, 0, 10) for second in range(60)], 999, 60_000) is None
+
+
+def test_those_who_give_up_may_have_been_ahead_of_him_or_behind():
+    """Ten a second came in, ten gave up: 999 before me are 50 seconds at best, and 100 at worst."""
+    found = estimate_wait([Move(second * 1000, 10, 10) for second in range(61)], 999, 60_000)
+
+    assert found is not None
+    assert timedelta(seconds=45) < found.soonest < timedelta(seconds=50)
+    assert timedelta(seconds=100) < found.latest < timedelta(seconds=110)
+
+
 def test_nonsense_is_refused():
     with pytest.raises(InvalidArgument):
         estimate_wait(EVEN, -1, 0)
@@ -72,3 +101,40 @@ async def test_a_room_estimates_from_its_own_moves(venue: Venue):
     assert found is not None
     assert found.soonest < timedelta(seconds=10) < found.latest
     assert found.latest < timedelta(seconds=20)
+
+
+async def test_many_who_give_up_one_by_one_do_not_hide_how_fast_people_come_in(venue: Venue):
+    room = await venue.open(capacity=100, admit_per_second=2)
+    passes = await come(room, *(f"user-{n:03}" for n in range(400)))
+    for second in range(10):
+        await venue.keep()
+        venue.clock.advance(timedelta(seconds=1))
+        for token in passes[-40 * (second + 1) : len(passes) - 40 * second][-30:]:
+            await room.leave(token)
+
+    found = await room.estimate(19)
+
+    assert found is not None
+    assert timedelta(seconds=10) < found.latest < timedelta(seconds=20)
+
+
+async def test_the_servers_clock_alone_says_how_fast_the_line_is(
+    tmp_path: Path, embedded: Valkey, monkeypatch: pytest.MonkeyPatch
+):
+    """That of the process may be ahead of it, or behind."""
+    clock = SystemClock()
+    async with (
+        await Database.open(await migrated_file(tmp_path / "venue.db"), clock=clock) as database,
+    ):
+        reception = Reception(embedded, database, open_office)
+        await reception.create(ROOM, RoomPlan(capacity=100, admit_per_second=1000))
+        room = await reception.open(ROOM)
+        for n in range(4):
+            await come(room, *(f"user-{n}-{m}" for m in range(3)))
+            await room.doors.admit()
+        monkeypatch.setattr(clock, "now", lambda: datetime.now(UTC) - timedelta(minutes=1))
+
+        found = await room.estimate(0)
+
+        assert found is not None
+        assert found.latest < timedelta(seconds=30)

@@ -100,6 +100,36 @@ async def test_a_sign_of_life_does_not_bring_back_who_is_gone(venue: Venue):
     assert await line(room, venue.valkey) == ["bob"]
 
 
+async def test_a_crowd_that_is_gone_is_dropped_in_steps_that_do_not_hold_the_server(venue: Venue):
+    room = await venue.open(capacity=0)
+    crowd = [f"user-{n:04}" for n in range(700)]
+    for user in crowd:
+        await room.line.join(user)
+    venue.clock.advance(timedelta(minutes=3))
+    await room.line.look(crowd[650])
+
+    first, next_in_ms = await room.line.sweep()
+    assert (first, next_in_ms) == (500, 0), "there is more, but others have their turn"
+    await venue.keep()
+
+    assert await line(room, venue.valkey) == [crowd[650]]
+
+
+async def test_where_many_stand_is_asked_in_steps_that_do_not_hold_the_server(venue: Venue):
+    room = await venue.open(capacity=0)
+    crowd = [f"user-{n:04}" for n in range(1100)]
+    for user in crowd:
+        await room.line.join(user)
+    await venue.valkey.execute("CONFIG", "RESETSTAT")
+
+    found = (await room.look_at(crowd)).standings
+    touched = await room.line.touch([each.place for each in found if isinstance(each, Waiting)])
+
+    assert [each.ahead for each in found if isinstance(each, Waiting)] == list(range(1100))
+    assert touched == 1100
+    assert (await venue.valkey.execute("INFO", "commandstats"))["cmdstat_evalsha"]["calls"] >= 6
+
+
 async def test_signs_of_life_begin_anew_when_the_line_was_empty(venue: Venue):
     """Else the memory of everybody who ever came would stay."""
     room = await venue.open(capacity=0)

@@ -31,12 +31,15 @@ from tests.servers.migrated import migrated_file
 from tidegate.crowd.waiting_room import Entering, Inside, NotActive, Nowhere, PassOffice, RoomPlan, Waiting
 from tidegate.crowd.waiting_room.passes import PassRefused
 from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_ONCE
+from tidegate.crowd.waiting_room.tokens import renew
 from tidegate.database import Transaction
 from tidegate.kernel.clock import ManualClock
 from tidegate.valkey import Valkey
 
 USERS = list("abcdefgh")
 USER = st.sampled_from(USERS)
+CAPACITY = st.sampled_from([2, 3, 4, 1, 2, 3, 4, 0])
+"""A room for nobody is a dull one."""
 
 
 def plan_with(capacity: int) -> RoomPlan:
@@ -68,8 +71,8 @@ class RoomMachine(RuleBasedStateMachine):
         self.written_at: dict[int, int] = {}
         """When the row of an admission was written whose process died then."""
 
-    @initialize(capacity=st.integers(0, 4), opens_in_s=st.sampled_from([0, 20]))
-    def begin(self, capacity: int, opens_in_s: int) -> None:
+    @initialize(capacity=CAPACITY, opens_in_s=st.sampled_from([0, 0, 0, 20]), crowd=st.permutations(USERS))
+    def begin(self, capacity: int, opens_in_s: int, crowd: list[str]) -> None:
         self.do(self.venue.reception.create(ROOM, plan_with(capacity)))
         start = self.clock.now() + timedelta(seconds=opens_in_s)
         self.room = self.do(self.venue.reception.open(ROOM, start if opens_in_s else None))
@@ -77,6 +80,7 @@ class RoomMachine(RuleBasedStateMachine):
         opens_ms = now_ms + opens_in_s * 1000 if opens_in_s else 0
         self.plain = PlainRoom(self.room.room.seed, opens_ms, capacity, now_ms, permits_at_ms=now_ms)
         self.keep()
+        self.several_join(crowd[:6])
 
     def do(self, work: Any) -> Any:
         return self.runner.run(work)
@@ -96,12 +100,18 @@ class RoomMachine(RuleBasedStateMachine):
         if answer.token:
             self.passes[user] = answer.token
 
+    @rule(users=st.lists(USER, min_size=2, max_size=6, unique=True))
+    def several_join(self, users: list[str]) -> None:
+        """More often than anything else: a line of one or two keeps any order."""
+        for user in users:
+            self.join(user, shows_pass=False)
+
     def _claim(self, user: str, token: str | None) -> int | None:
         """The place that a pass brings back to one who is nowhere."""
         if token is None:
             return None
         try:
-            shown = PassOffice([KEY]).read(token, room=ROOM, now=self.clock.now())
+            shown = self.room.read(token)
         except PassRefused:
             return None
         return None if shown.place in self.plain.used else shown.place
@@ -141,6 +151,14 @@ class RoomMachine(RuleBasedStateMachine):
         else:
             assert session.expires_ms > self.plain.now_ms
             self.plain.renew(user)
+            session.told_ms = session.expires_ms
+
+    @rule(user=USER)
+    def somebody_dies_after_prolonging_a_session_in_sql(self, user: str) -> None:
+        session = self.plain.inside.get(user)
+        if session is not None and session.expires_ms > self.plain.now_ms:
+            self.do(self.venue.database.transaction(renew, ROOM, user))
+            self.plain.renew(user)
 
     @rule(user=USER)
     def invite(self, user: str) -> None:
@@ -161,8 +179,7 @@ class RoomMachine(RuleBasedStateMachine):
             else:
                 plain._row(plain.entering[user].number, user, "rolled_back")  # pyright: ignore[reportPrivateUsage]
                 plain.roll_back([user])
-        for user in [user for user, session in plain.inside.items() if session.expires_ms <= plain.now_ms]:
-            plain.end(user, "expired")
+        plain.expire()
         plain.drop_the_gone()
         taken = plain.take()
         plain.write(taken)
@@ -201,7 +218,17 @@ class RoomMachine(RuleBasedStateMachine):
         self.clock.advance(timedelta(milliseconds=ms))
         self.plain.now_ms = self.clock.pinned_ms
 
-    @rule(capacity=st.integers(0, 4))
+    @rule(ms=st.sampled_from([20_000, 15_000, 31_000]), prolongs=st.booleans())
+    def a_while_goes_by(self, ms: int, prolongs: bool) -> None:
+        """Everybody waits on, sessions end, and the next come in: else little would happen in a room that is full."""
+        self.time_passes(ms)
+        for user in USERS:
+            self.look(user)
+            if prolongs:
+                self.somebody_dies_after_prolonging_a_session_in_sql(user)
+        self.keep()
+
+    @rule(capacity=CAPACITY)
     def the_capacity_is_changed(self, capacity: int) -> None:
         """Admissions whose rows are written are known to be inside by this; the others stay on the way."""
         self.do(self.venue.reception.alter(ROOM, plan_with(capacity)))
@@ -213,6 +240,8 @@ class RoomMachine(RuleBasedStateMachine):
         written = [user for user, entrant in plain.entering.items() if entrant.number in plain.rows]
         for user in written:
             plain.tell([user], since_ms=self.written_at[plain.entering[user].number])
+        for session in plain.inside.values():
+            session.told_ms = session.expires_ms
 
     @precondition(lambda self: self.blocks < 4)
     @rule()
@@ -222,6 +251,7 @@ class RoomMachine(RuleBasedStateMachine):
         plain = self.plain
         self._install()
         plain.waiting.clear()
+        plain.lots.clear()
         plain.entering.clear()
         plain.arrivals = NUMBERS_AT_ONCE * self.blocks
         self.blocks += 1
@@ -254,7 +284,7 @@ class RoomMachine(RuleBasedStateMachine):
             assert found == Waiting(place=waiter.place, ahead=ahead, opens_in_ms=opens_in_ms)
         elif session := plain.inside.get(user):
             assert isinstance(found, Inside)
-            assert found.left_ms == max(0, session.expires_ms - plain.now_ms)
+            assert found.left_ms == max(0, session.told_ms - plain.now_ms)
         elif entrant := plain.entering.get(user):
             assert isinstance(found, Entering)
             assert found.place == (entrant.waiter.place if entrant.waiter else None)

@@ -111,7 +111,39 @@ async def test_a_purchase_under_way_and_the_end_of_its_session_do_not_cross(anyw
 
     await anywhere.database.transaction(end)
     await buying
-    assert order == ["bought", "expired"]
+    if order == ["bought", "expired"]:  # it came when the purchase was over
+        assert await anywhere.states() == [("ada", "expired")]
+    else:
+        assert await anywhere.states() == [("ada", "active")], "nobody ends what somebody is buying in"
+
+
+async def test_a_slow_purchase_holds_nobody_else_up(anywhere: Venue, request: pytest.FixtureRequest):
+    """Its session is over, and has to wait for it; the others end, and the next come in."""
+    if "sqlite" in request.node.name:
+        pytest.skip("has one writer at a time, whatever it writes")
+    room = await anywhere.open(capacity=2, session=SESSION, abandon_after=timedelta(hours=1))
+    await enter(anywhere, room, "ada")
+    await enter(anywhere, room, "bob")
+    await come(room, "eve")
+    checked, loop = asyncio.Event(), asyncio.get_running_loop()
+    sleep = "SELECT pg_sleep(1)" if "postgres" in request.node.name else "SELECT SLEEP(1)"
+
+    def buy(tx: Transaction) -> None:
+        require_active(tx, ROOM, "ada")
+        loop.call_soon_threadsafe(checked.set)
+        tx.execute_sql(sleep)
+
+    buying = asyncio.create_task(anywhere.database.transaction(buy))
+    await checked.wait()
+    anywhere.clock.advance(SESSION)
+    assert await anywhere.keep() == 1000, "in a second he is looked at again"
+
+    assert not buying.done()
+    assert await inside(room, "bob", "eve") == ["eve"]
+    await buying
+    anywhere.clock.advance(timedelta(seconds=1))
+    await anywhere.keep()
+    assert (await anywhere.states())[:2] == [("ada", "expired"), ("bob", "expired")]
 
 
 async def test_nobody_is_inside_twice(anywhere: Venue):

@@ -11,23 +11,11 @@ from typing import Any
 import aiohttp
 from multidict import CIMultiDictProxy
 
+from tests.simulators.ticks import Ticks
 from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, Tempo, WorldClock, WorldShape
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 SMALL = WorldShape(subjects=1_000, missing=0, body_bytes=30_000, kept_bytes=8_000, epoch=EPOCH)
-
-
-class Ticks:
-    """A monotonic clock that stands still until told."""
-
-    def __init__(self) -> None:
-        self._ns = 0
-
-    def __call__(self) -> int:
-        return self._ns
-
-    def advance(self, seconds: float) -> None:
-        self._ns += round(seconds * 1e9)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from hypothesis import strategies as some
 
 from tests.examples import examples
 from tidegate.kernel.errors import InvalidArgument
-from tidegate.simulators.game import LimitSettings, sliding
+from tidegate.simulators import sliding
+from tidegate.simulators.game import LimitSettings
 from tidegate.simulators.game.rations import Ration, Refusal, Verdict
-from tidegate.simulators.game.sliding import SlidingLog
+from tidegate.simulators.sliding import SlidingLog
 
 SECOND_US, DAY_US = 1_000_000, 10_000_000
 # Many at once, many exactly one window apart, and some after days.

@@ -102,9 +102,16 @@ def handlers(boards: Sequence[Board], counters: Mapping[str, Counter], database:
 
 def _handler(kind: str, boards: Sequence[Board], counters: Mapping[str, Counter], database: Database) -> Handler:
     async def handle(event: Event) -> None:
-        counts = [(board, read_count(board, event, database.clock.now())) for board in boards]
-        for board, count in counts:
-            await counters[board.name].count(count)
+        unread: Undeliverable | None = None
+        for board in boards:
+            try:
+                count = read_count(board, event, database.clock.now())
+            except Undeliverable as error:
+                unread = unread or error  # what one board cannot read may count on the others
+            else:
+                await counters[board.name].count(count)
+        if unread is not None:
+            raise unread
 
     return Handler(kind, "ranking", handle, retries=_RETRIES)
 

@@ -15,10 +15,13 @@
 ---@arg now_ms        time
 ---@include put
 -- Reply: {members moved in the day, in the week, in the month, 1 | 0 where the copy is not whole}
+-- What is by another calendar than the copy is not put: the two would never come apart again.
 
+local present = redis.call('GET', epoch)
+if present and present ~= calendar then return {0, 0, 0, 0} end
 return {
   put_all(day, day_places, rows[1], day_until - now_ms),
   put_all(week, week_places, rows[2], week_until - now_ms),
   put_all(month, month_places, rows[3], month_until - now_ms),
-  redis.call('GET', epoch) == calendar and 1 or 0,
+  present and 1 or 0,
 }

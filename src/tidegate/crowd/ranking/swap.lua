@@ -9,6 +9,8 @@
 -- Reply: 1 | 0 where there is nothing aside
 
 if redis.call('EXISTS', aside) == 0 then return 0 end
+-- What is renamed over is taken apart at once, all of it; what is unlinked, by a thread of its own.
+redis.call('UNLINK', scores, places)
 redis.call('RENAME', aside, scores)
 redis.call('RENAME', aside_places, places)
 for _, key in ipairs({scores, places}) do redis.call('PEXPIRE', key, until_ms - now_ms) end

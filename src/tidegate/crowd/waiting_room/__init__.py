@@ -1,16 +1,17 @@
 """A fair line before a room that holds only so many: join, wait, be let in, leave."""
 
 from tidegate.crowd.waiting_room.draw import commitment_of, drawn_place, number_of
-from tidegate.crowd.waiting_room.estimate import Estimate
+from tidegate.crowd.waiting_room.estimate import Estimate, Pace
 from tidegate.crowd.waiting_room.line import Census, Crowd, Entering, Inside, Nowhere, Standing, Waiting
-from tidegate.crowd.waiting_room.passes import PassOffice, PassRefused
+from tidegate.crowd.waiting_room.passes import Pass, PassOffice, PassRefused
 from tidegate.crowd.waiting_room.reception import Reception, RoomStatus
 from tidegate.crowd.waiting_room.rooms import Room, RoomExists, RoomState
-from tidegate.crowd.waiting_room.settings import RoomPlan, WaitingRoomSettings
+from tidegate.crowd.waiting_room.settings import MOST_CAPACITY, RoomPlan, WaitingRoomSettings
 from tidegate.crowd.waiting_room.tokens import NotActive, Session, TokenState, require_active
 from tidegate.crowd.waiting_room.waiting_room import Answer, RoomClosed, WaitingRoom
 
 __all__ = [
+    "MOST_CAPACITY",
     "Answer",
     "Census",
     "Crowd",
@@ -19,6 +20,8 @@ __all__ = [
     "Inside",
     "NotActive",
     "Nowhere",
+    "Pace",
+    "Pass",
     "PassOffice",
     "PassRefused",
     "Reception",

@@ -2,7 +2,8 @@
 ---@key log    stream  every step, where the room keeps a log
 ---@key moves  stream  the last steps by which the line got shorter
 ---@include room
-local MOST_MOVES = 128
+-- As many as are looked at to see how fast people come in, with those between them who give up one by one.
+local MOST_MOVES = 512
 
 -- `users` is a list of {user, place, admission}, each as far as it is known.
 local function note(room, what, users)
@@ -14,4 +15,9 @@ end
 local function moved(now_ms, admitted, gone)
   if admitted + gone == 0 then return end
   redis.call('XADD', moves, 'MAXLEN', '~', MOST_MOVES, '*', 'at_ms', now_ms, 'admitted', admitted, 'gone', gone)
+end
+
+-- Something else moved of which those who watch the line want to know: a step in which nobody was let in or gave up.
+local function stirred()
+  redis.call('XADD', moves, 'MAXLEN', '~', MOST_MOVES, '*', 'at_ms', 0, 'admitted', 0, 'gone', 0)
 end

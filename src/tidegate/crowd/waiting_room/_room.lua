@@ -4,19 +4,28 @@
 ---@key active    zset  user scored by the end of the session, ms
 ---@key guests    set   those of them who came in beside the capacity
 
--- nil where the server has lost the room, or never had it.
+-- What those in line need; nil where the server has lost the room, or never had it. Each field read costs every join.
 local function read_book()
-  local found = redis.call('HMGET', book, 'epoch', 'state', 'opens_ms', 'capacity', 'interval_ms', 'burst', 'tat_ms',
-    'abandon_ms', 'base', 'arrivals', 'reserved', 'admissions', 'not_before_ms', 'log_most', 'seed',
-    'paused_until_ms')
+  local found = redis.call('HMGET', book, 'epoch', 'state', 'opens_ms', 'capacity', 'abandon_ms', 'base', 'arrivals',
+    'reserved', 'log_most')
   if not found[1] then return nil end
   local function number(n) return tonumber(found[n] or 0) end
   return {
-    epoch = number(1), state = found[2], opens_ms = number(3), capacity = number(4), interval_ms = number(5),
-    burst = number(6), tat_ms = number(7), abandon_ms = number(8), base = number(9), arrivals = number(10),
-    reserved = number(11), admissions = number(12), not_before_ms = number(13), log_most = number(14),
-    seed = found[15], paused_until_ms = number(16),
+    epoch = number(1), state = found[2], opens_ms = number(3), capacity = number(4), abandon_ms = number(5),
+    base = number(6), arrivals = number(7), reserved = number(8), log_most = number(9),
   }
+end
+
+-- The same with what whoever lets people in needs.
+local function read_doors()
+  local room = read_book()
+  if not room then return nil end
+  local found = redis.call('HMGET', book, 'interval_ms', 'burst', 'tat_ms', 'admissions', 'paused_until_ms',
+    'heard_from_s')
+  local function number(n) return tonumber(found[n] or 0) end
+  room.interval_ms, room.burst, room.tat_ms = number(1), number(2), number(3)
+  room.admissions, room.paused_until_ms, room.heard_from_s = number(4), number(5), number(6)
+  return room
 end
 
 -- Whom the capacity counts.

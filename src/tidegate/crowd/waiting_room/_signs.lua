@@ -22,8 +22,11 @@ local function set_sign(room, number, second)
   if offset then redis.call('SETRANGE', seen, offset, struct.pack('>I4', second)) end
 end
 
--- When somebody who was last seen in this second is gone: never early, since a second has an end.
-local function gone_at(room, second) return (second + 1) * 1000 + room.abandon_ms end
+-- When somebody who was last seen in this second is gone: never early, since a second has an end. While the server was
+-- away nobody could be heard, so for those who drop people silence counts from when it was back.
+local function gone_at(room, second)
+  return (math.max(second, room.heard_from_s or 0) + 1) * 1000 + room.abandon_ms
+end
 
 local function is_gone(room, number, now_ms)
   local second = last_sign(room, number)

@@ -35,6 +35,7 @@ for _, session in ipairs(sessions) do
   end
 end
 note(room, 'admitted', noted)
+if #noted > 0 then stirred() end
 local first = tonumber(redis.call('ZRANGE', active, 0, 0, 'WITHSCORES')[2])
 -- Whoever sleeps until the first session ends would sleep too long.
 if first and (not before or first < before) then ring() end

@@ -5,8 +5,9 @@ script tells the room that they are inside. Whatever fails or dies in between, S
 inside, everybody else has his old place again. See docs/decisions/0015.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Sequence
+from datetime import timedelta
+from typing import Any, Literal
 
 import msgspec
 
@@ -26,6 +27,8 @@ from tidegate.valkey import Valkey
 log = get_logger(__name__)
 
 _DUE_AT_ONCE = 500
+_BUYING = timedelta(seconds=1)
+"""After so long it is looked whether the purchase is over in which a session came to its end."""
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,9 +125,10 @@ class Doors:
             raise
 
     async def tell(self, found: Sorted) -> None:
-        """The third step: who has a token is inside, and who has not is in line again."""
+        """The third step: who has a token is inside, who has not is in line again, and who left meanwhile is gone."""
         await self.activate(found)
         await self._restore(found.others, rings=True)
+        await self.release(found.over, "left")
 
     async def due(self) -> Due:
         """Whose admission nobody finished in time, and whose session can be over."""
@@ -147,10 +151,34 @@ class Doors:
         log.warning("room.settled", room=self.room, admitted=len(found.active), rolled_back=len(found.others))
 
     async def expire(self, entries: Sequence[Entry]) -> None:
-        """End the sessions among these whose time is over by SQL; tell the server of those that were prolonged."""
+        """End the sessions among these whose time is over by SQL; tell the server of those that were prolonged.
+
+        One in which something is being bought is looked at again later.
+        """
         found = await self._database.transaction(tokens.expire, self.room, entries)
-        await self.activate(found)
-        await self.release(found.others, "expired")
+        await self.activate(found, at_least=_BUYING)
+        await self.release([*found.over, *found.others], "expired")
+
+    async def reconcile(self) -> None:
+        """Compare whom the server believes to be inside, or on the way, with SQL: it may have forgotten something.
+
+        Nothing that is under way may be written any more. What SQL says of an admission that is over is its last word.
+        """
+        async for entries in self._known("admissions"):
+            found = await self._database.read(tokens.sort_out, self.room, entries)
+            await self.release([*found.over, *found.others], "expired")
+        async for entries in self._known("entries"):
+            await self.settle(entries)
+
+    async def _known(self, part: Literal["admissions", "entries"]) -> AsyncGenerator[list[Entry]]:
+        """Those in one of the server's lists, page by page."""
+        cursor = b"0"
+        while True:
+            cursor, page = await self._valkey.execute("HSCAN", self.keys[part], cursor, "COUNT", _DUE_AT_ONCE)
+            if page:
+                yield [Entry(user.decode(), *_numbers(value)) for user, value in page.items()]
+            if int(cursor) == 0:
+                return
 
     async def release(self, entries: Sequence[Entry], what: str) -> None:
         """Free the places of sessions that SQL has ended."""
@@ -164,13 +192,14 @@ class Doors:
         )
         ROOM_ENDED.labels(self.room, what).inc(freed)
 
-    async def activate(self, found: Sorted) -> int:
+    async def activate(self, found: Sorted, *, at_least: timedelta = timedelta()) -> int:
         """Tell the server who is inside, and for how long; how many came in by this."""
         if not found.active:
             return 0
+        least_ms = milliseconds(at_least)
         return await scripts.activate(
             self._valkey,
-            sessions=[(each.user, each.admission, each.left_ms(found.at)) for each in found.active],
+            sessions=[(each.user, each.admission, each.left_ms(found.at) or least_ms) for each in found.active],
             now_ms=self._clock.pinned_ms,
             **self.keys,
         )
@@ -196,6 +225,11 @@ class Doors:
         ROOM_ENDED.labels(self.room, "rolled_back").inc(restored)
         if restored:
             log.warning("room.rolled_back", room=self.room, users=restored)
+
+
+def _numbers(record: bytes) -> list[int]:
+    """The admission, and the place if there was one, of `admission` or `admission|place|last sign of life`."""
+    return [int(number) for number in record.split(b"|")[:2] if number]
 
 
 def _entries(found: list[Any]) -> list[Entry]:

@@ -18,14 +18,15 @@
 ---@include signs
 ---@include entry
 ---@include journal
+---@include run
 -- Reply: {'taken', epoch, list of {user, admission, place}, ms until more can be taken | -1 until somebody rings,
 --        how many were gone, how many wait, 1 if SQL must note more numbers} | {'unknown'}
 -- However many call it at once, the room is never overfull. One whose reply is lost is settled by somebody else.
 
 local LOW_ON_NUMBERS = 2 ^ 19
 
-local room = read_book()
-if not room then return {'unknown'} end
+local room = read_doors()
+if not room or not is_installed_here() then return {'unknown'} end
 if room.paused_until_ms > 0 then
   -- Whoever installs the room rings when he has; if he is late, it is for us to do.
   if room.paused_until_ms <= now_ms then return {'unknown'} end
@@ -41,7 +42,8 @@ end
 if room.opens_ms > 1 then redis.call('HSET', book, 'opens_ms', 1) end
 
 local free, allowed = room.capacity - inside(), most
-local from_ms = math.max(room.tat_ms, now_ms)
+-- Never further ahead than the burst, unless the clock was set back: then nobody waits for it to come again.
+local from_ms = math.min(math.max(room.tat_ms, now_ms), now_ms + room.burst * room.interval_ms)
 if room.interval_ms > 0 then
   -- A bound on any span of time: each admission moves the mark on, which may be ahead of now by the burst.
   allowed = math.floor((room.burst * room.interval_ms - (from_ms - now_ms)) / room.interval_ms + 1e-6)
@@ -68,14 +70,15 @@ while #taken < wanted and #gone < 1000 do
   end
 end
 
-local left, wait_ms, not_before_ms = redis.call('ZCARD', waiting), -1, 0
+local left, wait_ms = redis.call('ZCARD', waiting), -1
 local mark_ms = from_ms + #taken * room.interval_ms
-if room.interval_ms > 0 and #taken >= allowed then
-  not_before_ms = math.ceil(mark_ms - (room.burst - 1) * room.interval_ms)
+if left > 0 and #taken < free then
+  local is_held_up = room.interval_ms > 0 and #taken >= allowed
+  wait_ms = is_held_up and math.max(math.ceil(mark_ms - (room.burst - 1) * room.interval_ms) - now_ms, 0) or 0
 end
-if left > 0 and #taken < free then wait_ms = math.max(not_before_ms - now_ms, 0) end
-redis.call('HSET', book, 'admissions', text(room.admissions), 'not_before_ms', text(not_before_ms),
-  'tat_ms', string.format('%.3f', #taken > 0 and mark_ms or room.tat_ms))
+if #taken > 0 then
+  redis.call('HSET', book, 'admissions', text(room.admissions), 'tat_ms', string.format('%.3f', mark_ms))
+end
 note(room, 'dropped', gone)
 note(room, 'entering', noted)
 moved(now_ms, #taken, #gone)

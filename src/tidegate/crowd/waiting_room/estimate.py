@@ -9,6 +9,8 @@ import msgspec
 from tidegate.kernel.arguments import require_not_negative
 
 _LEAST_BATCHES = 2
+_LONGEST = timedelta(days=365)
+"""Nobody waits longer; and a line that last moved long ago would give spans that no clock can count."""
 _SHARES = (1.0, 0.5, 0.25)
 """The speed is taken over all that is known, over the later half of it, and over the last quarter."""
 
@@ -28,28 +30,49 @@ class Estimate(msgspec.Struct, frozen=True):
     latest: timedelta
 
 
+class Pace(msgspec.Struct, frozen=True):
+    """How long each who is ahead takes: at least, and probably at most."""
+
+    soonest_ms: float
+    latest_ms: float
+
+    def wait(self, ahead: int) -> Estimate:
+        """How long one waits who has `ahead` before him."""
+        require_not_negative("ahead", ahead)
+        needed = ahead + 1
+        return Estimate(_span(needed * self.soonest_ms), _span(needed * self.latest_ms))
+
+
+def _span(ms: float) -> timedelta:
+    return timedelta(milliseconds=ms) if ms < _LONGEST.total_seconds() * 1000 else _LONGEST
+
+
 def estimate_wait(moves: Sequence[Move], ahead: int, now_ms: int) -> Estimate | None:
-    """How long one waits who has `ahead` before him; None while nobody knows.
-
-    The interval spans the speeds of several stretches of the past, and is wider the less was seen. A line that has
-    stood still since its last step is slower for it.
-    """
+    """How long one waits who has `ahead` before him; None while nobody knows."""
     require_not_negative("ahead", ahead)
-    steps = [(move.at_ms, move.admitted + move.gone) for move in moves]
-    if len(steps) < _LEAST_BATCHES or now_ms <= steps[0][0]:
+    pace = measure_pace(moves, now_ms)
+    return None if pace is None else pace.wait(ahead)
+
+
+def measure_pace(moves: Sequence[Move], now_ms: int) -> Pace | None:
+    """How fast the line moves; None while nobody knows.
+
+    The interval spans the speeds of several stretches of the past, and is wider the less was seen. Those who gave up
+    were ahead of him at best, and behind him at worst. A line that has stood still since its last step is slower for
+    it.
+    """
+    steps = [move for move in moves if move.admitted]
+    if len(steps) < _LEAST_BATCHES or now_ms <= steps[0].at_ms:
         return None
-    speeds = [speed for share in _SHARES if (speed := _speed(steps, share, now_ms)) is not None]
-    if not speeds:
-        return None
+    stretches = [steps[-max(_LEAST_BATCHES, math.ceil(len(steps) * share)) :] for share in _SHARES]
+    fastest = max(_speed(stretch, now_ms, 1) for stretch in stretches)
+    slowest = min(_speed(stretch, now_ms, 0) for stretch in stretches)
     # Counts of things that come at random vary by the root of their number.
-    doubt = min(0.9, 1 / math.sqrt(sum(count for _, count in steps[1:])))
-    needed = ahead + 1
-    soonest_ms, latest_ms = needed / (max(speeds) * (1 + doubt)), needed / (min(speeds) * (1 - doubt))
-    return Estimate(timedelta(milliseconds=soonest_ms), timedelta(milliseconds=latest_ms))
+    doubt = min(0.9, 1 / math.sqrt(sum(step.admitted for step in steps[1:])))
+    return Pace(1 / (fastest * (1 + doubt)), 1 / (slowest * (1 - doubt)))
 
 
-def _speed(steps: Sequence[tuple[int, int]], share: float, now_ms: int) -> float | None:
-    """How many per ms moved up, over the last `share` of the steps; the first of them only marks the beginning."""
-    last = steps[-max(_LEAST_BATCHES, math.ceil(len(steps) * share)) :]
-    moved, span_ms = sum(count for _, count in last[1:]), now_ms - last[0][0]
-    return moved / span_ms if moved and span_ms > 0 else None
+def _speed(steps: Sequence[Move], now_ms: int, share_ahead: int) -> float:
+    """How many per ms moved up, with this share of those who gave up; the first step only marks the beginning."""
+    moved = sum(step.admitted + share_ahead * step.gone for step in steps[1:])
+    return moved / max(1, now_ms - steps[0].at_ms)

@@ -17,30 +17,45 @@
 ---@arg numbers     packed  {first, last} arrival numbers that SQL set aside for this line; empty: none
 ---@arg admission   int     the last one that SQL knows
 ---@arg sessions    packed  list of {user, admission, ms left, 1 if a guest}: a part of those who are inside
+---@arg over        packed  list of {user, place}: a part of those who came and went without the server's knowing
 ---@arg token       str     of whoever paused the room for this
 ---@arg is_last     int     1 with the last part: from here on the room is as it says
 ---@arg now_ms      time
 ---@include entry
 ---@include journal
+---@include run
 ---@include ring
 -- Reply: 'installed' | 'newer' where a newer epoch is there | 'lost' where nothing is there and no numbers are given
 --        | 'late' where the pause is over or another's: people were let in since, and what is told here is old
--- Who waits is left as it is. The same again changes nothing.
+-- Who waits is left as he is, unless he was let in from there since. The same again changes nothing.
 
-local known = redis.call('HMGET', book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause')
+local PASSED_OVER = 2 ^ 16
+
+local known = redis.call('HMGET', book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause', 'run', 'arrivals',
+  'reserved')
 if known[1] and tonumber(known[1]) > rules.epoch then return 'newer' end
 if not known[1] and #numbers == 0 then return 'lost' end
 if known[1] and known[5] ~= token then return 'late' end
 local admitted = {}
 for _, session in ipairs(sessions) do
   local user, admission, left_ms, is_guest = unpack(session)
-  if end_entry(user, admission) then admitted[#admitted + 1] = {user, '', text(admission)} end
+  local is_news = tonumber(redis.call('HGET', admissions, user)) ~= admission
+  if end_entry(user, admission) or is_news then admitted[#admitted + 1] = {user, '', text(admission)} end
   redis.call('ZREM', waiting, user)
   redis.call('ZADD', active, now_ms + left_ms, user)
-  redis.call('HSET', admissions, user, text(admission))
+  if is_news then redis.call('HSET', admissions, user, text(admission)) end
   redis.call(is_guest == 1 and 'SADD' or 'SREM', guests, user)
 end
 note(rules, 'admitted', admitted)
+local dropped = {}
+for _, each in ipairs(over) do
+  local user, place = unpack(each)
+  if tonumber(redis.call('ZSCORE', waiting, user)) == place then
+    redis.call('ZREM', waiting, user)
+    dropped[#dropped + 1] = {user, text(place)}
+  end
+end
+note(rules, 'dropped', dropped)
 if is_last == 0 then return 'installed' end
 for name, value in pairs(rules) do
   redis.call('HSET', book, name, type(value) == 'number' and string.format('%.17g', value) or value)
@@ -48,7 +63,12 @@ end
 if #numbers > 0 then redis.call('HSET', book, 'reserved', text(numbers[2])) end
 if not known[1] then
   redis.call('HSET', book, 'arrivals', text(numbers[1]), 'base', text(numbers[1] < 2 ^ 25 and 0 or numbers[1]))
-elseif tonumber(known[2]) ~= rules.abandon_ms then
+elseif known[6] ~= this_run() then
+  -- The last numbers that were given may be forgotten: nobody else gets them. And who waits could not be heard.
+  redis.call('HSET', book, 'arrivals', text(math.min(tonumber(known[7]) + PASSED_OVER, tonumber(known[8]))),
+    'heard_from_s', text(math.floor(now_ms / 1000)))
+end
+if known[1] and tonumber(known[2]) ~= rules.abandon_ms then
   for _, chunk in ipairs(redis.call('ZRANGE', chunks, 0, -1)) do redis.call('ZADD', chunks, now_ms, chunk) end
 end
 -- A start that has come stays: the seed may be known by now, and nobody may be drawn with it any more.
@@ -58,8 +78,9 @@ if opens_in_ms == 0 or (opens_ms > 0 and opens_ms <= now_ms) then
 else
   opens_ms = opens_in_ms < 0 and 0 or now_ms + opens_in_ms
 end
-redis.call('HSET', book, 'not_before_ms', 0, 'opens_ms', text(opens_ms),
+redis.call('HSET', book, 'run', this_run(), 'opens_ms', text(opens_ms),
   'admissions', text(math.max(tonumber(known[4] or 0), admission)))
 redis.call('HDEL', book, 'pause', 'paused_until_ms')
+stirred()
 ring()
 return 'installed'

@@ -18,11 +18,12 @@
 ---@include signs
 ---@include entry
 ---@include journal
+---@include run
 -- Reply: {'taken', epoch, list of {user, admission, place | nothing if he did not wait}} | {'unknown'}
 -- Whoever is inside already, or on the way, is left out.
 
-local room = read_book()
-if not room or room.paused_until_ms > 0 then return {'unknown'} end
+local room = read_doors()
+if not room or room.paused_until_ms > 0 or not is_installed_here() then return {'unknown'} end
 local taken, noted = {}, {}
 for _, user in ipairs(users) do
   if not redis.call('HGET', admissions, user) and not redis.call('HGET', entries, user) then
@@ -41,4 +42,5 @@ for _, user in ipairs(users) do
 end
 redis.call('HSET', book, 'admissions', text(room.admissions))
 note(room, 'invited', noted)
+if #noted > 0 then stirred() end
 return {'taken', room.epoch, taken}

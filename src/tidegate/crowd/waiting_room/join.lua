@@ -16,10 +16,10 @@
 ---@arg claim       str     '' | '?' a place was his before: say so instead of a new one | that place
 ---@arg now_ms      time
 ---@include signs
----@include entry
+---@include further
 ---@include journal
 ---@include ring
--- Reply: {'waiting', place, rank | -1 before the opening, 1 if new, ms until the opening} | {'claim'} | {'closed'}
+-- Reply: {'waiting', place, rank | -1 before the opening, 1 if new, ms until the opening, epoch} | {'claim'} | {'closed'}
 --        | {'entering', admission, place | nothing} | {'active', admission, ms left} | {'unknown'} where the room must be installed
 -- The same again finds him where he is.
 
@@ -31,7 +31,8 @@ local is_before, second = now_ms < room.opens_ms, math.floor(now_ms / 1000)
 
 local function waits(place, rank, is_new)
   if is_before then rank = -1 end
-  return {'waiting', place, rank or redis.call('ZRANK', waiting, user), is_new, math.max(room.opens_ms - now_ms, 0)}
+  return {'waiting', place, rank or redis.call('ZRANK', waiting, user), is_new, math.max(room.opens_ms - now_ms, 0),
+    room.epoch}
 end
 
 local place = tonumber(redis.call('ZSCORE', waiting, user))
@@ -39,37 +40,36 @@ if place then
   set_sign(room, number_of(place), second)
   return waits(place, nil, 0)
 end
-local admission = redis.call('HGET', admissions, user)
-if admission then
-  local left_ms = (tonumber(redis.call('ZSCORE', active, user)) or now_ms) - now_ms
-  return {'active', tonumber(admission), math.max(left_ms, 0)}
-end
-local entry = entry_of(user)
-if entry then return entry end
+local found = further(user)
+if found then return found end
 if room.state ~= 'open' then return {'closed'} end
 if claim == '?' then return {'claim'} end
 
-place = tonumber(claim)
+local kept = is_before and redis.call('HGET', book, 'lot:' .. user)
+if kept then redis.call('HDEL', book, 'lot:' .. user) end
+place = tonumber(claim) or tonumber(kept)
 if place then
   -- The server may have lost its last moments: the number was given, and must not be given again.
   room.arrivals = math.max(room.arrivals, number_of(place))
 else
   room.arrivals = room.arrivals + 1
   place = room.arrivals
-  if is_before and place < DRAWN then place = drawn_place(room.seed, place) end
-  if room.arrivals - room.base > 64 * CHUNK and redis.call('ZCARD', waiting) + redis.call('ZCARD', entering) == 0 then
-    room.base = math.floor(room.arrivals / CHUNK) * CHUNK
-    redis.call('DEL', seen, chunks)
-    redis.call('HSET', book, 'base', room.base)
-  end
+  if is_before and place < DRAWN then place = drawn_place(redis.call('HGET', book, 'seed'), place) end
 end
 redis.call('HSET', book, 'arrivals', text(room.arrivals))
 redis.call('ZADD', waiting, place, user)
 note(room, 'joined', {{user, text(place)}})
 
 local rank = place == room.arrivals and redis.call('ZCARD', waiting) - 1 or redis.call('ZRANK', waiting, user)
--- Only the first of the line rings: for those before any other somebody was woken, or knows when to come back.
-local rings = rank == 0 and not is_before and now_ms >= room.not_before_ms and inside() < room.capacity
+if rank == 0 and place == room.arrivals and place - room.base > 64 * CHUNK and redis.call('ZCARD', entering) == 0 then
+  -- Nobody is left of whom there are signs.
+  room.base = math.floor(place / CHUNK) * CHUNK
+  redis.call('UNLINK', seen, chunks)
+  redis.call('HSET', book, 'base', room.base)
+end
+-- Only the first of the line rings, also where the rate holds him up: whoever admits looked last when the line was empty.
+-- Of those behind him he knows, or was told when to come back.
+local rings = rank == 0 and not is_before and inside() < room.capacity
 -- Half of the numbers that SQL knows of are given: more are to be noted before they run out.
 rings = rings or room.reserved - room.arrivals == LOW_ON_NUMBERS
 rings = watch(room, number_of(place), second) or rings

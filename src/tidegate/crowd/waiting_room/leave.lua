@@ -15,9 +15,10 @@
 ---@arg user        str
 ---@arg now_ms      time
 ---@include signs
----@include entry
+---@include further
 ---@include journal
--- Reply: {'left', place} | {'nowhere'} | {'entering', admission, place | nothing} | {'active', admission} | {'unknown'}
+-- Reply: {'left', place} | {'nowhere'} | {'entering', admission, place | nothing} | {'active', admission, ms left}
+--        | {'unknown'}
 
 local room = read_book()
 if not room then return {'unknown'} end
@@ -25,10 +26,10 @@ local place = tonumber(redis.call('ZSCORE', waiting, user))
 if place then
   redis.call('ZREM', waiting, user)
   set_sign(room, number_of(place), 0)
+  -- Until the start his lot stays his: else one would come again and again, and keep the best of many.
+  if now_ms < room.opens_ms then redis.call('HSET', book, 'lot:' .. user, text(place)) end
   note(room, 'gave_up', {{user, text(place)}})
   moved(now_ms, 0, 1)
   return {'left', place}
 end
-local admission = redis.call('HGET', admissions, user)
-if admission then return {'active', tonumber(admission)} end
-return entry_of(user) or {'nowhere'}
+return further(user) or {'nowhere'}

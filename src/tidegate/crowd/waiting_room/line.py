@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tidegate.crowd.waiting_room import scripts
+from tidegate.crowd.waiting_room.estimate import Move
 from tidegate.crowd.waiting_room.keys import room_keys
 from tidegate.crowd.waiting_room.tables import LONGEST_USER
 from tidegate.kernel.arguments import require_at_most, require_name
@@ -17,6 +18,9 @@ from tidegate.kernel.errors import ContractBroken
 from tidegate.valkey import Valkey
 
 _LARGEST_BATCH = 10_000
+_AT_ONCE = 500
+"""So many are looked at in one step: some milliseconds, in which the server does nothing else."""
+_STEPS_SEEN = 512
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +95,8 @@ class Line:
     def __init__(self, valkey: Valkey, room: str, clock: Clock | None = None) -> None:
         self.room, self.keys = room, room_keys(valkey, room)
         self._valkey, self._clock = valkey, clock or SystemClock()
+        self.epoch = 0
+        """As the server last told it: whoever knows the room by an older one knows an older room."""
 
     async def join(
         self, user: str, claim: int | None = None, *, has_claim: bool = False
@@ -107,7 +113,8 @@ class Line:
             **self.keys,
         )
         match reply:
-            case [b"waiting", place, rank, is_new, opens_in_ms]:
+            case [b"waiting", place, rank, is_new, opens_in_ms, epoch]:
+                self.epoch = epoch
                 ahead = None if rank < 0 else rank
                 return Waiting(place=place, ahead=ahead, opens_in_ms=opens_in_ms, is_new=bool(is_new))
             case [b"claim"]:
@@ -122,8 +129,15 @@ class Line:
         return (await self.look_at([user])).standings[0]
 
     async def look_at(self, users: Sequence[str]) -> Crowd:
-        """Where many stand, in one call."""
+        """Where many stand, in calls that do not hold the server for long."""
         require_at_most("len(users)", len(users), _LARGEST_BATCH)
+        crowd = await self._look_at(users[:_AT_ONCE])
+        for start in range(_AT_ONCE, len(users), _AT_ONCE):
+            more = await self._look_at(users[start : start + _AT_ONCE])
+            crowd = Crowd(more.waiting, more.opens_in_ms, crowd.standings + more.standings)
+        return crowd
+
+    async def _look_at(self, users: Sequence[str]) -> Crowd:
         reply = await scripts.look(
             self._valkey,
             users=[require_user(user) for user in users],
@@ -131,7 +145,8 @@ class Line:
             **self.keys,
         )
         match reply:
-            case [b"seen", opens_in_ms, waiting, found]:
+            case [b"seen", opens_in_ms, waiting, found, epoch]:
+                self.epoch = epoch
                 return Crowd(waiting, opens_in_ms, [_standing(each, opens_in_ms) for each in found])
             case _:
                 raise UnknownRoom(self.room)
@@ -139,12 +154,15 @@ class Line:
     async def touch(self, numbers: Sequence[int]) -> int:
         """Signs of life of many, by their arrival numbers; how many of them wait."""
         require_at_most("len(numbers)", len(numbers), _LARGEST_BATCH)
-        return await scripts.touch(
-            self._valkey,
-            numbers=numbers,
-            now_ms=self._clock.pinned_ms,
-            **self.keys,
-        )
+        touched = 0
+        for start in range(0, len(numbers), _AT_ONCE):
+            touched += await scripts.touch(
+                self._valkey,
+                numbers=numbers[start : start + _AT_ONCE],
+                now_ms=self._clock.pinned_ms,
+                **self.keys,
+            )
+        return touched
 
     async def leave(self, user: str) -> Standing:
         """Leave the line: `Nowhere` then, or where he is if he is further than that."""
@@ -157,13 +175,11 @@ class Line:
         match reply:
             case [b"left", _]:
                 return Nowhere()
-            case [b"active", admission]:
-                return Inside(admission, 0)
             case _:
                 return _standing(reply)
 
-    async def sweep(self, most: int = 8) -> tuple[int, int | None]:
-        """Drop who is gone: how many, and in how many ms the next can be."""
+    async def sweep(self, most: int = _AT_ONCE) -> tuple[int, int | None]:
+        """Drop who is gone: how many, and in how many ms there can be more."""
         reply = await scripts.sweep(
             self._valkey,
             most=most,
@@ -175,6 +191,16 @@ class Line:
                 return dropped, None if wait_ms < 0 else wait_ms
             case _:
                 raise UnknownRoom(self.room)
+
+    async def moves(self) -> tuple[list[Move], int]:
+        """The last steps in which people were let in, and the time by the server's clock, which alone measures them."""
+        now_ms, flat = await scripts.pace(
+            self._valkey,
+            most=_STEPS_SEEN,
+            now_ms=self._clock.pinned_ms,
+            **self.keys,
+        )
+        return [Move(*flat[at : at + 3]) for at in range(0, len(flat), 3)], now_ms
 
     async def census(self) -> Census:
         """How many are where."""

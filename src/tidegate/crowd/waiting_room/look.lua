@@ -15,9 +15,9 @@
 ---@arg users       packed  list of users
 ---@arg now_ms      time
 ---@include signs
----@include entry
+---@include further
 -- Reply: {'seen', ms until the opening, how many wait, for each user {'waiting', place, rank | -1 before the opening}
---        | {'entering', admission, place | nothing} | {'active', admission, ms left} | {'nowhere'}} | {'unknown'}
+--        | {'entering', admission, place | nothing} | {'active', admission, ms left} | {'nowhere'}, epoch} | {'unknown'}
 
 local room = read_book()
 if not room then return {'unknown'} end
@@ -30,14 +30,9 @@ local function standing(user)
     set_sign(room, number_of(place), second)
     return {'waiting', place, is_before and -1 or redis.call('ZRANK', waiting, user)}
   end
-  local admission = redis.call('HGET', admissions, user)
-  if admission then
-    local left_ms = (tonumber(redis.call('ZSCORE', active, user)) or now_ms) - now_ms
-    return {'active', tonumber(admission), math.max(left_ms, 0)}
-  end
-  return entry_of(user) or {'nowhere'}
+  return further(user) or {'nowhere'}
 end
 
 local found = {}
 for n, user in ipairs(users) do found[n] = standing(user) end
-return {'seen', math.max(room.opens_ms - now_ms, 0), redis.call('ZCARD', waiting), found}
+return {'seen', math.max(room.opens_ms - now_ms, 0), redis.call('ZCARD', waiting), found, room.epoch}

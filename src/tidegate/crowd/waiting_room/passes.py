@@ -34,9 +34,17 @@ class Pass(msgspec.Struct, frozen=True, array_like=True):
     user: str
     until_ms: int
     place: int | None
-    """Of one who waits."""
+    """Of one who waits; where it was drawn, the text of the pass has the arrival number instead, below zero."""
     admission: int | None
     """Of one who is inside."""
+
+
+class PassExpired(PassRefused):
+    """It was ours, for this room; `shown` is what it said while it was good."""
+
+    def __init__(self, shown: Pass) -> None:
+        super().__init__("the time of the pass is over")
+        self.shown = shown
 
 
 class PassOffice:
@@ -53,7 +61,7 @@ class PassOffice:
         return f"{_text(said)}.{_text(_sign(self._keys[0], said))}"
 
     def read(self, token: str, *, room: str, now: datetime) -> Pass:
-        """What a pass says; raise `PassRefused` unless it is ours, for this room, and its time is not over."""
+        """What a pass says; raise `PassRefused` unless it is ours and for this room, `PassExpired` after its time."""
         said = self._opened(token)
         try:
             shown = msgspec.json.decode(said, type=Pass)
@@ -62,7 +70,7 @@ class PassOffice:
         if shown.room != room:
             raise PassRefused("the pass is for another room")
         if shown.until_ms <= to_ms(now):
-            raise PassRefused("the time of the pass is over")
+            raise PassExpired(shown)
         return shown
 
     def _opened(self, token: str) -> bytes:

@@ -15,8 +15,10 @@
 ---@arg token     str     of whoever installs
 ---@arg lasts_ms  int     if he has not done it by then, somebody else must
 ---@arg now_ms    time
--- Reply: 1 | 0 where there is no room, and so nobody is let in anyway
+---@include run
+-- Reply: {the last admission that the server knows of, 1 if the room was installed on this run of it, else 0}
+--        | {} where there is no room, and so nobody is let in anyway
 
-if redis.call('HEXISTS', book, 'epoch') == 0 then return 0 end
+if redis.call('HEXISTS', book, 'epoch') == 0 then return {} end
 redis.call('HSET', book, 'pause', token, 'paused_until_ms', string.format('%.0f', now_ms + lasts_ms))
-return 1
+return {tonumber(redis.call('HGET', book, 'admissions') or 0), is_installed_here() and 1 or 0}

@@ -1,7 +1,8 @@
 """All rooms of an installation: made, opened, closed, and found by name."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -53,7 +54,7 @@ class Reception:
         settings: WaitingRoomSettings | None = None,
     ) -> None:
         """`open_office` is awaited when the first room is asked for: it may make a key, which others need not."""
-        self._valkey, self._database, self._open_office = valkey, database, open_office
+        self.valkey, self._database, self._open_office = valkey, database, open_office
         self._settings = settings or WaitingRoomSettings()
         self._known: dict[str, WaitingRoom] = {}
 
@@ -73,7 +74,7 @@ class Reception:
         """Make a room, closed; raise `RoomExists`."""
         await self._database.transaction(rooms.create, name, plan)
         room = await self._installed(name)
-        await Doorbell(self._valkey, new_rooms(self._valkey)).ring()
+        await Doorbell(self.valkey, new_rooms(self.valkey)).ring()
         return room
 
     async def open(self, name: str, opens_at: datetime | None = None) -> WaitingRoom:
@@ -93,27 +94,35 @@ class Reception:
         await self._database.transaction(rooms.alter, name, plan)
         return await self._installed(name)
 
+    async def amend(self, name: str, changes: Mapping[str, Any]) -> WaitingRoom:
+        """Change some fields of a room's plan; the others stay what they are, also where somebody changes them now."""
+        await self._database.transaction(rooms.amend, name, changes)
+        return await self._installed(name)
+
     async def status(self, name: str) -> RoomStatus:
         """How a room is."""
         room, waiting_room = await self._database.read(rooms.get, name), await self.room(name)
+        census = await waiting_room.census()
+        # By both clocks: that of the server decides who is drawn.
+        seed = None if census.opens_in_ms > 0 else room.shown_seed(self._database.clock.now())
         return RoomStatus(
-            name=name,
+            name=room.name,
             state=room.state,
             opens_at=room.opens_at,
             plan=room.plan,
             commitment=room.commitment,
-            seed=room.shown_seed(self._database.clock.now()),
-            census=await waiting_room.census(),
+            seed=seed,
+            census=census,
         )
 
     def keepers(self) -> RoomKeepers:
         """The duty of the leader that keeps all rooms."""
-        return RoomKeepers(self._valkey, self._database, self.keeper)
+        return RoomKeepers(self.valkey, self._database, self.keeper)
 
     def keeper(self, name: str) -> RoomKeeper:
         """The keeper of one room."""
-        line = Line(self._valkey, name, self._database.clock)
-        return RoomKeeper(self._valkey, line, self._doors(name), Recovery(self._valkey, self._database, name))
+        line, doors = Line(self.valkey, name, self._database.clock), self._doors(name)
+        return RoomKeeper(self.valkey, line, doors, Recovery(self.valkey, self._database, doors))
 
     async def _installed(self, name: str) -> WaitingRoom:
         waiting_room = await self.room(name)
@@ -122,9 +131,9 @@ class Reception:
         return waiting_room
 
     def _put_together(self, room: Room, office: PassOffice) -> WaitingRoom:
-        recovery = Recovery(self._valkey, self._database, room.name)
         doors = self._doors(room.name)
-        return WaitingRoom(room, self._valkey, self._database, office, doors=doors, recovery=recovery)
+        recovery = Recovery(self.valkey, self._database, doors)
+        return WaitingRoom(room, self.valkey, self._database, office, doors=doors, recovery=recovery)
 
     def _doors(self, name: str) -> Doors:
-        return Doors(self._valkey, self._database, name, self._settings)
+        return Doors(self.valkey, self._database, name, self._settings)

@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 
 from tidegate.crowd.waiting_room import rooms, scripts, tokens
-from tidegate.crowd.waiting_room.keys import room_keys
+from tidegate.crowd.waiting_room.admission import Doors
 from tidegate.crowd.waiting_room.rooms import Room
 from tidegate.crowd.waiting_room.tokens import Session
 from tidegate.database import Database, Transaction
+from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import milliseconds, to_ms
 from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.kernel.ids import new_id
@@ -24,8 +25,10 @@ from tidegate.valkey import Valkey
 
 log = get_logger(__name__)
 
-_SESSIONS_AT_ONCE = 1000
-_TRIES = 5
+_AT_ONCE = 1000
+_TRIES = 9
+_CROSSED = Backoff(first=timedelta(milliseconds=50), most=timedelta(seconds=2))
+"""Two who install at once take the pause from each other; then each waits for another time, and one comes through."""
 _WITHIN = timedelta(seconds=5)
 """After so long somebody else installs the room: the process that began may be dead."""
 
@@ -33,48 +36,78 @@ _WITHIN = timedelta(seconds=5)
 class Recovery:
     """Installs one room on the server."""
 
-    def __init__(self, valkey: Valkey, database: Database, room: str) -> None:
-        self.room, self.keys = room, room_keys(valkey, room)
-        self._valkey, self._database = valkey, database
+    def __init__(self, valkey: Valkey, database: Database, doors: Doors) -> None:
+        self.room, self.keys = doors.room, doors.keys
+        self._valkey, self._database, self._doors = valkey, database, doors
         self._alone = asyncio.Lock()
+        self._latest: Room | None = None
+        self.installs = 0
+        """How often this process has installed it."""
+
+    async def install_unless_done(self, installs: int) -> Room:
+        """Install it unless that was done here since there were `installs`: of a crowd that finds it lost, one does."""
+        async with self._alone:
+            if self._latest is not None and self.installs != installs:
+                return self._latest
+            return await self._install(more_numbers=False)
 
     async def install(self, *, more_numbers: bool = False) -> Room:
         """Bring the server up to date with SQL; `more_numbers` also sets further arrival numbers aside."""
         async with self._alone:
-            for _ in range(_TRIES):
-                token = new_id()
-                await self._pause(token)
-                truth = await self._database.transaction(_begin, self.room, more_numbers)
-                outcome = await self._send(truth, token)
-                if outcome in (b"installed", b"newer"):
-                    log.info("room.installed", room=self.room, epoch=truth.room.epoch, inside=len(truth.sessions))
-                    return truth.room
-                more_numbers = outcome == b"lost"
+            return await self._install(more_numbers=more_numbers)
+
+    async def _install(self, *, more_numbers: bool) -> Room:
+        for tries in range(1, _TRIES + 1):
+            token = new_id()
+            known = await self._pause(token)
+            truth = await self._database.transaction(_begin, self.room, more_numbers, known)
+            outcome = await self._send(truth, token)
+            if outcome in (b"installed", b"newer"):
+                log.info("room.installed", room=self.room, epoch=truth.room.epoch, inside=len(truth.sessions))
+                self.installs, self._latest = self.installs + 1, truth.room
+                return truth.room
+            more_numbers = outcome == b"lost"
+            if outcome == b"late" and tries < _TRIES:
+                await asyncio.sleep(_CROSSED.delay(tries).total_seconds())
         raise ValkeyUnavailable(f"room {self.room!r} is lost, or paused by others, as soon as it is installed")
 
-    async def _pause(self, token: str) -> None:
-        """Let nobody in: what is read in SQL would be old by the time it is told, were people let in meanwhile."""
+    async def _pause(self, token: str) -> int | None:
+        """Let nobody in: what is read in SQL would be old by the time it is told, were people let in meanwhile.
+
+        The last admission that the server knows of; None where it knows nothing. A server that was started again has
+        to part with those who are not inside any more before it hears of others: else it would count too many.
+        """
         now_ms, lasts_ms = self._database.clock.pinned_ms, milliseconds(_WITHIN)
-        await scripts.pause(self._valkey, token=token, lasts_ms=lasts_ms, now_ms=now_ms, **self.keys)
+        known = await scripts.pause(self._valkey, token=token, lasts_ms=lasts_ms, now_ms=now_ms, **self.keys)
+        match known:
+            case [admission, is_installed_here]:
+                if not is_installed_here:
+                    await self._database.transaction(rooms.begin_epoch, self.room, False)
+                    await self._doors.reconcile()
+                return admission
+            case _:
+                return None
 
     async def _send(self, truth: "_Truth", token: str) -> bytes:
         """In parts; the room is what SQL says with the last of them."""
         now = self._database.clock.now()
         room = truth.room
         opens_in_ms = -1 if room.opens_at is None else max(0, to_ms(room.opens_at) - to_ms(now))
-        told = [(each.user, each.admission, each.left_ms(now), int(each.is_guest)) for each in truth.sessions]
-        parts = [told[at : at + _SESSIONS_AT_ONCE] for at in range(0, len(told), _SESSIONS_AT_ONCE)] or [[]]
-        outcome = b""
-        for n, part in enumerate(parts, 1):
+        inside = [(each.user, each.admission, each.left_ms(now), int(each.is_guest)) for each in truth.sessions]
+        outcome, told, most = b"", 0, max(len(inside), len(truth.over))
+        while not outcome or told < most:
+            part = slice(told, told + _AT_ONCE)
+            told += _AT_ONCE
             outcome = await scripts.install(
                 self._valkey,
                 rules=_rules(room),
                 opens_in_ms=opens_in_ms,
                 numbers=truth.numbers,
                 admission=truth.admission,
-                sessions=part,
+                sessions=inside[part],
+                over=truth.over[part],
                 token=token,
-                is_last=int(n == len(parts)),
+                is_last=int(told >= most),
                 now_ms=self._database.clock.pinned_ms,
                 **self.keys,
             )
@@ -92,12 +125,21 @@ class _Truth(msgspec.Struct, frozen=True):
     sessions: list[Session]
     admission: int
     """The last one."""
+    over: list[tuple[str, int]] = []
+    """User and place of those who came and went by admissions that the server does not know of."""
 
 
-def _begin(tx: Transaction, name: str, more_numbers: bool) -> _Truth:
+def _begin(tx: Transaction, name: str, more_numbers: bool, known: int | None = None) -> _Truth:
     room, first = rooms.begin_epoch(tx, name, more_numbers)
     numbers = [first, room.reserved] if more_numbers else []
-    return _Truth(room, numbers, tokens.everybody_inside(tx, name), tokens.highest_admission(tx, name))
+    over = [] if known is None else tokens.ended_since(tx, name, known)
+    return _Truth(
+        room,
+        numbers,
+        tokens.everybody_inside(tx, name),
+        tokens.highest_admission(tx, name),
+        [(each.user, each.place) for each in over if each.place is not None],
+    )
 
 
 def _rules(room: Room) -> dict[str, Any]:

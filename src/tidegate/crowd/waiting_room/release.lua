@@ -36,5 +36,8 @@ for _, session in ipairs(sessions) do
   end
 end
 note(room, what, noted)
-if #noted > 0 then ring() end
+if #noted > 0 then
+  stirred()
+  ring()
+end
 return #noted

@@ -41,5 +41,6 @@ for _, each in ipairs(entered) do
   end
 end
 note(room, 'rolled_back', noted)
+if #noted > 0 then stirred() end
 if rings == 1 and #noted > 0 then ring() end
 return #noted

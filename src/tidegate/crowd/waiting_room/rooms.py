@@ -1,5 +1,6 @@
 """The rooms of an installation, as SQL has them; every function works in the caller's transaction."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -10,14 +11,15 @@ from sqlalchemy import Row, select, update
 
 from tidegate.crowd.waiting_room.draw import commitment_of, new_seed
 from tidegate.crowd.waiting_room.settings import RoomPlan
-from tidegate.crowd.waiting_room.tables import LONGEST_ROOM, waiting_rooms
+from tidegate.crowd.waiting_room.tables import LONGEST_ROOM, ROOM_NAME, waiting_rooms
 from tidegate.database import Transaction
-from tidegate.kernel.arguments import require_at_most, require_name
+from tidegate.kernel.arguments import require_at_most
 from tidegate.kernel.clock import milliseconds
 from tidegate.kernel.errors import InvalidArgument, NotFound, TidegateError
 from tidegate.kernel.ids import new_id
 
 _c = waiting_rooms.c
+_NAME = re.compile(ROOM_NAME)
 NUMBERS_AT_ONCE = 2**20
 """So many arrival numbers are set aside in SQL at once: after a loss the next one is above all that were given."""
 
@@ -114,6 +116,11 @@ def alter(tx: Transaction, name: str, plan: RoomPlan) -> Room:
     return _change(tx, name, _columns(plan))
 
 
+def amend(tx: Transaction, name: str, changes: Mapping[str, Any]) -> Room:
+    """Change some fields of a room's plan, and leave the others as they are."""
+    return _change(tx, name, _columns(msgspec.structs.replace(_locked(tx, name).plan, **changes)))
+
+
 def begin_epoch(tx: Transaction, name: str, more_numbers: bool) -> tuple[Room, int]:
     """Make every admission void that is under way, and set more arrival numbers aside; the first of them too."""
     room = _locked(tx, name)
@@ -130,9 +137,13 @@ def held_still(tx: Transaction, name: str) -> Room:
 
 
 def require_room(name: str) -> str:
-    """A name for a room."""
+    """A name for a room: it stands in addresses and in the names of cookies as it is."""
     require_at_most("len(room)", len(name), LONGEST_ROOM)
-    return require_name("room", name)
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            "room", name, "must be letters, digits, dots, dashes and underscores, a letter or digit first"
+        )
+    return name
 
 
 def _locked(tx: Transaction, name: str) -> Room:
@@ -152,6 +163,9 @@ def _columns(plan: RoomPlan) -> dict[str, Any]:
         "longest_session_ms": milliseconds(plan.longest_session),
         "abandon_ms": milliseconds(plan.abandon_after),
         "log_length": plan.log_length,
+        "title": plan.title or None,
+        "entrance": plan.entrance,
+        "anybody": plan.anybody,
     }
 
 
@@ -170,6 +184,9 @@ def _room(row: Row[*tuple[Any, ...]]) -> Room:
         longest_session=timedelta(milliseconds=found.longest_session_ms),
         abandon_after=timedelta(milliseconds=found.abandon_ms),
         log_length=found.log_length,
+        title=found.title or "",
+        entrance=found.entrance,
+        anybody=bool(found.anybody),
     )
     return Room(
         name=found.name,

@@ -92,9 +92,17 @@ async def due(valkey: Valkey, *, most: int, now_ms: int | None, **keys: Unpack[R
     ...
 
 
+@lua_script("pace.lua")
+async def pace(valkey: Valkey, *, most: int, now_ms: int | None, **keys: Unpack[RoomKeys]) -> list[Any]:
+    """In which steps people were let in lately."""
+    ...
+
+
 @lua_script("pause.lua")
-async def pause(valkey: Valkey, *, token: str, lasts_ms: int, now_ms: int | None, **keys: Unpack[RoomKeys]) -> int:
-    """Let nobody in while somebody installs the room."""
+async def pause(
+    valkey: Valkey, *, token: str, lasts_ms: int, now_ms: int | None, **keys: Unpack[RoomKeys]
+) -> list[int]:
+    """Let nobody in while somebody installs the room; tells what the server knows."""
     ...
 
 
@@ -107,6 +115,7 @@ async def install(
     numbers: Sequence[int],
     admission: int,
     sessions: Sequence[tuple[str, int, int, int]],
+    over: Sequence[tuple[str, int]],
     token: str,
     is_last: int,
     now_ms: int | None,

@@ -1,18 +1,22 @@
 """How rooms are kept, and what a room is made of."""
 
+import re
 from datetime import timedelta
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 from annotated_types import Ge, Le
 from pydantic import BaseModel, Field
 
+from tidegate.crowd.waiting_room.tables import LONGEST_ENTRANCE, LONGEST_TITLE
 from tidegate.kernel.arguments import require_at_most, require_positive, require_whole
 from tidegate.kernel.errors import InvalidArgument
 
 _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
 MOST_CAPACITY = 1_000_000
 MOST_LOG = 100_000_000
+_ADDRESS = re.compile(r"[!-\[\]-~]+")
 
 
 class WaitingRoomSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
@@ -40,6 +44,13 @@ class RoomPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Who waits and gives no sign of life for so long is dropped from the line."""
     log_length: int = 0
     """About how many steps the room's log keeps; 0: it keeps none."""
+    title: str = ""
+    """What people see; the room's name where it is empty."""
+    entrance: str | None = None
+    """Where those go who were let in: an absolute http(s) address, or a path on the same host. Never taken from a
+    request, so that nobody can be led elsewhere."""
+    anybody: bool = False
+    """Whether the page takes in visitors nobody vouches for; else only those whom the shop's server brought."""
 
     def __post_init__(self) -> None:
         require_whole("capacity", self.capacity, least=0, most=MOST_CAPACITY)
@@ -53,3 +64,24 @@ class RoomPlan(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidArgument(name, str(span), "must be from a second to a day")
         if self.longest_session < self.session:
             raise InvalidArgument("longest_session", str(self.longest_session), "must not be shorter than session")
+        require_at_most("len(title)", len(self.title), LONGEST_TITLE)
+        if not self.title.isprintable():
+            raise InvalidArgument("title", self.title, "must be printable")
+        if self.entrance is not None:
+            _require_entrance(self.entrance)
+
+
+def _require_entrance(address: str) -> None:
+    """An address that every browser takes for the same: no other scheme, and no host in disguise."""
+    require_at_most("len(entrance)", len(address), LONGEST_ENTRANCE)
+    if not _ADDRESS.fullmatch(address):
+        raise InvalidArgument("entrance", address, "must be printable ASCII without spaces or backslashes")
+    if address.startswith("/") and not address.startswith("//"):
+        return
+    try:
+        parts = urlsplit(address)
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole or "@" in address.partition("//")[2].partition("/")[0]:
+        raise InvalidArgument("entrance", address, "must be an http(s) address, or a path that begins with one slash")

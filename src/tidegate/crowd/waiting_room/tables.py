@@ -6,7 +6,10 @@ from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
 from tidegate.database.schema import metadata
 
 LONGEST_ROOM = 64
+ROOM_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 LONGEST_USER = 128
+LONGEST_TITLE = 200
+LONGEST_ENTRANCE = 500
 
 waiting_rooms = Table(
     "waiting_rooms",
@@ -28,6 +31,10 @@ waiting_rooms = Table(
     Column("reserved", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("changed_at", UtcDateTime, nullable=False),
+    # NULL in these is the default: rooms are older than they are.
+    Column("title", exact_text(LONGEST_TITLE)),
+    Column("entrance", exact_text(LONGEST_ENTRANCE)),
+    Column("anybody", Boolean),
     **TABLE_OPTIONS,
 )
 """One row for each room."""

@@ -40,7 +40,8 @@ TOKEN_MOVES = {
     TokenState.EXPIRED: set[TokenState](),
     TokenState.LEFT: set[TokenState](),
 }
-_USED = (TokenState.ACTIVE, TokenState.EXPIRED, TokenState.LEFT)
+_OVER = (TokenState.EXPIRED, TokenState.LEFT)
+_USED = (TokenState.ACTIVE, *_OVER)
 
 
 class NotActive(TidegateError):
@@ -79,9 +80,12 @@ class Sorted(msgspec.Struct, frozen=True):
     """What became of admissions, or of sessions."""
 
     active: list[Session]
-    others: list[Entry]
     at: datetime
     """When SQL was asked."""
+    over: list[Entry] = []
+    """Those whose sessions have ended, or who left on the way: nothing is theirs any more."""
+    others: list[Entry] = []
+    """Those who did not come in by this."""
 
 
 class VoidEpoch(TidegateError):
@@ -99,20 +103,25 @@ def admit(tx: Transaction, room: str, epoch: int, entries: Sequence[Entry], is_g
     plan, now = current.plan, tx.now
     times = {"expires_at": now + plan.session, "ends_at": now + plan.longest_session}
     _write(tx, room, entries, TokenState.ACTIVE, {**times, "is_guest": is_guest})
-    return _sorted(tx, room, entries)
+    return sort_out(tx, room, entries)
 
 
 def settle(tx: Transaction, room: str, entries: Sequence[Entry], unless_active: TokenState) -> Sorted:
     """Write that these admissions came to nothing, unless a row says what they came to."""
     times = {"expires_at": tx.now, "ends_at": tx.now}
     _write(tx, room, entries, unless_active, {**times, "is_guest": False})
-    return _sorted(tx, room, entries)
+    return sort_out(tx, room, entries)
 
 
 def expire(tx: Transaction, room: str, entries: Sequence[Entry]) -> Sorted:
-    """End those of these sessions whose time is over; of the others it is told how long they last."""
-    _end(tx, room, entries, TokenState.EXPIRED, _c.expires_at <= tx.now)
-    return _sorted(tx, room, entries)
+    """End those of these sessions whose time is over; of the others it is told how long they last.
+
+    Whoever is buying in this moment is passed over: nobody waits for him.
+    """
+    ended = select(_c.admission).where(_c.room == room, _c.admission.in_([each.admission for each in entries]))
+    free = tx.execute(ended.where(_c.expires_at <= tx.now).with_for_update(skip_locked=True)).scalars().all()
+    _end(tx, room, [each for each in entries if each.admission in free], TokenState.EXPIRED)
+    return sort_out(tx, room, entries)
 
 
 def leave(tx: Transaction, room: str, entry: Entry) -> None:
@@ -165,6 +174,27 @@ def highest_admission(tx: Transaction, room: str) -> int:
     return tx.execute(select(func.max(_c.admission)).where(_c.room == room)).scalar_one() or 0
 
 
+def sort_out(tx: Transaction, room: str, entries: Sequence[Entry]) -> Sorted:
+    """What has become of admissions by now."""
+    numbers = [each.admission for each in entries]
+    those = _SESSION.add_columns(_c.state).where(_c.room == room, _c.admission.in_(numbers)).order_by(_c.admission)
+    rows = {(row.user_id, row.admission): row for row in tx.execute(those)}
+    states = [(each, row.state if (row := rows.get((each.user, each.admission))) else None) for each in entries]
+    return Sorted(
+        [_session(row) for row in rows.values() if row.state == TokenState.ACTIVE],
+        tx.now,
+        over=[each for each, state in states if state in _OVER],
+        others=[each for each, state in states if state not in _USED],
+    )
+
+
+def ended_since(tx: Transaction, room: str, admission: int) -> list[Entry]:
+    """Those who were let in from the line by a later admission than this one, and are gone already."""
+    those = select(_c.user_id, _c.admission, _c.place).where(_c.room == room, _c.admission > admission)
+    rows = tx.execute(those.where(_c.place.is_not(None), _c.state.in_(_OVER)))
+    return [Entry(row.user_id, row.admission, row.place) for row in rows]
+
+
 def is_used(tx: Transaction, room: str, place: int) -> bool:
     """Whether somebody was let in from this place."""
     those = select(_c.admission).where(_c.room == room, _c.place == place, _c.state.in_(_USED)).limit(1)
@@ -198,15 +228,6 @@ def _end(tx: Transaction, room: str, entries: Iterable[Entry], state: TokenState
         .where(_c.state.in_(sources_of(TOKEN_MOVES, state)), *conditions)
         .values(state=state, active_user=None)
     )
-
-
-def _sorted(tx: Transaction, room: str, entries: Sequence[Entry]) -> Sorted:
-    """Those of them who are inside, and the others."""
-    those = _SESSION.where(_c.room == room, _c.admission.in_([each.admission for each in entries]))
-    rows = tx.execute(those.where(_c.active_user.is_not(None)))
-    active = {(row.user_id, row.admission): _session(row) for row in rows}
-    others = [each for each in entries if (each.user, each.admission) not in active]
-    return Sorted(list(active.values()), others, tx.now)
 
 
 def _session(row: Any) -> Session:

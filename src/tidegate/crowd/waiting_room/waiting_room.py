@@ -1,15 +1,18 @@
 """A waiting room, as the one who stands at the door sees it: people come, wait, are let in, and go."""
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
-from tidegate.crowd.waiting_room import tokens
+from tidegate.crowd.waiting_room import rooms, tokens
 from tidegate.crowd.waiting_room.admission import Doors
-from tidegate.crowd.waiting_room.estimate import Estimate, Move, estimate_wait
+from tidegate.crowd.waiting_room.draw import drawn_place, number_of
+from tidegate.crowd.waiting_room.estimate import Estimate, Pace, measure_pace
 from tidegate.crowd.waiting_room.line import (
     Census,
     Claimed,
@@ -27,14 +30,16 @@ from tidegate.crowd.waiting_room.line import (
 from tidegate.crowd.waiting_room.passes import Pass, PassOffice, PassRefused
 from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.rooms import Room
-from tidegate.crowd.waiting_room.tokens import Entry, NotActive, Session, Sorted
+from tidegate.crowd.waiting_room.tokens import Entry, NotActive, Session, Sorted, VoidEpoch
 from tidegate.database import Database, Transaction
 from tidegate.kernel.clock import to_ms
-from tidegate.kernel.errors import TidegateError, ValkeyUnavailable
+from tidegate.kernel.errors import TidegateError, Unavailable, ValkeyUnavailable
 from tidegate.valkey import Valkey
 
 Result = TypeVar("Result")
-_STEPS_SEEN = 128
+_TRIES = 3
+_PAUSE_S = 1.0
+"""So long one caller waits for the database, where the room was changed; the others go on meanwhile."""
 
 
 class RoomClosed(TidegateError):
@@ -51,6 +56,11 @@ class Answer(msgspec.Struct, frozen=True):
     user: str
     standing: Standing
     token: str | None
+    waiting: int | None = None
+    """The length of the line, where it was told too."""
+
+    def __repr__(self) -> str:
+        return f"Answer({self.user!r}, {self.standing!r})"
 
 
 class WaitingRoom:
@@ -68,6 +78,7 @@ class WaitingRoom:
     ) -> None:
         self.room, self.line, self.doors, self.recovery = room, Line(valkey, room.name, database.clock), doors, recovery
         self._valkey, self._database, self._office = valkey, database, office
+        self._not_before = 0.0
 
     @property
     def name(self) -> str:
@@ -88,12 +99,19 @@ class WaitingRoom:
         if isinstance(standing, Closed):
             raise RoomClosed(self.name)
         assert not isinstance(standing, Claimed), "a place was given"
-        return self._answer(user, standing)
+        return self.answer(user, standing)
 
     async def look(self, token: str) -> Answer:
         """Where the owner of a pass stands, with a new one; to ask is a sign of life."""
-        shown = self._read(token)
-        return self._answer(shown.user, await self._surely(lambda: self.line.look(shown.user)))
+        shown = self.read(token)
+        crowd = await self.look_at([shown.user])
+        return self.answer(shown.user, crowd.standings[0], crowd.waiting)
+
+    async def present(self) -> Room:
+        """The room as it is now, whoever changed it; as it was, while the server or the database is away."""
+        with suppress(ValkeyUnavailable):
+            await self.look_at([])
+        return self.room
 
     async def look_at(self, users: Sequence[str]) -> Crowd:
         """Where many stand: for a process that holds their connections."""
@@ -101,7 +119,7 @@ class WaitingRoom:
 
     async def leave(self, token: str) -> None:
         """Give up the place in line, or inside; whoever is nowhere stays there."""
-        shown = self._read(token)
+        shown = self.read(token)
         standing = await self._surely(lambda: self.line.leave(shown.user))
         if isinstance(standing, (Entering, Inside)):
             entry = Entry(shown.user, standing.admission, standing.place if isinstance(standing, Entering) else None)
@@ -113,7 +131,7 @@ class WaitingRoom:
 
         While Valkey is away SQL is asked: whoever is inside stays inside.
         """
-        shown = self._read(token)
+        shown = self.read(token)
         if shown.kind != "inside":
             raise NotActive(self.name, shown.user)
         try:
@@ -131,14 +149,14 @@ class WaitingRoom:
 
     async def renew(self, token: str) -> Answer:
         """Something was done inside: prolong the session if less than half of it is left, up to its longest."""
-        shown = self._read(token)
+        shown = self.read(token)
         if shown.kind != "inside":
             raise NotActive(self.name, shown.user)
         session = await self._database.transaction(tokens.renew, self.name, shown.user)
         now = self._now()
         with suppress(ValkeyUnavailable):  # the server is told when it believes that the session is over
-            await self.doors.activate(Sorted([session], [], now))
-        return self._answer(shown.user, Inside(session.admission, session.left_ms(now)))
+            await self.doors.activate(Sorted([session], now))
+        return self.answer(shown.user, Inside(session.admission, session.left_ms(now)))
 
     async def invite(self, users: Sequence[str]) -> int:
         """Let named users in at once, beside the capacity; how many of them were not inside."""
@@ -150,44 +168,72 @@ class WaitingRoom:
 
     async def estimate(self, ahead: int) -> Estimate | None:
         """How long one probably waits who has `ahead` before him; None while nobody knows."""
-        reply: Any = await self._valkey.execute("XREVRANGE", self.line.keys["moves"], "+", "-", "COUNT", _STEPS_SEEN)
-        moves = [Move(*(int(fields[name]) for name in (b"at_ms", b"admitted", b"gone"))) for _, fields in reply]
-        return estimate_wait(moves[::-1], ahead, to_ms(self._now()))
+        pace = await self.pace()
+        return None if pace is None else pace.wait(ahead)
+
+    async def pace(self) -> Pace | None:
+        """How fast the line moves; None while nobody knows."""
+        return measure_pace(*await self.line.moves())
 
     async def _surely(self, step: Callable[[], Awaitable[Result]]) -> Result:
-        """Do a step; where the server does not have the room, install it first."""
-        try:
-            return await step()
-        except UnknownRoom:
-            self.room = await self.recovery.install()
-            return await step()
+        """Do a step; where the server does not have the room, or an older one, install it first."""
+        done = await self._installed(step)
+        if self.line.epoch > self.room.epoch:
+            await self._catch_up()
+        return done
+
+    async def _installed(self, step: Callable[[], Awaitable[Result]]) -> Result:
+        for _ in range(_TRIES):
+            installs = self.recovery.installs
+            try:
+                return await step()
+            except (UnknownRoom, VoidEpoch):
+                self.room = await self.recovery.install_unless_done(installs)
+        return await step()
+
+    async def _catch_up(self) -> None:
+        """Somebody changed the room, in this process or another: read it again.
+
+        One at a time, and not for long: people can wait while the database is away, by the rules that we know.
+        """
+        if time.monotonic() < self._not_before:
+            return
+        self._not_before = time.monotonic() + _PAUSE_S
+        with suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(_PAUSE_S):
+                self.room = await self._database.read(rooms.get, self.name)
+            self._not_before = 0.0
 
     def _claim(self, user: str, token: str | None) -> int | None:
         """The place that a pass shows; a pass that is none is as good as no pass."""
         try:
-            shown = None if token is None else self._read(token)
+            shown = None if token is None else self.read(token)
         except PassRefused:
             return None
         return shown.place if shown is not None and shown.user == user else None
 
-    def _read(self, token: str) -> Pass:
+    def read(self, token: str) -> Pass:
+        """What a pass for this room says; raise `PassRefused`."""
         shown = self._office.read(token, room=self.name, now=self._now())
         if shown.line != self.room.line:
             raise PassRefused("the pass is for another line")
-        return shown
+        return msgspec.structs.replace(shown, place=self._place_of(shown.place))
 
-    def _answer(self, user: str, standing: Standing) -> Answer:
+    def answer(self, user: str, standing: Standing, waiting: int | None = None) -> Answer:
+        """What somebody is told who stands there, with a new pass."""
+        return Answer(user, standing, self._pass_for(user, standing), waiting)
+
+    def _pass_for(self, user: str, standing: Standing) -> str | None:
         match standing:
             case Waiting(place=place):
                 # As long as a place is kept without a sign of life: who was dropped has no pass for it.
-                return Answer(user, standing, self._pass("waiting", user, self.room.plan.abandon_after, place=place))
+                return self._pass("waiting", user, self.room.plan.abandon_after, place=place)
             case Inside(admission):
-                lasts = self.room.plan.longest_session
-                return Answer(user, standing, self._pass("inside", user, lasts, admission=admission))
+                return self._pass("inside", user, self.room.plan.longest_session, admission=admission)
             case Entering(place=place):
-                return Answer(user, standing, self._pass("waiting", user, self.room.plan.abandon_after, place=place))
+                return self._pass("waiting", user, self.room.plan.abandon_after, place=place)
             case Nowhere():
-                return Answer(user, standing, None)
+                return None
 
     def _pass(
         self,
@@ -199,7 +245,16 @@ class WaitingRoom:
         admission: int | None = None,
     ) -> str:
         until_ms = to_ms(self._now() + lasts)
-        return self._office.issue(Pass(kind, self.name, self.room.line, user, until_ms, place, admission))
+        # Anybody can read his pass. Who knew his lot before the start would leave, and come again for a better one.
+        told = place if place is None or place >= 0 else -number_of(place)
+        return self._office.issue(Pass(kind, self.name, self.room.line, user, until_ms, told, admission))
+
+    def _place_of(self, told: int | None) -> int | None:
+        return told if told is None or told >= 0 else drawn_place(self.room.seed, -told)
+
+    def now_ms(self) -> int:
+        """By the clock of this process, which also decides whether a pass is good."""
+        return to_ms(self._now())
 
     def _now(self) -> datetime:
         return self._database.clock.now()

@@ -39,7 +39,8 @@ class Consumer:
         """What was delivered to us behind this id we may not have seen; None: we have seen all."""
         blocking = stream.settings.blocking
         can_block = valkey.info.can_block if blocking is None else blocking
-        self._reader: Reader = (BlockingReader if can_block else PausingReader)(self._fetch_new)
+        pause_s = stream.settings.poll_interval.total_seconds()
+        self._reader: Reader = BlockingReader(self._fetch_new) if can_block else PausingReader(self._fetch_new, pause_s)
 
     @property
     def held(self) -> frozenset[str]:

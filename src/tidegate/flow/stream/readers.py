@@ -37,9 +37,9 @@ class BlockingReader:
 class PausingReader:
     """Looks, and pauses longer each time in vain; the pause outlives one call, and ends with the first message."""
 
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-        self.pause_s = FIRST_PAUSE_S
+    def __init__(self, fetch: Fetch, first_pause_s: float = FIRST_PAUSE_S) -> None:
+        self._fetch, self._first_pause_s = fetch, first_pause_s
+        self.pause_s = first_pause_s
 
     async def wait(self, count: int, within_s: float) -> list[Entry]:
         """See `Reader`."""
@@ -50,6 +50,6 @@ class PausingReader:
             if left_s <= 0:
                 return []
             await asyncio.sleep(min(self.pause_s, left_s))
-            self.pause_s = min(self.pause_s * 2, LONGEST_PAUSE_S)
-        self.pause_s = FIRST_PAUSE_S
+            self.pause_s = min(self.pause_s * 2, max(LONGEST_PAUSE_S, self._first_pause_s))
+        self.pause_s = self._first_pause_s
         return entries

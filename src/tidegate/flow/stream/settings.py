@@ -24,5 +24,7 @@ class StreamSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docst
     A deployment takes no less than a second."""
     blocking: bool | None = None
     """Whether reads wait on the server; unset: wherever the server allows it."""
+    poll_interval: Span = timedelta(milliseconds=100)
+    """The first pause after a read in vain, where reads do not wait on the server; it grows to a second."""
     remember_adds_for: Span = timedelta(minutes=1)
     """How long adding the same batch again adds nothing; longer than a client goes on trying."""

@@ -7,7 +7,7 @@ the stream holds exactly what is not done. What a consumer does not acknowledge 
     fail       the consumer knows that nobody can           dead letter at once
     release    the consumer leaves in good order            count stays
     take_over  the consumer's process died                  count + 1
-    sweep_idle it was held too long, whatever the cause     count + 1
+    sweep_idle it was held too long, whatever the cause     count + 1, unless told not to
 
 To come back means to become a *new* entry at the end of the stream. That wakes readers that wait, and makes the old id
 worthless: whatever a consumer that was believed dead still does with it changes nothing. Where the count would pass
@@ -114,8 +114,12 @@ class Stream:
         name: str,
         settings: StreamSettings | None = None,
         clock: Clock | None = None,
+        *,
+        one_of: str | None = None,
     ) -> None:
+        """`one_of` is what metrics call it where there are many of a kind; their depths are not told one by one."""
         self.name, self.keys = name, StreamKeys(unit, name)
+        self._told_as, self._tells_depth = one_of or name, one_of is None
         self.settings = settings or StreamSettings()
         self.dead_letters = DeadLetters(valkey, self.keys)
         self._valkey, self._clock = valkey, clock or SystemClock()
@@ -165,9 +169,10 @@ class Stream:
         self._note_taken(taken, owner=owner)
         return taken
 
-    async def sweep_idle(self, idle_limit: timedelta | None = None) -> int:
+    async def sweep_idle(self, idle_limit: timedelta | None = None, *, counts: bool = True) -> int:
         """Give to others, or bury, what has been held for longer than `idle_limit` (by default that of the settings).
 
+        Where it `counts` not, nothing is buried: to be held for long may be nobody's fault.
         Returns in how many ms the next message can have been held that long: until then nobody needs to look again.
         """
         idle_ms = milliseconds(self.settings.idle_limit if idle_limit is None else idle_limit)
@@ -181,7 +186,7 @@ class Stream:
                 after=after,
                 limit=BATCH,
                 idle_ms=idle_ms,
-                most=self.settings.max_deliveries,
+                most=self.settings.max_deliveries if counts else 0,
                 reason=_IDLE,
                 now_ms=self._clock.pinned_ms,
             )
@@ -199,10 +204,15 @@ class Stream:
         pending = sum(each.pending for each in consumers)
         # What is done is deleted, so whatever is not pending has not been delivered.
         status = StreamStatus(depth, pending, max(depth - pending, 0), dead, sorted(consumers))
-        metrics.STREAM_DEPTH.labels(self.name).set(status.depth)
-        metrics.STREAM_PENDING_COUNT.labels(self.name).set(status.pending)
-        metrics.STREAM_CONSUMER_LAG.labels(self.name).set(status.lag)
+        if self._tells_depth:
+            metrics.STREAM_DEPTH.labels(self.name).set(status.depth)
+            metrics.STREAM_PENDING_COUNT.labels(self.name).set(status.pending)
+            metrics.STREAM_CONSUMER_LAG.labels(self.name).set(status.lag)
         return status
+
+    async def holders(self) -> set[str]:
+        """The processes that hold messages."""
+        return {owner_of(each.name) for each in (await self.status()).consumers if each.pending}
 
     async def restore_group(self, error: Exception) -> None:
         """Make the group if `error` says that there is none; raise `error` if it says anything else."""
@@ -254,12 +264,12 @@ class Stream:
 
     def _note_buried(self, buried: int, reason: str) -> None:
         if buried:
-            metrics.STREAM_BURIED.labels(self.name).inc(buried)
+            metrics.STREAM_BURIED.labels(self._told_as).inc(buried)
             log.warning("stream.buried", stream=self.name, messages=buried, reason=reason)
 
     def _note_taken(self, taken: int, **facts: object) -> None:
         if taken:
-            metrics.XAUTOCLAIM_RECOVERED.labels(self.name).inc(taken)
+            metrics.XAUTOCLAIM_RECOVERED.labels(self._told_as).inc(taken)
             log.warning("stream.taken_over", stream=self.name, messages=taken, **facts)
 
 

@@ -6,7 +6,7 @@
 ---@arg after     str     the last id of the page before; empty at first
 ---@arg limit     int
 ---@arg idle_ms   int     how long is too long
----@arg most      int     deliveries after which a message is buried
+---@arg most      int     deliveries after which a message is buried; 0: this one does not count
 ---@arg reason    str
 ---@arg now_ms    time
 ---@include pending
@@ -24,5 +24,5 @@ for _, item in ipairs(page) do
     soonest = math.min(soonest, idle_ms - idle)
   end
 end
-local given, buried = hand_on(group, stale, {reason = reason, most = most}, now_ms)
+local given, buried = hand_on(group, stale, {reason = reason, most = most > 0 and most or nil}, now_ms)
 return {given, buried, #page == limit and page[limit][1] or '', soonest}

@@ -6,6 +6,7 @@ async with GameSimulator(GameConfig(limits=LimitSettings(per_second=50))) as sim
     assert copy == simulator.truth(id).kept
 """
 
+from tidegate.simulators.cost import Cost
 from tidegate.simulators.game.clock import WorldClock
 from tidegate.simulators.game.config import (
     FaultKind,
@@ -19,7 +20,7 @@ from tidegate.simulators.game.config import (
     parse_tempi,
 )
 from tidegate.simulators.game.documents import KEPT_FIELDS, extract_kept
-from tidegate.simulators.game.ledger import Cost, Report
+from tidegate.simulators.game.ledger import Report
 from tidegate.simulators.game.rations import KeyReport
 from tidegate.simulators.game.simulator import GameSimulator, Truth
 from tidegate.simulators.game.world import State, World

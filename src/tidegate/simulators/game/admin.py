@@ -1,22 +1,17 @@
-"""The door behind the stage, `/admin/`: look, change, spoil. No limits apply here, and nothing here is counted."""
+"""What can be done behind the stage: look, change, spoil."""
 
-from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
 
 import msgspec
 
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.kernel.errors import InvalidArgument
 from tidegate.simulators.game.config import FaultKind, parse_faults
 from tidegate.simulators.game.documents import KEPT_FIELDS
-from tidegate.simulators.game.messages import Reply, Request, error
+from tidegate.simulators.wire.admin import BackDoor, Query
 
 if TYPE_CHECKING:
     from tidegate.simulators.game.simulator import GameSimulator
-
-PREFIX = b"/admin/"
-Query = Mapping[str, str]
 
 
 class _Injection(msgspec.Struct, forbid_unknown_fields=True):
@@ -31,12 +26,12 @@ class _Passing(msgspec.Struct, forbid_unknown_fields=True):
     advance_s: float
 
 
-class Admin:
-    """Answers with JSON; nonsense is refused with 400 and the reason."""
+class Admin(BackDoor):
+    """Of a game."""
 
     def __init__(self, simulator: "GameSimulator") -> None:
         self._simulator = simulator
-        self._actions: dict[tuple[str, str], Callable[[Query, bytes], Any]] = {
+        actions = {
             ("GET", "report"): self._report,
             ("GET", "world"): self._world,
             ("POST", "faults"): self._inject,
@@ -45,28 +40,12 @@ class Admin:
             ("POST", "pardon"): self._pardon,
             ("POST", "clear"): self._clear,
         }
-        self._actions_on_one: dict[tuple[str, str], Callable[[int, Query], Any]] = {
+        on_one = {
             ("GET", "truth"): self._truth,
             ("GET", "calls"): self._calls,
             ("POST", "change"): self._change,
         }
-
-    def handle(self, request: Request, body: bytes) -> Reply:
-        """Do what is asked."""
-        method = request.method.decode().replace("HEAD", "GET")
-        query = dict(parse_qsl(request.query.decode("latin-1")))
-        name, _, subject = request.path.removeprefix(PREFIX).decode("latin-1").partition("/")
-        try:
-            if (method, name) in self._actions_on_one:
-                return _json(self._actions_on_one[method, name](_number(subject), query))
-            action = None if subject else self._actions.get((method, name))
-            if action is None:
-                return error(404, "unknown", f"There is no {method} {request.path.decode('latin-1')}.")
-            return _json(action(query, body))
-        except NotFound as missing:
-            return error(404, "not_found", str(missing))
-        except (InvalidArgument, msgspec.DecodeError) as nonsense:
-            return error(400, "nonsense", str(nonsense))
+        super().__init__(actions, on_one)
 
     def _report(self, _query: Query, _body: bytes) -> Any:
         return self._simulator.report()
@@ -118,19 +97,8 @@ class Admin:
         return {"cleared": True}
 
 
-def _number(text: str) -> int:
-    if not text.isdigit():
-        raise InvalidArgument("subject", text, "must be the id of a character")
-    return int(text)
-
-
 def _moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArgument("at", text, "must be a moment in ISO 8601") from None
-
-
-def _json(content: Any) -> Reply:
-    body = msgspec.json.encode(content)
-    return Reply(200, [body], len(body))

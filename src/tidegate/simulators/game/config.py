@@ -3,10 +3,9 @@
 from datetime import datetime
 from enum import StrEnum
 
-import msgspec
-
 from tidegate.kernel.arguments import require_at_most, require_not_negative, require_positive, require_whole
 from tidegate.kernel.errors import InvalidArgument
+from tidegate.simulators.config import Frozen, require_share
 
 MOST_SUBJECTS = 1 << 30
 """As many as there are names."""
@@ -17,20 +16,10 @@ _SHORTEST_INTERVAL_S = 0.01
 _MOST_KEYS = 1_000
 
 
-def require_share(name: str, value: float) -> None:
-    """From nothing to all."""
-    require_not_negative(name, value)
-    require_at_most(name, value, 1)
-
-
 def require_subject(subject: int | None) -> None:
     """An id that a character can have."""
     if subject is not None:
         require_whole("subject", subject, least=1, most=MOST_SUBJECTS)
-
-
-class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Named fields that never change."""
 
 
 class Tempo(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,6 +130,11 @@ class FaultRule(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         require_share(f"rate of {self.kind}", self.rate)
         require_subject(self.subject)
+
+    @property
+    def place(self) -> int | None:
+        """Which calls it is about."""
+        return self.subject
 
 
 class Manners(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,30 +1,15 @@
 """What happened: every call, by its second, its character and its outcome, in memory that does not grow with them."""
 
-import resource
-import sys
-import time
 from collections import Counter, deque
 
 import msgspec
 
+from tidegate.simulators.cost import Cost, Meter
 from tidegate.simulators.game.rations import KeyReport
 
 _SECONDS_REMEMBERED = 3_600
 _MOST_CALLED = 20
 _US = 1_000_000
-
-
-class Cost(msgspec.Struct, frozen=True):
-    """What this process used since the last `clear`; all of it, if the simulator shares it with others."""
-
-    cpu_s: float
-    cpu_user_s: float
-    cpu_system_s: float
-    cpu_us_per_call: float | None
-    """None: there was no call."""
-    wall_s: float
-    largest_memory_mb: float
-    """Since the process began."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -76,8 +61,7 @@ class Ledger:
         self._subjects: dict[int, int] = {}
         self._seconds: deque[int] = deque(maxlen=_SECONDS_REMEMBERED)
         self._second = -1
-        self._started = time.monotonic()
-        self._usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._meter = Meter()
 
     def book(self, route: str, outcome: int | str, at_us: int) -> None:
         """A call came, and this is what became of it."""
@@ -131,18 +115,5 @@ class Ledger:
             first_second=max(0, self._second - len(self._seconds) + 1),
             per_second=list(self._seconds),
             connections=self.connections,
-            cost=self._cost(calls),
-        )
-
-    def _cost(self, calls: int) -> Cost:
-        before, now = self._usage, resource.getrusage(resource.RUSAGE_SELF)
-        user, system = now.ru_utime - before.ru_utime, now.ru_stime - before.ru_stime
-        unit = 1 if sys.platform == "darwin" else 1_024
-        return Cost(
-            cpu_s=user + system,
-            cpu_user_s=user,
-            cpu_system_s=system,
-            cpu_us_per_call=(user + system) / calls * 1e6 if calls else None,
-            wall_s=time.monotonic() - self._started,
-            largest_memory_mb=now.ru_maxrss * unit / 1e6,
+            cost=self._meter.read(calls),
         )

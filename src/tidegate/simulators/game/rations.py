@@ -7,7 +7,7 @@ from hashlib import blake2b
 import msgspec
 
 from tidegate.simulators.game.config import LimitSettings
-from tidegate.simulators.game.sliding import SlidingLog
+from tidegate.simulators.sliding import SlidingLog
 
 _US = 1_000_000
 

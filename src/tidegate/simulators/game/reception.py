@@ -7,10 +7,10 @@ from tidegate.simulators.game.config import FaultKind, Manners
 from tidegate.simulators.game.documents import Documents
 from tidegate.simulators.game.faults import Faults
 from tidegate.simulators.game.ledger import Ledger
-from tidegate.simulators.game.messages import Reply, Request, error
 from tidegate.simulators.game.names import name_of, subject_of
 from tidegate.simulators.game.rations import Rations, Refusal, Verdict
 from tidegate.simulators.game.world import World
+from tidegate.simulators.wire.messages import Reply, Request, Spoiling, error, is_known
 
 _CHARACTERS = b"/v1/characters/"
 _IDS = b"/v1/ids"
@@ -29,7 +29,8 @@ _STATUSES = {
     FaultKind.GATEWAY_TIMEOUT: 504,
 }
 """Faults that are answers."""
-_WITHOUT_STATUS = (FaultKind.TIMEOUT, FaultKind.RESET)
+_SPOILINGS = {FaultKind(spoiling.value): spoiling for spoiling in Spoiling}
+"""Faults that spoil an answer on its way."""
 _REFUSALS = {
     Refusal.SECOND: (429, "The calls of this second are used up."),
     Refusal.DAY: (429, "The calls of this day are used up."),
@@ -57,7 +58,7 @@ class Reception:
         """Decide on the answer, and book the call."""
         at_us, now_ms = self._clock.read()
         route, subject = _route(request.path)
-        ration = self._by_key.get(request.headers.api_key)
+        ration = self._by_key.get(request.headers.fields.get(b"x-api-key", b""))
         if ration is None:
             reply = error(401, "unauthorised", "Send a key that is known in the header X-Api-Key.")
         else:
@@ -70,8 +71,7 @@ class Reception:
                 reply = self._character(request, subject, now_ms)
             else:
                 reply = self._answer(request, route, subject, now_ms)
-        outcome = reply.fault if reply.fault is not None and reply.fault in _WITHOUT_STATUS else reply.status
-        self._ledger.book(route, outcome, at_us)
+        self._ledger.book(route, reply.outcome, at_us)
         if self._manners.latency_ms:
             reply.pause_s = self._latency_s()
         return reply
@@ -86,7 +86,7 @@ class Reception:
         reply = self._honest_answer(request, route, subject, now_ms)
         if fault is FaultKind.INVALID:
             return self._invalid(reply, subject, now_ms)
-        reply.fault = fault
+        reply.spoiling = None if fault is None else _SPOILINGS[fault]
         return reply
 
     def _invalid(self, reply: Reply, subject: int | None, now_ms: int) -> Reply:
@@ -116,7 +116,7 @@ class Reception:
         manners, tag = self._manners, b""
         if manners.etags:
             tag = b'ETag: W/"%x-%x"\r\n' % (subject, state.version)
-            if _is_known(request.headers.if_none_match, tag[6:-2]):
+            if is_known(request.headers.fields.get(b"if-none-match", b""), tag[6:-2]):
                 return Reply(304, [], 0, tag)
         if request.headers.takes_gzip and manners.compress:
             pieces, size = self.documents.gzipped(state, now_ms)
@@ -153,8 +153,3 @@ def _route(path: bytes) -> tuple[str, int | None]:
 def _refused(verdict: Verdict) -> Reply:
     status, message = _REFUSALS[verdict.refusal]
     return error(status, verdict.refusal.value, message, b"Retry-After: %d\r\n" % verdict.retry_after_s)
-
-
-def _is_known(wanted: bytes, tag: bytes) -> bool:
-    """Whether If-None-Match names this version."""
-    return wanted == b"*" or tag.removeprefix(b"W/") in [one.strip().removeprefix(b"W/") for one in wanted.split(b",")]

@@ -9,17 +9,18 @@ import msgspec
 
 from tidegate.kernel.clock import from_ms, to_ms
 from tidegate.kernel.errors import InvalidArgument
-from tidegate.simulators.game.admin import PREFIX, Admin
+from tidegate.simulators.game.admin import Admin
 from tidegate.simulators.game.clock import WorldClock
 from tidegate.simulators.game.config import GameConfig
-from tidegate.simulators.game.connection import Connection
 from tidegate.simulators.game.faults import Faults
 from tidegate.simulators.game.ledger import Ledger, Report
-from tidegate.simulators.game.messages import Reply, Request
 from tidegate.simulators.game.names import name_of
 from tidegate.simulators.game.rations import Rations
 from tidegate.simulators.game.reception import Reception
 from tidegate.simulators.game.world import World
+from tidegate.simulators.wire.admin import PREFIX
+from tidegate.simulators.wire.connection import Connection
+from tidegate.simulators.wire.messages import Reply, Request
 
 _BACKLOG = 1_024
 
@@ -50,6 +51,7 @@ class GameSimulator:
             self.world, self.clock, rations=self._rations, faults=self.faults, ledger=self.ledger, manners=manners
         )
         self._admin = Admin(self)
+        self.name = b"game"
         self.manners = manners
         self.connections: set[Connection] = set()
         self._server: asyncio.Server | None = None

@@ -3,7 +3,8 @@
 from array import array
 from collections.abc import Sequence
 
-from tidegate.simulators.github.draws import draw, fraction, moments
+from tidegate.simulators.draws import draw, fraction
+from tidegate.simulators.github.draws import moments
 from tidegate.simulators.github.threads import Threads
 
 

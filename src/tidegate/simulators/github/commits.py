@@ -5,7 +5,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.simulators.github.draws import DAY_S, draw, moments
+from tidegate.simulators.draws import draw
+from tidegate.simulators.github.draws import DAY_S, moments
 
 Ref = int | str
 """A generated commit by its index, a pushed one by its sha."""

@@ -3,16 +3,11 @@
 from datetime import datetime
 from enum import StrEnum
 
-import msgspec
-
 from tidegate.kernel.arguments import require_at_most, require_not_negative, require_positive
 from tidegate.kernel.errors import InvalidArgument
+from tidegate.simulators.config import Frozen
 
 MOST_REPOSITORIES = 1_000
-
-
-class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Named fields that never change."""
 
 
 class Sizes(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,13 +1,9 @@
-"""Values that look random and are a function of their arguments: the world is generated from these, in any order."""
+"""Words, texts and moments of GitHub's world, out of draws."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
 
-T = TypeVar("T")
+from tidegate.simulators.draws import draw, pick
 
-_MASK = (1 << 64) - 1
-_ODD = 0x9E3779B97F4A7C15
 DAY_S = 86_400
 
 HARBOURS = (
@@ -31,27 +27,6 @@ PHRASES = (
     "This also happens with the released version.",
     "Thanks! One question about the second argument 🙂",
 )
-
-
-def draw(*parts: int) -> int:
-    """64 bits that depend on every part and on their order."""
-    state = _ODD
-    for part in parts:
-        state = ((state ^ part) * 0xBF58476D1CE4E5B9) & _MASK
-        state ^= state >> 31
-        state = (state * 0x94D049BB133111EB) & _MASK
-        state ^= state >> 29
-    return state
-
-
-def fraction(bits: int) -> float:
-    """A number in [0, 1) out of 64 bits."""
-    return (bits >> 11) / (1 << 53)
-
-
-def pick(options: Sequence[T], bits: int) -> T:
-    """One of the options."""
-    return options[bits % len(options)]
 
 
 def prose(bits: int) -> str:

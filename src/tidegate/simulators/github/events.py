@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from tidegate.simulators.github.draws import DAY_S, draw, moments, pick
+from tidegate.simulators.draws import draw, pick
+from tidegate.simulators.github.draws import DAY_S, moments
 from tidegate.simulators.github.repository import Account
 
 MOST_EVENTS = 300

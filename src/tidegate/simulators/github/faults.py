@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from tidegate.kernel.arguments import require_positive
 from tidegate.kernel.errors import InvalidArgument
+from tidegate.simulators.draws import draw, fraction
 from tidegate.simulators.github.calls import Call
 from tidegate.simulators.github.config import FaultKind, FaultRule
-from tidegate.simulators.github.draws import draw, fraction
 from tidegate.simulators.github.routes import ROUTES
 
 

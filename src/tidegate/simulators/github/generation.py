@@ -1,7 +1,8 @@
 """What the world is made of: accounts and repositories as functions of the seed."""
 
+from tidegate.simulators.draws import draw, fraction, pick
 from tidegate.simulators.github.config import Sizes, WorldShape
-from tidegate.simulators.github.draws import DAY_S, HARBOURS, draw, fraction, pick
+from tidegate.simulators.github.draws import DAY_S, HARBOURS
 from tidegate.simulators.github.repository import Account, Repository, Standing
 
 _FIRST_ACCOUNT_ID = 10_200

@@ -3,9 +3,10 @@
 The ids of one kind are unique; an issue and a pull request may well share one: each kind counts for itself.
 """
 
+from tidegate.simulators.draws import draw, pick
 from tidegate.simulators.github.comments import Comments
 from tidegate.simulators.github.commits import Ref
-from tidegate.simulators.github.draws import LABELS, draw, iso, pick, prose, title
+from tidegate.simulators.github.draws import LABELS, iso, prose, title
 from tidegate.simulators.github.generation import FIRST_REPOSITORY_ID
 from tidegate.simulators.github.profiles import API, SITE, Json, node_id, simple_user
 from tidegate.simulators.github.repository import Account, Repository

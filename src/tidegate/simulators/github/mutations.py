@@ -6,7 +6,8 @@ from typing import Any
 
 from tidegate.kernel.arguments import require_positive
 from tidegate.kernel.errors import InvalidArgument, NotFound
-from tidegate.simulators.github.draws import DAY_S, draw, fraction
+from tidegate.simulators.draws import draw, fraction
+from tidegate.simulators.github.draws import DAY_S
 from tidegate.simulators.github.repository import Repository, Standing
 from tidegate.simulators.github.threads import Gone
 from tidegate.simulators.github.world import World

@@ -3,7 +3,8 @@
 from base64 import urlsafe_b64encode
 from typing import Any
 
-from tidegate.simulators.github.draws import HARBOURS, LANGUAGES, draw, iso, pick, prose, title
+from tidegate.simulators.draws import draw, pick
+from tidegate.simulators.github.draws import HARBOURS, LANGUAGES, iso, prose, title
 from tidegate.simulators.github.events import Event
 from tidegate.simulators.github.repository import Account, Repository, Standing
 from tidegate.simulators.github.world import World

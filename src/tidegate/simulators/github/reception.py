@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
 
+from tidegate.simulators.draws import draw, fraction
 from tidegate.simulators.github.answers import JSON_TYPE, Answer, error, ok
 from tidegate.simulators.github.api import Api
 from tidegate.simulators.github.calls import Call
 from tidegate.simulators.github.config import FaultKind, Manners
-from tidegate.simulators.github.draws import draw, fraction
 from tidegate.simulators.github.faults import Faults
 from tidegate.simulators.github.graphql import with_a_hole
 from tidegate.simulators.github.ledger import Broken, Ledger

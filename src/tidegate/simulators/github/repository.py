@@ -6,10 +6,10 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from tidegate.simulators.draws import draw
 from tidegate.simulators.github.comments import Comments
 from tidegate.simulators.github.commits import History
 from tidegate.simulators.github.config import Sizes
-from tidegate.simulators.github.draws import draw
 from tidegate.simulators.github.threads import Threads
 
 _MOST_VIEWS = 64

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tidegate.simulators.draws import draw
 from tidegate.simulators.github import profiles
 from tidegate.simulators.github.answers import Answer, Refused, error, not_found, ok, refuse
 from tidegate.simulators.github.calls import Call
 from tidegate.simulators.github.comments import Comments
 from tidegate.simulators.github.commits import Ref
 from tidegate.simulators.github.config import Manners
-from tidegate.simulators.github.draws import draw, from_iso
+from tidegate.simulators.github.draws import from_iso
 from tidegate.simulators.github.items import Items, pull_commits, pull_files
 from tidegate.simulators.github.pages import Ordered, Place, cursor_page, numbered_page
 from tidegate.simulators.github.repository import Repository, Standing

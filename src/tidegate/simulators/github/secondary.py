@@ -3,10 +3,10 @@
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
+from tidegate.simulators.draws import draw, fraction
 from tidegate.simulators.github.answers import Answer, error
 from tidegate.simulators.github.calls import Call
 from tidegate.simulators.github.config import LimitSettings
-from tidegate.simulators.github.draws import draw, fraction
 from tidegate.simulators.github.ledger import Broken, Ledger
 
 SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."

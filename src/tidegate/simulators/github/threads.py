@@ -4,8 +4,9 @@ from array import array
 from dataclasses import dataclass
 from enum import IntEnum
 
+from tidegate.simulators.draws import draw
 from tidegate.simulators.github.config import Sizes
-from tidegate.simulators.github.draws import DAY_S, draw, moments
+from tidegate.simulators.github.draws import DAY_S, moments
 
 
 class Kind(IntEnum):

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from tidegate.simulators.draws import draw, fraction
 from tidegate.simulators.github import profiles
 from tidegate.simulators.github.answers import Answer, not_found, ok, refuse
 from tidegate.simulators.github.calls import Call
 from tidegate.simulators.github.config import Manners
-from tidegate.simulators.github.draws import draw, fraction
 from tidegate.simulators.github.events import MOST_EVENTS, Event
 from tidegate.simulators.github.items import Items
 from tidegate.simulators.github.pages import Place, Window, numbered_page

@@ -17,7 +17,9 @@ async def lag(admin: AIOKafkaAdminClient, reader: Reader, partitions: list[Topic
     """How many messages the group has not committed. Those that its members have in hand are among them."""
     spans = await reader.spans(partitions)
     committed = await admin.list_consumer_group_offsets(group, partitions=partitions)
-    return sum(end - max(begin, committed[each].offset) for each, (begin, end) in spans.items())
+    # A broker that has just heard of a topic leaves its partitions out: nobody has committed anything there.
+    done = {each: committed[each].offset for each in spans if each in committed}
+    return sum(end - max(begin, done.get(each, begin)) for each, (begin, end) in spans.items())
 
 
 async def set_back(settings: KafkaSettings, group: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -2,13 +2,13 @@
 
 import re
 import time
+from collections.abc import Callable
 from email.utils import formatdate
+from enum import StrEnum
 from functools import lru_cache
 from http import HTTPStatus
 
 import msgspec
-
-from tidegate.simulators.game.config import FaultKind
 
 LARGEST_HEAD = 16_384
 LARGEST_BODY = 262_144
@@ -30,12 +30,24 @@ class BadRequest(Exception):
         self.status, self.reason = status, reason
 
 
-class Headers(msgspec.Struct, frozen=True, gc=False):
-    """What matters of a request's headers."""
+class Spoiling(StrEnum):
+    """How a reply can be spoilt on its way."""
 
-    api_key: bytes
+    TIMEOUT = "timeout"  # no answer for a long time, then none
+    RESET = "reset"  # the connection breaks instead of an answer
+    TRUNCATED = "truncated"  # fewer bytes than Content-Length promised
+    SLOW = "slow"  # the body comes in drops
+
+
+_WITHOUT_STATUS = (Spoiling.TIMEOUT, Spoiling.RESET)
+
+
+class Headers(msgspec.Struct, frozen=True, gc=False):
+    """A request's headers, and what they mean for the connection."""
+
+    fields: dict[bytes, bytes]
+    """By their names in lower case."""
     takes_gzip: bool
-    if_none_match: bytes
     body_size: int
     connection: bytes
     has_host: bool
@@ -64,7 +76,14 @@ class Reply(msgspec.Struct):
     size: int
     headers: bytes = b"Content-Type: application/json\r\n"
     pause_s: float = 0
-    fault: FaultKind | None = None
+    spoiling: Spoiling | None = None
+    on_end: Callable[[], None] | None = None
+    """Called once, when it has been sent or will not be, or when the client has ended its side."""
+
+    @property
+    def outcome(self) -> int | str:
+        """Its status; how it was spoilt, where the client sees none."""
+        return self.spoiling if self.spoiling is not None and self.spoiling in _WITHOUT_STATUS else self.status
 
 
 def read_request(buffer: bytes) -> Request | None:
@@ -119,9 +138,8 @@ def read_headers(block: bytes) -> Headers:
             value = found[name] + b", " + value
         found[name] = value
     return Headers(
-        api_key=found.get(b"x-api-key", b""),
+        fields=found,
         takes_gzip=_takes_gzip(found.get(b"accept-encoding", b"").lower()),
-        if_none_match=found.get(b"if-none-match", b""),
         body_size=_body_size(found),
         connection=found.get(b"connection", b"").lower(),
         has_host=b"host" in found,
@@ -159,16 +177,17 @@ def _date(second: int) -> bytes:
     return formatdate(second, usegmt=True).encode()
 
 
-def head_of(reply: Reply, request: Request | None) -> bytes:
+def head_of(reply: Reply, request: Request | None, server: bytes) -> bytes:
     """The head of a reply, up to the empty line; no request means that the connection ends with it."""
     if request is None or not request.keep_alive:
         connection = b"Connection: close\r\n"
     else:
         connection = b"Connection: keep-alive\r\n" if request.is_old else b""
     length = b"" if reply.status == 304 else b"Content-Length: %d\r\n" % reply.size
-    return b"HTTP/1.1 %d %b\r\nServer: game\r\nDate: %b\r\n%b%b%b\r\n" % (
+    return b"HTTP/1.1 %d %b\r\nServer: %b\r\nDate: %b\r\n%b%b%b\r\n" % (
         reply.status,
         _PHRASES[reply.status],
+        server,
         _date(int(time.time())),
         reply.headers,
         length,
@@ -180,3 +199,8 @@ def error(status: int, code: str, message: str, headers: bytes = b"") -> Reply:
     """A reply that says what is wrong."""
     body = msgspec.json.encode({"error": {"code": code, "message": message}})
     return Reply(status, [body], len(body), b"Content-Type: application/json\r\n" + headers)
+
+
+def is_known(wanted: bytes, tag: bytes) -> bool:
+    """Whether If-None-Match names this version."""
+    return wanted == b"*" or tag.removeprefix(b"W/") in [one.strip().removeprefix(b"W/") for one in wanted.split(b",")]

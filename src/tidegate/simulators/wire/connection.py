@@ -3,16 +3,16 @@
 import asyncio
 import socket
 import struct
+from collections.abc import Callable
 from typing import Protocol, cast
 
-from tidegate.simulators.game.config import FaultKind, Manners
-from tidegate.simulators.game.ledger import Ledger
-from tidegate.simulators.game.messages import (
+from tidegate.simulators.wire.messages import (
     LARGEST_BODY,
     LARGEST_HEAD,
     BadRequest,
     Reply,
     Request,
+    Spoiling,
     error,
     head_of,
     read_request,
@@ -24,12 +24,47 @@ _MOST_UNREAD = LARGEST_HEAD + LARGEST_BODY
 """Bytes of requests that wait for their turn; beyond that nothing more is read."""
 
 
+class Pace(Protocol):
+    """How long things take that go wrong."""
+
+    @property
+    def hang_s(self) -> float:
+        """How long a call that times out is held before the connection is closed."""
+        ...
+
+    @property
+    def drip_s(self) -> float:
+        """How long a slow body takes."""
+        ...
+
+    @property
+    def idle_s(self) -> float:
+        """A connection on which nothing moves for so long is closed."""
+        ...
+
+
+class Account(Protocol):
+    """Where it is booked what was sent."""
+
+    bytes_sent: int
+
+
 class Host(Protocol):
     """Whom a connection asks for replies."""
 
-    manners: Manners
+    name: bytes
+    """What it calls itself in the header Server."""
     connections: "set[Connection]"
-    ledger: Ledger
+
+    @property
+    def manners(self) -> Pace:
+        """How slowly it is slow."""
+        ...
+
+    @property
+    def ledger(self) -> Account:
+        """Counts the bytes."""
+        ...
 
     def receive(self, request: Request, body: bytes) -> Reply:
         """Decide on the answer to a request that arrives now."""
@@ -46,6 +81,8 @@ class Connection(asyncio.Protocol):
         self._buffer = b""
         self._timer: asyncio.TimerHandle | None = None
         """A reply is on its way, but not yet sent; nothing else is done meanwhile."""
+        self._on_end: Callable[[], None] | None = None
+        """Whom to tell when that reply is sent, or will not be."""
         self._patrol: asyncio.TimerHandle | None = None
         self._has_moved = True
         """Since somebody last looked."""
@@ -67,6 +104,7 @@ class Connection(asyncio.Protocol):
                 handle.cancel()
         self._timer = self._patrol = None
         self._is_over = True
+        self._tell_end()
 
     @property
     def is_reading(self) -> bool:
@@ -96,6 +134,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The client has nothing more to say; what it asked for is still sent."""
         self._has_ended = True
+        self._tell_end()  # most who do that have gone, and will not see the answer
         if self._is_over:
             self._transport.close()
         else:
@@ -151,8 +190,10 @@ class Connection(asyncio.Protocol):
         self._buffer = self._buffer[end:]
         self._was_told_to_continue = False
         reply = self._host.receive(request, body)
-        if reply.fault is None and not reply.pause_s:
+        self._on_end = reply.on_end
+        if reply.spoiling is None and not reply.pause_s:
             self._write(request, reply)
+            self._tell_end()
         else:
             self._timer = self._loop.call_later(reply.pause_s, self._send_in_its_way, request, reply)
         return True
@@ -167,22 +208,23 @@ class Connection(asyncio.Protocol):
     def _send_in_its_way(self, request: Request, reply: Reply) -> None:
         self._timer = None
         has_body = request.method != b"HEAD"
-        match reply.fault:
-            case FaultKind.RESET:
+        match reply.spoiling:
+            case Spoiling.RESET:
                 self._reset()
-            case FaultKind.TIMEOUT:
+            case Spoiling.TIMEOUT:
                 self._timer = self._loop.call_later(self._host.manners.hang_s, self._reset)
-            case FaultKind.TRUNCATED if has_body:
+            case Spoiling.TRUNCATED if has_body:
                 self._send_half(request, reply)
-            case FaultKind.SLOW if has_body:
+            case Spoiling.SLOW if has_body:
                 self._send_in_drops(request, reply)
             case _:
                 self._write(request, reply)
+                self._tell_end()
                 self._proceed()
 
     def _write(self, request: Request | None, reply: Reply) -> None:
         """Hand a reply over; close after it if the client wants that."""
-        head = head_of(reply, request)
+        head = head_of(reply, request, self._host.name)
         if request is not None and request.method == b"HEAD":
             self._transport.write(head)
             self._host.ledger.bytes_sent += len(head)
@@ -191,6 +233,11 @@ class Connection(asyncio.Protocol):
             self._host.ledger.bytes_sent += len(head) + reply.size
         if request is not None and not request.keep_alive:
             self._end()
+
+    def _tell_end(self) -> None:
+        if self._on_end is not None:
+            on_end, self._on_end = self._on_end, None
+            on_end()
 
     def _end(self) -> None:
         """Close when everything is sent."""
@@ -209,7 +256,7 @@ class Connection(asyncio.Protocol):
 
     def _send_half(self, request: Request, reply: Reply) -> None:
         """Half of what was promised, and then the end of the connection."""
-        begun = head_of(reply, request) + b"".join(reply.pieces)[: reply.size // 2]
+        begun = head_of(reply, request, self._host.name) + b"".join(reply.pieces)[: reply.size // 2]
         self._transport.write(begun)
         self._host.ledger.bytes_sent += len(begun)
         self._end()
@@ -218,7 +265,7 @@ class Connection(asyncio.Protocol):
         body = b"".join(reply.pieces)
         drop = max(1, -(-len(body) // _DROPS))
         drops = [body[start : start + drop] for start in range(0, len(body), drop)]
-        head = head_of(reply, request)
+        head = head_of(reply, request, self._host.name)
         self._transport.write(head)
         self._host.ledger.bytes_sent += len(head)
         self._drip(request, reply, drops)
@@ -232,6 +279,7 @@ class Connection(asyncio.Protocol):
                 self._host.manners.drip_s / _DROPS, self._drip, request, reply, drops[1:]
             )
             return
+        self._tell_end()
         if not request.keep_alive:
             self._end()
         self._proceed()

@@ -1,0 +1,197 @@
+"""Campaigns: the door, entries from the door into three databases, the way from zero, and ten thousand quiet ones."""
+
+import asyncio
+import resource
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.servers.migrated import migrated_database
+from tests.servers.sql import SqlName
+
+from bench.figures import Figure, Section
+from bench.server import tcp_server
+from tidegate.campaigns import records
+from tidegate.campaigns.campaign import FIRST_COME, Answer, Campaign, CampaignPlan, Entry, Outcome, Verdict
+from tidegate.campaigns.campaigns import Campaigns
+from tidegate.campaigns.first_come import FirstCome
+from tidegate.campaigns.kinds import Kinds
+from tidegate.campaigns.manager import CampaignManager
+from tidegate.campaigns.settings import CampaignSettings
+from tidegate.campaigns.workshop import Workshop
+from tidegate.database import Database, Transaction
+from tidegate.valkey import Valkey
+from tidegate.valkey.connection import connected
+
+ENTRIES, CALLERS = 30_000, 250
+FROM_ZERO, QUIET, QUIET_S = 200, 10_000, 30.0
+DOOR_PER_S, THROUGH_PER_S, FIRST_MS, CPU_SHARE = 15_000, 5_000, 50.0, 0.5
+DATABASES: dict[SqlName, str] = {"sqlite": "SQLite", "postgres": "PostgreSQL", "mariadb": "MariaDB"}
+
+
+class Stopwatch:
+    """A kind that notes when it is asked."""
+
+    kind = "STOPWATCH"
+
+    def __init__(self) -> None:
+        self.asked: dict[str, float] = {}
+
+    def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[Entry]) -> list[Outcome]:
+        del tx
+        self.asked[campaign.id] = time.perf_counter()
+        return [Outcome(verdict=Verdict.ISSUED) for _ in entries]
+
+
+@dataclass
+class Ground:
+    """Campaigns, and who works on them in this process."""
+
+    valkey: Valkey
+    database: Database
+    campaigns: Campaigns
+    manager: CampaignManager
+
+    async def open(self, campaign: str, kind: str = FIRST_COME, total: int = ENTRIES) -> None:
+        await self.campaigns.create(CampaignPlan(id=campaign, kind=kind, total_count=total))
+        await self.campaigns.start(campaign)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncGenerator[None]:
+        stopping = asyncio.Event()
+        running = asyncio.create_task(self.manager.run(stopping), name="manager")
+        yield
+        stopping.set()
+        await running
+
+
+async def measure() -> Section:
+    stopwatch = Stopwatch()
+    figures: list[Figure] = []
+    for name, title in DATABASES.items():
+        async with _ground(name, stopwatch) as ground:
+            if name == "sqlite":
+                figures += await _door(ground)
+            figures.append(await _through(ground, title))
+            if name == "sqlite":
+                figures += await _from_zero(ground, stopwatch)
+                figures += await _quiet(ground)
+    note = "Door and consumers in one process, the Valkey server in another; append-only file as embedded."
+    return Section("Campaigns", figures, note)
+
+
+@asynccontextmanager
+async def _ground(name: SqlName, stopwatch: Stopwatch) -> AsyncGenerator[Ground]:
+    with tcp_server() as url, tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
+        async with (
+            migrated_database(name, Path(folder)) as database_url,
+            connected(url) as valkey,
+            await Database.open(database_url) as database,
+        ):
+            kinds, settings = Kinds([FirstCome(), stopwatch]), CampaignSettings(idle_timeout_seconds=1)
+            campaigns = Campaigns(valkey, database, settings, kinds=kinds.names)
+            workshop = Workshop(valkey, database, "bench", kinds, settings, on_decided=campaigns.news.decided)
+            yield Ground(valkey, database, campaigns, CampaignManager(workshop, campaigns.installer))
+            await campaigns.close()
+
+
+async def _enter_all(campaigns: Campaigns, campaign: str) -> None:
+    async def call(caller: int) -> None:
+        for n in range(caller, ENTRIES, CALLERS):
+            entered = await campaigns.enter(campaign, f"user-{n:06}")
+            assert entered.answer is Answer.ACCEPTED, entered
+
+    await asyncio.gather(*(call(caller) for caller in range(CALLERS)))
+
+
+async def _door(ground: Ground) -> list[Figure]:
+    await ground.open("door")
+    began, cpu_s = time.perf_counter(), _cpu_s()
+    await _enter_all(ground.campaigns, "door")
+    rate, cost_us = ENTRIES / (time.perf_counter() - began), (_cpu_s() - cpu_s) / ENTRIES * 1e6
+    await ground.campaigns.stop("door")
+    await ground.valkey.execute("FLUSHALL")  # nobody shall work on these
+    door = f"entries through the door alone, {CALLERS} callers in one process"
+    return [
+        Figure(door, f"{rate:,.0f}/s", f"≥ {DOOR_PER_S:,}/s", rate >= DOOR_PER_S),
+        Figure("CPU of the process for each of them", f"{cost_us:.1f} µs"),
+    ]
+
+
+async def _through(ground: Ground, title: str) -> Figure:
+    """From the first entry until the last one is decided, and nothing is in line."""
+    await ground.open("through")
+    async with ground.working():
+        began = time.perf_counter()
+        await _enter_all(ground.campaigns, "through")
+        while (await ground.campaigns.status("through")).depth:
+            await asyncio.sleep(0.005)
+        rate = ENTRIES / (time.perf_counter() - began)
+    assert (await ground.campaigns.get("through")).issued == ENTRIES
+    return Figure(
+        f"{ENTRIES:,} entries from the door into {title}", f"{rate:,.0f}/s", f"≥ {THROUGH_PER_S:,}/s",
+        rate >= THROUGH_PER_S,
+    )  # fmt: skip
+
+
+async def _from_zero(ground: Ground, stopwatch: Stopwatch) -> list[Figure]:
+    """From the call of `enter` to the kind, of campaigns that nobody serves."""
+    names = [f"zero-{n}" for n in range(FROM_ZERO)]
+    for name in names:
+        await ground.open(name, stopwatch.kind, total=1)
+    took_ms: list[float] = []
+    async with ground.working():
+        await asyncio.sleep(0.2)  # until it listens
+        for name in names:
+            began = time.perf_counter()
+            async with ground.campaigns.watch(name, "ann") as watch:
+                await ground.campaigns.enter(name, "ann")
+                while not (await ground.campaigns.result(name, "ann")).is_final:
+                    await watch.news(5)
+            took_ms.append((stopwatch.asked[name] - began) * 1000)
+    took_ms.sort()
+    p99 = took_ms[int(len(took_ms) * 0.99)]
+    return [
+        Figure("from zero: first entry to its kind, median", f"{took_ms[len(took_ms) // 2]:.1f} ms"),
+        Figure("from zero: first entry to its kind, p99", f"{p99:.1f} ms", f"≤ {FIRST_MS:.0f} ms", p99 <= FIRST_MS),
+    ]
+
+
+async def _quiet(ground: Ground) -> list[Figure]:
+    """Open, and without entries; each has had one, so that the server knows it."""
+    await ground.database.transaction(_create_many)
+    for n in range(QUIET):
+        await ground.campaigns.installer.install(f"quiet-{n}")
+    before = asyncio.all_tasks()
+    async with ground.working():
+        await asyncio.sleep(2)
+        tasks = len(asyncio.all_tasks() - before)
+        commands, cpu_s = await _commands(ground.valkey), _cpu_s()
+        await asyncio.sleep(QUIET_S)
+        commands, cpu_s = await _commands(ground.valkey) - commands - 1, _cpu_s() - cpu_s
+        crews = len(ground.manager.crews)
+    share, per_5_s = cpu_s / QUIET_S * 100, commands / QUIET_S * 5
+    return [
+        Figure(f"{QUIET:,} quiet campaigns: consumers", str(crews), "0", crews == 0),
+        Figure("the same: tasks of the whole service", str(tasks)),
+        Figure("the same: server commands in 5 s", f"{per_5_s:.2f}", "≤ 1", per_5_s <= 1),
+        Figure("the same: CPU of the process", f"{share:.2f} %", f"≤ {CPU_SHARE} %", share <= CPU_SHARE),
+    ]
+
+
+def _create_many(tx: Transaction) -> None:
+    for n in range(QUIET):
+        records.create(tx, CampaignPlan(id=f"quiet-{n}", kind=FIRST_COME, total_count=1000))
+        records.start(tx, f"quiet-{n}", None, None)
+
+
+async def _commands(valkey: Valkey) -> int:
+    return (await valkey.execute("INFO", "stats"))["total_commands_processed"]
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,100 @@
+"""How the sale goes, in the terminal."""
+
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from examples.ticketing import catalogue
+from examples.ticketing.catalogue import Schedule
+from examples.ticketing.popular import Popular, popular_concerts
+from examples.ticketing.reservations import room_of
+from examples.ticketing.shop import Shop
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.kernel.errors import Unavailable
+
+_MOST_SHOWN = 10
+
+
+class SaleView(msgspec.Struct, frozen=True, kw_only=True):
+    """How an evening sells."""
+
+    schedule: Schedule
+    left: int
+    waiting: int | None
+    """None where nobody can say, or it is sold out."""
+    inside: int | None
+
+
+class Board:
+    """A table that changes in place; where there is no terminal, a line whenever something changed."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._told = ""
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    async def show(self, shop: Shop) -> list[SaleView]:
+        """Look, and tell."""
+        schedules = await shop.database.read(catalogue.all_schedules)
+        left = await shop.database.read(catalogue.seats_left, [each.id for each in schedules])
+        sales = [await _sale(shop, each, left[each.id]) for each in schedules]
+        popular = await popular_concerts(shop, limit=3)
+        if self._live is not None:
+            self._live.update(Group(_table(sales), _top(popular)), refresh=True)
+        else:
+            self._tell(sales, popular)
+        return sales
+
+    def _tell(self, sales: list[SaleView], popular: Popular) -> None:
+        waiting, inside = (sum(count or 0 for count in each) for each in _counts(sales))
+        line = f"left {sum(sale.left for sale in sales)}  waiting {waiting}  inside {inside}  {_top(popular)}"
+        if line != self._told:
+            self._console.print(line, soft_wrap=True)
+        self._told = line
+
+
+def _counts(sales: list[SaleView]) -> tuple[list[int | None], list[int | None]]:
+    return [sale.waiting for sale in sales], [sale.inside for sale in sales]
+
+
+async def _sale(shop: Shop, schedule: Schedule, left: int) -> SaleView:
+    if not left:
+        return SaleView(schedule=schedule, left=left, waiting=None, inside=None)
+    try:
+        census = await (await shop.reception.room(room_of(schedule.id))).census()
+    except Unavailable:
+        return SaleView(schedule=schedule, left=left, waiting=None, inside=None)
+    return SaleView(schedule=schedule, left=left, waiting=census.waiting, inside=census.active)
+
+
+def _table(sales: list[SaleView]) -> Table:
+    table = Table("evening", "date", box=None, padding=(0, 2, 0, 0))
+    for name in ("waiting", "inside", "left"):
+        table.add_column(name, justify="right")
+    on_sale = [sale for sale in sales if sale.left]
+    for sale in [*[sale for sale in sales if not sale.left][-4:], *on_sale][-_MOST_SHOWN:]:
+        counts = ["" if count is None else str(count) for count in (sale.waiting, sale.inside)]
+        left = str(sale.left) if sale.left else "sold out"
+        table.add_row(sale.schedule.concert.title, f"{sale.schedule.starts_at:%d %b}", *counts, left)
+    return table
+
+
+def _top(popular: Popular) -> Text:
+    if popular.degraded:
+        return Text("popular today: nobody can say")
+    return Text("popular today: " + (", ".join(concert.title for concert in popular.concerts) or "nothing yet"))

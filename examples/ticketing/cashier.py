@@ -1,0 +1,41 @@
+"""Takes the money: our own transactions before and after, and the bank, which takes part in none, in between."""
+
+import asyncio
+from datetime import timedelta
+
+from examples.ticketing import payments
+from examples.ticketing.bank import Bank, BankAway, Card
+from examples.ticketing.payments import Payment, PaymentState
+
+from tidegate.database import Database
+
+
+class Cashier:
+    """Takes payments, and finds out what became of those that nobody finished."""
+
+    def __init__(self, database: Database, bank: Bank, *, charge_within: timedelta, settle_after: timedelta) -> None:
+        self._database, self._bank = database, bank
+        self._charge_within_s, self._settle_after = charge_within.total_seconds(), settle_after
+
+    async def pay(self, reservation_id: str, user: str, key: str, card: Card) -> Payment:
+        """Pay for a seat. The same key again is the same payment, wherever the first try ended.
+
+        A payment that is still CHARGING is one of which the bank does not tell; it is settled in due time. Raises what
+        `payments.begin` raises.
+        """
+        payment = await self._database.transaction(payments.begin, reservation_id, user, key, self._settle_after)
+        if payment.state is not PaymentState.CHARGING:
+            return payment
+        try:
+            async with asyncio.timeout(self._charge_within_s):
+                is_charged = await self._bank.charge(payment.id, payment.amount, card)
+        except (BankAway, TimeoutError):
+            return payment
+        return await self._end(payment.id, is_charged=is_charged)
+
+    async def settle(self, payment_id: str) -> Payment:
+        """Find out what became of a payment, and make sure that it stays so."""
+        return await self._end(payment_id, is_charged=await self._bank.settle(payment_id))
+
+    async def _end(self, payment_id: str, *, is_charged: bool) -> Payment:
+        return await self._database.transaction(payments.complete if is_charged else payments.decline, payment_id)

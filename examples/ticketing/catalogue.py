@@ -1,0 +1,147 @@
+"""What there is to see: concerts, evenings and seats. Every function works in the caller's transaction."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from examples.ticketing.reservations import ReservationState
+from examples.ticketing.tables import concerts, reservations, schedules, seats
+from sqlalchemy import and_, func, insert, select
+
+from tidegate.database import Transaction
+from tidegate.kernel.arguments import require_positive
+from tidegate.kernel.errors import InvalidArgument, NotFound
+
+SEATS_IN_A_ROW = 20
+MOST_SEATS = 26 * SEATS_IN_A_ROW
+
+
+class Concert(msgspec.Struct, frozen=True, kw_only=True):
+    """A concert."""
+
+    id: int
+    title: str
+    artist: str
+    venue: str
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """An evening of a concert."""
+
+    id: int
+    concert: Concert
+    starts_at: datetime
+
+
+class Availability(StrEnum):
+    """What a seat is to the one who looks."""
+
+    FREE = "free"
+    MINE = "mine"
+    TAKEN = "taken"
+
+
+class Seat(msgspec.Struct, frozen=True, kw_only=True):
+    """A seat, as one user sees it."""
+
+    label: str
+    price: int
+    availability: Availability
+
+
+def add_concert(tx: Transaction, title: str, artist: str, venue: str) -> int:
+    """A new concert; returns its id."""
+    row = {"title": title, "artist": artist, "venue": venue}
+    return _new_id(tx.execute(insert(concerts).values(row)))
+
+
+def add_schedule(tx: Transaction, concert: int, starts_at: datetime, seat_count: int, price: int) -> int:
+    """A new evening with its seats, in rows from A on; returns its id. The front rows cost more."""
+    require_positive("seat_count", seat_count)
+    require_positive("price", price)
+    if seat_count > MOST_SEATS:
+        raise InvalidArgument("seat_count", seat_count, f"the hall has {MOST_SEATS} seats")
+    schedule = _new_id(tx.execute(insert(schedules).values(concert_id=concert, starts_at=starts_at)))
+    rows = [
+        {"schedule_id": schedule, "label": _label(n), "price": price * (2 if n < 3 * SEATS_IN_A_ROW else 1)}
+        for n in range(seat_count)
+    ]
+    tx.insert_many(seats, rows)
+    return schedule
+
+
+def all_schedules(tx: Transaction) -> list[Schedule]:
+    """Every evening, the earliest first."""
+    return [_schedule(row) for row in tx.execute(_SCHEDULES.order_by(schedules.c.starts_at, schedules.c.id))]
+
+
+def schedule(tx: Transaction, schedule_id: int) -> Schedule:
+    """One evening; raise `NotFound`."""
+    row = tx.execute(_SCHEDULES.where(schedules.c.id == schedule_id)).one_or_none()
+    if row is None:
+        raise NotFound("schedule", schedule_id)
+    return _schedule(row)
+
+
+def concerts_by_id(tx: Transaction, ids: Iterable[int]) -> dict[int, Concert]:
+    """Those of these concerts that there are, in one statement."""
+    rows = tx.execute(select(concerts).where(concerts.c.id.in_(sorted(set(ids)))))
+    return {row.id: _concert(row) for row in rows}
+
+
+def seat_map(tx: Transaction, schedule_id: int, user: str) -> list[Seat]:
+    """All seats of an evening, in one statement. A hold whose time is over keeps nobody from the seat."""
+    at = reservations.c
+    claims = seats.outerjoin(reservations, at.claimed_seat == seats.c.id)
+    columns = select(seats.c.label, seats.c.price, at.user_id, at.state, at.held_until).select_from(claims)
+    rows = tx.execute(columns.where(seats.c.schedule_id == schedule_id).order_by(seats.c.id))
+    return [Seat(label=row[0], price=row[1], availability=_availability(*row[2:], user, tx.now)) for row in rows]
+
+
+def seats_left(tx: Transaction, schedule_ids: Sequence[int]) -> dict[int, int]:
+    """How many seats of each evening nobody has paid for."""
+    at = reservations.c
+    paid = and_(at.claimed_seat == seats.c.id, at.state == ReservationState.PAID)
+    left = select(seats.c.schedule_id, func.count(seats.c.id) - func.count(at.id))
+    rows = tx.execute(
+        left.select_from(seats.outerjoin(reservations, paid))
+        .where(seats.c.schedule_id.in_(schedule_ids))
+        .group_by(seats.c.schedule_id)
+    )
+    return dict.fromkeys(schedule_ids, 0) | {row[0]: row[1] for row in rows}
+
+
+_SCHEDULES = select(
+    schedules.c.id.label("schedule_id"),
+    schedules.c.starts_at,
+    concerts.c.id,
+    concerts.c.title,
+    concerts.c.artist,
+    concerts.c.venue,
+).join_from(schedules, concerts, concerts.c.id == schedules.c.concert_id)
+
+
+def _label(number: int) -> str:
+    return f"{chr(ord('A') + number // SEATS_IN_A_ROW)}{number % SEATS_IN_A_ROW + 1}"
+
+
+def _availability(
+    owner: str | None, state: str | None, held_until: datetime | None, user: str, now: datetime
+) -> Availability:
+    if owner is None or (state == ReservationState.HELD and held_until is not None and held_until <= now):
+        return Availability.FREE
+    return Availability.MINE if owner == user else Availability.TAKEN
+
+
+def _schedule(row: Any) -> Schedule:
+    return Schedule(id=row.schedule_id, concert=_concert(row), starts_at=row.starts_at)
+
+
+def _concert(row: Any) -> Concert:
+    return Concert(id=row.id, title=row.title, artist=row.artist, venue=row.venue)
+
+
+def _new_id(result: Any) -> int:
+    return result.inserted_primary_key[0]

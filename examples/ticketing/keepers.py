@@ -1,0 +1,63 @@
+"""What the shop does by the clock: ends holds, and settles payments that nobody finished.
+
+Both are sources of the leader's timekeeper. Due times stand in SQL and nowhere else, so there is no timer to be lost
+between a commit and whatever would have set it. Nor need anybody ring: what is not there at one look lasts for a known
+time, and so cannot be due before that has passed.
+"""
+
+import asyncio
+import math
+from datetime import datetime, timedelta
+
+from examples.ticketing import payments, reservations
+from examples.ticketing.cashier import Cashier
+
+from tidegate.database import Database
+
+_AT_ONCE = 20
+_ONE_MS = timedelta(milliseconds=1)
+
+
+class HoldKeeper:
+    """Ends holds at their time."""
+
+    def __init__(self, database: Database, hold_for: timedelta) -> None:
+        self._database, self._hold_for = database, hold_for
+
+    async def fire(self) -> int | None:
+        """See `DueSource`."""
+        now = self._database.clock.now()
+        next_at = await self._database.read(reservations.next_end)
+        if next_at is not None and next_at <= now:
+            await self._database.transaction(reservations.expire_some)
+            return 0
+        return _until(now, next_at, now + self._hold_for)
+
+    def __repr__(self) -> str:
+        return "HoldKeeper"
+
+
+class PaymentKeeper:
+    """Settles payments whose process died, or of which the bank did not tell."""
+
+    def __init__(self, database: Database, cashier: Cashier, settle_after: timedelta) -> None:
+        self._database, self._cashier, self._settle_after = database, cashier, settle_after
+
+    async def fire(self) -> int | None:
+        """See `DueSource`."""
+        now = self._database.clock.now()
+        overdue = await self._database.read(payments.unsettled, _AT_ONCE)
+        await asyncio.gather(*(self._cashier.settle(payment_id) for payment_id in overdue))
+        if overdue:
+            return 0
+        next_at = await self._database.read(payments.next_settling)
+        return _until(now, next_at, now + self._settle_after)
+
+    def __repr__(self) -> str:
+        return "PaymentKeeper"
+
+
+def _until(now: datetime, known: datetime | None, others: datetime) -> int:
+    """In how many ms the next thing is due: one that is known, or the earliest that can have been begun meanwhile."""
+    due = others if known is None else min(known, others)
+    return max(0, math.ceil((due - now) / _ONE_MS))

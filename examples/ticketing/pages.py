@@ -1,0 +1,216 @@
+"""The shop as pages: plain HTML and forms, which need no script."""
+
+from contextlib import suppress
+from datetime import datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from examples.ticketing import catalogue, payments, reservations
+from examples.ticketing.answers import refusal_of
+from examples.ticketing.api import body_of, period_of
+from examples.ticketing.bank import Card
+from examples.ticketing.doorman import Doorman
+from examples.ticketing.payments import PaymentState
+from examples.ticketing.popular import popular_concerts
+from examples.ticketing.reservations import Reservation, ReservationState, room_of
+from examples.ticketing.shop import BOARD, Shop
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from tidegate.crowd.ranking.windows import Period
+from tidegate.crowd.waiting_room import NotActive
+from tidegate.kernel.errors import InvalidArgument, ValkeyUnavailable
+from tidegate.kernel.ids import new_id
+
+_HERE = Path(__file__).parent
+_POLICY = "; ".join(
+    f"{what} {source}"
+    for what, source in (
+        ("default-src", "'none'"),
+        ("style-src", "'self'"),
+        ("img-src", "'self'"),
+        ("form-action", "'self'"),
+        ("base-uri", "'none'"),
+        ("frame-ancestors", "'none'"),
+    )
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_CARDS = {
+    Card.GOOD: "4242 … 4242 — a good one",
+    Card.POOR: "4000 … 0002 — will be refused",
+    Card.MUTE: "4000 … 0119 — the bank will not tell",
+}
+
+
+class Pages:
+    """The handlers."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._shop, self._doorman = shop, Doorman(shop.reception)
+        self._templates = Environment(
+            loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined
+        )
+        self._templates.filters.update(money=_money, evening=_evening, clock=_clock)
+
+    def routes(self) -> list[Route]:
+        """What there is to see and to do."""
+        return [
+            Route("/", self.show_concerts),
+            Route("/schedules/{schedule:int}", self.show_seats),
+            Route("/schedules/{schedule:int}/reservations", self.reserve, methods=["POST"]),
+            Route("/schedules/{schedule:int}/leave", self.leave, methods=["POST"]),
+            Route("/reservations/{reservation}", self.show_reservation),
+            Route("/reservations/{reservation}/release", self.release, methods=["POST"]),
+            Route("/reservations/{reservation}/payments", self.pay, methods=["POST"]),
+            Route("/tickets/{code}", self.show_ticket),
+        ]
+
+    async def show_concerts(self, request: Request) -> Response:
+        """Everything on sale, and what is popular."""
+        period = period_of(request)
+        evenings = await self._shop.database.read(catalogue.all_schedules)
+        left = await self._shop.database.read(catalogue.seats_left, [each.id for each in evenings])
+        popular = await popular_concerts(self._shop, period, limit=5)
+        # What can still be had comes first, then what cannot: the latest first.
+        evenings.sort(key=lambda each: (left[each.id] == 0, each.id if left[each.id] else -each.id))
+        return self._page("concerts.html", evenings=evenings[:12], left=left, popular=popular, periods=list(Period))
+
+    async def show_seats(self, request: Request) -> Response:
+        """The seat map of an evening."""
+        return await self._seats(request)
+
+    async def reserve(self, request: Request) -> Response:
+        """Hold a seat; where somebody was faster, show what is left."""
+        schedule: int = request.path_params["schedule"]
+        user = await self._doorman.user(request, schedule)
+        [seat] = await _fields(request, "seat")
+        hold_for = self._shop.plan.hold_for
+        try:
+            held = await self._shop.database.transaction(reservations.reserve, schedule, seat, user, hold_for)
+        except (reservations.SeatTaken, reservations.TooManySeats) as error:
+            return await self._seats(request, str(error).capitalize() + ".", 409)
+        return _see(f"/reservations/{held.id}")
+
+    async def show_reservation(self, request: Request) -> Response:
+        """A seat that is held, and how to pay for it."""
+        return await self._checkout(await self._mine(request))
+
+    async def release(self, request: Request) -> Response:
+        """Give a seat back."""
+        mine = await self._mine(request)
+        await self._shop.database.transaction(reservations.release, mine.id, mine.user)
+        return _see(f"/schedules/{mine.schedule}")
+
+    async def pay(self, request: Request) -> Response:
+        """Pay, and see the ticket. The key is in the form, so to send it twice is to pay once."""
+        mine = await self._mine(request)
+        card, key = await _fields(request, "card", "key")
+        if card not in list(Card):
+            raise InvalidArgument("card", "that one", "the bank knows no such card")
+        payment = await self._shop.cashier.pay(mine.id, mine.user, key, Card(card))
+        if payment.state is PaymentState.COMPLETED:
+            return _see(f"/tickets/{payment.ticket}")
+        current = await self._shop.database.read(reservations.get, mine.id)
+        if payment.state is PaymentState.DECLINED:
+            still = " The seat is still yours." if current.state is ReservationState.HELD else ""
+            return await self._checkout(current, f"The bank refused the card.{still}", 402)
+        return await self._checkout(current, "The bank has not answered. Your seat is kept until we know.", 202)
+
+    async def show_ticket(self, request: Request) -> Response:
+        """What was bought; for whoever has the code."""
+        ticket = await self._shop.database.read(payments.ticket, request.path_params["code"])
+        evening = await self._shop.database.read(catalogue.schedule, ticket.reservation.schedule)
+        return self._page("ticket.html", ticket=ticket, evening=evening)
+
+    async def leave(self, request: Request) -> Response:
+        """Go, so that the next may come in."""
+        with suppress(ValkeyUnavailable):  # then the session ends by itself
+            await self._doorman.leave(request, request.path_params["schedule"])
+        return _see("/")
+
+    def refused(self, error: Exception) -> Response:
+        """An expected error as a page; whoever is not inside is shown where to wait."""
+        if isinstance(error, NotActive):
+            return _see(f"/rooms/{error.room}")
+        refusal = refusal_of(error)
+        return self._page("refused.html", refusal.status, refusal=refusal)
+
+    async def _seats(self, request: Request, notice: str = "", status: int = 200) -> Response:
+        schedule: int = request.path_params["schedule"]
+        user = await self._doorman.user(request, schedule)
+        evening = await self._shop.database.read(catalogue.schedule, schedule)
+        seats = await self._shop.database.read(catalogue.seat_map, schedule, user)
+        rows = [(row, list(of_row)) for row, of_row in groupby(seats, key=lambda seat: seat.label[0])]
+        free = sum(seat.availability == "free" for seat in seats)
+        left = await self._shop.database.read(catalogue.seats_left, [schedule])
+        return self._page(
+            "seats.html",
+            status,
+            evening=evening,
+            rows=rows,
+            free=free,
+            left=left[schedule],
+            notice=notice,
+            hold=_words(self._shop.plan.hold_for),
+        )
+
+    async def _checkout(self, held: Reservation, notice: str = "", status: int = 200) -> Response:
+        if held.state is ReservationState.PAID:  # also where we learned of it only after the buyer had gone on
+            return _see(f"/tickets/{await self._shop.database.read(payments.ticket_for, held.id)}")
+        evening = await self._shop.database.read(catalogue.schedule, held.schedule)
+        shown = {"held": held, "evening": evening, "notice": notice, "cards": _CARDS}
+        # A new key each time the form is shown: it names this attempt, however often it is sent.
+        return self._page("checkout.html", status, **shown, key=new_id())
+
+    async def _mine(self, request: Request) -> Reservation:
+        found = await self._shop.database.read(reservations.get, request.path_params["reservation"])
+        user = await self._doorman.user(request, found.schedule)
+        return await self._shop.database.read(reservations.get, found.id, user)
+
+    def _page(self, template: str, status: int = 200, **values: Any) -> Response:
+        shown = self._templates.get_template(template).render(room_of=room_of, **values)
+        return Response(shown, status, headers=_HEADERS, media_type="text/html")
+
+
+async def _fields(request: Request, *names: str) -> list[str]:
+    """Fields of the form that was sent."""
+    try:
+        fields = parse_qs((await body_of(request)).decode(errors="replace"), max_num_fields=10)
+    except ValueError:
+        raise InvalidArgument("body", "that one", "has more fields than any form here") from None
+    for name in names:
+        if name not in fields:
+            raise InvalidArgument(name, "", "is missing")
+    return [fields[name][0] for name in names]
+
+
+def _see(address: str) -> Response:
+    return RedirectResponse(address, 303, headers={"Cache-Control": "no-store"})
+
+
+def _money(amount: int) -> str:
+    return f"₩{amount:,}"
+
+
+def _evening(moment: datetime) -> str:
+    return f"{moment.astimezone(BOARD.zone):%A, %-d %B %Y, %H:%M}"
+
+
+def _words(span: timedelta) -> str:
+    seconds = round(span.total_seconds())
+    number, unit = (seconds // 60, "minute") if seconds % 60 == 0 else (seconds, "second")
+    return f"{number} {unit}{'' if number == 1 else 's'}"
+
+
+def _clock(moment: datetime) -> str:
+    """The minute that has begun by then: whoever trusts it is never late."""
+    return f"{moment.astimezone(BOARD.zone):%H:%M}"

@@ -1,0 +1,29 @@
+"""What is popular: the ranking's order, with the details of all concerts in one statement."""
+
+import msgspec
+from examples.ticketing import catalogue
+from examples.ticketing.catalogue import Concert
+from examples.ticketing.shop import BOARD, Shop
+
+from tidegate.crowd.ranking.windows import Period
+from tidegate.kernel.arguments import require_whole
+
+MOST_SHOWN = 100
+
+
+class Popular(msgspec.Struct, frozen=True, kw_only=True):
+    """Concerts in the order of their completed payments; how many those were is not shown."""
+
+    period: Period
+    concerts: list[Concert]
+    degraded: bool
+    """Nobody can say at present; then there are none."""
+
+
+async def popular_concerts(shop: Shop, period: Period = Period.DAILY, limit: int = 10) -> Popular:
+    """The first `limit` concerts of today, this week or this month. Without Valkey there are none, and no error."""
+    require_whole("limit", limit, least=1, most=MOST_SHOWN)
+    top = await shop.ranking.top(BOARD.name, period, limit=limit)
+    ids = [int(entry.member) for entry in top.entries]
+    found = await shop.database.read(catalogue.concerts_by_id, ids) if ids else {}
+    return Popular(period=period, concerts=[found[each] for each in ids if each in found], degraded=top.degraded)

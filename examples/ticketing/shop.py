@@ -1,0 +1,124 @@
+"""The shop, put together from the parts of Tidegate and its own."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+from examples.ticketing import catalogue
+from examples.ticketing.bank import FakeBank
+from examples.ticketing.cashier import Cashier
+from examples.ticketing.keepers import HoldKeeper, PaymentKeeper
+from examples.ticketing.payments import PAYMENT_COMPLETED
+from examples.ticketing.reservations import room_of
+from examples.ticketing.tables import create_tables
+
+from tidegate.assembly import Parts, build_process, open_parts
+from tidegate.assembly.crowd import open_reception
+from tidegate.crowd.ranking.ranking import Ranking
+from tidegate.crowd.ranking.settings import Board, RankingSettings
+from tidegate.crowd.waiting_room import MOST_CAPACITY, Reception, RoomPlan
+from tidegate.database import Database
+from tidegate.database.outbox import Event
+from tidegate.runtime.delivery import Handler
+from tidegate.runtime.service import Service
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.settings import Settings
+
+BOARD = Board(
+    name="concerts",
+    timezone="Asia/Seoul",
+    event=PAYMENT_COMPLETED,
+    member="concert",
+    id="payment",
+    time="paid_at",
+)
+"""What is popular: concerts, by completed payments. This is all that connects payments with the ranking."""
+
+
+class ShopPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How the shop is run."""
+
+    hold_for: timedelta = timedelta(minutes=10)
+    """How long a seat is held for one who has not paid."""
+    charge_within: timedelta = timedelta(seconds=10)
+    """How long a buyer waits for the bank."""
+    settle_after: timedelta = timedelta(minutes=1)
+    """When we find out what became of a payment that nobody finished; longer than `charge_within`."""
+    bank_takes_s: float = 0.0
+    """How long the made-up bank thinks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shop:
+    """One process's hold on the shop."""
+
+    parts: Parts
+    plan: ShopPlan
+    reception: Reception
+    ranking: Ranking
+    cashier: Cashier
+
+    @property
+    def database(self) -> Database:
+        """Where everything is written that counts."""
+        return self.parts.database
+
+    async def open_sale(self, concert: int, starts_at: datetime, *, seats: int, price: int, room: RoomPlan) -> int:
+        """Put an evening on sale, with a waiting room before its seats; returns its id."""
+        schedule = await self.database.transaction(catalogue.add_schedule, concert, starts_at, seats, price)
+        of_concert = await self.database.read(catalogue.schedule, schedule)
+        plan = msgspec.structs.replace(
+            room, title=of_concert.concert.title, entrance=f"/schedules/{schedule}", anybody=True
+        )
+        await self.reception.create(room_of(schedule), plan)
+        await self.reception.open(room_of(schedule))
+        return schedule
+
+    async def end_the_wait(self, event: Event) -> None:
+        """After a payment: where nothing is left there is nothing to wait for, and whoever waits comes in and is told.
+
+        To close the room would leave them standing there. It may be done twice.
+        """
+        schedule: int = event.payload["schedule"]
+        left = await self.database.read(catalogue.seats_left, [schedule])
+        if not left[schedule]:
+            await self.reception.amend(room_of(schedule), {"capacity": MOST_CAPACITY})
+
+
+def process_of(shop: Shop, services: Mapping[str, Service] | None = None) -> Supervisor:
+    """A process of the deployment; whichever leads keeps the rooms, the holds, the payments and the ranking."""
+    plan, database = shop.plan, shop.database
+    return build_process(
+        shop.parts,
+        handlers=[*shop.ranking.handlers, Handler(PAYMENT_COMPLETED, "sold-out", shop.end_the_wait)],
+        sources=[
+            HoldKeeper(database, plan.hold_for),
+            PaymentKeeper(database, shop.cashier, plan.settle_after),
+        ],
+        duties={"rooms": shop.reception.keepers(), "ranking": shop.ranking.duty},
+        services=services,
+    )
+
+
+@asynccontextmanager
+async def open_shop(settings: Settings, plan: ShopPlan | None = None) -> AsyncGenerator[Shop]:
+    """A shop on the servers of the settings, for the length of a block; its tables must be there (`make_tables`)."""
+    async with open_parts(settings) as parts:
+        yield put_shop_together(parts, plan or ShopPlan())
+
+
+async def make_tables(database: Database) -> None:
+    """Make the shop's tables and its bank's books, where they are missing; one process does this, before the others."""
+    await create_tables(database)
+    await FakeBank(database).open_books()
+
+
+def put_shop_together(parts: Parts, plan: ShopPlan) -> Shop:
+    """The shop, on connections that are open."""
+    bank = FakeBank(parts.database, takes_s=plan.bank_takes_s)
+    cashier = Cashier(parts.database, bank, charge_within=plan.charge_within, settle_after=plan.settle_after)
+    reception = open_reception(parts.settings, parts.database, parts.valkey)
+    ranking = Ranking(parts.database, parts.valkey, RankingSettings(boards=(BOARD,)))
+    return Shop(parts=parts, plan=plan, reception=reception, ranking=ranking, cashier=cashier)

@@ -1,0 +1,65 @@
+"""The shop over HTTP: its own pages and API, and Tidegate's waiting page beside them."""
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from examples.ticketing.answers import EXPECTED
+from examples.ticketing.api import Api, refused
+from examples.ticketing.pages import Pages
+from examples.ticketing.shop import Shop
+from pydantic import SecretStr
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tidegate.http import Binding
+from tidegate.http.application import build_application
+from tidegate.http.server import HttpService
+from tidegate.http.serving import room_endpoints
+
+_STATIC = Path(__file__).parent / "static"
+_OF_ROOMS = ("/rooms/", "/v1/rooms/")
+
+
+def serve(shop: Shop, binding: Binding) -> HttpService:
+    """The shop as a service among the others of its process."""
+    rooms, close = _rooms(shop)
+    return HttpService(_Either(_shop(shop), rooms), binding, on_stop=close)
+
+
+def _shop(shop: Shop) -> Starlette:
+    """What is the shop's own."""
+    pages = Pages(shop)
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        return refused(error) if request.url.path.startswith("/api/") else pages.refused(error)
+
+    return Starlette(
+        routes=[*Api(shop).routes(), *pages.routes(), Mount("/static", StaticFiles(directory=_STATIC))],
+        exception_handlers=dict.fromkeys(EXPECTED, refuse),
+    )
+
+
+def _rooms(shop: Shop) -> tuple[ASGIApp, Callable[[], None]]:
+    """What is Tidegate's: the waiting page, and what it asks; and what ends its streams of events."""
+    http = shop.parts.settings.http
+    # What operators do with rooms needs a key. Where there is none, one that nobody knows: the public is at this door.
+    settings = http if http.keys else http.model_copy(update={"api_key": SecretStr(secrets.token_hex(32))})
+    endpoints, close = room_endpoints(shop.reception, settings)
+    return build_application(endpoints, settings), close
+
+
+class _Either:
+    """Sends what concerns rooms to Tidegate, and everything else to the shop."""
+
+    def __init__(self, ours: ASGIApp, rooms: ASGIApp) -> None:
+        self._ours, self._rooms = ours, rooms
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        is_theirs = scope["type"] == "http" and scope["path"].startswith(_OF_ROOMS)
+        await (self._rooms if is_theirs else self._ours)(scope, receive, send)

@@ -1,0 +1,57 @@
+-- Messages are decided and SQL has it: acknowledge and delete them, and tell the door.
+--
+---@key book     hash    what the door knows
+---@key stream   stream  messages
+---@key dead     stream  dead letters
+---@key entries  hash    user -> number|key
+---@key hands    set     processes that serve it
+---@key calls    list    campaigns that call
+---@key called   set     the same, for a quick look
+---@key busy     set     campaigns that may have messages or hands
+---@arg campaign str
+---@arg group    str
+---@arg settled  packed  list of {message id, verdict, user, number|key}
+---@arg sold_out int     the stock, where SQL says that all of it is issued; else -1
+---@arg crowd    int     where more messages than this are left, more hands are called for
+---@arg pause_ms int     but not more often than this
+---@arg now_ms   time
+---@include call
+-- Reply: {how many of them were still to be done, messages left}
+-- Only what is acknowledged here and now counts: a message that was given to somebody else has another id, so whoever
+-- comes late, or comes again, changes nothing. A place is counted in the step in which the message leaves the stream.
+
+local function acknowledge(one)
+  if redis.call('XACK', stream, group, one[1]) == 0 then return false end
+  redis.call('XDEL', stream, one[1])
+  return true
+end
+
+local done, issued = 0, 0
+for _, one in ipairs(settled) do
+  if acknowledge(one) then
+    done = done + 1
+    if one[2] == 'issued' then
+      issued = issued + 1
+    elseif one[2] == 'known' then
+      redis.call('HSET', entries, one[3], one[4])
+    elseif redis.call('HGET', entries, one[3]) == one[4] then
+      redis.call('HDEL', entries, one[3])
+    end
+  end
+end
+local left = redis.call('XLEN', stream)
+local known = redis.call('HMGET', book, 'issued', 'asked_ms')
+if not known[1] then return {done, left} end
+if issued > 0 then redis.call('HINCRBY', book, 'issued', issued) end
+-- What SQL says counts more than what the server remembers, which may have lost its last second. Another stock voids it.
+if sold_out >= 0 then
+  redis.call('HSET', book, 'sold_out', string.format('%.0f', sold_out))
+  -- All of that is issued, but for what is committed and not settled, which is still in a stream: for a larger stock.
+  local least = sold_out - left - redis.call('XLEN', dead)
+  if least > tonumber(known[1]) + issued then redis.call('HSET', book, 'issued', string.format('%.0f', least)) end
+end
+if left > crowd and now_ms - tonumber(known[2] or 0) >= pause_ms then
+  redis.call('HSET', book, 'asked_ms', string.format('%.0f', now_ms))
+  call_for_hands(campaign)
+end
+return {done, left}

@@ -1,0 +1,46 @@
+"""What all crews of a process have in common."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tidegate.campaigns.keys import GROUP, campaigns_unit, stream_name
+from tidegate.campaigns.kinds import Kinds
+from tidegate.campaigns.settings import CampaignSettings
+from tidegate.database import Database
+from tidegate.flow.stream import Stream, StreamSettings
+from tidegate.kernel.clock import Clock
+from tidegate.valkey import Valkey
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """The servers, the settings, the kinds that can be worked on, and who we are."""
+
+    valkey: Valkey
+    database: Database
+    owner: str
+    kinds: Kinds
+    settings: CampaignSettings
+    on_decided: Callable[[str, Collection[str]], object] = lambda _campaign, _users: None
+    """Called with the users of a campaign of whose entries something became; must not wait."""
+
+    @property
+    def can_block(self) -> bool:
+        """Whether reads wait on the server."""
+        return self.valkey.info.can_block if self.settings.blocking is None else self.settings.blocking
+
+    def stream(self, campaign: str) -> Stream:
+        """The stream of one campaign."""
+        return campaign_stream(self.valkey, campaign, self.settings, self.database.clock)
+
+
+def campaign_stream(valkey: Valkey, campaign: str, settings: CampaignSettings, clock: Clock) -> Stream:
+    """The stream of one campaign, by the settings of all."""
+    ours = StreamSettings(
+        group=GROUP,
+        max_deliveries=settings.max_deliveries,
+        blocking=settings.blocking,
+        poll_interval=timedelta(milliseconds=settings.poll_interval_ms),
+    )
+    return Stream(valkey, campaigns_unit(valkey), stream_name(campaign), ours, clock, one_of="campaigns")

@@ -1,0 +1,69 @@
+"""What a browser keeps for the page: the pass, and where its owner began to wait."""
+
+import re
+from datetime import timedelta
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tidegate.crowd.waiting_room import RoomPlan
+from tidegate.http.places import COOKIE
+
+_NUMBER = re.compile(r"[1-9]\d{0,15}")
+_FORGOTTEN_AFTER = timedelta(hours=1)
+"""So long after its time a pass is still good for telling its owner what became of his place."""
+
+
+def pass_cookie(room: str) -> str:
+    """The name of the cookie with the pass; the shop finds it there too."""
+    return COOKIE.format(room=room)
+
+
+def start_cookie(room: str) -> str:
+    """The name of the cookie with the place from which the progress is counted."""
+    return f"tidegate_start_{room}"
+
+
+def kept_s(plan: RoomPlan) -> int:
+    """How long a browser keeps either."""
+    return int((max(plan.abandon_after, plan.longest_session) + _FORGOTTEN_AFTER).total_seconds())
+
+
+def start_of(request: Request, room: str) -> int | None:
+    """Where this browser began to wait, as far as it remembers."""
+    text = request.cookies.get(start_cookie(room), "")
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def keep_pass(response: Response, request: Request, room: str, token: str, plan: RoomPlan) -> None:
+    """The script of the page replaces it when a new one comes, so scripts may see it; other sites never do."""
+    response.set_cookie(
+        pass_cookie(room), token, max_age=kept_s(plan), path="/", samesite="lax", secure=_is_secure(request)
+    )
+
+
+def keep_start(response: Response, request: Request, room: str, position: int, plan: RoomPlan) -> None:
+    """For the page alone: without a path, it is that of the folder in which the page lies."""
+    response.set_cookie(
+        start_cookie(room), str(position), max_age=kept_s(plan), path=None, samesite="lax", secure=_is_secure(request)
+    )
+
+
+def forget(response: Response, request: Request, room: str) -> None:
+    """Both."""
+    secure = _is_secure(request)
+    response.set_cookie(pass_cookie(room), "", max_age=0, path="/", samesite="lax", secure=secure)
+    forget_start(response, request, room)
+
+
+def forget_start(response: Response, request: Request, room: str) -> None:
+    """A new place begins its own way."""
+    response.set_cookie(start_cookie(room), "", max_age=0, path=None, samesite="lax", secure=_is_secure(request))
+
+
+def _is_secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, with us or with whoever stands before us.
+
+    Anybody can claim it; all he gets is a cookie that his browser keeps to itself.
+    """
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "").lower())

@@ -1,0 +1,241 @@
+"""`/rooms/{room}`: the waiting page, and the two things that can be done there without a script.
+
+Addresses in it are relative, so that it works wherever it is mounted. Nothing that decides where somebody goes comes
+from the request: the entrance stands in the room's plan.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal
+from urllib.parse import quote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from tidegate.crowd.waiting_room import (
+    Crowd,
+    NotActive,
+    Nowhere,
+    PassRefused,
+    Reception,
+    RoomClosed,
+    Standing,
+    Waiting,
+    WaitingRoom,
+)
+from tidegate.crowd.waiting_room.passes import Pass, PassExpired
+from tidegate.crowd.waiting_room.rooms import require_room
+from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.pages import cookies
+from tidegate.http.pages.assets import FOLDER, Assets
+from tidegate.http.pages.printer import Printer
+from tidegate.http.pages.scene import Scene, Sight, title_of
+from tidegate.http.pages.texts import Language, language_of
+from tidegate.http.places import Paces, find_pass
+from tidegate.kernel.errors import (
+    InvalidArgument,
+    NotFound,
+    ServerRefused,
+    Unavailable,
+    ValkeyUnavailable,
+)
+
+TAG = "waiting page"
+_HTML = "text/html; charset=utf-8"
+_WITHIN_S = 5.0
+"""Who waits for the page is rather told that nobody can say than shown nothing."""
+_AWAY = (Unavailable, ServerRefused, TimeoutError)
+
+
+class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """How the page is to be shown. Whoever follows a link to it is let through with whatever was hung on the link."""
+
+    lang: str | None = None
+    """`en` or `ko`; else what the browser asks for."""
+    shown: str | None = msgspec.field(default=None, name="pass")
+    """A pass that the shop got for this visitor."""
+    left: str | None = None
+    """He has just left."""
+
+
+class PageForm(Given, frozen=True, kw_only=True):
+    """What the buttons send."""
+
+    do: Literal["join", "leave"]
+
+
+class RoomPages:
+    """The handlers."""
+
+    def __init__(self, reception: Reception, paces: Paces) -> None:
+        self._reception, self._paces, self._assets = reception, paces, Assets()
+        self._printer = Printer(self._assets)
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What a browser asks for."""
+        page = "/rooms/{room}"
+        return [
+            Endpoint(
+                "GET", page, self.show_page, TAG, media_types=(_HTML,), is_open=True, is_page=True, is_chatter=True
+            ),
+            Endpoint("POST", page, self.act_on_page, TAG, media_types=(_HTML,), is_open=True, is_page=True),
+            Endpoint(
+                "GET", f"/rooms/{FOLDER}/{{file}}", self.show_asset, TAG, is_open=True, is_page=True, is_chatter=True
+            ),
+        ]
+
+    async def show_asset(self, file: str) -> Response:
+        """A file of the page."""
+        return self._assets.answer(file)
+
+    async def show_page(self, room: str, query: PageQuery, request: Request) -> Response:
+        """Show somebody where he stands; to ask is a sign of life."""
+        language, found = language_of(query.lang, request.headers.get("accept-language", "")), None
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                found = await self._reception.room(require_room(room))
+                if query.shown is not None:
+                    return _take_pass(found, query.shown, request)
+                sight = await self._look(found, find_pass(request, room), may_join=request.method == "GET")
+        except (NotFound, InvalidArgument):
+            return self._printer.without_sight(Scene.ABSENT, room, language)
+        except _AWAY:
+            return self._printer.without_sight(Scene.UNAVAILABLE, room, language, _title(found))
+        return self._shown(found, msgspec.structs.replace(sight, has_left=query.left is not None), language, request)
+
+    async def act_on_page(self, room: str, query: PageQuery, body: PageForm, request: Request) -> Response:
+        """Join the line, or leave it; then show the page."""
+        token, found = find_pass(request, room), None
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                found = await self._reception.room(require_room(room))
+                if body.do == "join":
+                    return await self._join(found, token, request)
+                return await self._leave(found, token, request)
+        except (NotFound, InvalidArgument):
+            return _see(room, request)
+        except _AWAY:
+            language = language_of(query.lang, request.headers.get("accept-language", ""))
+            return self._printer.without_sight(Scene.UNAVAILABLE, room, language, _title(found))
+
+    def _shown(self, room: WaitingRoom, sight: Sight, language: Language, request: Request) -> Response:
+        plan = sight.room.plan
+        if sight.scene is Scene.INSIDE and plan.entrance is not None:
+            response: Response = RedirectResponse(plan.entrance, 303)
+        else:
+            start = cookies.start_of(request, room.name)
+            if sight.position is not None and (start is None or start < sight.position):
+                start = sight.position
+            response = self._printer.page(sight, language, start)
+            if start is not None and sight.position is not None:
+                cookies.keep_start(response, request, room.name, start, plan)
+        if sight.token is not None:
+            cookies.keep_pass(response, request, room.name, sight.token, plan)
+        return response
+
+    async def _join(self, room: WaitingRoom, token: str | None, request: Request) -> Response:
+        response = _see(room.name, request)
+        try:
+            user = None if token is None else room.read(token).user
+        except PassRefused:
+            user = None
+        if user is None:
+            if not (await room.present()).plan.anybody:
+                return response
+            user = f"visitor-{secrets.token_hex(16)}"
+        try:
+            answer = await room.join(user, token)
+        except RoomClosed:
+            return response
+        cookies.forget_start(response, request, room.name)
+        if answer.token is not None:
+            cookies.keep_pass(response, request, room.name, answer.token, room.room.plan)
+        return response
+
+    async def _leave(self, room: WaitingRoom, token: str | None, request: Request) -> Response:
+        try:
+            if token is not None:
+                await room.leave(token)
+        except PassRefused:
+            pass  # nowhere is where he wants to be
+        response = _see(room.name, request, left="1")
+        cookies.forget(response, request, room.name)
+        return response
+
+    async def _crowd(self, room: WaitingRoom, token: str | None, shown: Pass | None) -> Crowd:
+        """The line, and whoever looks at it. Who is inside gets in also while the line cannot be looked at."""
+        try:
+            return await room.look_at([] if shown is None else [shown.user])
+        except ValkeyUnavailable:
+            if token is None or shown is None or shown.kind != "inside":
+                raise
+            with suppress(NotActive):
+                return Crowd(0, 0, [(await room.check(token)).standing])
+            raise
+
+    async def _look(self, room: WaitingRoom, token: str | None, *, may_join: bool) -> Sight:
+        shown, is_good = _read(room, token)
+        crowd = await self._crowd(room, token, shown if is_good else None)
+        standing = crowd.standings[0] if crowd.standings else Nowhere()
+        if may_join and isinstance(standing, Nowhere) and shown is not None and is_good and shown.kind == "waiting":
+            standing = await _regained(room, shown.user, token)
+        answer = None if shown is None else room.answer(shown.user, standing)
+        estimate = None
+        if isinstance(standing, Waiting) and standing.ahead is not None:
+            pace = await self._paces.of(room)
+            estimate = None if pace is None else pace.wait(standing.ahead)
+        return Sight(
+            room=room.room,
+            shown=shown,
+            is_good=is_good,
+            standing=standing,
+            waiting=crowd.waiting,
+            opens_in_ms=crowd.opens_in_ms,
+            estimate=estimate,
+            token=None if answer is None else answer.token,
+        )
+
+
+async def _regained(room: WaitingRoom, user: str, token: str | None) -> Standing:
+    """Who is not in line, although he was a moment ago, was forgotten by the server: he has his place again."""
+    try:
+        return (await room.join(user, token)).standing
+    except RoomClosed:
+        return Nowhere()
+
+
+def _take_pass(room: WaitingRoom, token: str, request: Request) -> Response:
+    """A pass from the shop is kept, and taken out of the address: it is nobody else's business.
+
+    Nobody is asked for this, so it is kept also while the server of the line is away.
+    """
+    response = _see(room.name, request)
+    with suppress(PassRefused):
+        room.read(token)
+        cookies.keep_pass(response, request, room.name, token, room.room.plan)
+    return response
+
+
+def _title(room: WaitingRoom | None) -> str:
+    return "" if room is None else title_of(room.room)
+
+
+def _read(room: WaitingRoom, token: str | None) -> tuple[Pass | None, bool]:
+    """What a pass says, and whether it can be used."""
+    try:
+        return (None, False) if token is None else (room.read(token), True)
+    except PassExpired as late:
+        return late.shown, False
+    except PassRefused:
+        return None, False
+
+
+def _see(room: str, request: Request, **query: str) -> Response:
+    """Show the page next, in the same language."""
+    wanted = request.query_params.get("lang")
+    language = {} if wanted is None else {"lang": language_of(wanted, "")}
+    given = "&".join(f"{name}={value}" for name, value in {**language, **query}.items())
+    return RedirectResponse(f"./{quote(room)}{'?' if given else ''}{given}", 303)

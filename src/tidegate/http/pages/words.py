@@ -1,0 +1,56 @@
+"""Spans of time, in words that people use."""
+
+import math
+from datetime import timedelta
+
+from tidegate.crowd.waiting_room import Estimate
+from tidegate.http.pages.texts import Language, say
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_IN_HOURS_FROM_S = 90 * _MINUTE
+_FINE_MINUTES = 20
+"""Above it minutes are told by fives: more would promise what nobody knows."""
+_LONGEST_HOURS = 12
+
+
+def span(language: Language, length: timedelta) -> str:
+    """A length of time in one unit, never longer than it is."""
+    seconds = max(0, math.floor(length.total_seconds()))
+    for unit, size, least in (("days", _DAY, 2 * _DAY), ("hours", _HOUR, 2 * _HOUR), ("minutes", _MINUTE, 2 * _MINUTE)):
+        if seconds >= least or (seconds == size and unit != "days"):
+            return say(language, unit, seconds // size)
+    return say(language, "seconds", seconds)
+
+
+def wait(language: Language, estimate: Estimate | None) -> str:
+    """How long it will take, as an interval that is no more exact than what is known.
+
+    `wait` in waiting.js does the same; a test compares them.
+    """
+    if estimate is None:
+        return say(language, "wait.unknown")
+    soonest_s, latest_s = estimate.soonest.total_seconds(), estimate.latest.total_seconds()
+    if latest_s < _MINUTE:
+        return say(language, "wait.moment")
+    if latest_s <= _IN_HOURS_FROM_S:
+        step = 5 if latest_s > _FINE_MINUTES * _MINUTE else 1
+        return _interval(language, "minutes", *_rounded(soonest_s / _MINUTE, latest_s / _MINUTE, step))
+    shortest, longest = _rounded(soonest_s / _HOUR, latest_s / _HOUR, 1)
+    if longest <= _LONGEST_HOURS:
+        return _interval(language, "hours", shortest, longest)
+    if shortest == 0:
+        return say(language, "wait.unknown")
+    return say(language, "wait.long", min(shortest, _LONGEST_HOURS))
+
+
+def _rounded(shortest: float, longest: float, step: int) -> tuple[int, int]:
+    """Outwards, to whole steps."""
+    return math.floor(shortest / step) * step, math.ceil(longest / step) * step
+
+
+def _interval(language: Language, unit: str, shortest: int, longest: int) -> str:
+    if shortest == 0:
+        return say(language, f"wait.within.{unit}", longest)
+    if shortest == longest:
+        return say(language, f"wait.about.{unit}", longest)
+    return say(language, f"wait.between.{unit}", longest, **{"from": f"{shortest:,}"})

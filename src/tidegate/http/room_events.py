@@ -1,0 +1,246 @@
+"""Server-sent events of places in line: each visitor is shown where he stands, whenever that changes.
+
+Each event is the whole state, so none has to be sent twice: a client that lost the connection is shown how things
+stand, and one that is slow is shown the latest, and not what came before. The stream ends with the event that says
+`inside` or `nowhere`. However many there are, none has a task that runs for its events: the one that looks writes them.
+"""
+
+import asyncio
+import random
+import resource
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from tidegate.crowd.waiting_room import Answer, Crowd, Inside, Nowhere, Pace, Pass, Standing, Waiting, WaitingRoom
+from tidegate.crowd.waiting_room.watching import Watching
+from tidegate.http.events import ENDED, HEARTBEAT_S, MEDIA_TYPE, chunk, gone, while_connected
+from tidegate.http.places import place_of
+from tidegate.http.wire import Wire, wire_of
+from tidegate.kernel.clock import milliseconds
+from tidegate.runtime.waiting import end
+from tidegate.valkey import Valkey
+
+SPARE_FILES = 500
+"""Those of the process that are not for watchers: connections to servers, and requests that last a moment."""
+_RECONNECT_MS = (1000, 5000)
+"""After so long a client comes back, each after another time: when a process ends, thousands do."""
+_LEAST_S = 1.0
+_COMMENT = b": nothing new\n\n"
+_PATIENCE_S = 60.0
+"""A client that reads nothing for so long is given up: it must not count as a sign of life."""
+_LATER_MS = 1000
+"""A start that moved by less is not told again."""
+
+
+class PlaceStream:
+    """What one visitor is shown, and what he has not been sent yet; a `Watcher`."""
+
+    def __init__(self, room: WaitingRoom, shown: Pass) -> None:
+        self.user = shown.user
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room, self._kind = room, shown.kind
+        self._renew_ms = self._half_of(shown.until_ms)
+        self._seen: object = None
+        self._starts_ms = 0
+        self._number = 0
+        self._latest: bytes | None = None
+        self._token: str | None = None
+        self._is_over = False
+        self._offer: Callable[[], None] = _not_yet
+        self.sent_at = time.monotonic()
+        """When something was last sent, or there was nothing to send."""
+
+    def show(self, standing: Standing, crowd: Crowd, pace: Pace | None) -> None:
+        """See `Watcher`."""
+        if self._is_over:
+            return
+        self._token = self._new_pass(standing) or self._token
+        seen = self._digest(standing, crowd, pace)
+        if seen == self._seen and self._token is None:
+            return
+        self._seen, self._number = seen, self._number + 1
+        self._is_over = isinstance(standing, (Inside, Nowhere))
+        # A pass that could not be sent yet is kept for the event that takes the place of its own.
+        place = place_of(self._room, Answer(self.user, standing, self._token, crowd.waiting), pace)
+        name = ENDED if self._is_over else str(self._number)
+        self._latest = b"id: %b\nevent: place\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(place))
+        self._offer()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is somebody to send to."""
+        return self._offer is not _not_yet
+
+    def begin(self, offer: Callable[[], None]) -> None:
+        """From now on there is somebody to send to; `offer` is called when there is something to `take`."""
+        self._offer = offer
+        if self._latest is not None:
+            offer()
+
+    def take(self) -> bytes | None:
+        """What is to be sent now, which is sent once; None where that is nothing."""
+        latest, self._latest, self._token = self._latest, None, None
+        self.sent_at = time.monotonic()
+        if self._is_over:
+            self.end()
+        return latest
+
+    def beat(self) -> None:
+        """Nothing has been sent for long."""
+        if self._latest is None:
+            self._latest = _COMMENT
+            self._offer()
+
+    def end(self) -> None:
+        """Nothing more is sent."""
+        self._is_over = True
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _digest(self, standing: Standing, crowd: Crowd, pace: Pace | None) -> object:
+        """What an event would say, as far as it is worth one."""
+        if not isinstance(standing, Waiting):
+            return type(standing)
+        if standing.ahead is not None:
+            return standing.ahead, crowd.waiting, pace
+        starts_ms = self._room.now_ms() + standing.opens_in_ms
+        if abs(starts_ms - self._starts_ms) > _LATER_MS:
+            self._starts_ms = starts_ms
+        return self._starts_ms, crowd.waiting
+
+    def _new_pass(self, standing: Standing) -> str | None:
+        """Where it is of another kind than the last one, or half of that one's time is over."""
+        kind = "inside" if isinstance(standing, Inside) else "waiting"
+        if isinstance(standing, Nowhere) or (kind == self._kind and self._room.now_ms() < self._renew_ms):
+            return None
+        token = self._room.answer(self.user, standing).token
+        if token is not None:
+            given = self._room.read(token)
+            self._kind, self._renew_ms = given.kind, self._half_of(given.until_ms)
+        return token
+
+    def _half_of(self, until_ms: int) -> int:
+        return until_ms - milliseconds(self._room.room.plan.abandon_after) // 2
+
+    def __repr__(self) -> str:
+        return f"PlaceStream({self._room.name!r}, {self.user!r})"
+
+
+class PlaceStreams:
+    """All of them in this process."""
+
+    def __init__(self, valkey: Valkey, *, most: int) -> None:
+        """`most` may be open at once, as far as there are files for their connections."""
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if allowed != resource.RLIM_INFINITY:
+            most = max(1, min(most, allowed - SPARE_FILES))
+        self._watching = Watching(valkey, most=most)
+        self.streams: dict[PlaceStream, Wire | None] = {}
+        """Those that are open, each with the short way to its client where there is one."""
+        self._ticking: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    @asynccontextmanager
+    async def opened(self, room: WaitingRoom, shown: Pass, wire: Wire | None) -> AsyncGenerator[PlaceStream]:
+        """A stream, for the length of a block; raise `TooManyWaiting`."""
+        stream = PlaceStream(room, shown)
+        self._watching.join(room, stream)
+        self.streams[stream] = wire
+        if self._is_closing:
+            stream.end()
+        if self._ticking is None:
+            self._ticking = asyncio.create_task(self._tick(), name="beats of places")
+        try:
+            yield stream
+        finally:
+            stream.end()
+            del self.streams[stream]
+            await self._watching.leave(room, stream)
+            await self._rest()
+
+    def close(self) -> None:
+        """Everybody is sent home, and comes back to another process."""
+        self._is_closing = True
+        for stream in self.streams:
+            stream.end()
+
+    async def _rest(self) -> None:
+        if not self.streams and self._ticking is not None:
+            ticking, self._ticking = self._ticking, None
+            await end(ticking)
+
+    async def _tick(self) -> None:
+        """Write to those who have heard nothing for long, and give those up who do not listen."""
+        while True:
+            longest_silent = min((stream.sent_at for stream in self.streams), default=time.monotonic())
+            await asyncio.sleep(max(_LEAST_S, longest_silent + HEARTBEAT_S - time.monotonic()))
+            for stream, wire in self.streams.items():
+                silent_s = time.monotonic() - stream.sent_at
+                if silent_s >= HEARTBEAT_S and (wire is None or not wire.is_clogged):
+                    stream.beat()
+                elif silent_s >= _PATIENCE_S and wire is not None:
+                    wire.abort()
+
+
+class PlaceEvents(Response):
+    """The answer. Raises `TooManyWaiting` before it begins, where too many watch."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, streams: PlaceStreams, room: WaitingRoom, shown: Pass) -> None:
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._streams, self._room, self._shown = streams, room, shown
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until he is inside or nowhere, the client is gone, or the server stops."""
+        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        if scope["method"] == "HEAD":
+            await send(start)
+        else:
+            wire = wire_of(scope)
+            async with self._streams.opened(self._room, self._shown, wire) as stream:
+                await send(start)
+                await send(chunk(b"retry: %d\n\n" % random.randint(*_RECONNECT_MS)))  # noqa: S311 - no secret
+                await (_send_the_usual_way(stream, send, receive) if wire is None else _write(stream, wire, receive))
+        await send(chunk(b"", more=False))
+
+
+async def _write(stream: PlaceStream, wire: Wire, receive: Receive) -> None:
+    """Whoever shows something to the stream writes it to the connection."""
+
+    def offer() -> None:
+        if not wire.is_clogged and (latest := stream.take()) is not None:
+            wire.write(latest)
+
+    wire.begin(offer)
+    stream.begin(offer)
+    leaving = asyncio.create_task(gone(receive), name="client")
+    try:
+        await asyncio.wait([leaving, stream.ended], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end(leaving)
+
+
+async def _send_the_usual_way(stream: PlaceStream, send: Send, receive: Receive) -> None:
+    something = asyncio.Event()
+    stream.begin(something.set)
+    stream.ended.add_done_callback(lambda _: something.set())
+
+    async def send_all() -> None:
+        while not stream.ended.done():
+            await something.wait()
+            something.clear()
+            if (latest := stream.take()) is not None:
+                await send(chunk(latest))
+
+    await while_connected(send_all(), receive)
+
+
+def _not_yet() -> None:
+    """Nobody is there to send to; what is the latest then is sent when he is."""

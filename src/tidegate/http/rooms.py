@@ -1,0 +1,265 @@
+"""`/v1/rooms`: waiting rooms, for those who look after them and for the shop's server.
+
+What visitors ask is in `places`.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+
+from tidegate.crowd.waiting_room import Census, Inside, Reception, Room, RoomPlan, RoomState, RoomStatus
+from tidegate.crowd.waiting_room.settings import MOST_CAPACITY, MOST_LOG
+from tidegate.crowd.waiting_room.tables import LONGEST_ENTRANCE, LONGEST_ROOM, LONGEST_TITLE, LONGEST_USER, ROOM_NAME
+from tidegate.http.endpoints import Answer, Endpoint, Given
+from tidegate.http.places import SENT, Paces, RoomName, RoomPlace, place_of, shown_pass
+from tidegate.http.problems import ProblemType, Trouble
+
+TAG = "rooms"
+_MOST_INVITED = 100
+
+NewName = Annotated[str, Meta(min_length=1, max_length=LONGEST_ROOM, pattern=f"^{ROOM_NAME}$")]
+User = Annotated[str, Meta(min_length=1, max_length=LONGEST_USER, extra_json_schema={"format": "user-name"})]
+Span = Annotated[float, Meta(ge=1, le=86_400)]
+Address = Annotated[str, Meta(max_length=LONGEST_ENTRANCE, extra_json_schema={"format": "entrance"})]
+
+
+class Plan(Given, frozen=True, kw_only=True):
+    """What a room is made of."""
+
+    capacity: Annotated[int, Meta(ge=0, le=MOST_CAPACITY)]
+    """How many may be inside at once."""
+    admit_per_second: Annotated[float, Meta(gt=0, le=MOST_CAPACITY)] | None = None
+    """How many may come in per second, over any span of time; null: any number."""
+    session_s: Span = 600.0
+    """How long one may stay inside without doing anything."""
+    longest_session_s: Span = 1800.0
+    """How long one may stay inside in all; not shorter than `session_s`."""
+    abandon_after_s: Span = 120.0
+    """Who waits and gives no sign of life for so long is dropped from the line."""
+    log_length: Annotated[int, Meta(ge=0, le=MOST_LOG)] = 0
+    """About how many steps the room's log keeps; 0: it keeps none."""
+    title: Annotated[str, Meta(max_length=LONGEST_TITLE, extra_json_schema={"format": "title"})] = ""
+    """What people see; the room's name where it is empty."""
+    entrance: Address | None = None
+    """Where those go who were let in: an absolute http(s) address, or a path that begins with one slash."""
+    anybody: bool = False
+    """Whether the page takes in visitors nobody vouches for; else only those whom the shop's server brought."""
+
+    def read(self) -> RoomPlan:
+        """As the room understands it; raise `InvalidArgument`."""
+        return RoomPlan(
+            capacity=self.capacity,
+            admit_per_second=self.admit_per_second,
+            session=timedelta(seconds=self.session_s),
+            longest_session=timedelta(seconds=self.longest_session_s),
+            abandon_after=timedelta(seconds=self.abandon_after_s),
+            log_length=self.log_length,
+            title=self.title,
+            entrance=self.entrance,
+            anybody=self.anybody,
+        )
+
+    @classmethod
+    def of(cls, plan: RoomPlan) -> "Plan":
+        """As it is told."""
+        return cls(
+            capacity=plan.capacity,
+            admit_per_second=plan.admit_per_second,
+            session_s=plan.session.total_seconds(),
+            longest_session_s=plan.longest_session.total_seconds(),
+            abandon_after_s=plan.abandon_after.total_seconds(),
+            log_length=plan.log_length,
+            title=plan.title,
+            entrance=plan.entrance,
+            anybody=plan.anybody,
+        )
+
+
+class NewRoom(Given, frozen=True, kw_only=True):
+    """A name, and what the room is made of."""
+
+    name: NewName
+    """It stands in addresses."""
+    plan: Plan
+
+
+class Opening(Given, frozen=True, kw_only=True):
+    """When people are let in."""
+
+    opens_at: datetime | None = None
+    """The start: whoever comes before takes part in a draw. Now, where it is left out."""
+
+
+class Invited(Given, frozen=True, kw_only=True):
+    """Who need not wait."""
+
+    users: Annotated[list[User], Meta(min_length=1, max_length=_MOST_INVITED)]
+
+
+class Arrival(Given, frozen=True, kw_only=True):
+    """Whom the shop vouches for."""
+
+    user: User
+    shown: str | None = msgspec.field(default=None, name="pass")
+    """The pass that the user was last given, where he has one: it brings an old place back."""
+
+    def __repr__(self) -> str:
+        return f"Arrival(user={self.user!r})"
+
+
+class RoomRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A room."""
+
+    name: str
+    state: RoomState
+    opens_at: datetime | None
+    """The start; null before the first opening."""
+    plan: Plan
+    commitment: str
+    """The SHA-256 of the seed of its draw."""
+
+
+class RoomView(RoomRow, frozen=True, kw_only=True):
+    """A room, and how many are where."""
+
+    seed: str | None
+    """That of its draw, once the start has come."""
+    census: Census
+
+
+class RoomList(msgspec.Struct, frozen=True, kw_only=True):
+    """All rooms, by name."""
+
+    rooms: list[RoomRow]
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of named users."""
+
+    admitted: int
+    """How many of them were not inside before."""
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody is inside."""
+
+    room: str
+    user: str
+    left_ms: int
+    """How long the session lasts if nothing prolongs it."""
+
+
+class Rooms:
+    """The handlers for operators, and for the shop's server."""
+
+    def __init__(self, reception: Reception, paces: Paces) -> None:
+        self._reception, self._paces = reception, paces
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What can be done with rooms."""
+        place, conflict = "/v1/rooms/{room}", (ProblemType.CONFLICT,)
+        return [
+            Endpoint("GET", "/v1/rooms", self.list_rooms, TAG),
+            Endpoint(
+                "POST",
+                "/v1/rooms",
+                self.create_room,
+                TAG,
+                status=201,
+                headers={"Location": "The address of the room."},
+                problems=conflict,
+            ),
+            Endpoint("GET", place, self.show_room, TAG, is_chatter=True),
+            Endpoint("PUT", place, self.alter_room, TAG),
+            Endpoint("POST", f"{place}/open", self.open_room, TAG),
+            Endpoint("POST", f"{place}/close", self.close_room, TAG),
+            Endpoint("POST", f"{place}/admissions", self.admit_users, TAG),
+            Endpoint(
+                "POST", f"{place}/entries", self.bring_user, TAG, problems=(ProblemType.ROOM_CLOSED,), is_chatter=True
+            ),
+            Endpoint(
+                "POST",
+                f"{place}/check",
+                self.check_pass,
+                TAG,
+                problems=(ProblemType.NOT_ACTIVE, ProblemType.PASS_REFUSED),
+                is_chatter=True,
+                sent=SENT,
+            ),
+        ]
+
+    async def list_rooms(self) -> RoomList:
+        """List all rooms."""
+        return RoomList(rooms=[RoomRow(**_told(room)) for room in await self._reception.everything()])
+
+    async def create_room(self, body: NewRoom) -> Answer[RoomView]:
+        """Make a room. It is closed until it is opened; the hash of its seed is public from now on."""
+        await self._reception.create(body.name, body.plan.read())
+        return Answer(await self._view(body.name), {"Location": f"/v1/rooms/{body.name}"})
+
+    async def show_room(self, room: RoomName) -> RoomView:
+        """Show one room: its rules, and how many wait and are inside."""
+        return await self._view(room)
+
+    async def alter_room(self, room: RoomName, body: Plan) -> RoomView:
+        """Give a room another plan, also during a sale.
+
+        A smaller capacity sends nobody out. Sessions that have begun end when they would have.
+        """
+        await self._reception.alter(room, body.read())
+        return await self._view(room)
+
+    async def open_room(self, room: RoomName, body: Opening = Opening()) -> RoomView:  # noqa: B008 - it is frozen
+        """Let people come; and in, from the start on. A start that has come stays."""
+        if body.opens_at is not None and body.opens_at.tzinfo is None:
+            raise Trouble(ProblemType.INVALID, "opens_at: it must say its time zone", field="opens_at")
+        await self._reception.open(room, body.opens_at)
+        return await self._view(room)
+
+    async def close_room(self, room: RoomName) -> RoomView:
+        """Let nobody come, and nobody in. Who waits keeps his place, who is inside stays."""
+        await self._reception.close(room)
+        return await self._view(room)
+
+    async def admit_users(self, room: RoomName, body: Invited) -> Admitted:
+        """Let named users in at once, beside the capacity, whether they wait or not."""
+        return Admitted(admitted=await (await self._reception.room(room)).invite(body.users))
+
+    async def bring_user(self, room: RoomName, body: Arrival) -> RoomPlace:
+        """Bring a user whom the shop vouches for: he joins the line, or is told where he stands already.
+
+        The answer has a pass, which belongs to the user alone: hand it to him, and to nobody else. While the server of
+        the line is away this is refused with 503; nobody loses a place by that.
+        """
+        waiting_room = await self._reception.room(room)
+        answer = await waiting_room.join(body.user, body.shown)
+        return place_of(waiting_room, answer, await self._paces.of(waiting_room))
+
+    async def check_pass(self, room: RoomName, request: Request) -> Checked:
+        """Check a pass at the door: quick, and not binding.
+
+        Only who is inside by just this pass is let through. While the server of the line is away the database is
+        asked. Before something is sold, check again in the transaction that sells it; the guide shows how.
+        """
+        waiting_room = await self._reception.room(room)
+        answer = await waiting_room.check(shown_pass(request, room))
+        left_ms = answer.standing.left_ms if isinstance(answer.standing, Inside) else 0
+        return Checked(room=room, user=answer.user, left_ms=left_ms)
+
+    async def _view(self, name: str) -> RoomView:
+        status = await self._reception.status(name)
+        return RoomView(**_told(status), seed=status.seed, census=status.census)
+
+
+def _told(room: Room | RoomStatus) -> dict[str, Any]:
+    return {
+        "name": room.name,
+        "state": room.state,
+        "opens_at": room.opens_at,
+        "plan": Plan.of(room.plan),
+        "commitment": room.commitment,
+    }

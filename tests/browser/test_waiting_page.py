@@ -1,0 +1,247 @@
+"""The waiting page in a real browser: what people see, and what the page does on its own."""
+
+import re
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.browser.chromium import PHONE, Visitors, Watched
+from tests.crowd.waiting_room.venue import ROOM, come
+from tests.http.room_site import COOKIE, TITLE, RoomSite
+from tidegate.crowd.waiting_room import Estimate
+from tidegate.http.pages.texts import LANGUAGES, TEXTS
+from tidegate.http.pages.words import wait
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ENTRANCE = "/docs"
+"""A page of the same server, which stands for the shop."""
+
+
+async def join(page: Page, site: RoomSite, name: str = "Join the line") -> None:
+    await page.goto(site.page_url)
+    await page.get_by_role("button", name=name).click()
+
+
+async def mark(page: Page) -> None:
+    """So that a page which was loaded anew is known by the missing mark."""
+    await page.evaluate("window.marked = true")
+
+
+async def is_marked(page: Page) -> bool:
+    return await page.evaluate("window.marked === true")
+
+
+async def pass_of(page: Page) -> str:
+    """What the browser would show at the door."""
+    return next(each.get("value", "") for each in await page.context.cookies() if each.get("name") == COOKIE)
+
+
+async def test_somebody_joins_sees_the_place_change_and_lands_at_the_entrance(site: RoomSite, visitors: Visitors):
+    room = await site.open(ahead=5, capacity=1, entrance=ENTRANCE)
+    await site.keep_pace(room, every=timedelta(seconds=40), times=3)  # one is inside now, and one before him waits
+    watched = Watched()
+    page = await visitors.come(watched=watched)
+
+    await join(page, site)
+    await expect(page.get_by_role("heading", name="You are in line")).to_be_visible()
+    await expect(page.locator("#place")).to_have_text("2")
+    await expect(page.locator("#estimate")).to_have_text(re.compile(r"About 1 to \d minutes|Up to \d minutes"))
+    await expect(page.locator("#behind")).to_have_text("Nobody yet")
+    await expect(page).to_have_title(f"2 in line · {TITLE}")
+    await mark(page)
+
+    site.venue.clock.advance(timedelta(seconds=70))  # more than half of the time of a pass
+    await come(room, "late-1", "late-2")
+    await site.move_up(room, "early-4")
+    await expect(page.locator("#place")).to_have_text("1")
+    await expect(page.locator("#first")).to_be_visible()
+    await expect(page.locator("#behind")).to_have_text("2 people")
+    await expect(page).to_have_title(f"1 in line · {TITLE}")
+    await expect(page.locator("#said")).to_contain_text("Your place in line: 1.")
+    await expect(page.get_by_role("progressbar", name="The way from where you began to the entrance")).to_be_visible()
+    assert await page.locator("#progress").evaluate("bar => bar.value") == pytest.approx(100 * 2 / 3)
+    assert room.read(await pass_of(page)).until_ms == room.now_ms() + 120_000
+    assert await is_marked(page)
+
+    await site.amend(capacity=2)
+    await page.wait_for_url(f"{site.url}{ENTRANCE}")
+    assert (await room.check(await pass_of(page))).user.startswith("visitor-")
+    assert watched.complaints == []
+    assert {urlsplit(address).netloc for address in watched.addresses} == {urlsplit(site.url).netloc}
+
+
+async def test_without_scripts_the_page_reloads_itself(site: RoomSite, visitors: Visitors):
+    room = await site.open(ahead=1, entrance=ENTRANCE, abandon_after=timedelta(seconds=3))
+    page = await visitors.come(java_script_enabled=False)
+
+    await join(page, site)
+    await expect(page.locator("#place")).to_have_text("2")
+    await site.move_up(room, "early-0")
+    await expect(page.locator("#place")).to_have_text("1")
+    await site.amend(capacity=1)
+
+    await page.wait_for_url(f"{site.url}{ENTRANCE}")
+
+
+async def test_in_korean_from_the_draw_to_the_line(site: RoomSite, visitors: Visitors):
+    """Everybody's place is known in the same moment: the page shows it without asking for anything."""
+    room = await site.open(opens_in=timedelta(minutes=2), title="2026 겨울 콘서트")
+    page = await visitors.come(locale="ko-KR", viewport=PHONE)
+    await page.clock.install()
+
+    await join(page, site, "참여하기")
+    await expect(page.locator("html")).to_have_attribute("lang", "ko")
+    await expect(page.get_by_role("heading", name="추첨에 참여했습니다")).to_be_visible()
+    await expect(page.locator("#start")).to_have_text(re.compile(r"2:00|1:5\d"))
+    await page.clock.fast_forward(60_000)
+    await expect(page.locator("#start")).to_have_text(re.compile(r"1:00|0:5\d"))
+    await page.get_by_text("추첨은 어떻게 공정하게 이루어지나요?").click()
+    await expect(page.get_by_text(room.room.commitment)).to_be_visible()
+    await mark(page)
+
+    await site.pass_time(timedelta(minutes=2))
+    await expect(page.get_by_role("heading", name="순서를 기다리고 있습니다")).to_be_visible()
+    await expect(page.locator("#place")).to_have_text("1")
+    await expect(page.locator("#first")).to_have_text("바로 다음 차례입니다.")
+    await expect(page).to_have_title("대기 1번 · 2026 겨울 콘서트")
+    assert await is_marked(page)
+    async with page.context.expect_page() as published:
+        await page.get_by_role("link", name="공개된 값 보기").click()
+    await expect((await published.value).locator("body")).to_contain_text(f'"seed":"{room.room.seed}"')
+
+
+async def test_a_server_that_was_away_is_found_again(site: RoomSite, visitors: Visitors):
+    room = await site.open(ahead=2)
+    page = await visitors.come()
+    await page.clock.install()
+    await join(page, site)
+    await expect(page.locator("#place")).to_have_text("3")
+    await mark(page)
+
+    await site.stop()
+    await page.clock.fast_forward(4_000)
+    await expect(page.locator("#lost")).to_be_visible()
+    await expect(page.locator("#place")).to_have_text("3")
+    await site.move_up(room, "early-0")
+    await site.start()
+    await page.clock.fast_forward(8_000)
+
+    await expect(page.locator("#place")).to_have_text("2")
+    await expect(page.locator("#lost")).to_be_hidden()
+    await site.move_up(room, "early-1")
+    await expect(page.locator("#place")).to_have_text("1")
+    assert await is_marked(page)
+
+
+async def test_whom_no_events_reach_is_told_by_asking(site: RoomSite, visitors: Visitors):
+    room = await site.open(ahead=1)
+    page = await visitors.come()
+    await page.clock.install()
+    await page.route("**/place/events", lambda route: route.abort())
+    await join(page, site)
+    await expect(page.locator("#place")).to_have_text("2")
+    await site.move_up(room, "early-0")
+
+    await page.clock.fast_forward(4_000)
+
+    await expect(page.locator("#place")).to_have_text("1")
+    await expect(page.locator("#lost")).to_be_hidden()
+
+
+async def test_who_hides_the_page_has_given_a_sign_of_life_and_holds_the_newest_pass(
+    site: RoomSite, visitors: Visitors
+):
+    """It may be the last that is heard of him: his place is kept from this moment on."""
+    room = await site.open(capacity=0)
+    page = await visitors.come()
+    await join(page, site)
+    await expect(page.locator("#place")).to_have_text("1")
+    site.venue.clock.advance(timedelta(seconds=50))
+
+    async with page.expect_response(lambda answer: answer.request.method == "HEAD"):
+        await page.evaluate("Object.defineProperty(document, 'hidden', {value: true})")
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+    await site.pass_time(timedelta(seconds=119))
+    assert (await room.look(await pass_of(page))).waiting == 1
+
+
+async def test_with_the_keyboard_alone_one_can_join_and_leave(site: RoomSite, visitors: Visitors):
+    room = await site.open(ahead=1)
+    page = await visitors.come()
+
+    async def tab_to(text: str) -> None:
+        for _ in range(12):
+            await page.keyboard.press("Tab")
+            if await page.evaluate("document.activeElement.textContent.trim()") == text:
+                assert await page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+                return
+        raise AssertionError(f"{text!r} cannot be reached")
+
+    await page.goto(site.page_url)
+    await tab_to("Join the line")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#place")).to_have_text("2")
+    await tab_to("Leave the line")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("Your place will be gone.")).to_be_visible()
+    await tab_to("Leave, and give up my place")
+    await page.keyboard.press("Enter")
+
+    await expect(page.get_by_role("heading", name="You have left the line")).to_be_visible()
+    assert (await room.census()).waiting == 1
+
+
+async def test_a_page_on_which_nothing_is_live_looks_again(site: RoomSite, visitors: Visitors):
+    await site.create()
+    page = await visitors.come()
+    await page.clock.install()
+    await page.goto(site.page_url)
+    await expect(page.get_by_role("heading", name="The line is closed")).to_be_visible()
+    await site.venue.reception.open(ROOM, site.venue.clock.now() + timedelta(minutes=5))
+
+    await page.clock.fast_forward(30_000)
+    await expect(page.get_by_role("heading", name="Starting soon")).to_be_visible()
+    await site.pass_time(timedelta(minutes=5))
+    await page.clock.fast_forward(300_000)  # the countdown ends
+    await page.clock.fast_forward(2_000)
+
+    await expect(page.get_by_role("heading", name="Join the line")).to_be_visible()
+
+
+async def test_the_script_says_a_wait_as_the_server_does(site: RoomSite, visitors: Visitors):
+    await site.open()
+    page = await visitors.come()
+    await page.goto(site.page_url)
+    lengths = [0, 1, 59, 60, 61, 150, 300, 1199, 1200, 1201, 1500, 5399, 5400, 5401, 9000, 43_200, 43_201, 90_000]
+    pairs = [(soonest, latest) for latest in lengths for soonest in lengths if soonest <= latest]
+
+    for language in LANGUAGES:
+        told = await page.evaluate(
+            """async ([texts, language, pairs]) => {
+                const {wait} = await import(document.querySelector("script[type=module]").src);
+                return pairs.map(([soonest_s, latest_s]) => wait(texts, language, {soonest_s, latest_s}));
+            }""",
+            [TEXTS[language], language, pairs],
+        )
+        expected = [wait(language, Estimate(timedelta(seconds=a), timedelta(seconds=b))) for a, b in pairs]
+        assert told == expected
+
+
+async def test_whoever_is_let_in_while_he_joins_reaches_a_shop_at_another_address(site: RoomSite, visitors: Visitors):
+    """A browser holds what follows a form to the policy of the page with the form."""
+    entrance = f"http://localhost:{urlsplit(site.url).port}{ENTRANCE}"
+    room = await site.open(capacity=1, entrance=entrance)
+    await come(room, "ada")
+    await site.venue.keep()
+    token = (await room.join("ada")).token or ""
+    page = await visitors.come()
+    await page.goto(site.page_url)
+    await page.context.add_cookies([{"name": COOKIE, "value": token, "url": site.url}])
+
+    await page.get_by_role("button", name="Join the line").click()
+
+    await page.wait_for_url(entrance)

@@ -1,0 +1,60 @@
+"""What the guide shows is what happens: its commands are run, its requests sent, and the answers compared."""
+
+import json
+
+import msgspec
+
+from tests.crowd.waiting_room.counter import HEADER, Counter, bring, served
+from tests.crowd.waiting_room.test_commands import Tidegate, tidegate
+from tests.crowd.waiting_room.venue import ROOM, Venue
+from tests.docs.pages import ROOT
+from tests.http.serving import read_events
+from tests.http.test_guide import Shown, assert_fits, request_of, shown_in
+
+GUIDE = ROOT / "docs" / "guides" / "waiting-rooms.md"
+__all__ = ["tidegate"]
+
+
+def test_the_commands_of_the_guide_say_what_it_shows(tidegate: Tidegate):
+    commands = shown_in(GUIDE, "tidegate")
+    assert len(commands) >= 6, "the search finds too little"
+    for each in commands:
+        said = tidegate(*each.words[2:])
+        assert said.exit_code == 0, (each.words, said.output)
+        # Without the moment, which is told by the clocks of where this runs.
+        assert said.stdout.partition(" opens at ")[0].splitlines()[0] == each.output[0].partition(" opens at ")[0]
+
+
+async def test_the_requests_of_the_guide_are_answered_as_it_says(venue: Venue):
+    await venue.open(capacity=1)
+    requests = shown_in(GUIDE, "curl")
+    assert len(requests) >= 7, "the search finds too little"
+    token = ""
+    async with served(venue.reception) as client:
+        for each in requests:
+            if each.words[-1].endswith(("/events", "/draw")):
+                await venue.reception.amend(ROOM, {"capacity": 0})
+                token = (await bring(client, f"{each.words[-1][-4:]}-watcher"))["pass"]
+            words = [word.replace("$PASS", token) for word in each.words]
+            if each.words[-1].endswith("/events"):
+                await _follow(client, venue, each, token)
+                continue
+            method, path, body, headers = request_of(words)
+            reply = await client.ask(method, path, data=body, headers=headers)
+            assert reply.status == 200, (path, reply)
+            assert_fits(json.loads(each.output[0]), reply.json)
+            token = reply.json.get("pass") or token
+            await venue.keep()
+
+
+async def _follow(client: Counter, venue: Venue, each: Shown, token: str) -> None:
+    told = [msgspec.json.decode(line.removeprefix("data: ")) for line in each.output if line.startswith("data: ")]
+    async with client.session.get(client.url + f"/v1/rooms/{ROOM}/place/events", headers={HEADER: token}) as answer:
+        events = read_events(answer)
+        first = await anext(each async for each in events if each.kind)
+        assert_fits(told[0], first.data)
+        await venue.reception.amend(ROOM, {"capacity": 1})
+        await venue.keep()
+        rest = [each async for each in events if each.kind]
+    assert_fits(told[-1], rest[-1].data)
+    assert rest[-1].id == "ended"

@@ -1,0 +1,118 @@
+"""A waiting room with its page and its addresses, served.
+
+The clock of the room stands still until a test moves it, and nobody is let in before a test lets the keeper work: what
+the page shows is known, and nothing has to be waited for but the page.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.crowd.waiting_room.venue import ROOM, Venue, come, venue_at
+from tests.servers.migrated import migrated_file
+from tidegate.crowd.waiting_room import RoomPlan, WaitingRoom
+from tidegate.http import Binding
+from tidegate.http.application import build_application
+from tidegate.http.server import HttpService
+from tidegate.http.serving import room_endpoints
+from tidegate.kernel.clock import ManualClock
+from tidegate.settings.http import HttpSettings
+from tidegate.valkey import Valkey
+
+TITLE = "Winter Concert 2026"
+COOKIE, START = f"tidegate_pass_{ROOM}", f"tidegate_start_{ROOM}"
+
+
+class RoomSite:
+    """One installation with one room."""
+
+    def __init__(self, venue: Venue, binding: Binding, settings: HttpSettings) -> None:
+        self.venue, self._binding, self._settings = venue, binding, settings
+        self._serving: tuple[asyncio.Event, asyncio.Task[None]] | None = None
+
+    @property
+    def url(self) -> str:
+        return self._binding.url
+
+    @property
+    def path(self) -> str:
+        """Of the page."""
+        return f"/rooms/{ROOM}"
+
+    @property
+    def page_url(self) -> str:
+        return self.url + self.path
+
+    async def create(self, **plan: Any) -> WaitingRoom:
+        """A room that is closed, and holds nobody."""
+        values: dict[str, Any] = {"capacity": 0, "title": TITLE, "anybody": True, **plan}
+        return await self.venue.reception.create(ROOM, RoomPlan(**values))
+
+    async def open(self, ahead: int = 0, *, opens_in: timedelta | None = None, **plan: Any) -> WaitingRoom:
+        """A room that is open, or will be, with so many in line."""
+        await self.create(**plan)
+        room = await self.venue.reception.open(ROOM, None if opens_in is None else self.venue.clock.now() + opens_in)
+        await self.venue.keep()
+        await come(room, *early(ahead))
+        return room
+
+    async def move_up(self, room: WaitingRoom, *users: str) -> None:
+        """These leave, and the line moves."""
+        for user in users:
+            await room.leave((await room.join(user)).token or "")
+
+    async def amend(self, **plan: Any) -> None:
+        """Change the room, and let in whoever may come in now."""
+        await self.venue.reception.amend(ROOM, plan)
+        await self.venue.keep()
+
+    async def pass_time(self, span: timedelta) -> None:
+        """Let the clock go on, and the keeper do what is due then."""
+        self.venue.clock.advance(span)
+        await self.venue.keep()
+
+    async def keep_pace(self, room: WaitingRoom, *, every: timedelta, times: int) -> None:
+        """Let those who came early in and out, one by one, at a pace from which a wait can be estimated."""
+        await self.venue.keep()
+        for user in early(times):
+            await self.pass_time(every)
+            await self.move_up(room, user)
+            await self.venue.keep()
+
+    async def start(self) -> None:
+        """Serve, on the same port as before."""
+        endpoints, close = room_endpoints(self.venue.reception, self._settings)
+        service = HttpService(build_application(endpoints, self._settings), self._binding, on_stop=close)
+        stopping = asyncio.Event()
+        self._serving = stopping, asyncio.create_task(service.run(stopping))
+
+    async def stop(self) -> None:
+        """Serve no more; nobody listens then."""
+        if self._serving is not None:
+            stopping, task = self._serving
+            self._serving = None
+            stopping.set()
+            await task
+
+
+def early(count: int) -> list[str]:
+    """Those who were there before."""
+    return [f"early-{n}" for n in range(count)]
+
+
+@asynccontextmanager
+async def room_site_at(folder: Path, valkey: Valkey, http: HttpSettings | None = None) -> AsyncGenerator[RoomSite]:
+    """A site on SQLite and this server, for the length of a block."""
+    settings = (http or HttpSettings()).model_copy(update={"port": 0})
+    url = await migrated_file(folder / "site.db")
+    async with venue_at(url, valkey, ManualClock()) as venue:
+        with Binding(settings) as binding:
+            site = RoomSite(venue, binding, settings)
+            await site.start()
+            try:
+                yield site
+            finally:
+                await site.stop()

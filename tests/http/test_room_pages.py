@@ -1,0 +1,438 @@
+"""The waiting page as a browser without scripts sees it: scenes, cookies, forms, and what it refuses."""
+
+import re
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from http.cookies import SimpleCookie
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+import pytest
+from multidict import CIMultiDictProxy
+from pydantic import SecretStr
+from yarl import URL
+
+from tests.crowd.waiting_room.venue import ROOM, come, inside
+from tests.http.room_site import COOKIE, START, TITLE, RoomSite, room_site_at
+from tests.http.serving import Client, Reply
+from tests.servers.proxy import Proxy
+from tests.servers.valkey import ValkeyServer, connected, free_ports
+from tidegate.settings.http import HttpSettings
+from tidegate.valkey import Valkey
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture
+async def site(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[RoomSite]:
+    async with room_site_at(tmp_path, embedded) as served:
+        yield served
+
+
+@pytest.fixture
+async def visitor(site: RoomSite) -> AsyncGenerator[Client]:
+    """A browser: it keeps cookies."""
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+        yield Client(session, site.url)
+
+
+async def press(visitor: Client, path: str, do: str, **headers: str) -> Reply:
+    """One of the buttons."""
+    return await visitor.ask("POST", path, data=urlencode({"do": do}), headers={**FORM, **headers})
+
+
+async def see(visitor: Client, path: str, **headers: str) -> str:
+    """The page, which must be there."""
+    answer = await visitor.get(path, headers=headers)
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8"), answer
+    return answer.body.decode()
+
+
+def scene(html: str) -> str:
+    found = re.search(r'<main id="main" data-scene="(\w+)">', html)
+    assert found, html
+    return found[1]
+
+
+def kept(visitor: Client) -> dict[str, str]:
+    """What the browser keeps for the page."""
+    return {
+        name: each.value
+        for name, each in visitor.session.cookie_jar.filter_cookies(URL(visitor.url) / "rooms/x").items()
+    }
+
+
+def refresh(html: str) -> int | None:
+    """After how many seconds a browser without scripts asks again."""
+    found = re.search(r'<noscript><meta http-equiv="refresh" content="(\d+)"></noscript>', html)
+    return int(found[1]) if found else None
+
+
+async def test_somebody_joins_waits_and_is_sent_to_the_entrance(site: RoomSite, visitor: Client):
+    room = await site.open(ahead=3, capacity=0, entrance="/shop/seats")
+
+    html = await see(visitor, site.path)
+    assert (scene(html), refresh(html), kept(visitor)) == ("join", None, {})
+    assert "3 people are waiting." in html
+
+    joined = await press(visitor, site.path, "join")
+    assert (joined.status, joined.headers["location"]) == (303, f"./{ROOM}")
+    html = await see(visitor, site.path)
+    assert (scene(html), refresh(html)) == ("waiting", 5)
+    assert 'id="place">4<' in html
+    assert kept(visitor)[START] == "4"
+
+    await site.move_up(room, "early-0", "early-1")
+    html = await see(visitor, site.path)
+    assert 'id="place">2<' in html
+    assert '<progress id="progress" max="100" value="60.0"' in html
+
+    await site.amend(capacity=9)
+    answer = await visitor.get(site.path)
+    assert (answer.status, answer.headers["location"]) == (303, "/shop/seats")
+    checked = await room.check(kept(visitor)[COOKIE])
+    assert re.fullmatch(r"visitor-[0-9a-f]{32}", checked.user)
+
+
+async def test_before_the_start_nobody_has_a_position_and_the_draw_is_committed_to(site: RoomSite, visitor: Client):
+    room = await site.open(opens_in=timedelta(minutes=4))
+
+    html = await see(visitor, site.path)
+    assert (scene(html), "Starting soon" in html, room.room.commitment in html) == ("join", True, True)
+    await press(visitor, site.path, "join")
+    html = await see(visitor, site.path)
+
+    assert (scene(html), refresh(html)) == ("drawing", 30)
+    assert room.room.commitment in html
+    assert room.room.seed not in html
+    assert 'id="place"><' in html
+    await site.pass_time(timedelta(minutes=3, seconds=50))
+    # Signs of life are given by the refreshes that a browser makes; this one was away too long.
+    assert scene(await see(visitor, site.path)) == "lapsed"
+    await press(visitor, site.path, "join")
+    assert refresh(await see(visitor, site.path)) == 11
+    await site.pass_time(timedelta(seconds=10))
+    html = await see(visitor, site.path)
+    assert (scene(html), room.room.commitment in html) == ("waiting", True)
+
+
+async def test_without_an_entrance_one_is_told_how_long_one_may_stay_and_can_leave(site: RoomSite, visitor: Client):
+    room = await site.open(capacity=1, session=timedelta(minutes=7))
+    await press(visitor, site.path, "join")
+    await site.venue.keep()
+
+    html = await see(visitor, site.path)
+    assert (scene(html), "7 minutes" in html) == ("inside", True)
+    left = await press(visitor, site.path, "leave")
+
+    assert (left.status, left.headers["location"], kept(visitor)) == (303, f"./{ROOM}?left=1", {})
+    assert (await room.census()).active == 0
+    html = await see(visitor, f"{site.path}?left=1")
+    assert (scene(html), 'value="join"' in html) == ("left", True)
+
+
+async def test_a_session_that_is_over_and_a_place_that_lapsed_are_told_apart(site: RoomSite, visitor: Client):
+    await site.open(capacity=1)
+    await press(visitor, site.path, "join")
+    await site.venue.keep()
+    await see(visitor, site.path)
+    await site.pass_time(timedelta(minutes=11))
+    assert scene(await see(visitor, site.path)) == "over"
+    await site.pass_time(timedelta(minutes=20))
+    assert scene(await see(visitor, site.path)) == "over"  # also when the pass itself is too old
+
+    await site.amend(capacity=0)
+    await press(visitor, site.path, "join")
+    assert scene(await see(visitor, site.path)) == "waiting"
+    await site.pass_time(timedelta(minutes=3))
+    html = await see(visitor, site.path)
+    assert (scene(html), "more than 2 minutes" in html, 'value="join"' in html) == ("lapsed", True, True)
+
+
+async def test_a_room_that_is_closed_takes_nobody_and_keeps_those_who_wait(site: RoomSite, visitor: Client):
+    await site.open()
+    await press(visitor, site.path, "join")
+    await site.venue.reception.close(ROOM)
+
+    html = await see(visitor, site.path)
+    assert (scene(html), "The line is paused" in html) == ("waiting", True)
+    visitor.session.cookie_jar.clear()
+    html = await see(visitor, site.path)
+    assert (scene(html), refresh(html), 'value="join"' in html) == ("closed", 30, False)
+    assert (await press(visitor, site.path, "join")).status == 303
+    assert kept(visitor) == {}
+
+
+async def test_only_the_shop_brings_people_to_a_room_that_is_not_for_anybody(site: RoomSite, visitor: Client):
+    room = await site.open(anybody=False, entrance="https://shop.example/")
+
+    html = await see(visitor, site.path)
+    assert (scene(html), 'href="https://shop.example/"' in html) == ("uninvited", True)
+    await press(visitor, site.path, "join")
+    assert ((await room.census()).waiting, kept(visitor)) == (0, {})
+
+    (token,) = await come(room, "ada")
+    brought = await visitor.get(f"{site.path}?pass={token}&lang=ko")
+    assert (brought.status, brought.headers["location"]) == (303, f"./{ROOM}?lang=ko")
+    assert scene(await see(visitor, site.path)) == "waiting"
+    assert room.read(kept(visitor)[COOKIE]).user == "ada"
+
+
+async def test_a_pass_in_the_address_that_is_not_ours_changes_nothing(site: RoomSite, visitor: Client):
+    await site.open()
+    await press(visitor, site.path, "join")
+    before = kept(visitor)[COOKIE]
+
+    for token in ("", "nonsense", "a.b", "x" * 5000, before[:-1]):
+        answer = await visitor.get(f"{site.path}?pass={token}")
+        assert (answer.status, answer.headers["location"]) == (303, f"./{ROOM}")
+        assert kept(visitor)[COOKIE] == before
+
+
+async def test_whom_the_server_of_the_line_forgot_has_the_old_place_again(site: RoomSite, visitor: Client):
+    room = await site.open(ahead=3)
+    await press(visitor, site.path, "join")
+    before = room.read(kept(visitor)[COOKIE])
+    await site.venue.valkey.execute("FLUSHALL")
+
+    # The last sign of life of a page that is closed is no wish to come back.
+    assert (await visitor.ask("HEAD", site.path)).status == 200
+    assert (await room.census()).waiting == 0
+    assert scene(await see(visitor, site.path)) == "waiting"
+    await come(room, "late")
+    after = room.read(kept(visitor)[COOKIE])
+
+    assert (after.user, after.place) == (before.user, before.place)
+    assert 'id="place">1<' in await see(visitor, site.path)
+
+
+async def test_to_join_twice_keeps_the_place(site: RoomSite, visitor: Client):
+    room = await site.open()
+    await press(visitor, site.path, "join")
+    await come(room, "late")
+
+    await press(visitor, site.path, "join")
+
+    assert 'id="place">1<' in await see(visitor, site.path)
+    assert (await room.census()).waiting == 2
+
+
+async def test_a_form_of_another_site_does_nothing_and_our_own_is_heard(site: RoomSite, visitor: Client):
+    room = await site.open()
+    await press(visitor, site.path, "join")
+
+    for foreign in (
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ):
+        answer = await press(visitor, site.path, "leave", **foreign)
+        assert (answer.status, answer.problem) == (403, "foreign-origin")
+        assert (await room.census()).waiting == 1
+
+    ours = {"origin": site.url, "sec-fetch-site": "same-origin"}
+    assert (await press(visitor, site.path, "leave", **ours)).status == 303
+    assert (await room.census()).waiting == 0
+
+
+async def test_anything_but_one_of_the_buttons_is_refused(site: RoomSite, visitor: Client):
+    room = await site.open()
+    form = FORM["content-type"]
+
+    for body, media, problem in (
+        ("do=join", "text/plain", "not-a-form"),
+        ('{"do":"join"}', "application/json", "not-a-form"),
+        ("do=join", "multipart/form-data; boundary=x", "not-a-form"),
+        ("do=join", "", "not-a-form"),
+        ("do=dance", form, "invalid"),
+        ("do=join&do=leave", form, "invalid"),
+        ("do=join&x=1", form, "invalid"),
+        ("", form, "invalid"),
+        ("%ff%fe", form, "invalid"),
+        ("&".join(f"a{n}=1" for n in range(50)), form, "invalid"),
+        ("do=" + "x" * 5000, form, "too-large"),
+    ):
+        answer = await visitor.ask("POST", site.path, data=body.encode(), headers={"content-type": media})
+        assert answer.problem == problem, body
+    assert (await room.census()).waiting == 0
+    elsewhere = await visitor.ask("POST", "/v1/rooms", data="name=x", headers=FORM)
+    assert (elsewhere.status, elsewhere.problem) == (415, "not-json")
+
+
+async def test_the_page_needs_no_key_where_everything_else_does(tmp_path: Path, embedded: Valkey):
+    http = HttpSettings(api_key=SecretStr("k" * 32))
+    async with room_site_at(tmp_path, embedded, http) as site, aiohttp.ClientSession() as session:
+        await site.open()
+        visitor = Client(session, site.url)
+        html = await see(visitor, site.path, host="tickets.example.com")
+        style = re.search(r'href="(assets/waiting\.\w+\.css)"', html)
+        assert style
+        assert (await visitor.get(f"/rooms/{style[1]}")).status == 200
+        assert (await press(visitor, site.path, "join")).status == 303
+        for path in ("/rooms", "/rooms/", f"{site.path}/", "/v1/rooms", f"/v1/rooms/{ROOM}"):
+            assert (await visitor.get(path)).problem == "key-needed", path
+
+
+async def test_what_the_page_is_allowed_is_said_in_its_headers(site: RoomSite, visitor: Client):
+    await site.open()
+
+    answer = await visitor.get(site.path)
+
+    assert answer.headers["content-security-policy"] == (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    )
+    assert answer.headers["referrer-policy"] == "same-origin"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["vary"] == "Accept-Language, Cookie"
+    assert not re.search(r"\sstyle=|\son\w+=|<style|https?://", answer.body.decode())
+
+
+@pytest.mark.parametrize(
+    ("entrance", "allowed"),
+    [
+        ("/seats", "'self'"),
+        ("https://shop.example:8443/a;b?c='d'", "'self' https://shop.example:8443"),
+        ("https://shop.example;img-src/", "'self'"),
+        ("http://[::1]/", "'self'"),
+    ],
+)
+async def test_a_form_may_lead_to_the_shop_and_nowhere_else(
+    site: RoomSite, visitor: Client, entrance: str, allowed: str
+):
+    await site.open(entrance=entrance)
+
+    policy = (await visitor.get(site.path)).headers["content-security-policy"]
+
+    assert [each for each in policy.split("; ") if each.startswith("form-action ")] == [f"form-action {allowed}"]
+    assert policy.count(";") == 7
+
+
+async def test_cookies_are_for_this_site_alone_and_secure_behind_tls(site: RoomSite, visitor: Client):
+    await site.open()
+
+    for headers, is_secure in (({}, False), ({"x-forwarded-proto": "https"}, True)):
+        answer = await press(visitor, site.path, "join", **headers)
+        cookie = SimpleCookie(next(each for each in _set_cookies(answer) if each.startswith(COOKIE)))[COOKIE]
+        assert (cookie["path"], cookie["samesite"], cookie["httponly"]) == ("/", "lax", "")
+        assert bool(cookie["secure"]) is is_secure
+        assert int(cookie["max-age"]) == 30 * 60 + 3600
+
+
+async def test_whatever_a_title_says_is_text(site: RoomSite, visitor: Client):
+    await site.open(title="</script><script>alert('1')</script> & \"more\"")
+    await press(visitor, site.path, "join")
+
+    html = await see(visitor, site.path)
+
+    assert "<script>alert" not in html
+    assert "&lt;/script&gt;&lt;script&gt;alert(&#39;1&#39;)" in html
+    assert html.count("</script>") == 2
+
+
+async def test_the_page_speaks_the_language_of_the_browser_or_the_one_chosen(site: RoomSite, visitor: Client):
+    await site.open(ahead=2, title="")
+
+    korean = await see(visitor, site.path, **{"accept-language": "ko-KR,ko;q=0.9"})
+    chosen = await see(visitor, f"{site.path}?lang=en", **{"accept-language": "ko-KR,ko;q=0.9"})
+
+    assert '<html lang="ko">' in korean
+    assert "현재 2명이 기다리고 있습니다." in korean
+    assert f"<title>대기열에 참여하기 · {ROOM}</title>" in korean
+    assert '<html lang="en">' in chosen
+    # A link may have anything hung on it.
+    assert scene(await see(visitor, f"{site.path}?utm_source=mail&utm_source=x&fbclid=1&lang=xx")) == "join"
+    assert (await press(visitor, f"{site.path}?lang=ko", "join")).headers["location"] == f"./{ROOM}?lang=ko"
+
+
+async def test_where_there_is_no_room_a_page_says_so(site: RoomSite, visitor: Client):
+    for name in ("nothing", "%00", "a%20b", "%3Cb%3E", "x" * 300, "%EB%B0%A9"):
+        answer = await visitor.get(f"/rooms/{name}")
+        assert (answer.status, scene(answer.body.decode())) == (404, "absent")
+        assert b"<b>" not in answer.body
+    assert (await press(visitor, "/rooms/nothing", "join")).status == 303
+    document = (await visitor.get("/openapi.json")).json  # which is for machines, and knows no pages
+    assert [path for path in document["paths"] if path.startswith("/rooms")] == []
+
+
+async def test_while_the_server_of_the_line_is_away_the_page_says_that_places_are_kept(tmp_path: Path):
+    [port] = free_ports(1)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(ValkeyServer(port=port))
+        wire = await stack.enter_async_context(Proxy(port))
+        valkey = await stack.enter_async_context(connected(f"redis://127.0.0.1:{wire.port}"))
+        site = await stack.enter_async_context(room_site_at(tmp_path, valkey))
+        session = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)))
+        visitor = Client(session, site.url)
+        room = await site.open(capacity=1, entrance="/shop")
+        await come(room, "bob")
+        await site.venue.keep()
+        (token,) = await come(room, "ada")
+        of_bob = (await room.join("bob")).token
+        session.cookie_jar.update_cookies({COOKIE: token}, URL(site.url))
+        await wire.refuse()
+
+        answer = await visitor.get(site.path)
+        pressed = await press(visitor, site.path, "leave")
+
+        for each in (answer, pressed):
+            assert (each.status, scene(each.body.decode())) == (503, "unavailable")
+            assert each.headers["retry-after"] == "5"
+            assert (refresh(each.body.decode()), TITLE in each.body.decode()) == (5, True)
+        session.cookie_jar.update_cookies({COOKIE: of_bob or ""}, URL(site.url))
+        entering = await visitor.get(site.path)  # SQL knows that he is inside
+        assert (entering.status, entering.headers["location"]) == (303, "/shop")
+        # Whom the shop brings now keeps his pass, and it does not stay in the address.
+        brought = await visitor.get(f"{site.path}?pass={token}")
+        assert (brought.status, brought.headers["location"]) == (303, f"./{ROOM}")
+        assert kept(visitor)[COOKIE] == token
+        await wire.listen()
+        assert (await inside(room, "ada"), (await room.census()).waiting) == ([], 1)
+
+
+async def test_a_file_is_kept_for_ever_under_the_name_of_its_contents(site: RoomSite, visitor: Client):
+    await site.open()
+    html = await see(visitor, site.path)
+
+    files = re.findall(r'"(assets/[^"]+)"', html)
+
+    assert [re.sub(r"\.[0-9a-f]{16}\.", ".", file) for file in files] == [
+        "assets/icon.svg",
+        "assets/waiting.css",
+        "assets/waiting.js",
+    ]
+    for file in files:
+        answer = await visitor.get(f"/rooms/{file}")
+        assert (answer.status, answer.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
+    assert (await visitor.get("/rooms/assets/waiting.css")).status == 404
+    assert (await visitor.get("/rooms/assets/..%2fdesk.py")).status == 404
+
+
+async def test_a_request_costs_one_look(site: RoomSite, visitor: Client):
+    """However many come: the pace of the line is measured once a second, and nothing else is asked."""
+    await site.open()
+    await press(visitor, site.path, "join")
+    await see(visitor, site.path)
+    before, began = await _commands(site.venue.valkey), time.monotonic()
+
+    for _ in range(5):
+        await see(visitor, site.path)
+
+    after = await _commands(site.venue.valkey)
+    assert 5 <= after["evalsha"] - before["evalsha"] <= 6 + (time.monotonic() - began)
+
+
+def _set_cookies(answer: Reply) -> list[str]:
+    assert isinstance(answer.headers, CIMultiDictProxy)
+    return answer.headers.getall("set-cookie")
+
+
+async def _commands(valkey: Valkey) -> dict[str, int]:
+    """How often each was given to the server so far."""
+    told: Any = await valkey.execute("INFO", "commandstats")
+    return {name.removeprefix("cmdstat_"): figures["calls"] for name, figures in told.items()}

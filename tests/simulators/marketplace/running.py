@@ -1,0 +1,3 @@
+"""How the marketplace is started in a process of its own."""
+
+COMMAND = ("-c", "from tidegate.cli import main; main()", "simulate", "marketplace", "--json")

@@ -1,0 +1,68 @@
+"""What robots.txt says, and what that means."""
+
+from urllib.robotparser import RobotFileParser
+
+import pytest
+
+from tidegate.simulators.marketplace import RobotsGroup, RobotsSettings
+from tidegate.simulators.marketplace.robots import Robots
+
+GROUPS = (
+    RobotsGroup(
+        agent="*",
+        disallow=("/cart/", "/*?*sort=", "/exact$", "/cart/help/secret"),
+        allow=("/cart/help",),
+        crawl_delay_s=1.5,
+    ),
+    RobotsGroup(agent="tidegate", disallow=("/",), allow=("/search",), crawl_delay_s=None),
+)
+ROBOTS = Robots(RobotsSettings(groups=GROUPS))
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/", True),
+        ("/cart", True),
+        ("/cart/", False),
+        ("/cart/add?product=1", False),
+        ("/cart/help", True),
+        ("/cart/helper", True),
+        ("/cart/help/secret", False),
+        ("/search?q=a", True),
+        ("/search?q=a&sort=price", False),
+        ("/search?sort=price", False),
+        ("/exact", False),
+        ("/exactly", True),
+        ("/robots.txt", True),
+    ],
+)
+def test_the_longest_pattern_decides(path: str, allowed: bool):
+    assert ROBOTS.allows(b"Mozilla/5.0", path.encode()) is allowed
+
+
+def test_of_two_patterns_as_long_allow_wins():
+    robots = Robots(RobotsSettings(groups=(RobotsGroup(disallow=("/same",), allow=("/same",)),)))
+    assert robots.allows(b"any", b"/same")
+
+
+def test_an_agent_that_is_named_has_rules_of_its_own():
+    named = b"Mozilla/5.0 (compatible; TideGate/1.0)"
+    assert [ROBOTS.allows(named, path) for path in (b"/", b"/search?q=a&sort=b", b"/cart/help")] == [False, True, False]
+    assert (ROBOTS.delay_us(named), ROBOTS.delay_us(b"other")) == (0, 1_500_000)
+
+
+def test_what_is_written_is_what_another_reader_reads():
+    other = RobotFileParser()
+    other.parse(ROBOTS.text.decode().splitlines())
+    for agent in ("Tidegate/1.0", "other"):
+        for path in ("/cart/add", "/", "/search"):
+            assert other.can_fetch(agent, path) == ROBOTS.allows(agent.encode(), path.encode()), (agent, path)
+    assert b"Crawl-delay: 1.5\n" in ROBOTS.text
+
+
+def test_where_there_is_none_all_is_allowed_and_where_it_fails_nothing_is():
+    assert Robots(RobotsSettings(status=404)).allows(b"any", b"/cart/")
+    assert not Robots(RobotsSettings(status=500)).allows(b"any", b"/search")
+    assert Robots(RobotsSettings(status=500)).allows(b"any", b"/robots.txt")
+    assert Robots(RobotsSettings(groups=())).allows(b"any", b"/cart/")

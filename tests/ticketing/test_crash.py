@@ -1,0 +1,140 @@
+"""Processes that are killed on the way to a ticket, and several that want the same seats."""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from examples.ticketing import reservations
+from examples.ticketing.bank import Card, charges
+from examples.ticketing.shop import process_of
+
+from tests.processes import WarmProcess, start_warm
+from tests.servers.migrated import migrated_file
+from tests.snapshots.deployment import until
+from tests.ticketing.buyer import KEY, SEATS
+from tests.ticketing.stall import Stall, stall_at
+from tidegate.kernel.clock import ManualClock, SystemClock
+from tidegate.valkey import Valkey
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """As late as it is: the other processes have clocks of their own."""
+    return ManualClock(SystemClock().now())
+
+
+@asynccontextmanager
+async def buyer(url: str, schedule: int, how_far: str, *users: str) -> AsyncGenerator[WarmProcess]:
+    command = (sys.executable, "-m", "tests.ticketing.buyer", url, str(schedule), how_far, *users)
+    process = await start_warm(*command, stdin=PIPE, stdout=PIPE, cwd=ROOT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def said(process: WarmProcess) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        return (await process.stdout.readline()).decode().strip()
+
+
+@pytest.mark.race
+async def test_of_many_buyers_in_several_processes_one_gets_each_seat(anywhere: Stall, migrated_url: str):
+    sale = await anywhere.sale(seats=len(SEATS))
+    crowds = [[f"{name}-{n}" for n in range(4)] for name in ("ada", "bob", "cem")]
+    await anywhere.enter(sale, *(user for crowd in crowds for user in crowd))
+    async with (
+        buyer(migrated_url, sale, "rush", *crowds[0]) as one,
+        buyer(migrated_url, sale, "rush", *crowds[1]) as two,
+        buyer(migrated_url, sale, "rush", *crowds[2]) as three,
+    ):
+        processes = (one, two, three)
+        assert [await said(each) for each in processes] == ["ready"] * 3
+        for each in processes:
+            assert each.stdin is not None
+            each.stdin.write(b"go\n")
+        got = [seat for each in processes for seat in msgspec.json.decode(await said(each), type=list[str])]
+
+    assert sorted(got) == sorted(f"{seat} completed" for seat in SEATS)
+    assert len(await anywhere.events()) == len(await anywhere.rows(charges)) == len(SEATS)
+    assert set((await anywhere.seats(sale)).values()) == {"taken"}
+
+
+@asynccontextmanager
+async def after_the_death_of_one(
+    how_far: str, folder: Path, valkey: Valkey, clock: ManualClock
+) -> AsyncGenerator[tuple[Stall, int, str]]:
+    """Ada went so far, and then her process was killed; the shop, the evening, and her reservation."""
+    url = await migrated_file(folder / "shop.db")
+    async with stall_at(url, valkey, clock, folder) as stall:
+        sale = await stall.sale()
+        await stall.enter(sale, "ada", "bob")
+        async with buyer(url, sale, how_far, "ada") as doomed:
+            held = await said(doomed)
+            doomed.kill()
+            await doomed.wait()
+        yield stall, sale, held
+
+
+@pytest.mark.crash
+async def test_a_hold_whose_process_died_ends_at_its_time(tmp_path: Path, embedded: Valkey, clock: ManualClock):
+    async with after_the_death_of_one("reserve", tmp_path, embedded, clock) as (stall, sale, held):
+        assert (await stall.seats(sale))["A1"] == "taken"
+        mine = await stall.database.read(reservations.get, held)
+        stall.clock.advance(mine.held_until - stall.clock.now() - timedelta(milliseconds=1))
+        assert (await stall.keep())[0] == 1
+        stall.clock.advance(timedelta(milliseconds=1))
+        await stall.keep()
+
+        assert (await stall.state(mine), (await stall.seats(sale))["A1"]) == ("expired", "free")
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(("how_far", "state", "sold"), [("begin", "held", 0), ("charge", "paid", 1)])
+async def test_a_payment_whose_process_died_is_what_the_bank_says(
+    how_far: str, state: str, sold: int, tmp_path: Path, embedded: Valkey, clock: ManualClock
+):
+    async with after_the_death_of_one(how_far, tmp_path, embedded, clock) as (stall, _, held):
+        mine = await stall.database.read(reservations.get, held)
+        stall.clock.advance(timedelta(minutes=2))
+        await stall.keep()
+
+        assert await stall.state(mine) == state
+        assert len(await stall.events()) == sold
+
+
+@pytest.mark.crash
+async def test_who_asks_again_after_the_death_of_a_process_is_charged_once(
+    tmp_path: Path, embedded: Valkey, clock: ManualClock
+):
+    async with after_the_death_of_one("charge", tmp_path, embedded, clock) as (stall, _, held):
+        payment = await stall.shop.cashier.pay(held, "ada", KEY, Card.GOOD)
+
+        assert payment.state == "completed"
+        assert len(await stall.rows(charges)) == len(await stall.events()) == 1
+
+
+@pytest.mark.crash
+async def test_a_payment_whose_process_died_before_it_could_tell_is_ranked(
+    tmp_path: Path, embedded: Valkey, clock: ManualClock
+):
+    async with after_the_death_of_one("complete", tmp_path, embedded, clock) as (stall, _, _):
+        process = process_of(stall.shop)
+        running = asyncio.create_task(process.run(heed_signals=False))
+
+        async def is_ranked() -> bool:
+            return await stall.ranked() == [("1", 1)]
+
+        await until(is_ranked)
+        process.stop()
+        assert (await running).in_good_order

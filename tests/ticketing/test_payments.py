@@ -1,0 +1,207 @@
+"""Paying: once, whatever the bank does, and told to whoever wants to hear of it."""
+
+from datetime import timedelta
+
+import pytest
+from examples.ticketing import payments
+from examples.ticketing.bank import Card, Outcome, charges
+from examples.ticketing.payments import KeyReused, PaymentState
+from examples.ticketing.reservations import HoldOver, Reservation
+
+from tests.ticketing.stall import Stall
+from tidegate.crowd.waiting_room import NotActive
+from tidegate.kernel.errors import NotFound
+
+
+async def held(stall: Stall, user: str = "ada", seats: int = 3) -> Reservation:
+    sale = await stall.sale(seats=seats)
+    await stall.enter(sale, user)
+    return await stall.reserve(sale, "A1", user)
+
+
+async def test_who_pays_has_a_ticket_and_the_seat_is_sold(stall: Stall):
+    mine = await held(stall)
+
+    payment = await stall.pay(mine)
+
+    assert (payment.state, await stall.state(mine)) == (PaymentState.COMPLETED, "paid")
+    assert payment.ticket is not None
+    ticket = await stall.database.read(payments.ticket, payment.ticket)
+    assert ticket.reservation.seat == "A1"
+
+
+async def test_a_payment_and_its_event_are_one_transaction(stall: Stall):
+    mine = await held(stall)
+
+    payment = await stall.pay(mine)
+
+    [event] = await stall.events()
+    assert (event.kind, event.event_id) == ("PaymentCompleted", payment.id)
+    assert event.payload == {
+        "payment": payment.id,
+        "concert": 1,
+        "schedule": mine.schedule,
+        "user": "ada",
+        "paid_at": stall.clock.now().isoformat(),
+    }
+
+
+async def test_the_same_key_again_is_the_same_payment(stall: Stall):
+    mine = await held(stall)
+
+    first = await stall.pay(mine, "key")
+    again = await stall.pay(mine, "key", Card.POOR)
+
+    assert first == again
+    assert len(await stall.events()) == 1
+    assert len(await stall.rows(charges)) == 1
+
+
+async def test_the_answer_to_a_key_is_told_again_after_the_session_ended(stall: Stall):
+    mine = await held(stall)
+    first = await stall.pay(mine, "key")
+    stall.clock.advance(timedelta(hours=5))
+
+    assert await stall.pay(mine, "key") == first
+
+
+async def test_a_key_cannot_be_used_for_something_else(stall: Stall):
+    mine = await held(stall)
+    await stall.pay(mine, "key")
+    other = await stall.reserve(mine.schedule, "A2", "ada")
+
+    with pytest.raises(KeyReused):
+        await stall.pay(other, "key")
+
+
+async def test_two_people_may_choose_the_same_key(stall: Stall):
+    mine = await held(stall)
+    await stall.enter(mine.schedule, "bob")
+    his = await stall.reserve(mine.schedule, "A2", "bob")
+
+    assert (await stall.pay(mine, "key")).id != (await stall.pay(his, "key")).id
+
+
+async def test_a_seat_is_not_paid_twice_with_two_keys(stall: Stall):
+    mine = await held(stall)
+    await stall.pay(mine, "one")
+
+    with pytest.raises(HoldOver):
+        await stall.pay(mine, "two")
+
+
+async def test_a_card_that_is_refused_leaves_the_seat_held(stall: Stall):
+    mine = await held(stall)
+
+    payment = await stall.pay(mine, "one", Card.POOR)
+
+    assert (payment.state, await stall.state(mine)) == (PaymentState.DECLINED, "held")
+    assert await stall.events() == []
+    assert (await stall.pay(mine, "two")).state is PaymentState.COMPLETED
+
+
+async def test_a_hold_that_is_over_cannot_be_paid(stall: Stall):
+    mine = await held(stall)
+    stall.clock.advance(timedelta(minutes=10))
+
+    with pytest.raises(HoldOver):
+        await stall.pay(mine)
+
+
+async def test_who_is_no_longer_inside_cannot_pay(stall: Stall):
+    mine = await held(stall)
+    [pass_] = await stall.enter(mine.schedule, "ada")
+    room = await stall.shop.reception.room(f"schedule-{mine.schedule}")
+    await room.leave(pass_)
+
+    with pytest.raises(NotActive):
+        await stall.pay(mine)
+    assert await stall.rows(charges) == []
+
+
+async def test_nobody_pays_for_the_seat_of_another(stall: Stall):
+    mine = await held(stall)
+    await stall.enter(mine.schedule, "bob")
+
+    with pytest.raises(NotFound):
+        await stall.shop.cashier.pay(mine.id, "bob", "key", Card.GOOD)
+
+
+@pytest.mark.parametrize("card", [Card.MUTE, Card.SLOW])
+async def test_while_the_bank_does_not_tell_the_seat_is_kept(stall: Stall, card: Card):
+    mine = await held(stall)
+    await stall.enter(mine.schedule, "bob")
+
+    payment = await stall.pay(mine, card=card)
+    stall.clock.advance(timedelta(minutes=20))  # longer than any hold
+
+    assert (payment.state, await stall.state(mine)) == (PaymentState.CHARGING, "paying")
+    assert (await stall.seats(mine.schedule, "bob"))["A1"] == "taken"
+
+
+async def test_a_charge_whose_answer_was_lost_is_found_and_the_seat_is_sold(stall: Stall):
+    mine = await held(stall)
+    payment = await stall.pay(mine, card=Card.MUTE)
+
+    stall.clock.advance(stall.shop.plan.settle_after - timedelta(milliseconds=1))
+    _, next_in_ms = await stall.keep()
+    assert (next_in_ms, await stall.payment_state(payment)) == (1, "charging")
+
+    stall.clock.advance(timedelta(milliseconds=1))
+    await stall.keep()
+
+    assert (await stall.payment_state(payment), await stall.state(mine)) == ("completed", "paid")
+    assert len(await stall.events()) == 1
+
+
+async def test_a_charge_that_was_never_made_is_forbidden_and_the_seat_is_free(stall: Stall):
+    """The process died before it asked the bank; whoever asks later, in its name, is refused."""
+    mine = await held(stall)
+    payment = await stall.database.transaction(payments.begin, mine.id, "ada", "key", stall.shop.plan.settle_after)
+    stall.clock.advance(timedelta(minutes=10))
+    await stall.shop.cashier.settle(payment.id)
+
+    assert (await stall.payment_state(payment), await stall.state(mine)) == ("declined", "expired")
+    assert (await stall.seats(mine.schedule))["A1"] == "free"
+    late = await stall.pay(mine, "key")  # the buyer's browser, which had given up on the dead process
+    assert late.state is PaymentState.DECLINED
+    assert [row["outcome"] for row in await stall.rows(charges)] == [Outcome.VOID]
+
+
+async def test_who_repeats_a_payment_whose_process_died_completes_it(stall: Stall):
+    mine = await held(stall)
+    await stall.database.transaction(payments.begin, mine.id, "ada", "key", stall.shop.plan.settle_after)
+
+    assert (await stall.pay(mine, "key")).state is PaymentState.COMPLETED
+    assert len(await stall.rows(charges)) == 1
+
+
+async def test_a_payment_that_is_settled_twice_is_told_once(stall: Stall):
+    mine = await held(stall)
+    payment = await stall.pay(mine, card=Card.MUTE)
+
+    await stall.shop.cashier.settle(payment.id)
+    await stall.shop.cashier.settle(payment.id)
+
+    assert len(await stall.events()) == 1
+
+
+async def test_a_declined_payment_gives_the_seat_back_with_what_is_left_of_the_time(stall: Stall):
+    mine = await held(stall)
+    stall.clock.advance(timedelta(minutes=9))
+    await stall.pay(mine, card=Card.POOR)
+
+    next_in_ms, _ = await stall.keep()
+
+    assert (next_in_ms, await stall.state(mine)) == (60_000, "held")
+
+
+async def test_the_keeper_bears_in_mind_a_hold_that_is_being_paid_for(stall: Stall):
+    """The bank may refuse, and then it is a mere hold again, which ends before any new one can."""
+    mine = await held(stall)
+    stall.clock.advance(timedelta(minutes=9))
+    await stall.pay(mine, card=Card.MUTE)
+
+    next_in_ms, _ = await stall.keep()
+
+    assert next_in_ms == 60_000

@@ -1,0 +1,127 @@
+"""What is popular: order without numbers, in one batch, and empty when nobody can say."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from examples.ticketing.popular import popular_concerts
+from sqlalchemy import Engine, event
+
+from tests.servers.migrated import migrated_file
+from tests.servers.valkey import ValkeyServer
+from tests.ticketing.stall import Stall, stall_at
+from tidegate.crowd.ranking.windows import Period
+from tidegate.kernel.clock import ManualClock
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.valkey.connection import connected
+
+
+async def sold(stall: Stall, **how_many: int) -> dict[str, int]:
+    """Concerts, with so many tickets sold of each; their ids."""
+    ids: dict[str, int] = {}
+    for title, tickets in how_many.items():
+        ids[title] = await stall.concert(title)
+        sale = await stall.sale(concert=ids[title], seats=max(1, tickets))
+        for number in range(1, tickets + 1):
+            await stall.enter(sale, f"{title}-{number}")
+            await stall.buy(sale, f"A{number}", f"{title}-{number}")
+    await stall.relay()
+    return ids
+
+
+async def titles(stall: Stall, period: Period = Period.DAILY, limit: int = 10) -> list[str]:
+    return [concert.title for concert in (await popular_concerts(stall.shop, period, limit)).concerts]
+
+
+async def test_concerts_are_ranked_by_completed_payments(stall: Stall):
+    await stall.declare()
+    await sold(stall, quiet=0, loud=3, mild=1, wild=2)
+
+    assert await titles(stall) == ["loud", "wild", "mild"]
+    assert await titles(stall, limit=1) == ["loud"]
+
+
+async def test_a_reservation_that_is_not_paid_does_not_count(stall: Stall):
+    await stall.declare()
+    sale = await stall.sale()
+    await stall.enter(sale, "ada")
+    await stall.reserve(sale, "A1", "ada")
+    await stall.relay()
+
+    assert await titles(stall) == []
+
+
+async def test_yesterday_counts_for_the_month_and_not_for_the_day(stall: Stall):
+    await stall.declare()
+    await sold(stall, loud=1)
+    stall.clock.advance(timedelta(days=1))
+
+    assert (await titles(stall), await titles(stall, Period.MONTHLY)) == ([], ["loud"])
+
+
+async def test_an_event_that_is_told_again_changes_nothing(stall: Stall):
+    await stall.declare()
+    sale = await stall.sale()
+    await stall.enter(sale, "ada")
+    await stall.buy(sale, "A1", "ada")
+    events = await stall.events()
+
+    await stall.relay(events)
+    await stall.relay(events)
+
+    assert await stall.ranked() == [("1", 1)]
+
+
+async def test_how_often_something_was_bought_is_not_shown(stall: Stall):
+    await stall.declare()
+    await sold(stall, loud=3)
+
+    shown: dict[str, Any] = msgspec.to_builtins(await popular_concerts(stall.shop))
+
+    assert shown == {
+        "period": "daily",
+        "concerts": [{"id": 1, "title": "loud", "artist": "loud Band", "venue": "Harbour Hall"}],
+        "degraded": False,
+    }
+
+
+@pytest.mark.parametrize("limit", [0, -1, 101])
+async def test_a_limit_that_makes_no_sense_is_refused(stall: Stall, limit: int):
+    with pytest.raises(InvalidArgument):
+        await popular_concerts(stall.shop, limit=limit)
+
+
+async def test_the_details_of_all_concerts_are_read_in_one_statement(stall: Stall):
+    await stall.declare()
+    await sold(stall, **{f"concert {n}": 1 for n in range(8)})
+    statements: list[str] = []
+
+    def note(_c: object, _cursor: object, statement: str, *_: object) -> None:
+        if not statement.startswith("BEGIN"):
+            statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        popular = await popular_concerts(stall.shop)
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+    assert len(popular.concerts) == 8
+    assert len(statements) == 1, statements
+
+
+async def test_without_the_server_the_ranking_is_empty_and_says_so(tmp_path: Path):
+    server = ValkeyServer()
+    async with connected(server.url) as valkey:
+        url = await migrated_file(tmp_path / "shop.db")
+        async with stall_at(url, valkey, ManualClock(), tmp_path) as stall:
+            await stall.declare()
+            await sold(stall, loud=1)
+            assert await titles(stall) == ["loud"]
+            server.stop()
+
+            popular = await popular_concerts(stall.shop)
+
+            assert (popular.concerts, popular.degraded) == ([], True)

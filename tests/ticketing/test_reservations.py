@@ -1,0 +1,144 @@
+"""Seats that are held: by whom, how many, and for how long."""
+
+from datetime import timedelta
+
+import pytest
+from examples.ticketing import reservations
+from examples.ticketing.reservations import HoldOver, SeatTaken, TooManySeats
+
+from tests.ticketing.stall import Stall
+from tidegate.crowd.waiting_room import NotActive
+from tidegate.kernel.errors import NotFound
+
+TEN_MINUTES = timedelta(minutes=10)
+
+
+async def test_a_seat_is_held_by_one_and_taken_for_all_others(stall: Stall):
+    sale = await stall.sale()
+    await stall.enter(sale, "ada", "bob")
+
+    held = await stall.reserve(sale, "A1", "ada")
+
+    assert held.held_until == stall.clock.now() + TEN_MINUTES
+    assert (await stall.seats(sale, "ada"))["A1"] == "mine"
+    assert (await stall.seats(sale, "bob"))["A1"] == "taken"
+    with pytest.raises(SeatTaken):
+        await stall.reserve(sale, "A1", "bob")
+
+
+async def test_who_asks_for_his_own_seat_again_has_the_same_reservation(stall: Stall):
+    sale = await stall.sale()
+    await stall.enter(sale, "ada")
+
+    assert await stall.reserve(sale, "A1", "ada") == await stall.reserve(sale, "A1", "ada")
+
+
+async def test_who_is_not_inside_reserves_nothing(stall: Stall):
+    sale, other = await stall.sale(), await stall.sale()
+    await stall.enter(other, "ada")
+
+    with pytest.raises(NotActive):
+        await stall.reserve(sale, "A1", "ada")
+    assert (await stall.seats(sale))["A1"] == "free"
+
+
+async def test_whose_session_is_over_reserves_nothing(stall: Stall):
+    sale = await stall.sale()
+    await stall.enter(sale, "ada")
+    stall.clock.advance(timedelta(hours=3))
+
+    with pytest.raises(NotActive):
+        await stall.reserve(sale, "A1", "ada")
+
+
+async def test_one_person_gets_four_seats_and_no_more(stall: Stall):
+    sale = await stall.sale(seats=6)
+    await stall.enter(sale, "ada")
+    for number in range(1, 5):
+        await stall.reserve(sale, f"A{number}", "ada")
+
+    with pytest.raises(TooManySeats):
+        await stall.reserve(sale, "A5", "ada")
+
+
+async def test_there_is_no_seat_that_is_not_in_the_hall(stall: Stall):
+    sale = await stall.sale()
+    await stall.enter(sale, "ada")
+
+    with pytest.raises(NotFound):
+        await stall.reserve(sale, "Z9", "ada")
+
+
+async def test_a_seat_that_is_given_back_is_free_at_once(stall: Stall):
+    sale = await stall.sale()
+    await stall.enter(sale, "ada", "bob")
+    held = await stall.reserve(sale, "A1", "ada")
+
+    await stall.database.transaction(reservations.release, held.id, "ada")
+    await stall.database.transaction(reservations.release, held.id, "ada")  # twice is once
+
+    assert (await stall.reserve(sale, "A1", "bob")).user == "bob"
+
+
+async def test_nobody_gives_back_the_seat_of_another(stall: Stall):
+    sale = await stall.sale()
+    await stall.enter(sale, "ada")
+    held = await stall.reserve(sale, "A1", "ada")
+
+    with pytest.raises(NotFound):
+        await stall.database.transaction(reservations.release, held.id, "bob")
+
+
+async def test_a_seat_that_is_paid_is_not_given_back(stall: Stall):
+    sale = await stall.sale()
+    await stall.enter(sale, "ada")
+    held = await stall.reserve(sale, "A1", "ada")
+    await stall.pay(held)
+
+    with pytest.raises(HoldOver):
+        await stall.database.transaction(reservations.release, held.id, "ada")
+
+
+async def test_a_hold_ends_at_its_time_and_not_before(anywhere: Stall):
+    sale = await anywhere.sale()
+    await anywhere.enter(sale, "ada")
+    held = await anywhere.reserve(sale, "A1", "ada")
+
+    anywhere.clock.advance(TEN_MINUTES - timedelta(milliseconds=5))
+    next_in_ms, _ = await anywhere.keep()
+    assert (next_in_ms, await anywhere.state(held)) == (5, "held")
+
+    anywhere.clock.advance(timedelta(milliseconds=5))
+    await anywhere.keep()
+    assert (await anywhere.state(held), (await anywhere.seats(sale))["A1"]) == ("expired", "free")
+
+
+async def test_a_hold_whose_time_is_over_keeps_nobody_from_the_seat_though_no_keeper_came(anywhere: Stall):
+    """While there is no leader, nobody keeps the time; SQL decides all the same."""
+    sale = await anywhere.sale()
+    await anywhere.enter(sale, "ada", "bob")
+    held = await anywhere.reserve(sale, "A1", "ada")
+
+    anywhere.clock.advance(TEN_MINUTES)
+
+    assert (await anywhere.seats(sale, "bob"))["A1"] == "free"
+    assert (await anywhere.reserve(sale, "A1", "bob")).user == "bob"
+    assert await anywhere.state(held) == "expired"
+
+
+async def test_without_holds_the_keeper_sleeps_as_long_as_a_hold_lasts(stall: Stall):
+    """One that is made in the next moment cannot end before that."""
+    assert await stall.keep() == (600_000, 60_000)
+
+
+async def test_many_holds_that_end_together_are_all_ended(stall: Stall):
+    sale = await stall.sale(seats=240)
+    users = [f"user-{n}" for n in range(60)]
+    await stall.enter(sale, *users)
+    for n in range(240):
+        await stall.reserve(sale, f"{chr(ord('A') + n // 20)}{n % 20 + 1}", users[n // 4])
+    stall.clock.advance(TEN_MINUTES)
+
+    await stall.keep()
+
+    assert set((await stall.seats(sale)).values()) == {"free"}

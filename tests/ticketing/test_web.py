@@ -1,0 +1,312 @@
+"""The shop over HTTP: who is let through the door, and what is answered."""
+
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from examples.ticketing import payments
+from examples.ticketing.bank import Card
+from examples.ticketing.doorman import cookie_of
+
+from tests.http.serving import Client
+from tests.servers.migrated import migrated_file
+from tests.servers.valkey import ValkeyServer
+from tests.ticketing.serving import Buyer, served
+from tests.ticketing.stall import Stall, stall_at
+from tidegate.crowd.waiting_room import RoomPlan
+from tidegate.kernel.clock import ManualClock
+from tidegate.valkey.connection import connected
+
+
+@pytest.fixture
+async def client(stall: Stall) -> AsyncGenerator[Client]:
+    async with served(stall) as opened:
+        yield opened
+
+
+async def enter(stall: Stall, client: Client, schedule: int, user: str = "ada") -> Buyer:
+    [pass_] = await stall.enter(schedule, user)
+    return Buyer(client, pass_)
+
+
+async def test_a_seat_is_chosen_held_and_paid(stall: Stall, client: Client):
+    sale = await stall.sale()
+    ada = await enter(stall, client, sale)
+
+    seats = await ada.ask("GET", f"/api/schedules/{sale}/seats")
+    held = await ada.reserve(sale, "A2")
+    paid = await ada.pay(held.json["id"])
+    seen = await ada.ask("GET", f"/api/reservations/{held.json['id']}")
+
+    assert seats.json["seats"][1] == {"label": "A2", "price": 200, "availability": "free"}
+    assert (held.status, held.json["seat"], held.json["state"]) == (201, "A2", "held")
+    assert (paid.status, paid.json["state"], seen.json["state"]) == (201, "completed", "paid")
+
+
+async def test_who_is_not_inside_is_told_where_to_wait(stall: Stall, client: Client):
+    sale = await stall.sale()
+    await stall.enter(sale, "ada")
+    held = await stall.reserve(sale, "A1", "ada")
+
+    nobody, forger = Buyer(client, None), Buyer(client, "made.up")
+    refused = [
+        await nobody.ask("GET", f"/api/schedules/{sale}/seats"),
+        await forger.ask("GET", f"/api/schedules/{sale}/seats"),
+        await nobody.reserve(sale, "A1"),
+        await nobody.pay(held.id),
+        await nobody.ask("GET", f"/api/reservations/{held.id}"),
+        await nobody.ask("DELETE", f"/api/reservations/{held.id}"),
+    ]
+
+    assert {reply.status for reply in refused} == {403}
+    assert {reply.json["waiting_page"] for reply in refused} == {f"/rooms/schedule-{sale}"}
+    assert await stall.state(held) == "held"
+
+
+async def test_on_pages_who_is_not_inside_is_sent_to_wait(stall: Stall, client: Client):
+    sale = await stall.sale()
+
+    reply = await client.get(f"/schedules/{sale}")
+
+    assert (reply.status, reply.headers["location"]) == (303, f"/rooms/schedule-{sale}")
+
+
+async def test_a_pass_for_one_evening_opens_no_other(stall: Stall, client: Client):
+    sale, other = await stall.sale(), await stall.sale()
+    ada = await enter(stall, client, sale)
+
+    assert (await ada.ask("GET", f"/api/schedules/{other}/seats")).status == 403
+
+
+async def test_nobody_sees_or_pays_the_reservation_of_another(stall: Stall, client: Client):
+    sale = await stall.sale()
+    ada, bob = await enter(stall, client, sale, "ada"), await enter(stall, client, sale, "bob")
+    held = (await ada.reserve(sale, "A1")).json["id"]
+
+    replies = [await bob.ask("GET", f"/api/reservations/{held}"), await bob.pay(held)]
+
+    assert [reply.status for reply in replies] == [404, 404]
+
+
+async def test_a_seat_that_is_taken_is_a_conflict(stall: Stall, client: Client):
+    sale = await stall.sale()
+    ada, bob = await enter(stall, client, sale, "ada"), await enter(stall, client, sale, "bob")
+    await ada.reserve(sale, "A1")
+
+    reply = await bob.reserve(sale, "A1")
+
+    assert (reply.status, reply.json["error"]) == (409, "seat-taken")
+
+
+@pytest.mark.parametrize(
+    ("card", "status", "state"),
+    [("4000000000000002", 402, "declined"), ("4000000000000119", 202, "charging")],
+)
+async def test_what_the_bank_says_is_told(stall: Stall, client: Client, card: str, status: int, state: str):
+    sale = await stall.sale()
+    ada = await enter(stall, client, sale)
+    held = (await ada.reserve(sale, "A1")).json["id"]
+
+    reply = await ada.pay(held, card=card)
+
+    assert (reply.status, reply.json["state"]) == (status, state)
+
+
+@pytest.mark.parametrize("card", ["", "1", "4242 4242", None, 7])
+async def test_what_is_no_card_is_refused(stall: Stall, client: Client, card: Any):
+    sale = await stall.sale()
+    ada = await enter(stall, client, sale)
+    held = (await ada.reserve(sale, "A1")).json["id"]
+
+    assert (await ada.pay(held, card=card)).status == 400
+
+
+async def test_a_payment_needs_a_key(stall: Stall, client: Client):
+    sale = await stall.sale()
+    ada = await enter(stall, client, sale)
+    held = (await ada.reserve(sale, "A1")).json["id"]
+
+    assert (await ada.pay(held, key=None)).status == 400
+
+
+async def test_on_pages_a_payment_that_was_settled_later_leads_to_its_ticket(stall: Stall, client: Client):
+    sale = await stall.sale()
+    ada = await enter(stall, client, sale)
+    held = await stall.reserve(sale, "A1", "ada")
+    payment = await stall.pay(held, card=Card.MUTE)
+
+    before = await ada.ask("GET", f"/reservations/{held.id}")
+    stall.clock.advance(stall.shop.plan.settle_after)
+    await stall.keep()
+    after = await ada.ask("GET", f"/reservations/{held.id}")
+
+    assert (before.status, "A payment is under way" in before.body.decode()) == (200, True)
+    settled = await stall.database.read(payments.get, payment.id)
+    assert (after.status, after.headers["location"]) == (303, f"/tickets/{settled.ticket}")
+
+
+async def test_on_pages_a_refused_card_does_not_promise_a_seat_whose_time_is_over(stall: Stall, client: Client):
+    sale = await stall.sale()
+    ada = await enter(stall, client, sale)
+    held = await stall.reserve(sale, "A1", "ada")
+    place, form = f"/reservations/{held.id}/payments", f"card={Card.POOR}&key=k"
+
+    first = await ada.ask("POST", place, data=form)
+    stall.clock.advance(stall.shop.plan.hold_for)
+    await stall.keep()
+    again = await ada.ask("POST", place, data=form)
+
+    assert (first.status, "The seat is still yours." in first.body.decode()) == (402, True)
+    assert (again.status, "The seat is still yours." in again.body.decode()) == (402, False)
+
+
+async def test_nonsense_is_refused(stall: Stall, client: Client):
+    sale = await stall.sale()
+    ada = await enter(stall, client, sale)
+    place = f"/api/schedules/{sale}/reservations"
+
+    replies = [
+        await ada.ask("POST", place, data=b"{"),
+        await ada.ask("POST", place, json={"seat": "A1", "price": 0}),
+        await ada.ask("POST", place, data=b" " * 5000),
+        await client.get("/api/concerts/ranking?period=yearly"),
+        await ada.ask("POST", f"/schedules/{sale}/reservations", data=b"a=1&" * 20),
+        await client.get("/api/concerts/ranking?limit=many"),
+        await client.get("/api/concerts/ranking?limit=0"),
+        await client.get(f"/api/concerts/ranking?limit={'9' * 5000}"),
+    ]
+
+    assert [reply.status for reply in replies] == [400] * 8
+
+
+async def test_the_ranking_tells_concerts_in_order_and_no_numbers(stall: Stall, client: Client):
+    await stall.declare()
+    sale = await stall.sale()
+    await stall.enter(sale, "ada")
+    await stall.buy(sale, "A1", "ada")
+    await stall.relay()
+
+    reply = await client.get("/api/concerts/ranking?period=weekly&limit=10")
+
+    assert reply.json == {
+        "period": "weekly",
+        "concerts": [{"id": 1, "title": "Night Ferry", "artist": "Night Ferry Band", "venue": "Harbour Hall"}],
+        "degraded": False,
+    }
+
+
+async def test_who_does_something_stays_inside_longer(stall: Stall, client: Client):
+    sale = await stall.sale(room=RoomPlan(capacity=5, session=timedelta(minutes=10)))
+    ada = await enter(stall, client, sale)
+    for _ in range(2):
+        stall.clock.advance(timedelta(minutes=8))
+        assert (await ada.ask("GET", f"/api/schedules/{sale}/seats")).status == 200
+    stall.clock.advance(timedelta(minutes=11))
+
+    assert (await ada.ask("GET", f"/api/schedules/{sale}/seats")).status == 403
+
+
+async def test_who_leaves_is_outside(stall: Stall, client: Client):
+    sale = await stall.sale()
+    ada = await enter(stall, client, sale)
+
+    left = await ada.ask("DELETE", f"/api/schedules/{sale}/session")
+
+    assert left.status == 204
+    assert (await Buyer(client, "made.up").ask("DELETE", f"/api/schedules/{sale}/session")).status == 204
+    assert (await Buyer(client, None).ask("DELETE", f"/api/schedules/{sale}/session")).status == 204
+    assert (await ada.ask("GET", f"/api/schedules/{sale}/seats")).status == 403
+
+
+async def test_the_whole_way_works_with_pages_and_forms_alone(stall: Stall, client: Client):
+    sale = await stall.sale()
+    [pass_] = await stall.enter(sale, "ada")
+    cookie = {"Cookie": f"{cookie_of(f'schedule-{sale}')}={pass_}"}
+
+    async def post(path: str, **form: str) -> str:
+        reply = await client.ask("POST", path, data=form, headers=cookie)
+        assert reply.status == 303, reply
+        return reply.headers["location"]
+
+    seats = await client.get(f"/schedules/{sale}", headers=cookie)
+    assert b'value="A2"' in seats.body
+    checkout = await post(f"/schedules/{sale}/reservations", seat="A2")
+    shown = await client.get(checkout, headers=cookie)
+    key = shown.body.decode().split('name="key" value="')[1].split('"')[0]
+    ticket = await post(f"{checkout}/payments", key=key, card="4242424242424242")
+    assert await post(f"{checkout}/payments", key=key, card="4242424242424242") == ticket, "sent twice"
+    page = (await client.get(ticket)).body.decode()  # also without the pass: the code is the right
+    assert "Night Ferry" in page
+    assert ">A2<" in page
+    assert await post(f"/schedules/{sale}/leave") == "/"
+    assert (await client.get(f"/schedules/{sale}", headers=cookie)).status == 303
+
+
+async def test_what_people_typed_is_shown_and_not_run(stall: Stall, client: Client):
+    await stall.sale(concert=await stall.concert("<script>alert(1)</script>"))
+
+    page = (await client.get("/")).body.decode()
+
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+async def test_an_evening_that_is_sold_out_has_no_button_and_whoever_waits_comes_in_and_is_told(
+    stall: Stall, client: Client
+):
+    sale = await stall.sale(seats=1, room=RoomPlan(capacity=0))
+    await stall.enter(sale, "ada")
+    room = await stall.shop.reception.room(f"schedule-{sale}")
+    waiting = await room.join("grace")
+    await stall.buy(sale, "A1", "ada")
+    [event] = await stall.events()
+
+    await stall.shop.end_the_wait(event)
+    await room.doors.admit()
+
+    grace = Buyer(client, (await room.join("grace", waiting.token)).token)
+    seats = (await grace.ask("GET", f"/schedules/{sale}")).body.decode()
+    home = (await client.get("/")).body.decode()
+    assert "This evening is sold out" in seats
+    assert "Sold out" in home
+    assert f'href="/schedules/{sale}"' not in home
+
+
+async def test_the_waiting_page_is_served_and_the_desk_of_operators_is_shut(stall: Stall, client: Client):
+    sale = await stall.sale()
+
+    page = await client.get(f"/rooms/schedule-{sale}")
+    operator = await client.ask("POST", f"/v1/rooms/schedule-{sale}/admissions", json={"users": ["me"]})
+    status = await client.get(f"/v1/rooms/schedule-{sale}")
+
+    assert (page.status, operator.status, status.status) == (200, 401, 401)
+    assert "Night Ferry" in page.body.decode()
+
+
+async def test_while_valkey_is_away_those_inside_buy_on_and_nobody_else_comes_in(tmp_path: Path):
+    server = ValkeyServer()
+    async with connected(server.url) as valkey:
+        url = await migrated_file(tmp_path / "shop.db")
+        async with stall_at(url, valkey, ManualClock(), tmp_path) as stall, served(stall) as client:
+            sale = await stall.sale()
+            ada = await enter(stall, client, sale)
+            server.stop()
+
+            held = await ada.reserve(sale, "A1")
+            paid = await ada.pay(held.json["id"])
+            stranger = await Buyer(client, None).reserve(sale, "A2")
+            joined = await client.ask("POST", f"/rooms/schedule-{sale}", data={"do": "join"})
+            home = await client.get("/")
+            ranking = await client.get("/api/concerts/ranking")
+
+    assert (held.status, paid.status, paid.json["state"]) == (201, 201, "completed")
+    assert (stranger.status, joined.status) == (403, 503)
+    assert (home.status, "cannot be shown just now" in home.body.decode()) == (200, True)
+    assert (ranking.status, ranking.json["concerts"], ranking.json["degraded"]) == (200, [], True)
+
+
+@pytest.mark.parametrize("path", ["/reservations/none", "/tickets/none", "/api/reservations/none", "/schedules/99"])
+async def test_what_is_not_there_is_not_found(stall: Stall, client: Client, path: str):
+    assert (await client.get(path)).status == 404
