@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -35,9 +36,13 @@ _ROOT = Path(__file__).parents[2]
 _CONCERTS = (
     ("Night Ferry", "The Lighthouse Keepers", "Harbour Hall"),
     ("Songs of Low Water", "Mira Han", "Old Customs House"),
-    ("Brass at Dawn", "Pier Nine Orchestra", "Harbour Hall"),
+    ("Brass at Dawn", "Pier Nine Orchestra", "Pier Nine"),
     ("Salt and Static", "Tidal Drift", "The Boathouse"),
 )
+# A visitor can keep up with a crowd that thinks: he waits for 5 to 40 seconds, and then has a choice of seats.
+_UNHURRIED = {"seats": 480, "hold": 60, "think": 3.0}
+_HURRIED = {"seats": 60, "hold": 10, "think": 0.5}
+_NEARLY_GONE = 0.1
 _LOOK_S = 0.5
 _PATIENCE = 60
 
@@ -53,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             binding = stack.enter_context(Binding(HttpSettings(port=given.port)))
         except InvalidSettings as error:
-            console.print(str(error))
+            console.print(f"{error}; with make: make ticketing ARGS='--port 8421'", markup=False, soft_wrap=True)
             return 1
         return uvloop.run(_run(given, folder, binding))
 
@@ -70,7 +75,7 @@ async def _run(given: argparse.Namespace, folder: Path, binding: Binding) -> int
         process = process_of(shop, {"http": serve(shop, binding)})
         running = asyncio.create_task(process.run())
         console.print(f"The shop is at [bold]{binding.url}[/]: open it, and stand in line with {given.people} others.")
-        console.print("" if given.once else "Ctrl-C ends it.")
+        console.print(f"A seat is held for {given.hold} seconds.{'' if given.once else ' Ctrl-C ends it.'}")
         watching = asyncio.create_task(_watch(shop, given))
         try:
             with _crowd(binding.url, given):
@@ -102,15 +107,20 @@ async def _open_evening(shop: Shop, concert: int, given: argparse.Namespace) -> 
 
 
 async def _watch(shop: Shop, given: argparse.Namespace) -> None:
-    """Show how it goes; a concert that is sold out is given once more, unless all should end then."""
+    """Show how it goes. A concert that is nearly sold out is given once more, unless all should end.
+
+    So there is always a seat for a visitor who takes his time.
+    """
     with Board(console) as board:
         while True:
             sales = await board.show(shop)
-            sold_out = [sale for sale in sales if not sale.left]
-            if given.once and len(sold_out) == len(sales):
+            if given.once and not any(sale.seats.left for sale in sales):
                 return
-            for concert in {sale.schedule.concert.id for sale in sales}:
-                if not given.once and all(not sale.left for sale in sales if sale.schedule.concert.id == concert):
+            free = Counter[int]()
+            for sale in sales:
+                free[sale.schedule.concert.id] += sale.seats.free
+            for concert, seats in free.items():
+                if not given.once and seats <= given.seats * _NEARLY_GONE:
                     await _open_evening(shop, concert, given)
             await asyncio.sleep(_LOOK_S)
 
@@ -147,13 +157,19 @@ def _crowd(url: str, given: argparse.Namespace) -> Generator[None]:
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.ticketing", description="A ticket shop with a crowd.")
     parser.add_argument("--port", type=int, choices=range(65536), metavar="N", default=8420, help="0: any free one")
-    parser.add_argument("--people", type=_count, default=300, help="how many want tickets at a time")
-    parser.add_argument("--seats", type=_count, default=120, help="of each evening")
-    parser.add_argument("--inside", type=_count, default=12, help="how many may choose seats of an evening at a time")
-    parser.add_argument("--hold", type=_count, default=60, help="for how many seconds a seat is held")
-    parser.add_argument("--think", type=float, default=1.5, help="how long people think, in seconds")
+    parser.add_argument("--people", type=_count, default=80, help="how many want tickets at a time (80)")
+    parser.add_argument("--seats", type=_count, help="of each evening (480; with --once: 60)")
+    parser.add_argument(
+        "--inside", type=_count, default=8, help="how many may choose seats of an evening at a time (8)"
+    )
+    parser.add_argument("--hold", type=_count, help="for how many seconds a seat is held (60; with --once: 10)")
+    parser.add_argument("--think", type=float, help="how long people think, in seconds (3; with --once: 0.5)")
     parser.add_argument("--once", action="store_true", help="end when everything is sold, and prove what was done")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    for name, usual in (_HURRIED if given.once else _UNHURRIED).items():
+        if getattr(given, name) is None:
+            setattr(given, name, usual)
+    return given
 
 
 def _count(text: str) -> int:

@@ -36,7 +36,16 @@ def refusal_of(error: Exception) -> Refusal:
     """What an expected error means."""
     for kind, (status, name) in _MEANINGS.items():
         if isinstance(error, kind):
-            # What a server said is for the log; it would tell too much of what is behind us.
-            detail = "a server that is needed is away; try again in a moment" if status == 503 else str(error)
-            return Refusal(status, name, detail)
+            return Refusal(status, name, _words(error))
     raise error
+
+
+def _words(error: Exception) -> str:
+    match error:
+        case Unavailable():
+            # What a server said is for the log; it would tell too much of what is behind us.
+            return "a server that is needed is away; try again in a moment"
+        case NotFound():
+            return f"there is no such {error.kind}"
+        case _:
+            return str(error)

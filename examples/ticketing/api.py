@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 from examples.ticketing import catalogue, reservations
-from examples.ticketing.answers import refusal_of
+from examples.ticketing.answers import Refusal, refusal_of
 from examples.ticketing.bank import Card
 from examples.ticketing.catalogue import Concert, Seat
 from examples.ticketing.doorman import Doorman
 from examples.ticketing.payments import Payment, PaymentState
 from examples.ticketing.popular import popular_concerts
-from examples.ticketing.reservations import Reservation, room_of
+from examples.ticketing.reservations import room_of
 from examples.ticketing.shop import Shop
 from starlette.requests import Request
 from starlette.responses import Response
@@ -44,8 +44,9 @@ class Evening(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     concert: Concert
     starts_at: datetime
+    seats_free: int
     seats_left: int
-    """That nobody has paid for."""
+    """That nobody has paid for: the free ones, and those that are held."""
     waiting_page: str
 
 
@@ -53,7 +54,7 @@ class Api:
     """The handlers."""
 
     def __init__(self, shop: Shop) -> None:
-        self._shop, self._doorman = shop, Doorman(shop.reception)
+        self._shop, self._doorman = shop, Doorman(shop.reception, shop.database)
 
     def routes(self) -> list[Route]:
         """What can be asked."""
@@ -75,13 +76,14 @@ class Api:
     async def list_schedules(self, _: Request) -> Response:
         """Every evening on sale."""
         found = await self._shop.database.read(catalogue.all_schedules)
-        left = await self._shop.database.read(catalogue.seats_left, [each.id for each in found])
+        counts = await self._shop.database.read(catalogue.seat_counts, [each.id for each in found])
         evenings = [
             Evening(
                 id=each.id,
                 concert=each.concert,
                 starts_at=each.starts_at,
-                seats_left=left[each.id],
+                seats_free=counts[each.id].free,
+                seats_left=counts[each.id].left,
                 waiting_page=f"/rooms/{room_of(each.id)}",
             )
             for each in found
@@ -93,11 +95,11 @@ class Api:
         schedule: int = request.path_params["schedule"]
         user = await self._doorman.user(request, schedule)
         seats: list[Seat] = await self._shop.database.read(catalogue.seat_map, schedule, user)
-        left = await self._shop.database.read(catalogue.seats_left, [schedule])
-        return answered({"seats": seats, "seats_left": left[schedule]})
+        counts = await self._shop.database.read(catalogue.seat_counts, [schedule])
+        return answered({"seats": seats, "seats_free": counts[schedule].free, "seats_left": counts[schedule].left})
 
     async def reserve(self, request: Request) -> Response:
-        """Hold a seat for ten minutes."""
+        """Hold a seat for a while, in which it can be paid."""
         schedule: int = request.path_params["schedule"]
         wish = msgspec.json.decode(await body_of(request), type=SeatWish)
         user = await self._doorman.user(request, schedule)
@@ -107,11 +109,11 @@ class Api:
 
     async def show_reservation(self, request: Request) -> Response:
         """How a reservation of one's own is."""
-        return answered(await self._mine(request))
+        return answered(await self._doorman.reservation(request))
 
     async def release(self, request: Request) -> Response:
         """Give a seat back."""
-        mine = await self._mine(request)
+        mine = await self._doorman.reservation(request)
         await self._shop.database.transaction(reservations.release, mine.id, mine.user)
         return Response(status_code=204)
 
@@ -121,7 +123,7 @@ class Api:
         key = request.headers.get("idempotency-key")
         if not key:
             raise InvalidArgument("Idempotency-Key", key, "name the payment, so that it can be repeated safely")
-        mine = await self._mine(request)
+        mine = await self._doorman.reservation(request)
         payment: Payment = await self._shop.cashier.pay(mine.id, mine.user, key, shown.card)
         return answered(payment, _STATUS[payment.state])
 
@@ -129,12 +131,6 @@ class Api:
         """Leave the room, so that the next may come in."""
         await self._doorman.leave(request, request.path_params["schedule"])
         return Response(status_code=204)
-
-    async def _mine(self, request: Request) -> Reservation:
-        """The reservation at this address, if it belongs to whoever asks, and he is inside."""
-        found = await self._shop.database.read(reservations.get, request.path_params["reservation"])
-        user = await self._doorman.user(request, found.schedule)
-        return await self._shop.database.read(reservations.get, found.id, user)
 
 
 def answered(value: Any, status: int = 200) -> Response:
@@ -144,11 +140,13 @@ def answered(value: Any, status: int = 200) -> Response:
 
 def refused(error: Exception) -> Response:
     """An expected error as JSON; whoever is not inside is told where to wait."""
-    refusal = refusal_of(error)
-    told: dict[str, Any] = {"error": refusal.error, "detail": refusal.detail}
-    if isinstance(error, NotActive):
-        told["waiting_page"] = f"/rooms/{error.room}"
-    response = answered(told, refusal.status)
+    more = {"waiting_page": f"/rooms/{error.room}"} if isinstance(error, NotActive) else {}
+    return answered_refusal(refusal_of(error), **more)
+
+
+def answered_refusal(refusal: Refusal, **more: str) -> Response:
+    """Why something was not done, as JSON."""
+    response = answered({"error": refusal.error, "detail": refusal.detail, **more}, refusal.status)
     if refusal.status == 503:
         response.headers["Retry-After"] = "1"
     return response

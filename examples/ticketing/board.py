@@ -5,7 +5,7 @@ from typing import Self
 
 import msgspec
 from examples.ticketing import catalogue
-from examples.ticketing.catalogue import Schedule
+from examples.ticketing.catalogue import Schedule, SeatCounts
 from examples.ticketing.popular import Popular, popular_concerts
 from examples.ticketing.reservations import room_of
 from examples.ticketing.shop import Shop
@@ -17,13 +17,14 @@ from rich.text import Text
 from tidegate.kernel.errors import Unavailable
 
 _MOST_SHOWN = 10
+_SEATS = ("free", "held", "sold")
 
 
 class SaleView(msgspec.Struct, frozen=True, kw_only=True):
     """How an evening sells."""
 
     schedule: Schedule
-    left: int
+    seats: SeatCounts
     waiting: int | None
     """None where nobody can say, or it is sold out."""
     inside: int | None
@@ -51,18 +52,19 @@ class Board:
     async def show(self, shop: Shop) -> list[SaleView]:
         """Look, and tell."""
         schedules = await shop.database.read(catalogue.all_schedules)
-        left = await shop.database.read(catalogue.seats_left, [each.id for each in schedules])
-        sales = [await _sale(shop, each, left[each.id]) for each in schedules]
+        counts = await shop.database.read(catalogue.seat_counts, [each.id for each in schedules])
+        sales = [await _sale(shop, each, counts[each.id]) for each in schedules]
         popular = await popular_concerts(shop, limit=3)
         if self._live is not None:
-            self._live.update(Group(_table(sales), _top(popular)), refresh=True)
+            self._live.update(Group(_table(sales), _top(popular, sales)), refresh=True)
         else:
             self._tell(sales, popular)
         return sales
 
     def _tell(self, sales: list[SaleView], popular: Popular) -> None:
         waiting, inside = (sum(count or 0 for count in each) for each in _counts(sales))
-        line = f"left {sum(sale.left for sale in sales)}  waiting {waiting}  inside {inside}  {_top(popular)}"
+        seats = "  ".join(f"{name} {sum(getattr(sale.seats, name) for sale in sales)}" for name in _SEATS)
+        line = f"{seats}  waiting {waiting}  inside {inside}  {_top(popular, sales)}"
         if line != self._told:
             self._console.print(line, soft_wrap=True)
         self._told = line
@@ -72,29 +74,32 @@ def _counts(sales: list[SaleView]) -> tuple[list[int | None], list[int | None]]:
     return [sale.waiting for sale in sales], [sale.inside for sale in sales]
 
 
-async def _sale(shop: Shop, schedule: Schedule, left: int) -> SaleView:
-    if not left:
-        return SaleView(schedule=schedule, left=left, waiting=None, inside=None)
+async def _sale(shop: Shop, schedule: Schedule, seats: SeatCounts) -> SaleView:
+    if not seats.left:
+        return SaleView(schedule=schedule, seats=seats, waiting=None, inside=None)
     try:
         census = await (await shop.reception.room(room_of(schedule.id))).census()
     except Unavailable:
-        return SaleView(schedule=schedule, left=left, waiting=None, inside=None)
-    return SaleView(schedule=schedule, left=left, waiting=census.waiting, inside=census.active)
+        return SaleView(schedule=schedule, seats=seats, waiting=None, inside=None)
+    return SaleView(schedule=schedule, seats=seats, waiting=census.waiting, inside=census.active)
 
 
 def _table(sales: list[SaleView]) -> Table:
     table = Table("evening", "date", box=None, padding=(0, 2, 0, 0))
-    for name in ("waiting", "inside", "left"):
+    for name in ("waiting", "inside", *_SEATS):
         table.add_column(name, justify="right")
-    on_sale = [sale for sale in sales if sale.left]
-    for sale in [*[sale for sale in sales if not sale.left][-4:], *on_sale][-_MOST_SHOWN:]:
+    on_sale = [sale for sale in sales if sale.seats.left]
+    for sale in [*[sale for sale in sales if not sale.seats.left][-4:], *on_sale][-_MOST_SHOWN:]:
         counts = ["" if count is None else str(count) for count in (sale.waiting, sale.inside)]
-        left = str(sale.left) if sale.left else "sold out"
-        table.add_row(sale.schedule.concert.title, f"{sale.schedule.starts_at:%d %b}", *counts, left)
+        seats = [str(sale.seats.free), str(sale.seats.held), str(sale.seats.sold)]
+        told = seats if sale.seats.left else ["", "", "sold out"]
+        table.add_row(sale.schedule.concert.title, f"{sale.schedule.starts_at:%d %b}", *counts, *told)
     return table
 
 
-def _top(popular: Popular) -> Text:
+def _top(popular: Popular, sales: list[SaleView]) -> Text:
+    if not any(sale.seats.sold for sale in sales):
+        return Text("popular today: nothing sold yet")
     if popular.degraded:
         return Text("popular today: nobody can say")
     return Text("popular today: " + (", ".join(concert.title for concert in popular.concerts) or "nothing yet"))

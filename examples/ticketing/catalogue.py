@@ -1,5 +1,6 @@
 """What there is to see: concerts, evenings and seats. Every function works in the caller's transaction."""
 
+import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -8,7 +9,7 @@ from typing import Any
 import msgspec
 from examples.ticketing.reservations import ReservationState
 from examples.ticketing.tables import concerts, reservations, schedules, seats
-from sqlalchemy import and_, func, insert, select
+from sqlalchemy import and_, case, func, insert, or_, select
 
 from tidegate.database import Transaction
 from tidegate.kernel.arguments import require_positive
@@ -39,7 +40,8 @@ class Availability(StrEnum):
     """What a seat is to the one who looks."""
 
     FREE = "free"
-    MINE = "mine"
+    MINE = "mine"  # held, and not paid yet
+    BOUGHT = "bought"  # by the same one
     TAKEN = "taken"
 
 
@@ -51,6 +53,20 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     availability: Availability
 
 
+class SeatCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How the seats of an evening stand."""
+
+    free: int
+    held: int
+    """Somebody has a while to pay for them, and where he does not they are free again."""
+    sold: int
+
+    @property
+    def left(self) -> int:
+        """That nobody has paid for."""
+        return self.free + self.held
+
+
 def add_concert(tx: Transaction, title: str, artist: str, venue: str) -> int:
     """A new concert; returns its id."""
     row = {"title": title, "artist": artist, "venue": venue}
@@ -58,14 +74,15 @@ def add_concert(tx: Transaction, title: str, artist: str, venue: str) -> int:
 
 
 def add_schedule(tx: Transaction, concert: int, starts_at: datetime, seat_count: int, price: int) -> int:
-    """A new evening with its seats, in rows from A on; returns its id. The front rows cost more."""
+    """A new evening with its seats, in rows from A on; returns its id. The front costs more: up to three rows."""
     require_positive("seat_count", seat_count)
     require_positive("price", price)
     if seat_count > MOST_SEATS:
         raise InvalidArgument("seat_count", seat_count, f"the hall has {MOST_SEATS} seats")
     schedule = _new_id(tx.execute(insert(schedules).values(concert_id=concert, starts_at=starts_at)))
+    in_front = SEATS_IN_A_ROW * min(3, math.ceil(seat_count / SEATS_IN_A_ROW / 3))
     rows = [
-        {"schedule_id": schedule, "label": _label(n), "price": price * (2 if n < 3 * SEATS_IN_A_ROW else 1)}
+        {"schedule_id": schedule, "label": _label(n), "price": price * (2 if n < in_front else 1)}
         for n in range(seat_count)
     ]
     tx.insert_many(seats, rows)
@@ -100,17 +117,19 @@ def seat_map(tx: Transaction, schedule_id: int, user: str) -> list[Seat]:
     return [Seat(label=row[0], price=row[1], availability=_availability(*row[2:], user, tx.now)) for row in rows]
 
 
-def seats_left(tx: Transaction, schedule_ids: Sequence[int]) -> dict[int, int]:
-    """How many seats of each evening nobody has paid for."""
+def seat_counts(tx: Transaction, schedule_ids: Sequence[int]) -> dict[int, SeatCounts]:
+    """How the seats of each evening stand, in one statement; a hold whose time is over is none."""
     at = reservations.c
-    paid = and_(at.claimed_seat == seats.c.id, at.state == ReservationState.PAID)
-    left = select(seats.c.schedule_id, func.count(seats.c.id) - func.count(at.id))
+    live = or_(at.state != ReservationState.HELD, at.held_until > tx.now)
+    sold = func.count(case((at.state == ReservationState.PAID, at.id)))
+    counted = select(seats.c.schedule_id, func.count(seats.c.id), func.count(at.id), sold)
     rows = tx.execute(
-        left.select_from(seats.outerjoin(reservations, paid))
+        counted.select_from(seats.outerjoin(reservations, and_(at.claimed_seat == seats.c.id, live)))
         .where(seats.c.schedule_id.in_(schedule_ids))
         .group_by(seats.c.schedule_id)
     )
-    return dict.fromkeys(schedule_ids, 0) | {row[0]: row[1] for row in rows}
+    found = {row[0]: SeatCounts(free=row[1] - row[2], held=row[2] - row[3], sold=row[3]) for row in rows}
+    return dict.fromkeys(schedule_ids, SeatCounts(free=0, held=0, sold=0)) | found
 
 
 _SCHEDULES = select(
@@ -132,7 +151,9 @@ def _availability(
 ) -> Availability:
     if owner is None or (state == ReservationState.HELD and held_until is not None and held_until <= now):
         return Availability.FREE
-    return Availability.MINE if owner == user else Availability.TAKEN
+    if owner != user:
+        return Availability.TAKEN
+    return Availability.BOUGHT if state == ReservationState.PAID else Availability.MINE
 
 
 def _schedule(row: Any) -> Schedule:

@@ -8,8 +8,10 @@ Some are refused by their bank and try another card, some change their minds, an
 import argparse
 import asyncio
 import random
+from bisect import bisect
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import accumulate
 from typing import Any
 
 import aiohttp
@@ -28,8 +30,8 @@ class Outside(Exception):
 class Visitor:
     """One person, from the door to the ticket."""
 
-    def __init__(self, http: aiohttp.ClientSession, draw: random.Random, *, think_s: float) -> None:
-        self._http, self._draw, self._think_s = http, draw, think_s
+    def __init__(self, http: aiohttp.ClientSession, draw: random.Random, *, think_s: float, taste: float) -> None:
+        self._http, self._draw, self._think_s, self._taste = http, draw, think_s, taste
         self._pass = ""
 
     async def visit(self) -> None:
@@ -39,8 +41,8 @@ class Visitor:
         if not on_sale:
             await asyncio.sleep(1)
             return
-        # The first concerts of the list are those that everybody talks of.
-        evening = self._draw.choices(on_sale, [1 / each["concert"]["id"] for each in on_sale])[0]
+        favourite = _favourite(sorted({each["concert"]["id"] for each in on_sale}), self._taste)
+        evening = self._draw.choice([each for each in on_sale if each["concert"]["id"] == favourite])
         await self._wait_in_line(evening["waiting_page"].removeprefix("/rooms/"))
         try:
             for _ in range(self._draw.randint(1, 3)):
@@ -106,6 +108,16 @@ class Visitor:
         await asyncio.sleep(self._think_s * (0.3 + 1.4 * self._draw.random()))
 
 
+def _favourite(concerts: Sequence[int], taste: float) -> int:
+    """Which concert somebody wants to see: the first are those that everybody talks of.
+
+    By a taste from 0 to 1 that stays the same, so that each line stays about as long as it is. If everybody chose anew
+    each time, in the end all would stand in the longest.
+    """
+    shares = list(accumulate(1 / (3 + n) for n in range(len(concerts))))
+    return concerts[bisect(shares, taste * shares[-1], hi=len(concerts) - 1)]
+
+
 async def _places(lines: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:
     """What a stream of events tells of our place."""
     event = ""
@@ -117,12 +129,12 @@ async def _places(lines: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:
             yield msgspec.json.decode(value)
 
 
-async def come_and_go(http: aiohttp.ClientSession, draw: random.Random, *, think_s: float) -> None:
-    """One person after the other."""
+async def come_and_go(http: aiohttp.ClientSession, draw: random.Random, taste: float, *, think_s: float) -> None:
+    """One person after the other, of the same taste."""
     await asyncio.sleep(draw.random() * 3 * think_s)
     while True:
         with suppress(Outside, *_FAILED):
-            await Visitor(http, draw, think_s=think_s).visit()
+            await Visitor(http, draw, think_s=think_s, taste=taste).visit()
         await asyncio.sleep(think_s * draw.random())
 
 
@@ -130,7 +142,10 @@ async def main(url: str, people: int, think_s: float, seed: int) -> None:
     """So many people at a time, until somebody ends it."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(url, connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as http:
-        await asyncio.gather(*(come_and_go(http, random.Random(f"{seed}-{n}"), think_s=think_s) for n in range(people)))
+        draws = [random.Random(f"{seed}-{n}") for n in range(people)]
+        tastes = [(n + 0.5) / people for n in range(people)]  # evenly: else one line is twice as long by chance
+        everybody = [come_and_go(http, *each, think_s=think_s) for each in zip(draws, tastes, strict=True)]
+        await asyncio.gather(*everybody)
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:

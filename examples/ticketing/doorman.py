@@ -1,54 +1,74 @@
 """Who stands at the door: the quick check, before anything is asked of the database. The binding one is in SQL."""
 
 from contextlib import suppress
+from datetime import datetime, timedelta
 
-from examples.ticketing.reservations import room_of
-from starlette.requests import HTTPConnection
+import msgspec
+from examples.ticketing import reservations
+from examples.ticketing.reservations import Reservation, room_of
+from starlette.requests import Request
 
-from tidegate.crowd.waiting_room import Inside, NotActive, PassRefused, Reception, RoomPlan
+from tidegate.crowd.waiting_room import Inside, NotActive, PassRefused, Reception, WaitingRoom
+from tidegate.database import Database
+from tidegate.http.places import find_pass
+from tidegate.kernel.errors import NotFound
 
-PASS_HEADER = "tidegate-pass"
 
+class Visit(msgspec.Struct, frozen=True):
+    """Somebody is inside."""
 
-def cookie_of(room: str) -> str:
-    """The cookie in which the waiting page keeps the pass for a room."""
-    return f"tidegate_pass_{room}"
+    user: str
+    until: datetime
+    """When it ends, if he does nothing more."""
 
 
 class Doorman:
     """Lets those pass who are inside. There are no accounts here: a buyer is whoever holds the pass."""
 
-    def __init__(self, reception: Reception) -> None:
-        self._reception = reception
+    def __init__(self, reception: Reception, database: Database) -> None:
+        self._reception, self._database = reception, database
 
-    async def user(self, request: HTTPConnection, schedule_id: int) -> str:
+    async def visit(self, request: Request, schedule_id: int) -> Visit:
         """Who it is, if he is inside; raise `NotActive` or `NotFound`. Whoever is active stays longer.
 
         While Valkey is away SQL is asked: whoever is inside can go on buying.
         """
-        room = await self._reception.room(room_of(schedule_id))
-        shown = self._shown(request, room.name)
+        room = await self._room(schedule_id)
+        shown = find_pass(request, room.name)
         if shown is None:
             raise NotActive(room.name, "a visitor without a pass")
         try:
             answer = await room.check(shown)
         except PassRefused:
             raise NotActive(room.name, "a visitor with a pass that is no good") from None
-        if isinstance(answer.standing, Inside) and answer.standing.left_ms < _half_ms(room.room.plan):
-            await room.renew(shown)
-        return answer.user
+        if _left(answer.standing) < room.room.plan.session / 2:
+            answer = await room.renew(shown)
+        return Visit(answer.user, self._database.clock.now() + _left(answer.standing))
 
-    async def leave(self, request: HTTPConnection, schedule_id: int) -> None:
+    async def user(self, request: Request, schedule_id: int) -> str:
+        """The same, where only the name counts."""
+        return (await self.visit(request, schedule_id)).user
+
+    async def reservation(self, request: Request) -> Reservation:
+        """The reservation at this address, if it belongs to whoever asks, and he is inside."""
+        found = await self._database.read(reservations.get, request.path_params["reservation"])
+        user = await self.user(request, found.schedule)
+        return await self._database.read(reservations.get, found.id, user)
+
+    async def leave(self, request: Request, schedule_id: int) -> None:
         """Give the place to the next; who has no pass that is good has no place either."""
-        room = await self._reception.room(room_of(schedule_id))
-        shown = self._shown(request, room.name)
+        room = await self._room(schedule_id)
+        shown = find_pass(request, room.name)
         if shown is not None:
             with suppress(PassRefused):
                 await room.leave(shown)
 
-    def _shown(self, request: HTTPConnection, room: str) -> str | None:
-        return request.headers.get(PASS_HEADER) or request.cookies.get(cookie_of(room))
+    async def _room(self, schedule_id: int) -> WaitingRoom:
+        try:
+            return await self._reception.room(room_of(schedule_id))
+        except NotFound:
+            raise NotFound("evening", schedule_id) from None  # the visitor knows nothing of rooms
 
 
-def _half_ms(plan: RoomPlan) -> float:
-    return plan.session.total_seconds() * 500
+def _left(standing: object) -> timedelta:
+    return timedelta(milliseconds=standing.left_ms) if isinstance(standing, Inside) else timedelta()

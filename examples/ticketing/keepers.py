@@ -47,7 +47,11 @@ class PaymentKeeper:
         """See `DueSource`."""
         now = self._database.clock.now()
         overdue = await self._database.read(payments.unsettled, _AT_ONCE)
-        await asyncio.gather(*(self._cashier.settle(payment_id) for payment_id in overdue))
+        # All of them to the end, also where the bank fails for one: else the others would go on behind our back.
+        settled = await asyncio.gather(*map(self._cashier.settle, overdue), return_exceptions=True)
+        for each in settled:
+            if isinstance(each, BaseException):
+                raise each
         if overdue:
             return 0
         next_at = await self._database.read(payments.next_settling)

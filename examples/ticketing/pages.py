@@ -5,16 +5,17 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from examples.ticketing import catalogue, payments, reservations
-from examples.ticketing.answers import refusal_of
+from examples.ticketing.answers import Refusal, refusal_of
 from examples.ticketing.api import body_of, period_of
 from examples.ticketing.bank import Card
+from examples.ticketing.catalogue import Availability, Schedule
 from examples.ticketing.doorman import Doorman
 from examples.ticketing.payments import PaymentState
 from examples.ticketing.popular import popular_concerts
-from examples.ticketing.reservations import Reservation, ReservationState, room_of
+from examples.ticketing.reservations import MOST_PER_USER, Reservation, ReservationState, room_of
 from examples.ticketing.shop import BOARD, Shop
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
@@ -55,11 +56,11 @@ class Pages:
     """The handlers."""
 
     def __init__(self, shop: Shop) -> None:
-        self._shop, self._doorman = shop, Doorman(shop.reception)
+        self._shop, self._doorman = shop, Doorman(shop.reception, shop.database)
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined
         )
-        self._templates.filters.update(money=_money, evening=_evening, clock=_clock)
+        self._templates.filters.update(money=_money, evening=_evening, clock=_clock, sentence=_sentence)
 
     def routes(self) -> list[Route]:
         """What there is to see and to do."""
@@ -72,17 +73,27 @@ class Pages:
             Route("/reservations/{reservation}/release", self.release, methods=["POST"]),
             Route("/reservations/{reservation}/payments", self.pay, methods=["POST"]),
             Route("/tickets/{code}", self.show_ticket),
+            # Where a form was refused its address stays in the browser, and may be opened once more.
+            Route("/schedules/{schedule:int}/reservations", self.back_to_seats),
+            Route("/schedules/{schedule:int}/leave", self.back_to_seats),
+            Route("/reservations/{reservation}/release", self.back_to_reservation),
+            Route("/reservations/{reservation}/payments", self.back_to_reservation),
         ]
 
     async def show_concerts(self, request: Request) -> Response:
         """Everything on sale, and what is popular."""
         period = period_of(request)
         evenings = await self._shop.database.read(catalogue.all_schedules)
-        left = await self._shop.database.read(catalogue.seats_left, [each.id for each in evenings])
+        counts = await self._shop.database.read(catalogue.seat_counts, [each.id for each in evenings])
         popular = await popular_concerts(self._shop, period, limit=5)
-        # What can still be had comes first, then what cannot: the latest first.
-        evenings.sort(key=lambda each: (left[each.id] == 0, each.id if left[each.id] else -each.id))
-        return self._page("concerts.html", evenings=evenings[:12], left=left, popular=popular, periods=list(Period))
+
+        def order(evening: Schedule) -> tuple[bool, bool, int]:
+            """What can be had comes first, then what may come back, then what cannot: the latest first."""
+            of = counts[evening.id]
+            return not of.left, not of.free, evening.id if of.left else -evening.id
+
+        shown = sorted(evenings, key=order)[:12]
+        return self._page("concerts.html", evenings=shown, counts=counts, popular=popular, periods=list(Period))
 
     async def show_seats(self, request: Request) -> Response:
         """The seat map of an evening."""
@@ -97,22 +108,22 @@ class Pages:
         try:
             held = await self._shop.database.transaction(reservations.reserve, schedule, seat, user, hold_for)
         except (reservations.SeatTaken, reservations.TooManySeats) as error:
-            return await self._seats(request, str(error).capitalize() + ".", 409)
+            return await self._seats(request, _sentence(str(error)), 409)
         return _see(f"/reservations/{held.id}")
 
     async def show_reservation(self, request: Request) -> Response:
         """A seat that is held, and how to pay for it."""
-        return await self._checkout(await self._mine(request))
+        return await self._checkout(await self._doorman.reservation(request))
 
     async def release(self, request: Request) -> Response:
         """Give a seat back."""
-        mine = await self._mine(request)
+        mine = await self._doorman.reservation(request)
         await self._shop.database.transaction(reservations.release, mine.id, mine.user)
         return _see(f"/schedules/{mine.schedule}")
 
     async def pay(self, request: Request) -> Response:
         """Pay, and see the ticket. The key is in the form, so to send it twice is to pay once."""
-        mine = await self._mine(request)
+        mine = await self._doorman.reservation(request)
         card, key = await _fields(request, "card", "key")
         if card not in list(Card):
             raise InvalidArgument("card", "that one", "the bank knows no such card")
@@ -137,28 +148,40 @@ class Pages:
             await self._doorman.leave(request, request.path_params["schedule"])
         return _see("/")
 
+    async def back_to_seats(self, request: Request) -> Response:
+        """From the address of a form to the page on which it stands."""
+        return _see(f"/schedules/{request.path_params['schedule']}")
+
+    async def back_to_reservation(self, request: Request) -> Response:
+        """The same."""
+        return _see(f"/reservations/{quote(request.path_params['reservation'], safe='')}")
+
     def refused(self, error: Exception) -> Response:
         """An expected error as a page; whoever is not inside is shown where to wait."""
         if isinstance(error, NotActive):
             return _see(f"/rooms/{error.room}")
-        refusal = refusal_of(error)
+        return self.refusal(refusal_of(error))
+
+    def refusal(self, refusal: Refusal) -> Response:
+        """Why something was not done, as a page."""
         return self._page("refused.html", refusal.status, refusal=refusal)
 
     async def _seats(self, request: Request, notice: str = "", status: int = 200) -> Response:
         schedule: int = request.path_params["schedule"]
-        user = await self._doorman.user(request, schedule)
+        visit = await self._doorman.visit(request, schedule)
         evening = await self._shop.database.read(catalogue.schedule, schedule)
-        seats = await self._shop.database.read(catalogue.seat_map, schedule, user)
+        counts = await self._shop.database.read(catalogue.seat_counts, [schedule])
+        seats = await self._shop.database.read(catalogue.seat_map, schedule, visit.user)
         rows = [(row, list(of_row)) for row, of_row in groupby(seats, key=lambda seat: seat.label[0])]
-        free = sum(seat.availability == "free" for seat in seats)
-        left = await self._shop.database.read(catalogue.seats_left, [schedule])
+        mine = sum(seat.availability in {Availability.MINE, Availability.BOUGHT} for seat in seats)
         return self._page(
             "seats.html",
             status,
             evening=evening,
             rows=rows,
-            free=free,
-            left=left[schedule],
+            counts=counts[schedule],
+            most=MOST_PER_USER if mine >= MOST_PER_USER else None,
+            visit=visit,
             notice=notice,
             hold=_words(self._shop.plan.hold_for),
         )
@@ -167,14 +190,10 @@ class Pages:
         if held.state is ReservationState.PAID:  # also where we learned of it only after the buyer had gone on
             return _see(f"/tickets/{await self._shop.database.read(payments.ticket_for, held.id)}")
         evening = await self._shop.database.read(catalogue.schedule, held.schedule)
-        shown = {"held": held, "evening": evening, "notice": notice, "cards": _CARDS}
+        left = max(timedelta(), held.held_until - self._shop.database.clock.now())
+        shown = {"held": held, "evening": evening, "notice": notice, "cards": _CARDS, "left": _words(left)}
         # A new key each time the form is shown: it names this attempt, however often it is sent.
         return self._page("checkout.html", status, **shown, key=new_id())
-
-    async def _mine(self, request: Request) -> Reservation:
-        found = await self._shop.database.read(reservations.get, request.path_params["reservation"])
-        user = await self._doorman.user(request, found.schedule)
-        return await self._shop.database.read(reservations.get, found.id, user)
 
     def _page(self, template: str, status: int = 200, **values: Any) -> Response:
         shown = self._templates.get_template(template).render(room_of=room_of, **values)
@@ -206,11 +225,21 @@ def _evening(moment: datetime) -> str:
 
 
 def _words(span: timedelta) -> str:
-    seconds = round(span.total_seconds())
-    number, unit = (seconds // 60, "minute") if seconds % 60 == 0 else (seconds, "second")
+    """Whole seconds that have not passed yet: whoever trusts them is never late."""
+    minutes, seconds = divmod(int(span.total_seconds()), 60)
+    parts = [_number(minutes, "minute")] if minutes else []
+    return " and ".join(parts + ([_number(seconds, "second")] if seconds or not parts else []))
+
+
+def _number(number: int, unit: str) -> str:
     return f"{number} {unit}{'' if number == 1 else 's'}"
 
 
 def _clock(moment: datetime) -> str:
-    """The minute that has begun by then: whoever trusts it is never late."""
-    return f"{moment.astimezone(BOARD.zone):%H:%M}"
+    """The second that has begun by then: whoever trusts it is never late."""
+    return f"{moment.astimezone(BOARD.zone):%H:%M:%S}"
+
+
+def _sentence(words: str) -> str:
+    """With a capital at its beginning, and otherwise as it was: the names of seats have capitals, too."""
+    return f"{words[:1].upper()}{words[1:]}."

@@ -1,4 +1,4 @@
-"""Seats that are held for somebody: for ten minutes, or until they are paid.
+"""Seats that are held for somebody: for a while, or until they are paid.
 
 A hold needs no timer to end. From `held_until` on it keeps nobody from the seat, in every statement here; the keeper
 (see keepers.py) only writes down what has become true. Every function works in the caller's transaction.
@@ -109,6 +109,8 @@ def reserve(tx: Transaction, schedule_id: int, label: str, user: str, hold_for: 
 
 def get(tx: Transaction, reservation_id: str, user: str | None = None) -> Reservation:
     """A reservation, of this user where one is named; raise `NotFound`."""
+    if "\0" in reservation_id:  # at which PostgreSQL would fail
+        raise NotFound("reservation", reservation_id)
     row: Any = tx.execute(_RESERVATION.where(_r.id == reservation_id)).one_or_none()
     if row is None or (user is not None and row.user_id != user):
         raise NotFound("reservation", reservation_id)
@@ -158,7 +160,8 @@ _RESERVATION = select(
 
 def _seat_id(tx: Transaction, schedule_id: int, label: str) -> int:
     found = select(seats.c.id).where(seats.c.schedule_id == schedule_id, seats.c.label == label)
-    seat_id = tx.execute(found).scalar_one_or_none()
+    # At a NUL PostgreSQL would fail; no seat has one.
+    seat_id = None if "\0" in label else tx.execute(found).scalar_one_or_none()
     if seat_id is None:
         raise NotFound("seat", label)
     return seat_id

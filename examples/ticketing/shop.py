@@ -82,8 +82,8 @@ class Shop:
         To close the room would leave them standing there. It may be done twice.
         """
         schedule: int = event.payload["schedule"]
-        left = await self.database.read(catalogue.seats_left, [schedule])
-        if not left[schedule]:
+        counts = await self.database.read(catalogue.seat_counts, [schedule])
+        if not counts[schedule].left:
             await self.reception.amend(room_of(schedule), {"capacity": MOST_CAPACITY})
 
 

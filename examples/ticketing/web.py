@@ -4,12 +4,13 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from examples.ticketing.answers import EXPECTED
-from examples.ticketing.api import Api, refused
+from examples.ticketing.answers import EXPECTED, Refusal
+from examples.ticketing.api import Api, answered_refusal, refused
 from examples.ticketing.pages import Pages
 from examples.ticketing.shop import Shop
 from pydantic import SecretStr
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
@@ -23,6 +24,7 @@ from tidegate.http.serving import room_endpoints
 
 _STATIC = Path(__file__).parent / "static"
 _OF_ROOMS = ("/rooms/", "/v1/rooms/")
+_UNKNOWN = {404: Refusal(404, "not-found", "there is no such page")}
 
 
 def serve(shop: Shop, binding: Binding) -> HttpService:
@@ -36,12 +38,21 @@ def _shop(shop: Shop) -> Starlette:
     pages = Pages(shop)
 
     async def refuse(request: Request, error: Exception) -> Response:
-        return refused(error) if request.url.path.startswith("/api/") else pages.refused(error)
+        return refused(error) if _is_api(request) else pages.refused(error)
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        refusal = _UNKNOWN.get(status, Refusal(status, "invalid", "that cannot be done here"))
+        return answered_refusal(refusal) if _is_api(request) else pages.refusal(refusal)
 
     return Starlette(
         routes=[*Api(shop).routes(), *pages.routes(), Mount("/static", StaticFiles(directory=_STATIC))],
-        exception_handlers=dict.fromkeys(EXPECTED, refuse),
+        exception_handlers={**dict.fromkeys(EXPECTED, refuse), HTTPException: unknown},
     )
+
+
+def _is_api(request: Request) -> bool:
+    return request.url.path.startswith("/api/")
 
 
 def _rooms(shop: Shop) -> tuple[ASGIApp, Callable[[], None]]:

@@ -16,6 +16,7 @@ from tidegate.campaigns.install import Installer
 from tidegate.campaigns.tables import campaign_entries, campaigns
 from tidegate.database import Transaction
 from tidegate.kernel.clock import ManualClock
+from tidegate.kernel.errors import NotFound
 from tidegate.valkey import Valkey
 
 WEEK_MS = 7 * 24 * 3600 * 1000
@@ -46,6 +47,17 @@ async def test_whoever_finds_at_the_same_time_that_it_is_lost_restores_it_once(s
     await shop.valkey.execute("FLUSHALL")
     await asyncio.gather(*(shop.campaigns.installer.restore(CAMPAIGN) for _ in range(5)))
     assert (await shop.database.read(records.get, CAMPAIGN)).epoch == 2
+
+
+async def test_a_name_that_somebody_made_up_costs_no_transaction_that_writes(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+):
+    async def written(*_: object) -> None:
+        raise AssertionError("nothing is to be written")
+
+    monkeypatch.setattr(shop.database, "transaction", written)
+    with pytest.raises(NotFound):
+        await shop.campaigns.enter("no-such", "ann")
 
 
 async def test_a_change_of_the_rules_leaves_the_counters_alone(shop: Shop):

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.docs.pages import ROOT, section_of, table_rows
 
 GUIDE = ROOT / "docs" / "guides" / "when-things-break.md"
-PROMISED = 26
+PROMISED = 27
 """Rows: those of the specification, and a few more."""
 
 

@@ -53,7 +53,7 @@ def request_of(words: list[str]) -> tuple[str, str, bytes | None, dict[str, str]
         if word == "-X":
             method = next(arguments)
         elif word == "-d":
-            method, body = "POST", next(arguments).encode()
+            method, body = "POST" if method == "GET" else method, next(arguments).encode()
         elif word == "-H":
             name, _, value = next(arguments).partition(": ")
             headers[name] = value

@@ -15,6 +15,25 @@ async def test_patience_ends_where_nothing_comes():
             await asyncio.Event().wait()
 
 
+async def test_patience_counts_from_the_last_sign_of_life():
+    loop = asyncio.get_running_loop()
+    began = heard_at = loop.time()
+
+    async def signs() -> None:
+        nonlocal heard_at
+        for _ in range(3):
+            await asyncio.sleep(0.06)
+            heard_at = loop.time()
+
+    living = asyncio.create_task(signs())
+    with pytest.raises(TimeoutError):
+        async with patience(0.1, heard_at=lambda: heard_at):
+            await asyncio.Event().wait()
+
+    assert living.done()
+    assert loop.time() - began >= 0.25
+
+
 async def handed_on(reader: asyncio.StreamReader, times: int) -> bytes:
     """What was read, by so many tasks: each needs a turn of the loop."""
     return await (asyncio.create_task(handed_on(reader, times - 1)) if times else reader.read(100))

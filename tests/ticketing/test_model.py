@@ -148,7 +148,8 @@ async def play(stall: Stall, moves: list[tuple[Any, Any, Any]]) -> None:
         seats = await stall.seats(sale, "ada")
         for seat in SEATS:
             owner = model.owner(seat)
-            assert seats[seat] == ("free" if owner is None else "mine" if owner.user == "ada" else "taken")
+            mine = "bought" if owner is not None and owner.state == "paid" else "mine"
+            assert seats[seat] == ("free" if owner is None else mine if owner.user == "ada" else "taken")
     await agree(stall, model)
 
 

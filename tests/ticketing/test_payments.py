@@ -4,12 +4,15 @@ from datetime import timedelta
 
 import pytest
 from examples.ticketing import payments
-from examples.ticketing.bank import Card, Outcome, charges
+from examples.ticketing.bank import BankAway, Card, FakeBank, Outcome, charges
+from examples.ticketing.cashier import Cashier
+from examples.ticketing.keepers import PaymentKeeper
 from examples.ticketing.payments import KeyReused, PaymentState
 from examples.ticketing.reservations import HoldOver, Reservation
 
 from tests.ticketing.stall import Stall
 from tidegate.crowd.waiting_room import NotActive
+from tidegate.database import Database
 from tidegate.kernel.errors import NotFound
 
 
@@ -205,3 +208,30 @@ async def test_the_keeper_bears_in_mind_a_hold_that_is_being_paid_for(stall: Sta
     next_in_ms, _ = await stall.keep()
 
     assert next_in_ms == 60_000
+
+
+async def test_a_bank_that_fails_for_one_payment_keeps_no_other_from_its_end(stall: Stall):
+    mine, other = await held(stall), await held(stall)
+    lost, found = [await stall.pay(each, each.id, Card.MUTE) for each in (mine, other)]
+    stall.clock.advance(stall.shop.plan.settle_after)
+    cashier = Cashier(
+        stall.database, HalfDeaf(stall.database, lost.id), charge_within=timedelta(), settle_after=timedelta()
+    )
+
+    with pytest.raises(BankAway):
+        await PaymentKeeper(stall.database, cashier, stall.shop.plan.settle_after).fire()
+
+    assert (await stall.payment_state(lost), await stall.payment_state(found)) == ("charging", "completed")
+
+
+class HalfDeaf(FakeBank):
+    """A bank that tells nothing of one payment."""
+
+    def __init__(self, database: Database, of: str) -> None:
+        super().__init__(database)
+        self._of = of
+
+    async def settle(self, payment_id: str) -> bool:
+        if payment_id == self._of:
+            raise BankAway("the line went dead")
+        return await super().settle(payment_id)

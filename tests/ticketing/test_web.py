@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from examples.ticketing import payments
+from examples.ticketing import catalogue, payments
 from examples.ticketing.bank import Card
-from examples.ticketing.doorman import cookie_of
+from examples.ticketing.shop import BOARD
 
 from tests.http.serving import Client
 from tests.servers.migrated import migrated_file
@@ -16,8 +16,12 @@ from tests.servers.valkey import ValkeyServer
 from tests.ticketing.serving import Buyer, served
 from tests.ticketing.stall import Stall, stall_at
 from tidegate.crowd.waiting_room import RoomPlan
+from tidegate.http.places import COOKIE
 from tidegate.kernel.clock import ManualClock
 from tidegate.valkey.connection import connected
+
+ENDS = {"hold": timedelta(), "visit": timedelta(minutes=10)}
+"""After the end of a hold."""
 
 
 @pytest.fixture
@@ -223,7 +227,7 @@ async def test_who_leaves_is_outside(stall: Stall, client: Client):
 async def test_the_whole_way_works_with_pages_and_forms_alone(stall: Stall, client: Client):
     sale = await stall.sale()
     [pass_] = await stall.enter(sale, "ada")
-    cookie = {"Cookie": f"{cookie_of(f'schedule-{sale}')}={pass_}"}
+    cookie = {"Cookie": f"{COOKIE.format(room=f'schedule-{sale}')}={pass_}"}
 
     async def post(path: str, **form: str) -> str:
         reply = await client.ask("POST", path, data=form, headers=cookie)
@@ -307,6 +311,114 @@ async def test_while_valkey_is_away_those_inside_buy_on_and_nobody_else_comes_in
     assert (ranking.status, ranking.json["concerts"], ranking.json["degraded"]) == (200, [], True)
 
 
-@pytest.mark.parametrize("path", ["/reservations/none", "/tickets/none", "/api/reservations/none", "/schedules/99"])
-async def test_what_is_not_there_is_not_found(stall: Stall, client: Client, path: str):
-    assert (await client.get(path)).status == 404
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/reservations/none", "There is no such reservation."),
+        ("/tickets/none", "There is no such ticket."),
+        ("/schedules/99", "There is no such evening."),
+        (f"/schedules/{'9' * 30}", "There is no such evening."),
+        ("/schedules/abc", "There is no such page."),
+        ("/nothing", "There is no such page."),
+        ("/api/reservations/none", "there is no such reservation"),
+        ("/api/schedules/99/seats", "there is no such evening"),
+        ("/api/nothing", "there is no such page"),
+    ],
+)
+async def test_what_is_not_there_is_not_found(stall: Stall, client: Client, path: str, words: str):
+    reply = await client.get(path)
+
+    shown = reply.json["detail"] if path.startswith("/api/") else reply.body.decode()
+    assert reply.status == 404
+    assert words in shown
+    assert path.startswith("/api/") or "Harbour Tickets" in shown
+
+
+async def test_the_address_of_a_form_leads_back_to_where_it_stands(stall: Stall, client: Client):
+    places = {
+        "/reservations/some%3Fid/payments": "/reservations/some%3Fid",
+        "/reservations/one/release": "/reservations/one",
+        "/schedules/7/reservations": "/schedules/7",
+        "/schedules/7/leave": "/schedules/7",
+    }
+    for form, page in places.items():
+        reply = await client.get(form)
+        assert (reply.status, reply.headers["location"]) == (303, page)
+    assert (await client.ask("PUT", "/reservations/one/payments")).status == 405
+
+
+async def test_no_database_minds_a_nul(anywhere: Stall):
+    sale = await anywhere.sale()
+    async with served(anywhere) as client:
+        ada = await enter(anywhere, client, sale)
+        held = (await ada.reserve(sale, "A1")).json["id"]
+        replies = [
+            await ada.reserve(sale, "A\0"),
+            await ada.ask("POST", f"/schedules/{sale}/reservations", data="seat=A%001"),
+            await ada.ask("GET", f"/api/reservations/{held}%00"),
+            await ada.ask("GET", f"/reservations/{held}%00"),
+            await ada.ask("GET", "/tickets/a%00b"),
+            await ada.ask("POST", f"/reservations/{held}/payments", data=f"card={Card.GOOD}&key=a%00b"),
+        ]
+
+    assert [reply.status for reply in replies] == [404, 404, 404, 404, 404, 400]
+
+
+async def test_held_seats_are_not_called_free(stall: Stall, client: Client):
+    sale = await stall.sale(seats=2)
+    ada, bob = await enter(stall, client, sale), await enter(stall, client, sale, "bob")
+
+    async def told() -> tuple[bool, bool, str]:
+        home = (await client.get("/")).body.decode()
+        [evening] = (await client.get("/api/schedules")).json["schedules"]
+        counts = f"{evening['seats_free']} {evening['seats_left']}"
+        return "1 free" in home, "none free at this moment, 1 is held" in home, counts
+
+    await ada.reserve(sale, "A1")
+    assert await told() == (True, False, "1 2")
+    await stall.buy(sale, "A2", "bob")
+    assert await told() == (False, True, "0 1")
+    seats = (await bob.ask("GET", f"/schedules/{sale}")).body.decode()
+    assert "No seat is free at this moment, 1 is held." in seats
+    stall.clock.advance(stall.shop.plan.hold_for)  # and no keeper has written it down
+    assert await told() == (True, False, "1 1")
+
+
+async def test_pages_say_how_long_things_last(stall: Stall, client: Client):
+    sale = await stall.sale(room=RoomPlan(capacity=5, session=timedelta(minutes=20)))
+    ada = await enter(stall, client, sale)
+    held = await stall.reserve(sale, "A1", "ada")
+    stall.clock.advance(timedelta(seconds=75))
+
+    seats = (await ada.ask("GET", f"/schedules/{sale}")).body.decode()
+    checkout = (await ada.ask("GET", f"/reservations/{held.id}")).body.decode()
+
+    ends = {name: (held.held_until + more).astimezone(BOARD.zone) for name, more in ENDS.items()}
+    assert f"Your visit lasts until {ends['visit']:%H:%M:%S}" in seats
+    assert "It is held for you for 10 minutes." in seats
+    assert f"another <strong>8 minutes and 45 seconds</strong>, until {ends['hold']:%H:%M:%S}" in checkout
+
+
+async def test_the_seats_tell_what_is_held_what_is_bought_and_that_four_are_enough(stall: Stall, client: Client):
+    sale = await stall.sale(seats=6)
+    ada = await enter(stall, client, sale)
+    await stall.buy(sale, "A1", "ada")
+    for seat in ("A2", "A3"):
+        await stall.reserve(sale, seat, "ada")
+    before = (await ada.ask("GET", f"/schedules/{sale}")).body.decode()
+    await stall.reserve(sale, "A4", "ada")
+    after = (await ada.ask("GET", f"/schedules/{sale}")).body.decode()
+
+    assert ("Seat A1, your ticket" in after, "Seat A2, held for you" in after) == (True, True)
+    assert ("Choose a seat" in before, "one person gets no more" in before) == (True, False)
+    assert ("Choose a seat" in after, "one person gets no more" in after) == (False, True)
+    assert 'class="seat" disabled name="seat" value="A5"' in after
+
+
+@pytest.mark.parametrize(("seats", "in_front"), [(20, 20), (60, 20), (90, 40), (120, 40), (480, 60)])
+async def test_a_part_of_the_hall_is_in_front(stall: Stall, seats: int, in_front: int):
+    sale = await stall.sale(seats=seats)
+
+    found = await stall.database.read(catalogue.seat_map, sale, "nobody")
+
+    assert sum(seat.price == 200 for seat in found) == in_front

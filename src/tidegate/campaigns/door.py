@@ -143,7 +143,7 @@ def _rest_of(user: str, key: str, data: Any) -> str:
     if data is not None:
         encoded = _encode_data(data)
         if len(encoded) > MOST_DATA:
-            raise InvalidArgument("len(data)", len(encoded), f"must be at most {MOST_DATA} bytes of JSON")
+            raise InvalidArgument("data", f"{len(encoded)} bytes", f"must be at most {MOST_DATA} bytes of JSON")
         told["data"] = msgspec.Raw(encoded)
     return _encode(told)[1:].decode()
 

@@ -46,9 +46,14 @@ class Installer:
         """The same for whoever found that the server does not know it: one restoration is enough for all of them."""
         task = self._under_way.get(campaign)
         if task is None:
-            task = self._under_way[campaign] = asyncio.create_task(self.install(campaign))
+            task = self._under_way[campaign] = asyncio.create_task(self._install_if_there(campaign))
             task.add_done_callback(lambda _: self._under_way.pop(campaign))
         return await asyncio.shield(task)
+
+    async def _install_if_there(self, campaign: str) -> Campaign:
+        """Whoever makes names up at the door costs a read, and no transaction that writes."""
+        await self._database.read(records.get, campaign)
+        return await self.install(campaign)
 
     async def _restore(self, campaign: Campaign, highest: int) -> None:
         """Tell the door first whom it has let in, and then everything: nobody gets in before it is told."""

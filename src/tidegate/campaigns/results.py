@@ -6,15 +6,14 @@ import msgspec
 
 from tidegate.campaigns import records
 from tidegate.campaigns.campaign import Decided, Entry, Result, ResultState, Verdict, require_campaign, require_user
+from tidegate.campaigns.dead_users import DeadUsers
 from tidegate.campaigns.keys import campaign_keys
 from tidegate.campaigns.news import ResultNews, name_of
 from tidegate.database import Database, Transaction
-from tidegate.flow.stream.message import DeadLetter, to_dead_letter
+from tidegate.flow.stream.message import DeadLetter
 from tidegate.runtime.bulletin import Watch
 from tidegate.valkey import Valkey
 
-_LETTERS_SEEN = 1000
-"""Of a campaign with more dead letters than this, the older ones are not looked through for a user."""
 _decoder = msgspec.json.Decoder(Entry)
 
 
@@ -23,6 +22,7 @@ class Results:
 
     def __init__(self, valkey: Valkey, database: Database, news: ResultNews) -> None:
         self._valkey, self._database, self._news = valkey, database, news
+        self._dead = DeadUsers(valkey)
 
     async def of(self, campaign: str, user: str) -> Result:
         """How far a user's entry is; raise `NotFound` where there is no such campaign."""
@@ -38,7 +38,7 @@ class Results:
             return Result(campaign=campaign, user=user, state=ResultState.UNKNOWN) if row is None else _told(row)
         if row is not None and row.number == number:
             return _told(row)  # decided, and the door will hear of it in a moment
-        letter = await self._letter(campaign, user, number)
+        letter = await self._dead.letter(campaign, user, number)
         if letter is None:
             return Result(campaign=campaign, user=user, state=ResultState.PENDING, number=number)
         return Result(
@@ -58,15 +58,6 @@ class Results:
         """With which the door let the user in."""
         remembered = await self._valkey.execute("HGET", campaign_keys(self._valkey, campaign)["entries"], user)
         return None if remembered is None else int(remembered.partition(b"|")[0])
-
-    async def _letter(self, campaign: str, user: str, number: int) -> DeadLetter | None:
-        dead = campaign_keys(self._valkey, campaign)["dead"]
-        for found in await self._valkey.execute("XREVRANGE", dead, "+", "-", "COUNT", _LETTERS_SEEN):
-            letter = to_dead_letter(found)
-            entry = entry_of(letter)
-            if entry is not None and entry.user == user and entry.number == number:
-                return letter
-        return None
 
 
 def entry_of(letter: DeadLetter) -> Entry | None:

@@ -19,8 +19,12 @@ from tidegate.settings import Settings
 app = typer.Typer(no_args_is_help=True, help="Waiting rooms: a fair line, and only so many inside.")
 
 _ROOM = typer.Argument(help="The name of a room.")
+_NO_ROOMS = "There are no rooms. Make one: tidegate room create NAME --capacity 100"
 _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 _DAY_S = 86_400
+_CHANGEABLE = (
+    "--capacity, --rate, --session, --longest, --abandon-after, --log, --title, --entrance, --anybody or --nobody"
+)
 
 
 @app.command()
@@ -82,7 +86,7 @@ def alter(
     changes |= {} if rate is None else {"admit_per_second": rate or None}
     changes |= {} if entrance is None else {"entrance": entrance or None}
     if not changes:
-        raise InvalidArgument("options", "none", "must name something to change")
+        raise typer.BadParameter(f"name at least one of {_CHANGEABLE}")
     _tell(run(_amend(load_settings(), room, changes)), as_json=as_json)
 
 
@@ -109,7 +113,7 @@ def close(room: str = _ROOM, *, as_json: bool = _JSON) -> None:
 def status(
     room: str | None = typer.Argument(None, help="The name of a room; else all of them."), *, as_json: bool = _JSON
 ) -> None:
-    """Show how many wait and how many are inside."""
+    """Show one room, or all of them: how many wait and how many are inside."""
     found = run(_status(load_settings(), room))
     if as_json:
         typer.echo(msgspec.json.encode(found if room is None else found[0]))
@@ -117,7 +121,20 @@ def status(
     for each in found:
         _show(each)
     if not found:
-        typer.echo("There are no rooms. Make one: tidegate room create NAME --capacity 100")
+        typer.echo(_NO_ROOMS)
+
+
+@app.command("list")
+def list_(*, as_json: bool = _JSON) -> None:
+    """List all rooms, and whether they are open. As JSON it is the same as `status`."""
+    found = run(_status(load_settings(), None))
+    if as_json:
+        typer.echo(msgspec.json.encode(found))
+        return
+    for each in found:
+        typer.echo(f"{each.name}: {_state(each, datetime.now(UTC))}")
+    if not found:
+        typer.echo(_NO_ROOMS)
 
 
 @app.command()
@@ -214,5 +231,5 @@ def _state(found: RoomStatus, now: datetime) -> str:
     if found.state is RoomState.CLOSED:
         return "closed"
     if found.opens_at is not None and found.opens_at > now:
-        return f"people may come; it opens at {clock(found.opens_at, now)}"
+        return f"people may come; it opens at {clock(found.opens_at, now)} {found.opens_at.astimezone():%Z}"
     return "open"

@@ -26,7 +26,8 @@ from tidegate.kernel.errors import ContractBroken
 T = TypeVar("T")
 
 _PLACEHOLDER = re.compile(r"{(\w+)(?::path)?}")
-_METHODS = ("GET", "POST", "PUT", "DELETE")
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_WITH_BODY = ("POST", "PUT", "PATCH")
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -145,7 +146,7 @@ class Endpoint:
         strange = set(parameters) ^ (set(names) | ({"query", "body", "request"} & set(parameters)))
         if strange:
             raise ContractBroken(f"{self.method} {self.path}: {', '.join(sorted(strange))} has no place or no taker")
-        has_body = self.method in ("POST", "PUT")
+        has_body = self.method in _WITH_BODY
         if "body" in parameters and not has_body:
             raise ContractBroken(f"{self.method} {self.path}: a {self.method} has no body")
         return Contract(

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 
 from tidegate.crowd.waiting_room import Census, Inside, Reception, Room, RoomPlan, RoomState, RoomStatus
@@ -23,16 +23,20 @@ _MOST_INVITED = 100
 
 NewName = Annotated[str, Meta(min_length=1, max_length=LONGEST_ROOM, pattern=f"^{ROOM_NAME}$")]
 User = Annotated[str, Meta(min_length=1, max_length=LONGEST_USER, extra_json_schema={"format": "user-name"})]
+Capacity = Annotated[int, Meta(ge=0, le=MOST_CAPACITY)]
+Rate = Annotated[float, Meta(gt=0, le=MOST_CAPACITY)]
 Span = Annotated[float, Meta(ge=1, le=86_400)]
+LogLength = Annotated[int, Meta(ge=0, le=MOST_LOG)]
+Title = Annotated[str, Meta(max_length=LONGEST_TITLE, extra_json_schema={"format": "title"})]
 Address = Annotated[str, Meta(max_length=LONGEST_ENTRANCE, extra_json_schema={"format": "entrance"})]
 
 
 class Plan(Given, frozen=True, kw_only=True):
     """What a room is made of."""
 
-    capacity: Annotated[int, Meta(ge=0, le=MOST_CAPACITY)]
+    capacity: Capacity
     """How many may be inside at once."""
-    admit_per_second: Annotated[float, Meta(gt=0, le=MOST_CAPACITY)] | None = None
+    admit_per_second: Rate | None = None
     """How many may come in per second, over any span of time; null: any number."""
     session_s: Span = 600.0
     """How long one may stay inside without doing anything."""
@@ -40,9 +44,9 @@ class Plan(Given, frozen=True, kw_only=True):
     """How long one may stay inside in all; not shorter than `session_s`."""
     abandon_after_s: Span = 120.0
     """Who waits and gives no sign of life for so long is dropped from the line."""
-    log_length: Annotated[int, Meta(ge=0, le=MOST_LOG)] = 0
+    log_length: LogLength = 0
     """About how many steps the room's log keeps; 0: it keeps none."""
-    title: Annotated[str, Meta(max_length=LONGEST_TITLE, extra_json_schema={"format": "title"})] = ""
+    title: Title = ""
     """What people see; the room's name where it is empty."""
     entrance: Address | None = None
     """Where those go who were let in: an absolute http(s) address, or a path that begins with one slash."""
@@ -77,6 +81,30 @@ class Plan(Given, frozen=True, kw_only=True):
             entrance=plan.entrance,
             anybody=plan.anybody,
         )
+
+
+class PlanChange(Given, frozen=True, kw_only=True):
+    """What is to be different; what is left out stays as it is."""
+
+    capacity: Capacity | UnsetType = UNSET
+    admit_per_second: Rate | UnsetType | None = UNSET
+    """Null takes the bound off."""
+    session_s: Span | UnsetType = UNSET
+    longest_session_s: Span | UnsetType = UNSET
+    abandon_after_s: Span | UnsetType = UNSET
+    log_length: LogLength | UnsetType = UNSET
+    title: Title | UnsetType = UNSET
+    entrance: Address | UnsetType | None = UNSET
+    """Null takes it away."""
+    anybody: bool | UnsetType = UNSET
+
+    def read(self) -> dict[str, Any]:
+        """The fields of a `RoomPlan` that are named."""
+        named = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
+        return {
+            name.removesuffix("_s"): timedelta(seconds=value) if name.endswith("_s") else value
+            for name, value in named.items()
+        }
 
 
 class NewRoom(Given, frozen=True, kw_only=True):
@@ -174,6 +202,7 @@ class Rooms:
                 problems=conflict,
             ),
             Endpoint("GET", place, self.show_room, TAG, is_chatter=True),
+            Endpoint("PATCH", place, self.amend_room, TAG),
             Endpoint("PUT", place, self.alter_room, TAG),
             Endpoint("POST", f"{place}/open", self.open_room, TAG),
             Endpoint("POST", f"{place}/close", self.close_room, TAG),
@@ -205,10 +234,18 @@ class Rooms:
         """Show one room: its rules, and how many wait and are inside."""
         return await self._view(room)
 
-    async def alter_room(self, room: RoomName, body: Plan) -> RoomView:
-        """Give a room another plan, also during a sale.
+    async def amend_room(self, room: RoomName, body: PlanChange) -> RoomView:
+        """Change what is named of a room's plan, also during a sale; the rest stays as it is.
 
         A smaller capacity sends nobody out. Sessions that have begun end when they would have.
+        """
+        await self._reception.amend(room, body.read())
+        return await self._view(room)
+
+    async def alter_room(self, room: RoomName, body: Plan) -> RoomView:
+        """Give a room another plan as a whole: what is not named goes back to its default.
+
+        To change one thing only, use PATCH.
         """
         await self._reception.alter(room, body.read())
         return await self._view(room)

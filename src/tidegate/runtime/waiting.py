@@ -1,7 +1,7 @@
 """Waits that end when they should: on an event, at a time, or both."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -48,11 +48,12 @@ async def occurs(event: asyncio.Event, *, within_s: float) -> bool:
 
 
 @asynccontextmanager
-async def patience(within_s: float) -> AsyncGenerator[None]:
+async def patience(within_s: float, *, heard_at: Callable[[], float] | None = None) -> AsyncGenerator[None]:
     """A timeout that holds nobody else to account for our own delays: raises `TimeoutError`.
 
     Where this process was held up, the timer comes late, and before it what has arrived meanwhile was not looked at.
-    Then there is a moment more, in which it is.
+    Then there is a moment more, in which it is. `heard_at` tells when, by the loop's clock, the other side last gave a
+    sign of life: the time counts from there.
     """
     loop = asyncio.get_running_loop()
 
@@ -63,6 +64,8 @@ async def patience(within_s: float) -> AsyncGenerator[None]:
         nonlocal timer
         if loop.time() - due > _HELD_UP_S:
             timer = set_timer(loop.time() + _GRACE_S)
+        elif heard_at is not None and (later := heard_at() + within_s) > due:
+            timer = set_timer(later)
         else:
             limit.reschedule(loop.time())
 

@@ -1,6 +1,8 @@
 """`tidegate room`, as a user runs it; in this process."""
 
 import json
+import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -62,7 +64,36 @@ def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(tidegate: Tidega
     changed = {"admit_per_second": None, "entrance": None, "anybody": False, "session": "PT60S"}
     assert isinstance(more["plan"], dict)
     assert less["plan"] == {**more["plan"], **changed}
-    assert isinstance(tidegate("alter", "sale").exception, InvalidArgument)
+
+
+def test_whoever_names_nothing_to_change_is_told_what_can_be_changed(tidegate: Tidegate):
+    said = tidegate("alter", "sale")
+    told = _options(said.output.partition("name at least one of")[2])
+    offered = _options(tidegate("alter", "--help").output)
+
+    assert said.exit_code == 2
+    assert told == offered - {"--json", "--help"}
+
+
+def test_rooms_are_listed_with_their_starts_by_the_clock_of_the_reader(
+    tidegate: Tidegate, monkeypatch: pytest.MonkeyPatch
+):
+    assert "There are no rooms" in tidegate("list").stdout
+    for room in ("sale", "evening"):
+        tidegate("create", room, "--capacity", "5")
+    tidegate("open", "sale", "--at", "2999-12-24T12:00:00+09:00")
+    for zone, start in (("UTC", "2999-12-24 03:00 UTC"), ("KST-9", "2999-12-24 12:00 KST")):
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv("TZ", zone)
+            time.tzset()
+            said = tidegate("list").stdout
+        time.tzset()
+        assert said.splitlines() == ["evening: closed", f"sale: people may come; it opens at {start}"]
+    assert [each["name"] for each in json.loads(tidegate("list", "--json").stdout)] == ["evening", "sale"]
+
+
+def _options(text: str) -> set[str]:
+    return set(re.findall(r"--[a-z-]+", text))
 
 
 @pytest.mark.parametrize(

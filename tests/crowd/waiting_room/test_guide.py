@@ -1,13 +1,16 @@
 """What the guide shows is what happens: its commands are run, its requests sent, and the answers compared."""
 
 import json
+import runpy
+from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.crowd.waiting_room.counter import HEADER, Counter, bring, served
 from tests.crowd.waiting_room.test_commands import Tidegate, tidegate
 from tests.crowd.waiting_room.venue import ROOM, Venue
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, blocks_of
 from tests.http.serving import read_events
 from tests.http.test_guide import Shown, assert_fits, request_of, shown_in
 
@@ -17,7 +20,7 @@ __all__ = ["tidegate"]
 
 def test_the_commands_of_the_guide_say_what_it_shows(tidegate: Tidegate):
     commands = shown_in(GUIDE, "tidegate")
-    assert len(commands) >= 6, "the search finds too little"
+    assert len(commands) >= 7, "the search finds too little"
     for each in commands:
         said = tidegate(*each.words[2:])
         assert said.exit_code == 0, (each.words, said.output)
@@ -25,10 +28,23 @@ def test_the_commands_of_the_guide_say_what_it_shows(tidegate: Tidegate):
         assert said.stdout.partition(" opens at ")[0].splitlines()[0] == each.output[0].partition(" opens at ")[0]
 
 
+def test_the_program_of_the_guide_can_be_run_again_and_beside_its_other_rooms(
+    tidegate: Tidegate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    program, *_ = [block for block in blocks_of(GUIDE) if block.language == "python"]
+    told, *_ = [block for block in blocks_of(GUIDE) if block.language == "text"]
+    script = tmp_path / "program.py"
+    script.write_text(program.text)
+    assert tidegate("create", "sale", "--capacity", "5").exit_code == 0
+    for _ in range(2):
+        runpy.run_path(str(script))
+        assert capsys.readouterr().out == told.text
+
+
 async def test_the_requests_of_the_guide_are_answered_as_it_says(venue: Venue):
     await venue.open(capacity=1)
     requests = shown_in(GUIDE, "curl")
-    assert len(requests) >= 7, "the search finds too little"
+    assert len(requests) >= 10, "the search finds too little"
     token = ""
     async with served(venue.reception) as client:
         for each in requests:
@@ -41,7 +57,7 @@ async def test_the_requests_of_the_guide_are_answered_as_it_says(venue: Venue):
                 continue
             method, path, body, headers = request_of(words)
             reply = await client.ask(method, path, data=body, headers=headers)
-            assert reply.status == 200, (path, reply)
+            assert reply.status == (201 if path == "/v1/rooms" else 200), (path, reply)
             assert_fits(json.loads(each.output[0]), reply.json)
             token = reply.json.get("pass") or token
             await venue.keep()

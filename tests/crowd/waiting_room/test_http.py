@@ -12,6 +12,7 @@ from tests.crowd.waiting_room.counter import HEADER, bring, put, served, showing
 from tests.crowd.waiting_room.venue import ROOM, Venue, open_office
 from tests.http.serving import Client
 from tidegate.crowd.waiting_room import Pace, Reception, RoomPlan, drawn_place
+from tidegate.crowd.waiting_room.keys import room_keys
 from tidegate.crowd.waiting_room.rooms import open_
 from tidegate.http.application import build_application
 from tidegate.http.endpoints import Endpoint
@@ -64,6 +65,59 @@ async def test_a_room_is_made_shown_altered_opened_and_closed(client: Client):
     assert closed.json["state"] == "closed"
     assert (await client.get("/v1/rooms")).json["rooms"][0]["name"] == ROOM
     assert (await client.get(f"/v1/rooms/{ROOM}")).json["census"]["waiting"] == 0
+
+
+async def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(client: Client, venue: Venue):
+    await opened(client, admit_per_second=2, session_s=60, title="Spring sale", entrance="/shop", anybody=True)
+    place = f"/v1/rooms/{ROOM}"
+    before = (await client.get(place)).json["plan"]
+    everything = {
+        "capacity": 3,
+        "admit_per_second": 4.5,
+        "session_s": 30.5,
+        "longest_session_s": 90.0,
+        "abandon_after_s": 45.0,
+        "log_length": 7,
+        "title": "Autumn",
+        "entrance": "https://shop.example/in",
+        "anybody": False,
+    }
+
+    more = await client.ask("PATCH", place, json={"capacity": 7})
+    seen_by_the_server = await venue.valkey.execute("HGET", room_keys(venue.valkey, ROOM)["book"], "capacity")
+    without = await client.ask("PATCH", place, json={"admit_per_second": None, "entrance": None})
+    nothing = await client.ask("PATCH", place, json={})
+    all_of_it = await client.ask("PATCH", place, json=everything)
+
+    assert (more.status, more.json["plan"]) == (200, {**before, "capacity": 7})
+    assert seen_by_the_server == b"7"
+    assert without.json["plan"] == {**before, "capacity": 7, "admit_per_second": None, "entrance": None}
+    assert nothing.json["plan"] == without.json["plan"]
+    assert all_of_it.json["plan"] == everything
+    for change, field in (
+        ({"capacity": None}, "capacity"),
+        ({"session_s": 91}, "longest_session"),
+        ({"entrance": "//evil.example"}, "entrance"),
+        ({"rate": 3}, "rate"),
+    ):
+        refused = await client.ask("PATCH", place, json=change)
+        assert (refused.status, refused.problem, refused.json["field"]) == (422, "invalid", field), change
+    assert (await client.get(place)).json["plan"] == everything
+    assert (await client.ask("PATCH", "/v1/rooms/nowhere", json={"capacity": 1})).problem == "not-found"
+
+
+async def test_a_room_tells_how_many_are_where_and_no_number_that_is_none_of_people(client: Client):
+    """Arrival numbers are passed over whenever a server starts: they are no count of those who came."""
+    await opened(client, capacity=0)
+    await bring(client, "ada")
+
+    assert (await client.get(f"/v1/rooms/{ROOM}")).json["census"] == {
+        "waiting": 1,
+        "entering": 0,
+        "active": 0,
+        "guests": 0,
+        "opens_in_ms": 0,
+    }
 
 
 async def test_a_plan_that_cannot_be_is_refused(client: Client):
@@ -253,6 +307,7 @@ async def test_where_keys_are_set_visitors_need_only_their_pass_and_all_others_a
             ("POST", "/v1/rooms"),
             ("GET", f"/v1/rooms/{ROOM}"),
             ("PUT", f"/v1/rooms/{ROOM}"),
+            ("PATCH", f"/v1/rooms/{ROOM}"),
             ("POST", f"/v1/rooms/{ROOM}/open"),
             ("POST", f"/v1/rooms/{ROOM}/close"),
             ("POST", f"/v1/rooms/{ROOM}/admissions"),

@@ -81,7 +81,6 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
     active: int
     guests: int
     """Of those on the way or inside, how many do not count against the capacity."""
-    arrivals: int
     opens_in_ms: int
 
 
@@ -210,13 +209,12 @@ class Line:
             **self.keys,
         )
         match reply:
-            case [b"room", waiting, entering, active, guests, arrivals, opens_in_ms]:
+            case [b"room", waiting, entering, active, guests, opens_in_ms]:
                 return Census(
                     waiting=waiting,
                     entering=entering,
                     active=active,
                     guests=guests,
-                    arrivals=arrivals,
                     opens_in_ms=opens_in_ms,
                 )
             case _:

@@ -14,9 +14,9 @@
 ---@key wake        list    at most one token
 ---@arg now_ms    time
 ---@include room
--- Reply: {'room', waiting, on the way, inside, guests, arrivals, ms until the opening} | {'unknown'}
+-- Reply: {'room', waiting, on the way, inside, guests, ms until the opening} | {'unknown'}
 
 local room = read_book()
 if not room then return {'unknown'} end
 return {'room', redis.call('ZCARD', waiting), redis.call('ZCARD', entering), redis.call('ZCARD', active),
-  redis.call('SCARD', guests), room.arrivals, math.max(room.opens_ms - now_ms, 0)}
+  redis.call('SCARD', guests), math.max(room.opens_ms - now_ms, 0)}

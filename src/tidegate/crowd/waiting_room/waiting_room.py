@@ -11,6 +11,7 @@ import msgspec
 
 from tidegate.crowd.waiting_room import rooms, tokens
 from tidegate.crowd.waiting_room.admission import Doors
+from tidegate.crowd.waiting_room.asking import AT_THE_DOOR_S, ELSEWHERE_S, Asking
 from tidegate.crowd.waiting_room.draw import drawn_place, number_of
 from tidegate.crowd.waiting_room.estimate import Estimate, Pace, measure_pace
 from tidegate.crowd.waiting_room.line import (
@@ -64,7 +65,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class WaitingRoom:
-    """One room. Whoever waits or is inside shows the pass that he was last given."""
+    """One room. Whoever waits or is inside shows the pass that he was last given.
+
+    Where the server is away, or hangs, the methods that need it raise `ValkeyUnavailable` within seconds.
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class WaitingRoom:
     ) -> None:
         self.room, self.line, self.doors, self.recovery = room, Line(valkey, room.name, database.clock), doors, recovery
         self._valkey, self._database, self._office = valkey, database, office
+        self.asking = Asking(room.name)
         self._not_before = 0.0
 
     @property
@@ -124,18 +129,18 @@ class WaitingRoom:
         if isinstance(standing, (Entering, Inside)):
             entry = Entry(shown.user, standing.admission, standing.place if isinstance(standing, Entering) else None)
             await self._database.transaction(tokens.leave, self.name, entry)
-            await self.doors.release([entry], "left")
+            await self.asking.ask(lambda: self.doors.release([entry], "left"))
 
     async def check(self, token: str) -> Answer:
         """The check at the door, quick and not binding; raise `NotActive` or `PassRefused`.
 
-        While Valkey is away SQL is asked: whoever is inside stays inside.
+        While Valkey is away, or hangs, SQL is asked: whoever is inside stays inside.
         """
         shown = self.read(token)
         if shown.kind != "inside":
             raise NotActive(self.name, shown.user)
         try:
-            standing = await self._surely(lambda: self.line.look(shown.user))
+            standing = await self._surely(lambda: self.line.look(shown.user), AT_THE_DOOR_S)
         except ValkeyUnavailable:
             session = await self._database.read(tokens.find_active, self.name, shown.user)
             standing = Inside(session.admission, session.left_ms(self._now()))
@@ -155,12 +160,13 @@ class WaitingRoom:
         session = await self._database.transaction(tokens.renew, self.name, shown.user)
         now = self._now()
         with suppress(ValkeyUnavailable):  # the server is told when it believes that the session is over
-            await self.doors.activate(Sorted([session], now))
+            await self.asking.ask(lambda: self.doors.activate(Sorted([session], now)), AT_THE_DOOR_S)
         return self.answer(shown.user, Inside(session.admission, session.left_ms(now)))
 
     async def invite(self, users: Sequence[str]) -> int:
         """Let named users in at once, beside the capacity; how many of them were not inside."""
-        return await self._surely(lambda: self.doors.invite(users))
+        await self.look_at([])  # whether the server answers: what follows is not given up, for it also writes to SQL
+        return await self._installed(lambda: self.doors.invite(users))
 
     async def census(self) -> Census:
         """How many are where."""
@@ -173,11 +179,11 @@ class WaitingRoom:
 
     async def pace(self) -> Pace | None:
         """How fast the line moves; None while nobody knows."""
-        return measure_pace(*await self.line.moves())
+        return measure_pace(*await self.asking.ask(self.line.moves))
 
-    async def _surely(self, step: Callable[[], Awaitable[Result]]) -> Result:
+    async def _surely(self, step: Callable[[], Awaitable[Result]], within_s: float = ELSEWHERE_S) -> Result:
         """Do a step; where the server does not have the room, or an older one, install it first."""
-        done = await self._installed(step)
+        done = await self._installed(lambda: self.asking.ask(step, within_s))
         if self.line.epoch > self.room.epoch:
             await self._catch_up()
         return done
