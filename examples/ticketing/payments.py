@@ -136,7 +136,7 @@ def get(tx: Transaction, payment_id: str) -> Payment:
 def ticket(tx: Transaction, code: str) -> Ticket:
     """What was bought; raise `NotFound`."""
     found = select(_p.reservation_id, _p.completed_at).where(_p.ticket == code)
-    row: Any = tx.execute(found).one_or_none()  # at a NUL PostgreSQL would fail
+    row: Any = None if "\0" in code else tx.execute(found).one_or_none()  # at a NUL PostgreSQL would fail
     if row is None:
         raise NotFound("ticket", code)
     return Ticket(code=code, reservation=holds.get(tx, row.reservation_id), paid_at=row.completed_at)
