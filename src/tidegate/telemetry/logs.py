@@ -7,11 +7,12 @@ What libraries say through the standard `logging` leaves through the same door, 
 are taken out too.
 """
 
+import io
 import json
 import logging
 import sys
 from collections.abc import Collection
-from typing import Literal, TextIO
+from typing import Literal, TextIO, cast
 
 import structlog
 from pydantic import BaseModel
@@ -47,6 +48,19 @@ def get_logger(name: str) -> FilteringBoundLogger:
     return structlog.get_logger(module=name)
 
 
+class _StandardError(io.TextIOBase):
+    """Whatever standard error is at the moment: whoever runs us may exchange it, and close the one that was there."""
+
+    def write(self, text: str, /) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+
 def configure(
     format: LogFormat = "console",  # noqa: A002 - the word the setting has
     level: LogLevel = "info",
@@ -62,7 +76,7 @@ def configure(
         raise InvalidArgument("level", level, f"must be one of {', '.join(_LEVELS)}")
     if format not in ("console", "json"):
         raise InvalidArgument("format", format, "must be console or json")
-    out = stream or sys.stderr
+    out = stream or cast("TextIO", _StandardError())
     render = _renderer(format, out)
     _configure_our_own(render, out, level, frozenset(without))
     _adopt_standard_logging(render, out, level)
