@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any
 
-from tidegate.kernel.errors import InvalidSettings, TidegateError
+from tidegate.kernel.errors import InvalidSettings
+from tidegate.runtime.loading import load_part
 from tidegate.settings import Settings
 from tidegate.snapshots.kinds.game_character import GameCharacter
 from tidegate.snapshots.subject import SnapshotKind
@@ -41,22 +40,13 @@ def require_kinds(settings: Settings) -> list[SnapshotKind]:
 
 def load_kind(place: str) -> SnapshotKind:
     """The kind at `module:name`; where that is a class or a function, what it makes without arguments."""
-    module_name, _, name = place.partition(":")
-    try:
-        found: Any = getattr(import_module(module_name), name)
-        kind = found() if isinstance(found, type) or not hasattr(found, "request") else found
-    except ModuleNotFoundError as error:
-        raise InvalidSettings(
-            f"{_VARIABLE}: {place}: no module is called {error.name}. Install it, or name its folder in PYTHONPATH"
-        ) from None
-    except TidegateError:
-        raise
-    except Exception as error:  # it is the user's code: whatever is wrong with it is told beside its name
-        raise InvalidSettings(f"{_VARIABLE}: {place}: {type(error).__name__}: {error}") from error
-    missing = [each for each in ("name", "ttl", "request", "read") if not hasattr(kind, each)]
-    if missing:
-        raise InvalidSettings(f"{_VARIABLE}: {place} is no kind of snapshots: it has no {', '.join(missing)}")
-    return kind
+    return load_part(
+        place,
+        variable=_VARIABLE,
+        what="kind of snapshots",
+        needs=("name", "ttl", "request", "read"),
+        is_made=lambda found: hasattr(found, "request") and not isinstance(found, type),
+    )
 
 
 def by_name(kinds: Sequence[SnapshotKind]) -> dict[str, SnapshotKind]:

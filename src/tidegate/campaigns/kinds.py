@@ -1,12 +1,12 @@
 """The kinds of campaigns: what an entry brings to whoever made it."""
 
 from collections.abc import Iterable, Sequence
-from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol
 
 from tidegate.campaigns.campaign import Campaign, Entry, Outcome, require_kind
 from tidegate.database import Transaction
-from tidegate.kernel.errors import InvalidSettings, NotFound, TidegateError
+from tidegate.kernel.errors import InvalidSettings, NotFound
+from tidegate.runtime.loading import load_part
 
 _VARIABLE = "TIDEGATE_CAMPAIGNS__KINDS"
 
@@ -56,18 +56,10 @@ class Kinds:
 
 def load_kind(place: str) -> CampaignKind:
     """The kind at `module:name`; where that is a class, what it makes without arguments."""
-    module_name, _, name = place.partition(":")
-    try:
-        found: Any = getattr(import_module(module_name), name)
-        kind = found() if isinstance(found, type) else found
-    except ModuleNotFoundError as error:
-        raise InvalidSettings(
-            f"{_VARIABLE}: {place}: no module is called {error.name}. Install it, or name its folder in PYTHONPATH"
-        ) from None
-    except TidegateError:
-        raise
-    except Exception as error:  # it is the user's code: whatever is wrong with it is told beside its name
-        raise InvalidSettings(f"{_VARIABLE}: {place}: {type(error).__name__}: {error}") from error
-    if missing := [each for each in ("kind", "apply") if not hasattr(kind, each)]:
-        raise InvalidSettings(f"{_VARIABLE}: {place} is no kind of campaigns: it has no {', '.join(missing)}")
-    return kind
+    return load_part(
+        place,
+        variable=_VARIABLE,
+        what="kind of campaigns",
+        needs=("kind", "apply"),
+        is_made=lambda found: not isinstance(found, type),
+    )

@@ -12,25 +12,11 @@
 ---@arg ids      packed  list of dead letter ids
 ---@arg now_ms   time
 ---@include call
+---@include replay_letters
 -- Reply: how many of them there were
--- A letter leaves in the step in which its message enters, so it is replayed once, and its place stays taken.
+-- The place of a letter stays taken.
 
-local replayed = 0
-for _, id in ipairs(ids) do
-  local letter = redis.call('XRANGE', dead, id, id)[1]
-  if letter then
-    local fields = {}
-    for n = 1, #letter[2], 2 do
-      if string.sub(letter[2][n], 1, 5) ~= 'dead.' then
-        fields[#fields + 1] = letter[2][n]
-        fields[#fields + 1] = letter[2][n + 1]
-      end
-    end
-    redis.call('XADD', stream, '*', unpack(fields))
-    redis.call('XDEL', dead, id)
-    replayed = replayed + 1
-  end
-end
+local replayed = replay_letters(ids)
 if replayed > 0 then
   redis.call('HSET', book, 'last_ms', string.format('%.0f', now_ms))
   redis.call('SADD', busy, campaign)

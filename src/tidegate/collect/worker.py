@@ -11,7 +11,6 @@ its run is offered again, since its follow-ups may have been lost with the worke
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from datetime import timedelta
 from functools import cache, partial
 from time import monotonic
 from typing import Any
@@ -25,15 +24,13 @@ from tidegate.database import Database
 from tidegate.flow.gate import Admitted, Gate, Outcome, settlement
 from tidegate.flow.stream import Consumer
 from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.runtime.patience import patiently
 from tidegate.runtime.waiting import end, unless
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 _WAIT_S = 300.0
 _MOST_READ = 500
 _MOST_CLAIMING = 2
@@ -85,18 +82,11 @@ class Worker:
 
     async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
         """Until the server is back, or serves us again; calls that are under way go on meanwhile."""
-        tries, told = 0, ""
-        while True:
-            try:
-                return await step()
-            except (Unavailable, ServerRefused) as error:
-                tries += 1
-                if isinstance(error, Unavailable):
-                    log.warning("collect.read_failed", tries=tries, error=str(error))
-                elif str(error) != told:  # somebody has to do something: said once, so that it is seen
-                    log.error("collect.read_refused", error=str(error))
-                told = str(error)
-                await asyncio.sleep(_RETRIES.delay(tries).total_seconds())
+        await patiently(
+            step,
+            tell_delay=lambda tries, error: log.warning("collect.read_failed", tries=tries, error=str(error)),
+            tell_refusal=lambda error: log.error("collect.read_refused", error=str(error)),
+        )
 
     async def _take_some(self) -> None:
         """Read a batch while another is being claimed, but none that nobody here has time for."""

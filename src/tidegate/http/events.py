@@ -1,18 +1,22 @@
-"""Server-sent events: a run's progress as it is made, over one answer that lasts until the run is over.
+"""Server-sent events: answers that last. Here is what all of them do alike, and a run's progress as it is made.
 
 Each event is the whole state, so none has to be sent twice: a client that lost the connection is shown how things
 stand. A client that leaves is noticed at once, also in the middle of a silence, and nothing of it stays behind.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from tidegate.http.feed import Listener, RunFeed, Snapshot
-from tidegate.runtime.waiting import end
+from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.bulletin import Watch
+from tidegate.runtime.waiting import end, unless
 
 MEDIA_TYPE = "text/event-stream"
 ENDED = "ended"
@@ -20,28 +24,43 @@ ENDED = "ended"
 HEARTBEAT_S = 15.0
 """A comment after so much silence, for whoever stands between and takes silence for death."""
 _RECONNECT_MS = 2000
+_NOTHING_NEW = b": nothing new\n\n"
 
 
-class EventStream(Response):
-    """The answer. Raises `TooManyWaiting` before it begins, where too many listen."""
+class EventResponse(Response):
+    """An answer whose body is sent bit by bit, until there is nothing more to tell or the client leaves."""
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, feed: RunFeed, run_id: int, *, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(self) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
+
+    async def stream(self, scope: Scope, receive: Receive, send: Send, events: Coroutine[Any, Any, None]) -> None:
+        """Send all `events`, or, where only the head was asked for, none."""
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if scope["method"] != "HEAD":
+                await send(chunk(f"retry: {_RECONNECT_MS}\n\n".encode()))
+                await while_connected(events, receive)
+            await send(chunk(b"", more=False))
+        finally:
+            events.close()
+
+
+class EventStream(EventResponse):
+    """A run's progress. Raises `TooManyWaiting` before it begins, where too many listen."""
+
+    def __init__(self, feed: RunFeed, run_id: int, *, heartbeat_s: float = HEARTBEAT_S) -> None:
+        super().__init__()
         self._feed, self._run_id, self._heartbeat_s = feed, run_id, heartbeat_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the run is over, the client is gone, or the server stops."""
         async with self._feed.listen(self._run_id) as listener:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            if scope["method"] != "HEAD":
-                await while_connected(self._send_all(listener, send), receive)
-            await send(chunk(b"", more=False))
+            await self.stream(scope, receive, send, self._send_all(listener, send))
 
     async def _send_all(self, listener: Listener, send: Send) -> None:
-        await send(chunk(f"retry: {_RECONNECT_MS}\n\n".encode()))
         while not listener.is_over:
             snapshot = await listener.next(self._heartbeat_s)
             if snapshot is not None:
@@ -49,7 +68,51 @@ class EventStream(Response):
                 if snapshot.is_last:
                     return
             elif not listener.is_over:
-                await send(chunk(b": nothing new\n\n"))
+                await send(chunk(_NOTHING_NEW))
+
+
+class WatchedEvents(EventResponse):
+    """What is known of something, and again whenever it changed; it ends with the client, or when `closing` is set."""
+
+    def __init__(
+        self, closing: asyncio.Event, count: Callable[[int], None], *, heartbeat_s: float = HEARTBEAT_S
+    ) -> None:
+        """`count` is told of each that begins and ends."""
+        super().__init__()
+        self._closing, self._count, self._heartbeat_s = closing, count, heartbeat_s
+        self.is_over = False
+        """Set by whoever knows that the last event was told."""
+
+    @abstractmethod
+    def watch(self) -> AbstractAsyncContextManager[Watch]:
+        """Be woken when there may be something to tell."""
+
+    @abstractmethod
+    async def look(self) -> bytes | None:
+        """The event to be told now; None: nothing that was not told before."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until there is nothing more to tell, or nobody listens."""
+        self._count(1)
+        try:
+            await self.stream(scope, receive, send, self._send_all(send))
+        finally:
+            self._count(-1)
+
+    async def _send_all(self, send: Send) -> None:
+        async with self.watch() as watch:
+            while not self._closing.is_set():
+                try:
+                    event = await self.look()
+                except (Unavailable, TimeoutError):
+                    event = None  # whoever listens has what was shown before
+                if event is not None:
+                    await send(chunk(event))
+                if self.is_over:
+                    return
+                came = await unless(self._closing, watch.news(self._heartbeat_s))
+                if not came and not self._closing.is_set():
+                    await send(chunk(_NOTHING_NEW))
 
 
 async def while_connected(sending: Coroutine[Any, Any, None], receive: Receive) -> None:

@@ -3,23 +3,7 @@
 ---@key stream  stream  messages
 ---@key dead    stream  dead letters
 ---@arg ids     packed  list of dead letter ids
+---@include replay_letters
 -- Reply: how many of them there were
--- A letter leaves in the same step in which its message enters, so it is replayed once.
 
-local replayed = 0
-for _, id in ipairs(ids) do
-  local letter = redis.call('XRANGE', dead, id, id)[1]
-  if letter then
-    local fields = {}
-    for n = 1, #letter[2], 2 do
-      if string.sub(letter[2][n], 1, 5) ~= 'dead.' then
-        fields[#fields + 1] = letter[2][n]
-        fields[#fields + 1] = letter[2][n + 1]
-      end
-    end
-    redis.call('XADD', stream, '*', unpack(fields))
-    redis.call('XDEL', dead, id)
-    replayed = replayed + 1
-  end
-end
-return replayed
+return replay_letters(ids)

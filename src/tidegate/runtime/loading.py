@@ -1,0 +1,29 @@
+"""Parts of a user's own, which settings name as `module:name`."""
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from tidegate.kernel.errors import InvalidSettings, TidegateError
+
+
+def load_part(place: str, *, variable: str, what: str, needs: Sequence[str], is_made: Callable[[Any], bool]) -> Any:
+    """What stands at `place`, or, unless it `is_made` already, what that makes without arguments.
+
+    Raises `InvalidSettings`, which names the `variable`, where it cannot be had or lacks one of `needs`.
+    """
+    module_name, _, name = place.partition(":")
+    try:
+        found = getattr(import_module(module_name), name)
+        part = found if is_made(found) else found()
+    except ModuleNotFoundError as error:
+        raise InvalidSettings(
+            f"{variable}: {place}: no module is called {error.name}. Install it, or name its folder in PYTHONPATH"
+        ) from None
+    except TidegateError:
+        raise
+    except Exception as error:  # it is the user's code: whatever is wrong with it is told beside its name
+        raise InvalidSettings(f"{variable}: {place}: {type(error).__name__}: {error}") from error
+    if missing := [each for each in needs if not hasattr(part, each)]:
+        raise InvalidSettings(f"{variable}: {place} is no {what}: it has no {', '.join(missing)}")
+    return part
