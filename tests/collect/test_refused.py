@@ -16,9 +16,10 @@ from tests.servers.migrated import migrated_file, migrated_on
 from tests.servers.sql import SqlServer
 from tests.servers.valkey import ValkeyServer
 from tidegate.assembly import put_together
-from tidegate.collect import committer, worker
+from tidegate.collect import committer
 from tidegate.database import Database
 from tidegate.kernel.backoff import Backoff
+from tidegate.runtime import patience
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 from tidegate.valkey import Valkey
@@ -128,7 +129,7 @@ async def test_calls_under_way_go_on_while_valkey_refuses_and_none_is_made_again
     tmp_path: Path, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
 ):
     waits, held = Waits(), Held(upstream)
-    monkeypatch.setattr(worker, "_RETRIES", waits)
+    monkeypatch.setattr(patience, "_RETRIES", waits)
     with ValkeyServer() as server:
         url = await migrated_file(tmp_path / "l.db")
         async with connected(server.url) as valkey, await Database.open(url) as database:
