@@ -1,0 +1,1 @@
+"""Product pages of marketplaces: schedules, identities, raw answers, products, and no orphan."""
