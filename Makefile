@@ -43,8 +43,12 @@ ticketing: install ## Open a ticket shop with a crowd at its door, at a printed 
 
 test: tests ## Run the tests on every server this machine has.
 
+# More than there are cores, since tests wait a lot. Compiled files are written, whatever the environment says: many
+# processes import the same, and each would compile it anew.
+WORKERS ?= 4
+
 tests: install
-	@$(BIN)/python -m pytest -n 3 --dist worksteal
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: format lint types contract tests ## Format, lint, types, import contract, tests.
 
@@ -65,7 +69,7 @@ bench: install ## Measure, and keep the figures in bench/RESULTS.md (only some, 
 	@$(UV) pip install --quiet --python .peers/bin/python --require-hashes -r requirements/peers.txt
 	@$(BIN)/python -m bench $(ONLY)
 
-CAMPAIGNS = collection crowd sale rush
+CAMPAIGNS = collection crowd sale rush crawl
 
 chaos: install ## Kill processes and lose servers in mid-work, and see that nothing is lost (many minutes; ONLY=crowd ARGS='--people 5000').
 	@failed=; for campaign in $(or $(ONLY),$(CAMPAIGNS)); do \

@@ -7,6 +7,7 @@ import uvloop
 from bench import (
     calls,
     campaigns,
+    crawl,
     engine,
     fairness,
     gate,
@@ -51,6 +52,7 @@ PARTS = {
     "waiting-room": waiting_room.measure,
     "room-watchers": room_watchers.measure,
     "campaigns": campaigns.measure,
+    "crawl": crawl.measure,
     "idle": idle.measure,
 }
 

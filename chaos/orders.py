@@ -1,5 +1,6 @@
 """What is said between whoever runs a campaign, the zygote and its workers."""
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -53,4 +54,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def effective_settings(self) -> Settings:
         """The settings themselves."""
-        return Settings(**self.settings)
+        settings = Settings(**self.settings)
+        if self.first_pause_ms is None:
+            return settings
+        quick = {"first_pause": timedelta(milliseconds=self.first_pause_ms)}
+        return settings.model_copy(update={"collect": settings.collect.model_copy(update=quick)})

@@ -14,7 +14,6 @@ from tidegate.assembly.collection import POOL
 from tidegate.collect import staging, verdicts
 from tidegate.collect.source import Subject
 from tidegate.flow.gate import promises
-from tidegate.kernel.backoff import Backoff
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.telemetry.logs import configure
 
@@ -31,7 +30,6 @@ def work(order: Order, *, lifeline: int, say: Say) -> int:
         die_at(order.die_at)
     if order.first_pause_ms is not None:
         pause = timedelta(milliseconds=order.first_pause_ms)
-        verdicts._PAUSES = Backoff(pause)  # pyright: ignore[reportPrivateUsage]
         verdicts._ASK_AGAIN = pause  # pyright: ignore[reportPrivateUsage]
         staging._REST = pause  # pyright: ignore[reportPrivateUsage]
         promises.FIRST_LOOK = pause

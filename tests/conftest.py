@@ -1,5 +1,6 @@
 """What all tests share: real servers, and the table of them at the end."""
 
+import gc
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
@@ -22,7 +23,9 @@ settings.register_profile(
 settings.load_profile("tidegate")
 
 
-SLOW_TO_START = ("kafka", "s3", "mongo", "mariadb", "postgres", "browser")
+SLOW_TO_START = ("kafka", "s3", "aws", "mongo", "mariadb", "postgres", "browser")
+LONG = ("faults/test_campaign", "http/test_fuzzing", "browser/test_access", "ticketing/test_sale")
+FIRST = (*LONG, *SLOW_TO_START)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,13 +36,26 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put together what needs the same slow server: of the processes of pytest-xdist one starts it then, not each.
 
-    Each process is given a stretch of the tests, and another only helps it from the end.
+    Each process is given a stretch of the tests, and another only helps it from the end. What takes longest comes
+    first: begun last, it would be waited for by all.
     """
 
     def slowest_of(item: pytest.Item) -> int:
-        return next((n for n, name in enumerate(SLOW_TO_START) if name in item.nodeid), len(SLOW_TO_START))
+        return next((n for n, name in enumerate(FIRST) if name in item.nodeid), len(FIRST))
 
     items.sort(key=slowest_of)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Look for garbage among what the tests make, and less often.
+
+    What was imported and collected stays to the end, and walking over it again and again took up to a third of the time
+    of a test.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture(params=ALL_SQL)

@@ -21,6 +21,7 @@ SMALL = RushPlan(
 
 
 @pytest.mark.crash
+@pytest.mark.timeout(600)  # it gives up by itself, where nothing moves any more
 async def test_a_rush_issues_what_there_is_once_though_instances_are_killed(tmp_path: Path):
     verdict = await conduct(SMALL, tmp_path)
 

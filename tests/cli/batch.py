@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -28,7 +29,7 @@ print(json.dumps(told))
 async def tidegate_each(folder: Path, *commands: str, **variables: str) -> list[Ended]:
     """Run commands one after the other, as a user would who has set nothing but `variables`."""
     process = await start_warm(
-        *(sys.executable, "-c", _RUN_ALL, json.dumps([command.split() for command in commands])),
+        *(sys.executable, "-c", _RUN_ALL, json.dumps([shlex.split(command) for command in commands])),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=folder,

@@ -31,8 +31,14 @@ class Library:
     """One deployment, and what the tests want of it."""
 
     def __init__(
-        self, parts: Parts, upstream: ShelfUpstream, documents: DocumentStore | None = None, at_once: int = 200
+        self,
+        parts: Parts,
+        upstream: ShelfUpstream,
+        documents: DocumentStore | None = None,
+        at_once: int = 200,
+        **wishes: Any,
     ) -> None:
+        """`wishes` are for the collector."""
         self.parts, self.upstream = parts, upstream
         self.documents = documents or SqlDocuments(parts.database)
         self.librarians, self.moved = ["librarian"], list[int]()
@@ -46,6 +52,7 @@ class Library:
             enrol_credentials=self.enrol,
             on_moved=self.moved.extend,
             at_once=at_once,
+            **wishes,
         )
         self.orchestrator = self.collector.orchestrator
 

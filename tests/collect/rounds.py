@@ -6,20 +6,21 @@ from typing import Any
 from sqlalchemy import func, select
 
 from tidegate.collect import runs
-from tidegate.collect.accounts import RUN_ENDED, Planning
+from tidegate.collect.accounts import RUN_ENDED
 from tidegate.collect.ledger import Claim, Ending
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.rounds import Group, Round, Written, write_round
 from tidegate.collect.runs import Beginning, Run
 from tidegate.collect.source import JobSpec, Subject
 from tidegate.collect.tables import page_jobs
+from tidegate.collect.terms import Terms
 from tidegate.collect.verdicts import Finished
 from tidegate.database import Database, Transaction
 from tidegate.database.schema import outbox_events
 from tidegate.documents import Staged
 from tidegate.flow.gate import Admitted, settlement
 
-PLANNING: Planning = {"shelves": frozenset({"USER"})}
+TERMS = Terms(planning={"shelves": frozenset({"USER"})})
 
 
 def shelf_job(name: str, page: int = 0) -> JobSpec:
@@ -58,15 +59,16 @@ async def write(
     *,
     late: Sequence[Finished] = (),
     staged: Staged | None = None,
+    terms: Terms = TERMS,
 ) -> Written:
     """One round; results that are not ours any more count as late."""
     this = Round(wanted=wanted, groups=[Group(results, staged)] if results else [], late=late)
-    written = await database.transaction(write_round, this, PLANNING)
+    written = await database.transaction(write_round, this, terms)
     if not written.overtaken:
         return written
     overtaken = {id(one) for one in written.overtaken}
     left = [one for one in results if id(one) not in overtaken]
-    return await write(database, left, wanted, late=[*late, *written.overtaken])
+    return await write(database, left, wanted, late=[*late, *written.overtaken], terms=terms)
 
 
 async def claimed(database: Database, *job_ids: int) -> list[Claim]:

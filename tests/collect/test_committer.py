@@ -15,21 +15,21 @@ from tests.servers.migrated import migrated_on
 from tests.servers.proxy import Proxy
 from tidegate.assembly import put_together
 from tidegate.collect import committer as committer_module
-from tidegate.collect import verdicts
 from tidegate.collect.committer import Committer
 from tidegate.collect.ledger import Claim
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.recovery import Recovery
+from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import JobSpec, Reading, Task
+from tidegate.collect.terms import Terms
 from tidegate.collect.verdicts import Finished
 from tidegate.database import Database
 from tidegate.documents import Document
-from tidegate.kernel.backoff import Backoff
 from tidegate.settings import Settings
 from tidegate.upstream import Answer
 from tidegate.valkey import Valkey
 
-QUICK = Backoff(first=timedelta(milliseconds=1), most=timedelta(milliseconds=2))
+QUICK = CollectSettings(first_pause=timedelta(milliseconds=1), longest_pause=timedelta(milliseconds=2))
 
 
 class CarelessSource(ShelfSource):
@@ -48,11 +48,11 @@ def committer(local: Library) -> Committer:
     parts = local.parts
     consumer = parts.jobs.consumer("test")
     recovery = Recovery(parts.database, parts.gate)
-    return Committer(parts.database, parts.gate, local.documents, consumer, recovery, planning={})
+    return Committer(parts.database, parts.gate, local.documents, consumer, recovery, terms=Terms())
 
 
 async def test_a_result_that_cannot_be_written_fails_alone(local: Library, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(verdicts, "_PAUSES", QUICK)
+    local = Library(local.parts, local.upstream, settings=QUICK)
     monkeypatch.setattr(local.source, "read", CarelessSource().read)
     async with local.working():
         run = await local.ended()

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from tests.collect.rounds import PLANNING, assert_counted, begun, finished, recount, shelf_job, shown, told_ends, write
+from tests.collect.rounds import TERMS, assert_counted, begun, finished, recount, shelf_job, shown, told_ends, write
 from tests.examples import examples
 from tidegate.collect import ledger, runs
 from tidegate.collect.ledger import Claim
@@ -85,7 +85,7 @@ class History:
             case "cancel" if first == 0:
                 await self.database.transaction(runs.cancel, self.run_id)
             case "complete":
-                await self.database.transaction(runs.complete, self.run_id, PLANNING["shelves"])
+                await self.database.transaction(runs.complete, self.run_id, TERMS.planning["shelves"])
             case _ if step in ENDS:
                 await self.end(JobState(step), first, second)
             case _:

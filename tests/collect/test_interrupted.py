@@ -7,7 +7,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.collect.shelf import HOST, LIMIT, ShelfSource, ShelfUpstream
-from tidegate.collect.calls import Calls
+from tidegate.collect.calls import Calls, Way
 from tidegate.collect.ledger import Claim, StoredJob
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.source import JobSpec, Reading, Task
@@ -41,7 +41,7 @@ async def finished(trouble: int | Exception, source: ShelfSource | None = None) 
     """What comes of the one call of a job that ends so."""
     upstream = ShelfUpstream({})
     upstream.trouble[PATH].append(trouble)
-    calls = Calls({"shelves": source or ShelfSource()}, upstream, Secrets(), SystemClock())
+    calls = Calls({"shelves": source or ShelfSource()}, Way(upstream, Secrets()), SystemClock())
     job = StoredJob(1, 1, "pool", JobSpec(kind="USER", resource="user:ada", params={"path": PATH}))
     claim = Claim(job, "shelves", "ada", fence=1, attempt=1, max_attempts=5, cursor=None)
     admitted = Admitted(

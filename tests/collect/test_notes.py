@@ -57,6 +57,17 @@ async def test_a_rest_is_noted_and_the_longest_counts(database: Database):
     assert note.remaining == 30
 
 
+async def test_a_rest_of_one_bucket_is_noted_as_such_and_one_of_the_credential_covers_it(database: Database):
+    await told(database, {"blocked_ms": 60_000, "rests_bucket": True}, {"blocked_ms": 2_000, "rests_bucket": True})
+    (note,) = await remembered(database)
+    assert (note.bucket, note.rests_bucket) == ("core", True)
+    assert 50_000 < note.blocked_ms <= 60_000
+
+    await told(database, {"blocked_ms": 1_000})
+    (note,) = await remembered(database)
+    assert (note.rests_bucket, note.blocked_ms > 50_000) == (False, True)
+
+
 async def test_what_came_too_late_to_be_written_tells_all_the_same(database: Database):
     _, job_ids = await begun(database)
     (old,) = await claimed(database, *job_ids)

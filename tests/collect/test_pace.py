@@ -12,6 +12,7 @@ from tidegate.collect.committer import Committer
 from tidegate.collect.ledger import Claim
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.rounds import Round
+from tidegate.collect.terms import Terms
 from tidegate.collect.verdicts import Finished
 from tidegate.documents import Document
 
@@ -31,9 +32,9 @@ async def test_the_first_result_is_written_at_once_and_the_following_together(
     sizes: list[int] = []
     write_round = committer_module.write_round
 
-    def counting(tx: object, this: Round, planning: object) -> object:
+    def counting(tx: object, this: Round, terms: object) -> object:
         sizes.append(len(this.finished))
-        return write_round(tx, this, planning)  # pyright: ignore[reportArgumentType]
+        return write_round(tx, this, terms)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(committer_module, "write_round", counting)
     parts, database = local.parts, local.parts.database
@@ -46,7 +47,7 @@ async def test_the_first_result_is_written_at_once_and_the_following_together(
         local.documents,
         parts.jobs.consumer("test"),
         Recovery(database, parts.gate),
-        planning={},
+        terms=Terms(),
     )
     stopping = asyncio.Event()
     running = asyncio.create_task(committer.run(stopping))

@@ -19,6 +19,7 @@ TABLES = {
     "Run": ("tidegate.collect.lifecycle", "RUN_MOVES"),
     "Page job": ("tidegate.collect.lifecycle", "JOB_MOVES"),
     "Admission": ("tidegate.crowd.waiting_room.tokens", "TOKEN_MOVES"),
+    "Kept answer": ("tidegate.crawl.raw_states", "RAW_MOVES"),
 }
 """Sections of the lifecycles whose diagram is that of a module's table."""
 

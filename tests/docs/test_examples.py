@@ -1,13 +1,16 @@
 """What the documentation shows runs, and prints what it says."""
 
+import ast
 import os
 import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT, Block, all_blocks, blocks_of
+from tests.processes import start_warm
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 EXAMPLES = all_blocks("python")
@@ -34,21 +37,28 @@ def test_the_login_and_the_token_of_the_readme_are_those_of_the_simulator():
     assert simulator.token_of(simulator.world.operators()[0]) in shown
 
 
+def test_what_the_examples_import_warns_of_nothing():
+    statements = [statement for example in EXAMPLES for statement in ast.parse(example.text).body]
+    imports = {ast.unparse(each) for each in statements if isinstance(each, ast.Import | ast.ImportFrom)}
+    command = [sys.executable, "-W", "error", "-c", "\n".join(sorted(imports))]
+
+    assert len(imports) > len(EXAMPLES)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.place)
-def test_an_example_runs_and_prints_what_stands_below_it(example: Block, tmp_path: Path):
+async def test_an_example_runs_and_prints_what_stands_below_it(example: Block, tmp_path: Path):
     script = tmp_path / "example.py"
     script.write_text(example.text)
-
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        env=os.environ | {"TIDEGATE_DATA_DIR": str(tmp_path / "data")},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    strictly = (
+        f"import runpy, warnings; warnings.simplefilter('error'); runpy.run_path({str(script)!r}, None, '__main__')"
     )
+    environment = os.environ | {"TIDEGATE_DATA_DIR": str(tmp_path / "data")}
 
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""
-    assert ran.stdout == (expected_output(example) or ran.stdout)
+    ran = await start_warm(sys.executable, "-c", strictly, cwd=tmp_path, env=environment, stdout=PIPE, stderr=PIPE)
+    told, complained = await ran.communicate()
+
+    assert ran.returncode == 0, complained
+    assert complained == b""
+    assert told.decode() == (expected_output(example) or told.decode())

@@ -3,12 +3,17 @@
 Read by the fuzzer itself, in a process of its own.
 """
 
+import gc
 import os
 from typing import Any
 
 import msgspec
 import schemathesis
 from hypothesis import strategies as st
+
+# The fuzzer makes many objects that live long, and would look for garbage among them again and again.
+gc.freeze()
+gc.set_threshold(50_000, 20, 50)
 
 GOOD: dict[str, Any] = msgspec.json.decode(os.environ["TIDEGATE_FUZZ_GOOD"])
 """A token, and the app that the simulated GitHub knows."""
@@ -20,6 +25,9 @@ FORMATS = {
     "rsa-private-key": [GOOD["app"]["private_key"]],
     "entrance": ["/shop?from=line", "https://shop.example:8443/in"],
     "title": ["", "Spring sale", "봄 세일"],
+    "site": ["http://127.0.0.1:1", "https://shop.example"],
+    "site-name": ["marketplace"],
+    "keyword": ["lantern", "steel rope", "등대"],
     "user-name": ["ada", "user@example.com", "김 철수"],
 }
 for _name, _values in FORMATS.items():
@@ -45,6 +53,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         _fit_room(case)
     if case.operation.path.startswith("/v1/campaigns") and case.meta.generation.mode.is_positive:
         _fit_campaign(case)
+    if case.operation.path.startswith("/v1/crawl/") and case.meta.generation.mode.is_positive:
+        _fit_crawl(case)
     if case.operation.path == "/v1/credentials" and case.meta.generation.mode.is_positive:
         body: Any = case.body
         for secret in ("token", "app"):
@@ -87,3 +97,11 @@ def _fit_campaign(case: Any) -> None:
         body["points"] = 1
     for name in ("starts_at", "ends_at", "data", "key"):
         body.pop(name, None)
+
+
+def _fit_crawl(case: Any) -> None:
+    """Headers with a User-Agent among them, of an identity whose name is not that of the built-in one."""
+    if "{name}" in case.operation.path:
+        case.path_parameters["name"] = "fuzzed"
+    if isinstance(case.body, dict) and "headers" in case.body:
+        case.body["headers"] = {"User-Agent": "Fuzzer/1"}

@@ -16,6 +16,7 @@ from tests.github.deployment import CALM, LIMITS, SMALL
 from tests.servers.migrated import migrated_folder
 from tidegate.assembly import Collection, open_collection
 from tidegate.assembly.crowd import open_reception
+from tidegate.crawl.settings import CrawlSettings
 from tidegate.github import GithubSettings
 from tidegate.http import Binding, serve_collection
 from tidegate.settings import Settings
@@ -151,6 +152,7 @@ async def served(
     headers: Mapping[str, str] | None = None,
     valkey_url: str | None = None,
     database_url: str | None = None,
+    crawl: CrawlSettings | None = None,
 ) -> AsyncGenerator[Served]:
     """A process that is at work, on embedded parts of its own, with the token of the simulator's operator or none."""
     world = WorldShape(users=users, repositories=repositories, sizes=SMALL, events=20, quirks=False)
@@ -167,6 +169,7 @@ async def served(
             gate=LIMITS,
             upstream=UpstreamSettings(read_timeout=timedelta(seconds=5)),
             http=http,
+            crawl=crawl or CrawlSettings(),
         )
         given = sim.token_of(sim.world.operators()[0]) if has_token else None
         collection = await stack.enter_async_context(open_collection(settings, token=given, needs_credential=False))

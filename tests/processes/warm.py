@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -18,6 +19,8 @@ import msgspec
 from tests.processes.order import Born, Ended, Order
 
 _ROOT = Path(__file__).parents[2]
+_starting = threading.Lock()
+"""Whoever starts several processes at once asks from several threads, and there is one to fork from."""
 
 
 class WarmProcess:
@@ -36,7 +39,7 @@ class WarmProcess:
     async def start(cls, order: Order, streams: list[int]) -> Self:
         """Have it forked, with these as its standard input, output and error."""
         connection = socket.socket(socket.AF_UNIX)
-        address, _ = await asyncio.to_thread(_zygote)
+        address = await asyncio.to_thread(_where_it_listens)
         connection.connect(address)
         said = msgspec.json.encode(order)
         connection.sendall(len(said).to_bytes(4))
@@ -115,6 +118,11 @@ async def start_warm(
     for name, ours in taken.items():
         setattr(process, name, await (_writer if name == "stdin" else _reader)(ours))
     return process
+
+
+def _where_it_listens() -> str:
+    with _starting:
+        return _zygote()[0]
 
 
 @cache

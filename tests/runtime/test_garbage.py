@@ -7,11 +7,11 @@ from tidegate.runtime.garbage import settle_in
 
 def test_what_is_there_is_not_looked_at_again_and_what_comes_less_often():
     before = gc.get_threshold()
+    gc.unfreeze()
     try:
         settle_in()
         assert gc.get_freeze_count() > 1000
         assert gc.get_threshold()[0] > before[0]
         assert gc.isenabled()
     finally:
-        gc.unfreeze()
         gc.set_threshold(*before)

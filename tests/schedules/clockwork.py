@@ -15,6 +15,7 @@ from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.schedules import Schedule, Schedules
 from tidegate.collect.source import JobSpec, Reading, Source, Subject, Task
 from tidegate.collect.tables import collection_runs
+from tidegate.collect.triggers import Triggers
 from tidegate.database import Database, Transaction
 from tidegate.documents import Document
 from tidegate.flow.gate import Allowance
@@ -59,8 +60,9 @@ FORGIVING: dict[str, Source] = {"clockwork": ClockworkSource(misbehaves=False)}
 """What lets a schedule in that cannot run later on."""
 
 
-async def pool_for(user_id: str) -> str:
+async def pool_for(source: str, user_id: str) -> str:
     """Everybody is served by one pool, but for two: `endless` has one whose name no table takes."""
+    assert source == "clockwork"
     if user_id == "endless":
         return "x" * 250
     if user_id == "unserved":
@@ -88,8 +90,9 @@ class Clockwork:
     def __init__(self, parts: Parts) -> None:
         self.parts, self.database = parts, parts.database
         self.doubts = 0
-        self.schedules = Schedules(self.database, FORGIVING, parts.timers.doorbell)
         self.orchestrator = Orchestrator(self.database, parts.gate, SOURCES)
+        triggers = Triggers(self.database, SOURCES, pool_for=pool_for, orchestrator=self.orchestrator)
+        self.schedules = Schedules(self.database, FORGIVING, parts.timers.doorbell, triggers.fire)
         self.due = self.due_with(self.orchestrator.offer)
 
     def due_with(self, offer: Callable[[Sequence[StoredJob]], Awaitable[None]]) -> DueSchedules:

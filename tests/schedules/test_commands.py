@@ -1,5 +1,6 @@
 """`tidegate schedules`, as a user runs it; in this process, because most of a command's time is its start."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,10 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.github.deployment import CALM, SMALL
 from tidegate.cli import app
+from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 from tidegate.telemetry.logs import configure
 
 Tidegate = Callable[..., Result]
+WORLD = WorldShape(users=1, repositories=1, sizes=SMALL, events=1, quirks=False)
 
 
 @pytest.fixture
@@ -51,3 +55,35 @@ def test_what_cannot_be_is_told_and_changes_nothing(tidegate: Tidegate):
 def test_without_any_the_list_says_how_to_add_one(tidegate: Tidegate):
     assert "schedules add LOGIN --cron" in tidegate("list").stdout
     assert "There are no schedules of ada" in tidegate("list", "--login", "ada").stdout
+
+
+async def test_a_schedule_is_triggered_once_for_each_key(tidegate: Tidegate, monkeypatch: pytest.MonkeyPatch):
+    async with GithubSimulator(SimulatorConfig(world=WORLD, manners=CALM)) as sim:
+        login, *_ = sim.world.logins()
+        monkeypatch.setenv("TIDEGATE_GITHUB__API_URL", sim.url)
+        monkeypatch.setenv("GITHUB_TOKEN", sim.token_of(sim.world.operators()[0]))
+
+        def commands() -> list[Result]:
+            tidegate("add", login, "--cron", "0 3 * * *")
+            trigger = ("trigger", "1", "--key", "order-1")
+            return [tidegate(*trigger), tidegate(*trigger, "--json"), tidegate("trigger", "1")]
+
+        first, again, unnamed = await asyncio.to_thread(commands)
+
+    assert [each.exit_code for each in (first, again, unnamed)] == [0, 0, 0], first.output
+    assert first.stdout == "begun order-1: run 1\n"
+    assert (json.loads(again.stdout)["outcome"], json.loads(again.stdout)["run_id"]) == ("begun", 1)
+    assert unnamed.stdout.startswith("skipped 2")
+    assert "has an active run already: 1" in unnamed.stdout
+
+
+def test_what_cannot_be_triggered_is_told(tidegate: Tidegate):
+    tidegate("add", "ada", "--cron", "0 3 * * *")
+    unserved = tidegate("trigger", "1")
+    tidegate("pause", "1")
+    paused, unknown = tidegate("trigger", "1"), tidegate("trigger", "7")
+
+    assert [each.exit_code for each in (unserved, paused, unknown)] == [1, 1, 1]
+    assert "no valid credential" in str(unserved.exception)
+    assert "is paused; resume it" in str(paused.exception)
+    assert "there is no schedule 7" in str(unknown.exception)

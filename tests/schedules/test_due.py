@@ -16,6 +16,7 @@ from tidegate.collect.ledger import StoredJob
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.schedule_tables import collection_schedules
+from tidegate.collect.settings import CollectSettings
 from tidegate.database import Transaction
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import ValkeyUnavailable
@@ -193,7 +194,7 @@ async def test_an_unfinished_transaction_begins_nothing(works: Clockwork, clock:
     clock.advance(DAY)
 
     def fails(tx: Transaction) -> None:
-        assert len(fire_some(tx, FORGIVING, {"ada": POOL}, [schedule.id])) == 1
+        assert len(fire_some(tx, FORGIVING, {("clockwork", "ada"): POOL}, [schedule.id], CollectSettings())) == 1
         raise InterruptedError
 
     with pytest.raises(InterruptedError):

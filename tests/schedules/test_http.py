@@ -74,3 +74,31 @@ async def test_what_could_never_run_is_refused_with_the_reason(server: Served, b
 
     assert (refused.status, refused.problem) == (422, "invalid")
     assert (await server.client.get("/v1/schedules?login=fay")).json["schedules"] == []
+
+
+async def test_a_schedule_is_triggered_once_for_each_key(server: Served):
+    place = (await add(server, server.logins[0])).headers["location"]
+
+    first = await server.client.post(f"{place}/trigger", {"key": "order-1"})
+    again = await server.client.post(f"{place}/trigger", {"key": "order-1"})
+    unnamed = await server.client.post(f"{place}/trigger")
+
+    assert (first.status, first.json["outcome"], first.json["firing_key"]) == (200, "begun", "order-1")
+    assert again.json == first.json
+    assert (unnamed.status, unnamed.json["outcome"]) == (200, "skipped"), "a firing of its own"
+    assert unnamed.json["firing_key"]
+    run = await server.client.get(f"/v1/runs/{first.json['run_id']}")
+    assert (run.json["login"], run.json["triggered_by"]) == (server.logins[0], "scheduled")
+
+
+async def test_what_cannot_be_triggered_says_why(server: Served):
+    place = (await add(server, "gus")).headers["location"]
+    await server.client.post(f"{place}/pause")
+
+    paused = await server.client.post(f"{place}/trigger", {"key": "order-1"})
+    nonsense = await server.client.post(f"{place}/trigger", {"key": "a|b"})
+    unknown = await server.client.post("/v1/schedules/99999/trigger")
+
+    assert (paused.status, paused.problem) == (409, "conflict")
+    assert "paused; resume it" in paused.json["detail"]
+    assert (nonsense.status, unknown.status) == (422, 404)

@@ -1,4 +1,4 @@
-"""New databases with all tables: copies of one that was migrated once in this test process.
+"""Databases with all tables and nothing in them: copies of one that was migrated once in this test process.
 
 Migrations have tests of their own, and take longer than most tests that only need what they leave behind.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.emptied import Emptier, emptier_of
 from tests.servers.registry import record_used
 from tests.servers.sql import SqlName, SqlServer, sql_server
 from tidegate.database import Database
@@ -27,8 +28,14 @@ async def migrated_database(name: SqlName, folder: Path) -> AsyncGenerator[str]:
     if name == "sqlite":
         yield await migrated_file(folder / "tidegate.db")
         return
-    async with migrated_on(name) as (server, database):
-        yield server.url(database)
+    server = sql_server(name)
+    free, emptier = _free.setdefault(server, []), await _emptier(server)
+    database = free.pop() if free else await _copy(server)
+    yield server.url(database)
+    if await emptier.empty(database):
+        free.append(database)
+    else:
+        await server.drop(database)
 
 
 @asynccontextmanager
@@ -42,9 +49,7 @@ async def migrated_on(name: SqlName) -> AsyncGenerator[tuple[SqlServer, str]]:
 async def migrated_for_good(name: SqlName) -> str:
     """The URL of a new database with all tables that stays until its server ends."""
     server = sql_server(name)
-    copy = f"t{secrets.token_hex(6)}"
-    await server.copy(await _template(server), copy)
-    return server.url(copy)
+    return server.url(await _copy(server))
 
 
 async def migrated_file(file: Path) -> str:
@@ -65,6 +70,9 @@ async def migrated_folder(folder: Path) -> Path:
 
 
 _templates: dict[SqlServer, str] = {}
+_emptiers: dict[SqlServer, Emptier] = {}
+_free: dict[SqlServer, list[str]] = {}
+"""Those that served a test, and are as new."""
 _images: list[bytes] = []
 
 
@@ -75,6 +83,18 @@ async def _template(server: SqlServer) -> str:
         await _migrate(server.url(name))
         _templates[server] = name
     return _templates[server]
+
+
+async def _copy(server: SqlServer) -> str:
+    name = f"t{secrets.token_hex(6)}"
+    await server.copy(await _template(server), name)
+    return name
+
+
+async def _emptier(server: SqlServer) -> Emptier:
+    if server not in _emptiers:
+        _emptiers[server] = await emptier_of(server, await _template(server))
+    return _emptiers[server]
 
 
 async def _sqlite_image() -> bytes:

@@ -57,7 +57,11 @@ class Proxy:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server = self._server
-        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:  # the server is away
+            writer.transport.abort()
+            return
         if server is None or not server.is_serving():  # refused while it was being put through
             back.transport.abort()
             writer.transport.abort()

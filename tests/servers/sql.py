@@ -50,7 +50,11 @@ class SqlServer(ABC):
         try:
             yield name
         finally:
-            await self.admin(self._drop(name))
+            await self.drop(name)
+
+    async def drop(self, name: str) -> None:
+        """Remove a database, whoever uses it."""
+        await self.admin(self._drop(name))
 
     @abstractmethod
     def _drop(self, name: str) -> str: ...
@@ -127,7 +131,10 @@ class MariaDb(SqlServer):
             # Not all rights: one who has them may write to a read-only server.
             "GRANT ALL ON `t%`.* TO tidegate@'127.0.0.1';\n"
         )
-        command = [binary, "--no-defaults", data, *as_user, f"--socket={folder / 'socket'}"]
+        # Its own folder for temporary tables: a server that starts deletes those that it finds, also another one's.
+        (folder / "temporary").mkdir()
+        command = [binary, "--no-defaults", data, f"--tmpdir={folder / 'temporary'}", *as_user]
+        command.append(f"--socket={folder / 'socket'}")
         command += ["--bind-address=127.0.0.1", f"--port={self.port}", f"--init-file={folder / 'init.sql'}"]
         command += ["--skip-name-resolve"]
         if not durable:
@@ -141,7 +148,7 @@ class MariaDb(SqlServer):
 
     async def copy(self, name: str, copy: str) -> None:
         """See `SqlServer.copy`. It has no statement for this, so it tells its tables, and is told them again."""
-        async with self._cursor() as cursor:
+        async with self.cursor() as cursor:
             await cursor.execute(f"CREATE DATABASE {copy}")
             await cursor.execute(f"USE {copy}")
             await cursor.execute("SET foreign_key_checks = 0")
@@ -155,11 +162,12 @@ class MariaDb(SqlServer):
 
     async def admin(self, sql: str) -> None:
         """See `SqlServer.admin`."""
-        async with self._cursor() as cursor:
+        async with self.cursor() as cursor:
             await cursor.execute(sql)
 
     @asynccontextmanager
-    async def _cursor(self) -> AsyncGenerator[Any]:
+    async def cursor(self) -> AsyncGenerator[Any]:
+        """With all rights, on a connection of its own."""
         connection: Any = await asyncmy.connect(host="127.0.0.1", port=self.port, user="root", password=PASSWORD)
         async with connection.cursor() as cursor:
             yield cursor

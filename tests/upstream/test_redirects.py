@@ -40,6 +40,15 @@ async def test_a_redirect_is_followed_and_told(client: UpstreamClient, status: i
     assert TOKEN.encode() in answer.body, "the same host may know the token"
 
 
+async def test_a_request_that_does_not_follow_has_the_redirect_as_its_answer(client: UpstreamClient) -> None:
+    async with web_server(redirecting(to="/new")) as url:
+        answer = await client.fetch(Request(url=f"{url}/old", purpose="test", follows_redirects=False))
+
+    assert (answer.status, answer.url, answer.headers["Location"]) == (301, f"{url}/old", "/new")
+    assert (answer.calls, answer.redirects) == (1, ())
+    assert b"Moved Permanently" in answer.body
+
+
 async def test_the_head_is_asked_for_there_too(client: UpstreamClient) -> None:
     async with web_server(redirecting(to="/new")) as url:
         answer = await client.fetch(Request(method="HEAD", url=f"{url}/old", purpose="test"))

@@ -1,23 +1,40 @@
 """What every process that collects has in hand, whatever its sources are and whoever makes the calls."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tidegate.assembly.parts import Parts
 from tidegate.assembly.process import build_process
+from tidegate.collect import firings
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.collector import Collector
-from tidegate.collect.due_schedules import DueSchedules
+from tidegate.collect.due_schedules import DueSchedules, PoolFor
 from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.schedules import Schedules
 from tidegate.collect.source import Source
+from tidegate.collect.triggers import Triggers
 from tidegate.documents import DocumentStore
 from tidegate.flow.stream import Stream
 from tidegate.runtime.delivery import Handler
+from tidegate.runtime.pruner import Pruner
 from tidegate.runtime.recoverer import Estate
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Addition:
+    """What a source brings along beside its jobs."""
+
+    services: Mapping[str, Service] = field(default_factory=dict[str, Service])
+    """Of every process."""
+    duties: Mapping[str, Service] = field(default_factory=dict[str, Service])
+    """Of the leader."""
+    sources: Sequence[DueSource] = ()
+    """Of the leader's timekeeper."""
+    on_death: Sequence[Callable[[], object]] = ()
+    """Told when something may have been lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +49,16 @@ class Collecting:
     schedules: Schedules
     """Who begins runs by the clock; the leader keeps their time."""
     due_schedules: DueSchedules
+    addition: Addition = Addition()
 
     @property
     def orchestrator(self) -> Orchestrator:
         """The door through which runs begin."""
         return self.collector.orchestrator
+
+    @property
+    def _pruner(self) -> Pruner:
+        return Pruner(self.parts.database, firings.prune, tell=firings.tell_pruned)
 
     def process(
         self,
@@ -54,29 +76,33 @@ class Collecting:
         From `streams` and `estates` the leader takes what the dead held; it keeps the time of `sources`, delivers
         events to `handlers`, and has `duties` besides.
         """
-        ours = self.collector.services if works else {}
+        ours, more = self.collector.services if works else {}, self.addition
         return build_process(
             self.parts,
             handlers=[*self.collector.handlers, *handlers],
-            services={**ours, **(services or {})},
-            sources=[self.due_schedules, *sources],
-            duties={"recovery": self.collector.duty, **(duties or {})},
-            on_death=[self.collector.duty.ring],
+            services={**ours, **more.services, **(services or {})},
+            sources=[self.due_schedules, self._pruner, *more.sources, *sources],
+            duties={"recovery": self.collector.duty, **more.duties, **(duties or {})},
+            on_death=[self.collector.duty.ring, *more.on_death],
             streams=streams,
             estates=estates,
         )
 
 
 def put_schedules_together(
-    parts: Parts, collector: Collector, sources: Sequence[Source], pool_for: Callable[[str], Awaitable[str]]
+    parts: Parts, collector: Collector, sources: Sequence[Source], pool_for: PoolFor
 ) -> tuple[Schedules, DueSchedules]:
-    """The door to schedules, and who begins their runs; `pool_for` tells which pool serves a user."""
-    by_name = {source.name: source for source in sources}
+    """The door to schedules, and who begins their runs; `pool_for` tells which pool serves a user of a source."""
+    by_name, settings = {source.name: source for source in sources}, parts.settings.collect
     due = DueSchedules(
         parts.database,
         by_name,
         pool_for=pool_for,
         offer=collector.orchestrator.offer,
         on_doubt=collector.duty.ring,
+        settings=settings,
     )
-    return Schedules(parts.database, by_name, parts.timers.doorbell), due
+    triggers = Triggers(
+        parts.database, by_name, pool_for=pool_for, orchestrator=collector.orchestrator, settings=settings
+    )
+    return Schedules(parts.database, by_name, parts.timers.doorbell, triggers.fire), due

@@ -1,19 +1,23 @@
-"""GitHub collection, put together: the same in a command that collects, in a worker, and behind HTTP."""
+"""Collection from GitHub and the crawl, put together: the same in a command, in a worker, and behind HTTP."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.assembly.collecting import Collecting, put_schedules_together
+from tidegate.assembly.crawl import Crawl, put_crawl_together
 from tidegate.assembly.credentials import Stranding, put_book_together
 from tidegate.assembly.late_token import AWAY, LateToken
 from tidegate.assembly.parts import open_parts
+from tidegate.aws import open_aws
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.places import OtherPlace, settle_place
+from tidegate.crawl.crawls import Crawls
 from tidegate.credentials import GENERAL_POOL, CredentialBook
 from tidegate.database import Database
 from tidegate.documents import open_documents
+from tidegate.flow.stream import Passage
 from tidegate.github import GithubSettings, GithubSource
 from tidegate.github.statistics import Statistics
 from tidegate.kernel.errors import InvalidSettings
@@ -26,11 +30,14 @@ POOL = GENERAL_POOL
 
 @dataclass(frozen=True, kw_only=True)
 class Collection(Collecting):
-    """A process's hold on collection from GitHub."""
+    """A process's hold on collection from GitHub, and on the crawl: one worker, one gate, two sources."""
 
+    crawl: Crawl
     credentials: CredentialBook
     statistics: Statistics
     """Of users and of everybody; each run brings them up to date before it is complete."""
+    crawls: Crawls
+    """The door through which crawls begin."""
     late_token: LateToken | None = None
     """The token of whoever started the process, where the upstream was away at the start: a service to be run."""
 
@@ -71,22 +78,36 @@ async def open_collection(
 
         async def enrol() -> None:
             await book.enrol()
+            await crawl.identities.enrol()
             if late is None or not late.is_awaited:
                 await stranding.look_everywhere()
 
         github = GithubSource(settings.github.api_url, settings.github.include)
+        crawl = put_crawl_together(parts, client)
+        sources = [github, crawl.source]
         statistics = Statistics(parts.database, documents)
+        aws = await stack.enter_async_context(open_aws(settings.aws, Passage(parts.valkey, parts.jobs), parts.owner))
         collector = Collector(
             Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
-            [github],
+            sources,
             caller=client,
             secrets=book,
             enrol_credentials=enrol,
-            finalizers=[statistics.finalize],
+            finalizers=[statistics.finalize, crawl.finalizer.finalize],
             after_offer=stranding.look_at,
+            ways={crawl.source.name: crawl.way},
+            writers={crawl.source.name: crawl.writer},
+            records_executions={crawl.source.name},
             on_moved=bulletin.moved,
+            settings=settings.collect,
+            intake=aws.intake,
         )
-        schedules, due = put_schedules_together(parts, collector, [github], book.pool_for)
+
+        async def pool_for(source: str, user_id: str) -> str:
+            whose = crawl.identities if source == crawl.source.name else book
+            return await whose.pool_for(user_id)
+
+        schedules, due = put_schedules_together(parts, collector, sources, pool_for)
         yield Collection(
             parts=parts,
             documents=documents,
@@ -94,6 +115,13 @@ async def open_collection(
             bulletin=bulletin,
             schedules=schedules,
             due_schedules=due,
+            addition=replace(
+                crawl.addition,
+                services={**crawl.addition.services, **aws.services, **aws.inbox(schedules.trigger)},
+                sources=[*crawl.addition.sources, *aws.sources],
+            ),
+            crawl=crawl,
+            crawls=Crawls(collector.orchestrator, schedules, crawl.identities),
             credentials=book,
             statistics=statistics,
             late_token=late,

@@ -4,15 +4,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from tidegate.assembly.parts import Parts, open_parts
+from tidegate.assembly.vault import open_vault
 from tidegate.collect import stranded
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.committer import Moved
 from tidegate.collect.places import at_place
 from tidegate.collect.recovery import Recovery
-from tidegate.credentials import CredentialBook, KeySource, records
+from tidegate.crawl.identities import IdentityBook
+from tidegate.credentials import CredentialBook, records
 from tidegate.credentials.book import HOW_TO_GET_ONE
 from tidegate.credentials.pools import has_credentials
-from tidegate.credentials.vault import Vault
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate
 from tidegate.github import GithubSource
@@ -66,10 +67,9 @@ def put_book_together(
 ) -> CredentialBook:
     """The credentials of this installation; `on_unserved` is called with a pool that has nobody left."""
     database = parts.database
-    given = None if settings.credentials_key is None else settings.credentials_key.get_secret_value()
-    vault = Vault(KeySource(settings.make_data_dir(), given), is_in_use=lambda: database.read(records.has_secrets))
+    vault = open_vault(settings, database)
     authority = GithubAuthority(client, settings.github.api_url)
-    return CredentialBook(
+    book = CredentialBook(
         database,
         parts.gate,
         vault,
@@ -78,6 +78,8 @@ def put_book_together(
         on_unserved=on_unserved,
         before_enrolment=Recovery(database, parts.gate).remind_gate,
     )
+    book.holdings.append(IdentityBook(database, parts.gate, vault, settings.crawl))
+    return book
 
 
 @asynccontextmanager

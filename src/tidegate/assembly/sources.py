@@ -112,8 +112,13 @@ async def open_sources(
             enrol_credentials=lambda: tokens.enrol(parts.gate),
             finalizers=finalizers,
             on_moved=bulletin.moved,
+            settings=settings.collect,
         )
-        schedules, due = put_schedules_together(parts, collector, sources, tokens.pool_for)
+
+        async def pool_for(_source: str, user_id: str) -> str:
+            return await tokens.pool_for(user_id)
+
+        schedules, due = put_schedules_together(parts, collector, sources, pool_for)
         yield SourceCollection(
             parts=parts,
             documents=documents,

@@ -14,6 +14,7 @@ from tidegate.kernel.errors import TidegateError
 COMMANDS = {
     "campaign": Command("tidegate.cli.campaign:app", "Make, start and stop campaigns, and see who got what."),
     "collect": Command("tidegate.cli.collect:collect", "Collect what users did on GitHub."),
+    "crawl": Command("tidegate.cli.crawl:app", "Crawl marketplaces, and see what came of it."),
     "credentials": Command("tidegate.cli.credentials:app", "Say whose tokens and apps may be used."),
     "doctor": Command("tidegate.cli.doctor:doctor", "Say what is reachable, and what to do about the rest."),
     "export": Command("tidegate.cli.export:export", "Write what was collected as Parquet, CSV or JSON Lines."),

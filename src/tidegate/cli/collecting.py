@@ -1,9 +1,7 @@
 """Collecting, as a command does it: plan, begin or resume, watch, and stop when it is over or when told to."""
 
 import asyncio
-import signal
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import TypeVar
 
@@ -12,23 +10,19 @@ import msgspec
 from tidegate.assembly import Collection
 from tidegate.cli.plan import Plan
 from tidegate.cli.planning import labels, make_plan
-from tidegate.cli.running import mute_log
 from tidegate.cli.screens import Screen
+from tidegate.cli.stopping import Stopping
 from tidegate.cli.watching import View, Watcher
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.runs import RunActive
 from tidegate.collect.source import Subject
 from tidegate.github import GithubSource
-from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.waiting import end
 
 T = TypeVar("T")
 
 _AT_A_TIME = 50
-_STOPPING = "Stopping: calls under way are finished, which takes 30 s at most. Ctrl-C once more stops at once."
-_AT_ONCE = "Stopping at once."
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +47,7 @@ async def collect_all(collection: Collection, subjects: Sequence[Subject], scree
         collection.parts.database, collection.parts.gate, collection.parts.settings.gate, lambda: labels(collection)
     )
     process = collection.process()
-    stop = _Stop(process, screen)
+    stop = Stopping(process, screen.say)
     watching = asyncio.create_task(_watch(watcher, collection.bulletin, run_ids, screen), name="watch the runs")
     watching.add_done_callback(lambda _: stop.because_it_is_over())
     with stop.on_signals():
@@ -67,37 +61,6 @@ async def collect_all(collection: Collection, subjects: Sequence[Subject], scree
         seconds=monotonic() - began,
         was_interrupted=stop.was_asked,
     )
-
-
-class _Stop:
-    """Stops a process in good order at the first signal, and at once at the second."""
-
-    def __init__(self, process: Supervisor, screen: Screen) -> None:
-        self._process, self._screen = process, screen
-        self.was_asked = False
-
-    @contextmanager
-    def on_signals(self) -> Generator[None]:
-        loop = asyncio.get_running_loop()
-        for one in _SIGNALS:
-            loop.add_signal_handler(one, self._ask)
-        try:
-            yield
-        finally:
-            for one in _SIGNALS:
-                loop.remove_signal_handler(one)
-
-    def because_it_is_over(self) -> None:
-        """Not where somebody asked before: twice would mean at once."""
-        if not self.was_asked:
-            self._process.stop()
-
-    def _ask(self) -> None:
-        if self.was_asked:
-            mute_log()  # who wants to leave at once need not read of everything that is cut short
-        self._screen.say(_AT_ONCE if self.was_asked else _STOPPING)
-        self.was_asked = True
-        self._process.stop()
 
 
 async def _each(subjects: Sequence[Subject], work: Callable[[Subject], Awaitable[T]]) -> list[T]:

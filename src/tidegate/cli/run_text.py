@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.wording import clock, counted, listed, number, span
+from tidegate.cli.wording import clock, counted, listed, number, span, whose
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.collect.progress import Failure, JobView, KindProgress
 from tidegate.collect.runs import Run
@@ -74,7 +74,7 @@ def run_table(runs: Sequence[Run], now: datetime, *, has_workers: bool | None = 
     for run in runs:
         table.add_row(
             str(run.id),
-            Text(run.login),
+            Text(whose(run.user_id, run.login)),
             Text(state_of(run, has_workers=has_workers), style=_STYLES.get(run.status, "")),
             f"{number(run.succeeded_jobs)}/{number(run.total_jobs)}",
             *(number(getattr(run, f"{name}_jobs")) for name in ends),
@@ -100,7 +100,9 @@ def run_lines(
     over = (
         "" if run.completed_at is None else f", over after {span((run.completed_at - run.created_at).total_seconds())}"
     )
-    yield from labelled("run", [f"{run.id} of {run.login}: {state_of(run, has_workers=has_workers)}"])
+    yield from labelled(
+        "run", [f"{run.id} of {whose(run.user_id, run.login)}: {state_of(run, has_workers=has_workers)}"]
+    )
     yield from labelled("begun", [f"{clock(run.created_at, now)}, {run.triggered_by}{over}"])
     wishes = ", ".join(f"{name} {_wish(run.options[name])}".strip() for name in sorted(run.options))
     yield from labelled("wishes", [wishes or "none"])
@@ -128,8 +130,8 @@ def failure_lines(failures: Sequence[Failure], failed_jobs: int) -> Iterator[str
     ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
     for reason, alike in ordered[:_MOST_REASONS]:
         what = ", ".join(dict.fromkeys(NAMES.get(failure.kind, failure.kind) for failure in alike))
-        whose = listed(dict.fromkeys(failure.resource.partition(":")[2] for failure in alike))
-        yield f"{number(len(alike))} x {reason}: {what} of {whose}"
+        resources = listed(dict.fromkeys(_resource(failure) for failure in alike))
+        yield f"{number(len(alike))} x {reason}: {what} of {resources}"
     if len(ordered) > _MOST_REASONS:
         yield f"… and {counted(len(ordered) - _MOST_REASONS, 'other reason')}"
     if failed_jobs > len(failures):
@@ -162,6 +164,11 @@ def job_table(jobs: Sequence[JobView], now: datetime) -> Table:
             Text(job.last_error or ""),
         )
     return table
+
+
+def _resource(failure: Failure) -> str:
+    """Without the word before it that GitHub's have; one of a crawl begins with a host, which may have a port."""
+    return failure.resource.partition(":")[2] if failure.kind in NAMES else failure.resource
 
 
 def _kind(one: KindProgress) -> str:

@@ -1,6 +1,6 @@
 """What every command does first: read the settings, set up the log, run an event loop."""
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from io import StringIO
 from typing import Any, TextIO, TypeVar
 
@@ -22,10 +22,13 @@ def load_settings() -> Settings:
     return settings
 
 
-def configure_log(log: LogSettings, *, stream: TextIO | None = None) -> None:
-    """Log to `stream`, else to standard error, what a command that is soon over has to say."""
+def configure_log(log: LogSettings, *, stream: TextIO | None = None, told: Iterable[str] = ()) -> None:
+    """Log to `stream`, else to standard error, what a command that is soon over has to say.
+
+    `told` are events that the command tells of in its own words.
+    """
     if log.level == "info":
-        configure(log.format, "warning", stream=stream, without=_EXPECTED)
+        configure(log.format, "warning", stream=stream, without=(*_EXPECTED, *told))
     else:
         configure(log.format, log.level, stream=stream)
 

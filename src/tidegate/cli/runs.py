@@ -12,7 +12,7 @@ from tidegate.assembly.workforce import has_workers
 from tidegate.cli.run_text import job_table, print_lines, run_lines, run_table
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.tables import table_console
-from tidegate.cli.wording import counted
+from tidegate.cli.wording import counted, whose
 from tidegate.collect import runs as records
 from tidegate.collect.burials import buried
 from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState, RunState
@@ -40,8 +40,9 @@ app = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and hav
 _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 _RUN = typer.Argument(help="The number of a run, as `list` shows it.", min=1)
 _ACTIVE = "active"
+_CRAWL = "crawl"
 _STATES = (_ACTIVE, *RunState)
-_NOBODY_WORKS = "Nobody works on what is not over: start tidegate up, or tidegate collect LOGIN"
+_NOBODY_WORKS = "Nobody works on what is not over: start tidegate up, or {again}"
 _UNTOLD = "; Valkey does not answer, so its waiting jobs are dropped when their turn comes, without a call"
 
 
@@ -96,7 +97,7 @@ def list_(
         if len(found) == limit:
             typer.echo(f"Older ones: tidegate runs list --before {found[-1].id}")
         if has_workers is False:
-            typer.echo(_NOBODY_WORKS)
+            typer.echo(_NOBODY_WORKS.format(again=_again([run for run in found if run.status in ACTIVE_RUNS])))
     else:
         typer.echo("There are no such runs. Begin one: tidegate collect LOGIN")
 
@@ -113,7 +114,7 @@ def show(
     as_json: bool = _JSON,
 ) -> None:
     """Show one run: how far it is, kind by kind, and what failed and why."""
-    states = _job_states(jobs) if jobs else None
+    states = job_states(jobs) if jobs else None
     shown = run(_show(load_settings(), number, states, after, limit))
     if as_json:
         typer.echo(msgspec.json.encode(shown))
@@ -131,7 +132,7 @@ def show(
     )
     print_lines(console, lines)
     if shown.has_workers is False:
-        typer.echo(_NOBODY_WORKS)
+        typer.echo(_NOBODY_WORKS.format(again=_again([shown.run])))
     if shown.jobs is not None:
         console.print(job_table(shown.jobs, _now()) if shown.jobs else "no such jobs")
         if len(shown.jobs) == limit:
@@ -145,9 +146,9 @@ def cancel(number: int = _RUN, *, as_json: bool = _JSON) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(canceled))
     elif canceled.was_active:
-        typer.echo(f"run {number} of {canceled.run.login} is canceled{canceled.note}")
+        typer.echo(f"run {number} of {_whose(canceled.run)} is canceled{canceled.note}")
     else:
-        typer.echo(f"run {number} of {canceled.run.login} was over already: {canceled.run.status}")
+        typer.echo(f"run {number} of {_whose(canceled.run)} was over already: {canceled.run.status}")
 
 
 @app.command()
@@ -171,7 +172,7 @@ def retry(
     if computes:
         typer.echo(f"the statistics of run {number} wait to be computed again")
     if again or computes:
-        typer.echo(f"Whoever works does it: tidegate up, or tidegate collect {retried.login}")
+        typer.echo(f"Whoever works does it: tidegate up, or {_again([retried], retried.login)}")
     else:
         typer.echo(f"no job of run {number} has failed")
 
@@ -259,7 +260,8 @@ def _states(names: Sequence[str]) -> tuple[RunState, ...]:
     return tuple(found)
 
 
-def _job_states(names: Sequence[str]) -> tuple[JobState, ...]:
+def job_states(names: Sequence[str]) -> tuple[JobState, ...]:
+    """States of jobs as they are typed, perhaps with commas; none where all are wanted."""
     found: list[JobState] = []
     for name in (name.strip().lower() for several in names for name in several.split(",")):
         if name == "all":
@@ -268,6 +270,18 @@ def _job_states(names: Sequence[str]) -> tuple[JobState, ...]:
             raise InvalidArgument("jobs", name, f"must be one of all, {', '.join(JobState)}")
         found.append(JobState(name))
     return tuple(found)
+
+
+def _whose(run_: Run) -> str:
+    return whose(run_.user_id, run_.login)
+
+
+def _again(of: Sequence[Run], login: str = "LOGIN") -> str:
+    """What goes on with these, beside a process that stays."""
+    crawls = [run_.user_id for run_ in of if run_.source == _CRAWL]
+    if len(crawls) < len(of):
+        return f"tidegate collect {login}"
+    return f"the same tidegate crawl run {crawls[0]} … again"
 
 
 def _now() -> datetime:

@@ -1,7 +1,8 @@
 """`tidegate schedules`: runs that begin by the clock."""
 
+import os
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -9,12 +10,15 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tidegate.assembly import open_database
+from tidegate.assembly import open_collection, open_database
 from tidegate.assembly.schedules import open_schedules
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.tables import print_table
+from tidegate.cli.wording import whose
+from tidegate.collect.firings import Firing
 from tidegate.collect.schedules import Schedule, listed
 from tidegate.collect.source import Subject
+from tidegate.credentials.borrowing import VARIABLE
 from tidegate.github import GithubSource, parse_login
 from tidegate.github.kinds import require_kinds
 from tidegate.github.states import as_upstream
@@ -49,7 +53,7 @@ def add(
     known = dict.fromkeys(parse_login(login) for login in logins)
     subjects = [Subject(user_id=login, login=login, options=options) for login in known]
     added = run(_add(load_settings(), subjects, cron, timezone))
-    _tell("schedules", added, as_json=as_json)
+    tell("schedules", added, as_json=as_json)
 
 
 @app.command("list")
@@ -61,7 +65,7 @@ def list_(
     """Show the schedules: when they are due next, and what their last due time brought."""
     found = run(_list(load_settings(), None if login is None else parse_login(login)))
     if found or as_json:
-        _tell("schedules", found, as_json=as_json)
+        tell("schedules", found, as_json=as_json)
     else:
         typer.echo(_NONE_YET if login is None else f"There are no schedules of {login}.")
 
@@ -74,19 +78,42 @@ def remove(numbers: list[int] = _NUMBERS, *, as_json: bool = _JSON) -> None:
         typer.echo(msgspec.json.encode({"removed": removed}))
         return
     for schedule in removed:
-        typer.echo(f"removed {schedule.id}: {schedule.login}, {schedule.cron} {schedule.timezone}")
+        typer.echo(f"removed {schedule.id}: {_whose(schedule)}, {schedule.cron} {schedule.timezone}")
 
 
 @app.command()
 def pause(numbers: list[int] = _NUMBERS, *, as_json: bool = _JSON) -> None:
     """Let schedules begin nothing until they are resumed."""
-    _tell("schedules", run(_each(load_settings(), "pause", numbers)), as_json=as_json)
+    tell("schedules", run(_each(load_settings(), "pause", numbers)), as_json=as_json)
 
 
 @app.command()
 def resume(numbers: list[int] = _NUMBERS, *, as_json: bool = _JSON) -> None:
     """Go on with the next due time; what came due meanwhile is left out."""
-    _tell("schedules", run(_each(load_settings(), "resume", numbers)), as_json=as_json)
+    tell("schedules", run(_each(load_settings(), "resume", numbers)), as_json=as_json)
+
+
+@app.command()
+def trigger(
+    number: int = typer.Argument(help="The number of a schedule, as `list` shows it."),
+    *,
+    key: str | None = typer.Option(
+        None, help="The name of this firing: the same again begins nothing more. Else each command is one of its own."
+    ),
+    as_json: bool = _JSON,
+) -> None:
+    """Begin a run of a schedule now; some process has to be at work, like `tidegate up`.
+
+    A user whose last run is still active is left out. A schedule that is paused begins nothing.
+    """
+    named = key if key is not None else f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    firing = run(_trigger(load_settings(), number, named))
+    if as_json:
+        typer.echo(msgspec.json.encode(firing))
+    elif firing.run_id is None:
+        typer.echo(f"{firing.outcome} {firing.firing_key}: {firing.reason}")
+    else:
+        typer.echo(f"{firing.outcome} {firing.firing_key}: run {firing.run_id}")
 
 
 def _options(include: Sequence[str], since: str | None, *, full: bool) -> dict[str, object]:
@@ -117,15 +144,27 @@ async def _each(settings: Settings, what: str, numbers: Sequence[int]) -> list[S
         return [await change(number) for number in dict.fromkeys(numbers)]
 
 
-def _tell(name: str, schedules: Sequence[Schedule], *, as_json: bool) -> None:
+async def _trigger(settings: Settings, number: int, key: str) -> Firing:
+    token = os.environ.get(VARIABLE) or None
+    async with open_collection(settings, token=token, needs_credential=False) as collection:
+        return await collection.schedules.trigger(number, key)
+
+
+def tell(name: str, schedules: Sequence[Schedule], *, as_json: bool) -> None:
+    """Print schedules, for people or as JSON."""
     if as_json:
         typer.echo(msgspec.json.encode({name: schedules}))
         return
-    table = Table("id", "login", "cron", "time zone", "next", "last", box=None, pad_edge=False)
+    subject = "crawl" if all(each.login != each.user_id for each in schedules) else "login"
+    table = Table("id", subject, "cron", "time zone", "next", "last", box=None, pad_edge=False)
     for each in schedules:
         next_at = "paused" if each.next_at is None else _shown(each.next_at, each.timezone)
-        table.add_row(str(each.id), escape(each.login), each.cron, each.timezone, next_at, escape(_last(each)))
+        table.add_row(str(each.id), escape(_whose(each)), each.cron, each.timezone, next_at, escape(_last(each)))
     print_table(table)
+
+
+def _whose(schedule: Schedule) -> str:
+    return whose(schedule.user_id, schedule.login)
 
 
 def _last(schedule: Schedule) -> str:

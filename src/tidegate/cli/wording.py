@@ -39,6 +39,11 @@ def clock(moment: datetime, now: datetime) -> str:
     return f"{here:%b} {here.day} {here:%H:%M}" if here.year == today.year else f"{here:%Y-%m-%d %H:%M}"
 
 
+def whose(user_id: str, login: str) -> str:
+    """`octocat`; of a crawl `daily (shop.example)`: its name, and the host that it calls."""
+    return login if user_id == login else f"{user_id} ({login})"
+
+
 def listed(names: Iterable[str], most: int = 3) -> str:
     """`a, b, c`, or `a, b, c and 7 more`."""
     everybody = list(names)

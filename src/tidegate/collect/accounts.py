@@ -5,7 +5,7 @@ that somebody else with that lock could want.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import exists, update
 
@@ -13,6 +13,7 @@ from tidegate.collect.additions import add_jobs
 from tidegate.collect.ledger import LONGEST_REASON, Ending, StoredJob
 from tidegate.collect.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState, RunState
 from tidegate.collect.tables import collection_runs, page_jobs
+from tidegate.collect.terms import Planning, Terms
 from tidegate.database import Transaction, outbox
 from tidegate.database.outbox import Event
 from tidegate.database.statements import Statement
@@ -20,9 +21,6 @@ from tidegate.telemetry.redaction import fit_to_keep
 
 RUN_ENDED = "collection.run_ended"
 """The event that a run has no job left to do."""
-
-Planning = Mapping[str, frozenset[str]]
-"""Each source's kinds of jobs that plan."""
 
 
 def ended_key(run_id: int) -> str:
@@ -63,7 +61,7 @@ def explain(kind: str, resource: str, reason: str | None) -> str:
 
 
 def account_for(
-    tx: Transaction, endings: Sequence[Ending], planning: Planning, *, late: Sequence[Ending] = ()
+    tx: Transaction, endings: Sequence[Ending], terms: Terms, *, late: Sequence[Ending] = ()
 ) -> list[StoredJob]:
     """Add the follow-ups of jobs that ended, move their runs' counters, and end the runs that have no job left.
 
@@ -78,11 +76,12 @@ def account_for(
         return []
     run_ids = sorted(changes)
     lock_runs(tx, run_ids)
-    added = add_jobs(tx, ((ending.claim.job.run_id, spec) for ending in endings for spec in ending.follow_ups))
+    follow_ups = ((ending.claim.job.run_id, spec) for ending in endings for spec in ending.follow_ups)
+    added = add_jobs(tx, follow_ups, max_attempts=terms.max_attempts)
     for job in added:
         changes[job.run_id].total += 1
     _COUNT.run(tx, moved=[changes[run_id].row(run_id) for run_id in run_ids], now=tx.now)
-    _note_planned(tx, endings, planning)
+    _note_planned(tx, endings, terms.planning)
     end_if_done(tx, run_ids)
     return added
 

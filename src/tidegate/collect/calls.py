@@ -1,73 +1,132 @@
 """One job, one call: the source makes the request and reads the answer, and nothing that goes wrong gets further."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from tidegate.collect.ledger import Claim
 from tidegate.collect.refusals import Secrets, from_lack, heed
+from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Reading, Source, Task, Verdict
 from tidegate.collect.verdicts import (
     Finished,
     from_defect,
     from_failure,
+    from_omission,
     from_parked,
     from_poison,
     from_reading,
     from_success,
 )
 from tidegate.flow.gate import Admitted
+from tidegate.kernel.arguments import require_not_negative
 from tidegate.kernel.clock import Clock
-from tidegate.kernel.errors import TidegateError
+from tidegate.kernel.errors import InvalidArgument, TidegateError
 from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import Answer, Head, Redirect, Request, UpstreamFailed
 
 log = get_logger(__name__)
-
-_MOST_DELIVERIES = 5
-"""A job that was with so many workers, all of which died, is not given to another."""
 
 
 class Caller(Protocol):
     """Whoever makes the calls."""
 
     async def fetch(self, request: Request) -> Answer:
-        """One call, one answer; raises `UpstreamFailed`."""
+        """One call, one answer; raises `UpstreamFailed`, or `NotCalled` where it would not make the call."""
         ...
 
 
-class Calls:
-    """Works on claimed jobs."""
+class NotCalled(TidegateError):
+    """Raised by a caller in the place of the call. `reading` says what that means for the job, as an answer would.
 
-    def __init__(self, sources: Mapping[str, Source], caller: Caller, secrets: Secrets, clock: Clock) -> None:
-        self._sources, self._caller, self._secrets, self._clock = sources, caller, secrets, clock
+    `calls` is how many others it made with the permit of this one; where it made none, the permit goes back unused.
+    """
+
+    def __init__(
+        self,
+        verdict: Verdict,
+        reason: str,
+        *,
+        delay_ms: int | None = None,
+        pause_ms: int | None = None,
+        blocked_ms: int | None = None,
+        is_guess: bool = False,
+        rests_bucket: bool = False,
+        calls: int = 0,
+    ) -> None:
+        if verdict is Verdict.DONE:
+            raise InvalidArgument("verdict", verdict, "a call that was not made has brought nothing")
+        require_not_negative("calls", calls)
+        super().__init__(reason)
+        self.verdict, self.reason, self.calls = verdict, reason, calls
+        self.delay_ms, self.pause_ms = delay_ms, pause_ms
+        self.reading = Reading(
+            verdict=verdict,
+            reason=reason,
+            delay_ms=delay_ms,
+            pause_ms=pause_ms,
+            blocked_ms=blocked_ms,
+            is_guess=is_guess,
+            rests_bucket=rests_bucket,
+        )
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the calls of a source are made."""
+
+    caller: Caller
+    secrets: Secrets
+
+
+class Calls:
+    """Works on claimed jobs; `ways` are those of sources that do not go the usual `way`."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        way: Way,
+        clock: Clock,
+        *,
+        ways: Mapping[str, Way] | None = None,
+        settings: CollectSettings | None = None,
+    ) -> None:
+        settings = settings or CollectSettings()
+        self._sources, self._way, self._ways, self._clock = sources, way, ways or {}, clock
+        self._most_deliveries, self._pauses = settings.most_deliveries, settings.pauses
 
     async def make(self, claim: Claim, admitted: Admitted) -> Finished:
         """Work on one job, and say what came of it."""
-        if admitted.deliveries > _MOST_DELIVERIES:
+        if admitted.deliveries > self._most_deliveries:
             return from_poison(claim, admitted)
         if claim.parked is not None:
             return self._read_again(claim, admitted)
+        way = self._ways.get(claim.source, self._way)
         try:
-            secret = await self._secrets.secret_of(admitted.credential)
+            secret = await way.secrets.secret_of(admitted.credential)
         except TidegateError as lack:
-            return from_lack(claim, admitted, lack, self._clock.now())
-        return await self._call(claim, admitted, secret)
+            return from_lack(claim, admitted, lack, self._clock.now(), pauses=self._pauses)
+        return await self._call(claim, admitted, way, secret)
 
-    async def _call(self, claim: Claim, admitted: Admitted, secret: str) -> Finished:
+    async def _call(self, claim: Claim, admitted: Admitted, way: Way, secret: str) -> Finished:
         task, calls = _task(claim, admitted.credential), 0
         try:
             source = self._sources[claim.source]
             request = source.request(task, secret)
             calls = 1
-            answer = await self._caller.fetch(request)
+            answer = await way.caller.fetch(request)
             calls = answer.calls
             reading = source.read(task, answer)
             if reading.verdict is Verdict.DONE:
                 return from_success(claim, admitted, reading, answer)
-            reading = await heed(reading, self._secrets, admitted.credential, secret)
-            return from_reading(claim, admitted, reading, answer, self._clock.now())
+            reading = await heed(reading, way.secrets, admitted.credential, secret)
+            return from_reading(claim, admitted, reading, answer, self._clock.now(), pauses=self._pauses)
+        except NotCalled as omitted:
+            said = omitted.reading
+            return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses, calls=omitted.calls)
         except UpstreamFailed as failure:
-            return from_failure(claim, admitted, failure, self._clock.now(), self._said(claim.source, task, failure))
+            said = self._said(claim.source, task, failure)
+            return from_failure(claim, admitted, failure, self._clock.now(), said, pauses=self._pauses)
         except Exception as error:
             return self._defect(claim, admitted, error, calls)
 
@@ -93,7 +152,7 @@ class Calls:
     def _defect(self, claim: Claim, admitted: Admitted, error: Exception, calls: int) -> Finished:
         kind, job = claim.job.spec.kind, claim.job.id
         log.error("collect.source_failed", source=claim.source, kind=kind, job=job, exc_info=error)
-        return from_defect(claim, admitted, error, self._clock.now(), calls=calls)
+        return from_defect(claim, admitted, error, self._clock.now(), pauses=self._pauses, calls=calls)
 
 
 def _without_body(head: Head, redirects: tuple[Redirect, ...]) -> Answer:

@@ -1,20 +1,22 @@
 """The parts of collection, put together for one process."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.collect.calls import Caller, Calls
+from tidegate.collect.calls import Caller, Calls, Way
 from tidegate.collect.committer import Committer, Moved
 from tidegate.collect.completion import Completion, Finalizer
 from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.recovery import Recovery, RecoveryDuty
 from tidegate.collect.refusals import Secrets
+from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Source
+from tidegate.collect.terms import Terms, Writer
 from tidegate.collect.worker import Worker
 from tidegate.database import Database
 from tidegate.documents import DocumentStore
 from tidegate.flow.gate import Gate
-from tidegate.flow.stream import Stream
+from tidegate.flow.stream import Intake, Stream
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 
@@ -33,7 +35,10 @@ class Ground:
 class Collector:
     """Runs of jobs of some sources: the door, the services of a worker process, the duties of the leader.
 
-    `on_moved` is called, after the commit, with the numbers of runs whose jobs or counters moved in this process.
+    `caller` and `secrets` are the way of every source that has none of its own in `ways`. `writers`, by the name of
+    their source, write in the transaction that ends jobs; of the sources in `records_executions` it is recorded who
+    worked on each job. `on_moved` is called, after the commit, with the numbers of runs whose jobs or counters moved in
+    this process.
     """
 
     def __init__(
@@ -46,22 +51,46 @@ class Collector:
         enrol_credentials: Callable[[], Awaitable[None]],
         finalizers: Sequence[Finalizer] = (),
         after_offer: Callable[[str], Awaitable[None]] | None = None,
+        ways: Mapping[str, Way] | None = None,
+        writers: Mapping[str, Writer] | None = None,
+        records_executions: Collection[str] = (),
         on_moved: Moved = lambda _: None,
         at_once: int = 200,
+        intake: Intake | None = None,
+        settings: CollectSettings | None = None,
     ) -> None:
+        settings = settings or CollectSettings()
         by_name = {source.name: source for source in sources}
-        planning = {name: source.planning_kinds for name, source in by_name.items()}
-        database, gate = ground.database, ground.gate
-        recovery, consumer = Recovery(database, gate), ground.jobs.consumer(ground.owner)
-        committer = Committer(
-            database, gate, ground.documents, consumer, recovery, planning=planning, on_moved=on_moved
+        terms = Terms(
+            planning={name: source.planning_kinds for name, source in by_name.items()},
+            writers=writers or {},
+            recorded=frozenset(records_executions),
+            max_attempts=settings.max_attempts,
         )
-        calls = Calls(by_name, caller, secrets, database.clock)
+        database, gate = ground.database, ground.gate
+        recovery, consumer = Recovery(database, gate), intake or ground.jobs.consumer(ground.owner)
+        committer = Committer(
+            database,
+            gate,
+            ground.documents,
+            consumer,
+            recovery,
+            terms=terms,
+            pauses=settings.pauses,
+            on_moved=on_moved,
+        )
+        calls = Calls(by_name, Way(caller, secrets), database.clock, ways=ways, settings=settings)
         worker = Worker(consumer, committer, calls, database=database, gate=gate, recovery=recovery, at_once=at_once)
-        self.orchestrator = Orchestrator(database, gate, by_name, after_offer, on_moved=on_moved)
+        self.orchestrator = Orchestrator(database, gate, by_name, after_offer, on_moved=on_moved, settings=settings)
         self.duty = RecoveryDuty(recovery, enrol_credentials)
         """For the leader; its `ring` is for the death of a process."""
-        completion = Completion(database, finalizers, planning=planning, on_moved=on_moved)
+        completion = Completion(
+            database,
+            finalizers,
+            planning=terms.planning,
+            on_moved=on_moved,
+            attempts=settings.completion_attempts,
+        )
         self.handlers: Sequence[Handler] = [completion.handler]
         self.services: Mapping[str, Service] = {"committer": committer, "worker": worker}
         """In this order: the worker stops before the committer that writes what it ends."""

@@ -10,30 +10,35 @@ follow-ups, cursors, counters, ends of runs. Only after its commit are permits s
 A commit of unknown fate is tried again like any other failure. If it did happen, the results are late by their own
 doing, and what they led to is offered in the same way. A database that refuses (read-only after a failover, another
 password) is waited for like one that is away: it says nothing about what is to be written.
+
+A round that fails for a reason of its own is written result by result. The bad one ends without what it brought, then
+without its source's writer; and where not even its end is taken, that alone is tried again and again (`stubborn.py`).
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
 
-from tidegate.collect.accounts import Planning
 from tidegate.collect.ledger import Claim
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.rounds import Group, Round, Written, take, write_round
 from tidegate.collect.settling import Settling
 from tidegate.collect.staging import Staging
-from tidegate.collect.verdicts import Finished, to_refused
+from tidegate.collect.stubborn import Stubborn
+from tidegate.collect.terms import Terms
+from tidegate.collect.verdicts import PAUSES, Finished, to_refused, without_calls
 from tidegate.database import Database
 from tidegate.documents import DocumentStore
-from tidegate.flow.gate import Gate
-from tidegate.flow.stream import Consumer
+from tidegate.flow.gate import Admitted, Gate
+from tidegate.flow.stream import Intake
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import CommitUnknown, ServerRefused, Unavailable
 from tidegate.runtime.waiting import occurs
 from tidegate.telemetry.logs import get_logger
+from tidegate.telemetry.metrics import COLLECT_RESULTS_REFUSED
 
 log = get_logger(__name__)
 
@@ -46,10 +51,12 @@ _PACE_S = 0.01
 _PLENTY = 100
 _MOST_HELD = 2000
 _MOST_BYTES = 64 * 1024 * 1024
+_NOBODY: Mapping[int, Admitted] = {}
 
 
 class _Claiming(msgspec.Struct, frozen=True):
     job_ids: list[int]
+    admitted: Mapping[int, Admitted]
     answer: asyncio.Future[dict[int, Claim]]
 
 
@@ -61,13 +68,16 @@ class Committer:
         database: Database,
         gate: Gate,
         documents: DocumentStore,
-        consumer: Consumer,
+        consumer: Intake,
         recovery: Recovery,
         *,
-        planning: Planning,
+        terms: Terms,
+        pauses: Backoff = PAUSES,
         on_moved: Moved = lambda _: None,
     ) -> None:
-        self._database, self._consumer, self._planning, self._on_moved = database, consumer, planning, on_moved
+        self._database, self._consumer, self._on_moved = database, consumer, on_moved
+        self._terms, self._pauses = terms, pauses
+        self._stubborn = Stubborn(self._hold)
         self._staging = Staging(documents, database.clock, self._ready)
         self._settling = Settling(gate, recovery, database.clock, self._let_go)
         self._claimings: list[_Claiming] = []
@@ -81,10 +91,10 @@ class Committer:
         self._room.set()
         self._empty.set()
 
-    async def claim(self, job_ids: list[int]) -> dict[int, Claim]:
-        """Claim jobs in the next transaction."""
+    async def claim(self, job_ids: list[int], admitted: Mapping[int, Admitted] = _NOBODY) -> dict[int, Claim]:
+        """Claim jobs in the next transaction; `admitted` tells who is to make their calls."""
         answer: asyncio.Future[dict[int, Claim]] = asyncio.get_running_loop().create_future()
-        self._claimings.append(_Claiming(job_ids, answer))
+        self._claimings.append(_Claiming(job_ids, admitted, answer))
         self._work.set()
         self._note_plenty()
         return await answer
@@ -93,6 +103,9 @@ class Committer:
         """Have the end of a job written; waits while too much is waiting already, as when the database is away."""
         while not self._room.is_set():
             await self._room.wait()
+        self._hold(finished)
+
+    def _hold(self, finished: Finished) -> None:
         needs_store, size = finished.needs_store, finished.size
         self._held[finished.settlement.message] = size
         self._held_bytes += size
@@ -124,6 +137,7 @@ class Committer:
                 await self._commit(claimings, self._take())
         finally:
             waking.cancel()
+            self._stubborn.close()
             await self._staging.close()
             await self._settling.close()
 
@@ -166,7 +180,7 @@ class Committer:
 
     async def _commit(self, claimings: Sequence[_Claiming], groups: Sequence[Group]) -> None:
         """One round. What cannot be written, for a reason of its own, does not keep the others from being."""
-        this = Round(wanted=[job_id for claiming in claimings for job_id in claiming.job_ids], groups=groups)
+        this = self._round(claimings, groups)
         if not this.wanted and not groups:
             return
         try:
@@ -177,32 +191,53 @@ class Committer:
             for one in this.finished:
                 await self._write_alone(one)
 
+    def _round(self, claimings: Sequence[_Claiming], groups: Sequence[Group]) -> Round:
+        wanted = [job_id for claiming in claimings for job_id in claiming.job_ids]
+        if not self._terms.recorded:
+            return Round(wanted=wanted, groups=groups)
+        callers = {job_id: one.credential for claiming in claimings for job_id, one in claiming.admitted.items()}
+        return Round(wanted=wanted, groups=groups, callers=callers)
+
     async def _claim_alone(self, claimings: Sequence[_Claiming], error: Exception, *, has_company: bool) -> None:
         """In a round of their own, if the fault may be another's. If not, or if that fails too, they are told of it."""
         left = [claiming for claiming in claimings if not claiming.answer.done()]
-        wanted = [job_id for claiming in left for job_id in claiming.job_ids]
-        if wanted and has_company:
+        this = self._round(left, [])
+        if this.wanted and has_company:
             try:
-                await self._write(Round(wanted=wanted), left)
+                await self._write(this, left)
             except Exception as own:
-                log.exception("collect.round_failed", jobs=0, claims=len(wanted))
+                log.exception("collect.round_failed", jobs=0, claims=len(this.wanted))
                 error = own
         for claiming in left:
             if not claiming.answer.done():
                 claiming.answer.set_exception(error)
 
     async def _write_alone(self, one: Finished) -> None:
-        """In a round of its own, and if that fails too, without what it brought."""
+        """In a round of its own; if that fails, without what it brought, and at last without its source's writer."""
         try:
             await self._write(Round(groups=[await self._staging.stage([one])]), [])
+            return
         except Exception as error:
             log.exception("collect.result_refused", job=one.ending.claim.job.id)
-            refused = to_refused(one, error, self._database.clock.now())
+            COLLECT_RESULTS_REFUSED.labels("refused").inc()
+            refused = to_refused(one, error, self._database.clock.now(), pauses=self._pauses)
+        last = one
+        for last in (refused, msgspec.structs.replace(refused, has_writer=False)) if one.has_writer else ():
             try:
-                await self._write(Round(groups=[Group([refused])]), [])
-            except Exception:  # nothing more can be done here; its message goes to another worker in due time
-                log.exception("collect.result_lost", job=one.ending.claim.job.id)
-                self._let_go([one])
+                await self._write(Round(groups=[Group([last])]), [])
+                return
+            except Exception:
+                log.exception("collect.end_refused", job=one.ending.claim.job.id)
+        self._put_by(last)
+
+    def _put_by(self, one: Finished) -> None:
+        """Its end is tried again later. Where too many wait for that, another worker gets its message in due time."""
+        COLLECT_RESULTS_REFUSED.labels("unwritten").inc()
+        if self._stubborn.keep(one):
+            self._forget([one.settlement.message])
+        else:
+            log.error("collect.result_lost", job=one.ending.claim.job.id)
+            self._let_go([one])
 
     async def _write(self, this: Round, claimings: Sequence[_Claiming]) -> None:
         """Write a round, however long it takes, and tell everybody."""
@@ -216,6 +251,7 @@ class Committer:
         finished = this.finished
         if not finished and not this.late:
             return
+        self._stubborn.written(finished, this.late)
         self._on_moved({one.ending.claim.job.run_id for one in (*finished, *this.late)})
         await self._settling.begin(finished, this.late, written.offers)
 
@@ -224,7 +260,7 @@ class Committer:
         tries, is_unsure, told = 0, False, ""
         while True:
             try:
-                written = await self._database.transaction(write_round, this, self._planning)
+                written = await self._database.transaction(write_round, this, self._terms)
                 if not written.overtaken:
                     return this, written
                 this = await self._without(this, written.overtaken, counts=not is_unsure)
@@ -246,21 +282,20 @@ class Committer:
             left = [one for one in group.finished if id(one) not in late]
             is_whole = len(left) == len(group.finished) or group.staged is None
             groups.append(Group(left, group.staged) if is_whole else await self._staging.stage(left))
-        told = [one if counts else _without_calls(one) for one in overtaken]
-        return Round(wanted=this.wanted, groups=[group for group in groups if group.finished], late=[*this.late, *told])
+        told = [one if counts else without_calls(one) for one in overtaken]
+        groups = [group for group in groups if group.finished]
+        return msgspec.structs.replace(this, groups=groups, late=[*this.late, *told])
 
     def _let_go(self, finished: Sequence[Finished]) -> None:
         """These need no more work of ours."""
         messages = [one.settlement.message for one in finished]
         self._consumer.settled(messages)
+        self._forget(messages)
+
+    def _forget(self, messages: Sequence[str]) -> None:
         self._held_bytes -= sum(self._held.pop(message) for message in messages)
         if self._has_room:
             self._room.set()
         if not self._held:
             self._empty.set()
             self._work.set()
-
-
-def _without_calls(one: Finished) -> Finished:
-    ending = msgspec.structs.replace(one.ending, calls=0, unchanged_calls=0)
-    return msgspec.structs.replace(one, ending=ending)

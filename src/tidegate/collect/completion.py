@@ -5,9 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from tidegate.collect import runs
-from tidegate.collect.accounts import RUN_ENDED, Planning
+from tidegate.collect.accounts import RUN_ENDED
 from tidegate.collect.committer import Moved
 from tidegate.collect.runs import Run
+from tidegate.collect.settings import CollectSettings
+from tidegate.collect.terms import Planning
 from tidegate.database import Database
 from tidegate.database.outbox import Event
 from tidegate.kernel.backoff import Backoff
@@ -18,8 +20,8 @@ from tidegate.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 
 log = get_logger(__name__)
 
-_RETRIES = Retries(Backoff(first=timedelta(minutes=1), most=timedelta(hours=1), jitter=0.1), max_attempts=8)
-"""After 1, 2, 4 ... minutes; for the last time after two hours."""
+_PAUSES = Backoff(first=timedelta(minutes=1), most=timedelta(hours=1), jitter=0.1)
+"""After 1, 2, 4 ... minutes; of eight tries, the last one after two hours."""
 _BLIPS = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=5))
 _MOST_BLIPS = 6
 
@@ -41,9 +43,11 @@ class Completion:
         *,
         planning: Planning | None = None,
         on_moved: Moved = lambda _: None,
+        attempts: int = CollectSettings().completion_attempts,
     ) -> None:
         self._database, self._finalizers, self._on_moved = database, tuple(finalizers), on_moved
         self._planning: Planning = planning or {}
+        self._retries = Retries(_PAUSES, max_attempts=attempts)
 
     @property
     def handler(self) -> Handler:
@@ -52,7 +56,7 @@ class Completion:
             RUN_ENDED,
             "collect.completion",
             self.complete,
-            retries=_RETRIES,
+            retries=self._retries,
             on_burial=_alert,
             on_waiting=STATS_RETRY_QUEUE_SIZE.set,
         )

@@ -1,27 +1,29 @@
 """Begins the runs of schedules that are due; the leader's timekeeper calls, and sleeps until the next one.
 
 A run and the next due time of its schedule are one transaction, so a due time begins one run at most, whoever dies or
-believes to lead. Times that were missed, because nobody was there, begin one run together. Many that are due at once
-are done in small transactions, between which everybody else has a turn.
+believes to lead. It also records the firing, with the due time as its key: where somebody else has fired that very
+time already, no run begins. Times that were missed, because nobody was there, begin one run together. Many that are due
+at once are done in small transactions, between which everybody else has a turn.
 """
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tidegate.collect import runs
+from tidegate.collect import firings, runs
+from tidegate.collect.firings import Firing, FiringOutcome, due_key
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.orchestrator import Trigger
 from tidegate.collect.runs import Beginning, RunActive
 from tidegate.collect.schedule_tables import collection_schedules
 from tidegate.collect.schedule_times import next_time
 from tidegate.collect.schedules import Schedule, to_schedule
+from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Source
 from tidegate.database import Database, Transaction
 from tidegate.database.faults import Kind, classify
@@ -36,30 +38,38 @@ _AT_ONCE = 50
 """So few that a worker who wants to commit meanwhile waits for a moment only."""
 _c = collection_schedules.c
 
-
-class Outcome(StrEnum):
-    """What became of a due time."""
-
-    BEGUN = "begun"
-    SKIPPED = "skipped"  # the user has an active run; the next due time tries again
-    FAILED = "failed"  # this schedule cannot begin a run; others are not concerned
+PoolFor = Callable[[str, str], Awaitable[str]]
+"""Which pool serves a user of a source at present: `await pool_for(source, user_id)`; raises `NoCredential`."""
+Pools = Mapping[tuple[str, str], str | NoCredential]
+"""The pools of some users, by source and user, or why there is none."""
 
 
 class Fired(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule that was due."""
 
     schedule: Schedule
-    outcome: Outcome
+    outcome: FiringOutcome
     run_id: int | None = None
     jobs: Sequence[StoredJob] = ()
     reason: str | None = None
+
+    def firing(self, key: str, at: datetime) -> Firing:
+        """As it is recorded."""
+        return Firing(
+            schedule_id=self.schedule.id,
+            firing_key=key,
+            fired_at=at,
+            outcome=self.outcome,
+            run_id=self.run_id,
+            reason=self.reason,
+        )
 
 
 class DueSchedules:
     """A source of the timekeeper.
 
-    `pool_for` tells which pool serves a user at present, and raises `NoCredential` where none does; `offer` tells the
-    gate of new jobs. Where we cannot know whether that was done, `on_doubt` has everything unfinished offered.
+    `pool_for` tells which pool serves a user of a source at present, and raises `NoCredential` where none does; `offer`
+    tells the gate of new jobs. Where we cannot know whether that was done, `on_doubt` has what is unfinished offered.
     """
 
     def __init__(
@@ -67,11 +77,12 @@ class DueSchedules:
         database: Database,
         sources: Mapping[str, Source],
         *,
-        pool_for: Callable[[str], Awaitable[str]],
+        pool_for: PoolFor,
         offer: Callable[[Sequence[StoredJob]], Awaitable[None]],
         on_doubt: Callable[[], object],
+        settings: CollectSettings | None = None,
     ) -> None:
-        self._database, self._sources = database, sources
+        self._database, self._sources, self._settings = database, sources, settings or CollectSettings()
         self._pool_for, self._offer, self._on_doubt = pool_for, offer, on_doubt
 
     async def fire(self) -> int | None:
@@ -86,9 +97,10 @@ class DueSchedules:
 
     async def _fire_some(self) -> None:
         due = await self._database.read(_due, _AT_ONCE)
-        pools = {user_id: await self._pool_of(user_id) for user_id in {schedule.user_id for schedule in due}}
+        pools = {who: await self._pool_of(*who) for who in {(each.source, each.user_id) for each in due}}
+        ids = [each.id for each in due]
         try:
-            fired = await self._database.transaction(fire_some, self._sources, pools, [each.id for each in due])
+            fired = await self._database.transaction(fire_some, self._sources, pools, ids, self._settings)
             for each in fired:
                 _tell(each, self._database.clock.now())
             jobs = [job for each in fired for job in each.jobs]
@@ -99,9 +111,11 @@ class DueSchedules:
             self._on_doubt()
             raise
 
-    async def _pool_of(self, user_id: str) -> str | NoCredential:
+    async def _pool_of(self, source: str, user_id: str) -> str | NoCredential:
+        if source not in self._sources:
+            return ""  # nobody needs one: it fails for that reason
         try:
-            return await self._pool_for(user_id)
+            return await self._pool_for(source, user_id)
         except NoCredential as lack:
             return lack
 
@@ -110,38 +124,60 @@ class DueSchedules:
 
 
 def fire_some(
-    tx: Transaction, sources: Mapping[str, Source], pools: Mapping[str, str | NoCredential], ids: Sequence[int]
+    tx: Transaction, sources: Mapping[str, Source], pools: Pools, ids: Sequence[int], settings: CollectSettings
 ) -> list[Fired]:
     """Begin the runs of those of these schedules that are due, and plan them anew. `pools` tells who serves a user."""
     due = select(collection_schedules).where(_c.id.in_(ids), _c.next_at <= tx.now).order_by(_c.id)
     # Locked: of two who believe to lead, the second waits, and then finds them moved.
-    rows = tx.execute(due.with_for_update()).all()
-    fired = [_begin(tx, sources, pools, to_schedule(row)) for row in rows]
+    schedules = [to_schedule(row) for row in tx.execute(due.with_for_update()).all()]
+    keys = {each.id: due_key(each.next_at) for each in schedules if each.next_at is not None}
+    before = firings.find(tx, keys)
+    fired = [
+        _repeated(each, before[each.id]) if each.id in before else _begin(tx, sources, pools, each, settings)
+        for each in schedules
+    ]
     for each in fired:
         _plan_anew(tx, each)
+    new = [each for each in fired if each.schedule.id not in before]
+    firings.record(tx, [each.firing(keys[each.schedule.id], tx.now) for each in new])
     return fired
 
 
-def _begin(
-    tx: Transaction, sources: Mapping[str, Source], pools: Mapping[str, str | NoCredential], schedule: Schedule
+def begin_run(
+    tx: Transaction, sources: Mapping[str, Source], schedule: Schedule, pool: str, settings: CollectSettings
 ) -> Fired:
-    pool = pools[schedule.user_id]
-    if isinstance(pool, NoCredential):
-        return Fired(schedule=schedule, outcome=Outcome.FAILED, reason=str(pool))
+    """Begin the run of a schedule, unless its user has an active one. Raises what the source or the run does."""
     try:
-        beginning = Beginning.of(_source(sources, schedule), schedule.subject, pool, Trigger.SCHEDULED)
+        beginning = Beginning.of(_source(sources, schedule), schedule.subject, pool, Trigger.SCHEDULED, settings)
         with tx.savepoint():
             run_id, jobs = runs.begin(tx, beginning)
     except RunActive as active:
-        return Fired(schedule=schedule, outcome=Outcome.SKIPPED, reason=str(active))
+        return Fired(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=str(active))
     except IntegrityError:  # not every server lets this transaction see the run that was in its way
         reason = f"a run of {schedule.login} began in this very moment"
-        return Fired(schedule=schedule, outcome=Outcome.SKIPPED, reason=reason)
+        return Fired(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=reason)
+    return Fired(schedule=schedule, outcome=FiringOutcome.BEGUN, run_id=run_id, jobs=jobs)
+
+
+def _begin(
+    tx: Transaction, sources: Mapping[str, Source], pools: Pools, schedule: Schedule, settings: CollectSettings
+) -> Fired:
+    pool = pools[schedule.source, schedule.user_id]
+    if isinstance(pool, NoCredential):
+        return Fired(schedule=schedule, outcome=FiringOutcome.FAILED, reason=str(pool))
+    try:
+        return begin_run(tx, sources, schedule, pool, settings)
     except Exception as error:
         if classify(error).kind is not Kind.OTHER:
             raise  # the database's trouble, and not the schedule's
-        return Fired(schedule=schedule, outcome=Outcome.FAILED, reason=f"{type(error).__name__}: {error}"[:2000])
-    return Fired(schedule=schedule, outcome=Outcome.BEGUN, run_id=run_id, jobs=jobs)
+        reason = f"{type(error).__name__}: {error}"[:2000]
+        return Fired(schedule=schedule, outcome=FiringOutcome.FAILED, reason=reason)
+
+
+def _repeated(schedule: Schedule, before: Firing) -> Fired:
+    """Somebody has fired this very time."""
+    reason = before.reason or f"this time was fired already: run {before.run_id}"
+    return Fired(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=reason)
 
 
 def _source(sources: Mapping[str, Source], schedule: Schedule) -> Source:
@@ -179,9 +215,9 @@ def _tell(fired: Fired, now: datetime) -> None:
     SCHEDULES_FIRED.labels(fired.outcome).inc()
     late_ms = 0 if schedule.next_at is None else milliseconds(now - schedule.next_at)
     match fired.outcome:
-        case Outcome.BEGUN:
+        case FiringOutcome.BEGUN:
             log.info("schedule.fired", schedule=schedule.id, login=schedule.login, run=fired.run_id, late_ms=late_ms)
-        case Outcome.SKIPPED:
+        case FiringOutcome.SKIPPED:
             log.info("schedule.skipped", schedule=schedule.id, login=schedule.login, reason=fired.reason)
-        case Outcome.FAILED:
+        case FiringOutcome.FAILED:
             log.error("schedule.failed", schedule=schedule.id, login=schedule.login, reason=fired.reason)

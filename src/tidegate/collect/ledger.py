@@ -68,6 +68,10 @@ class Ending(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cursor: Cursor | None = None
     parked: Parked | None = None
     """An answer to be kept for the next try."""
+    effects: Sequence[Any] = ()
+    """What the source's own writer has to write with it."""
+    credential: str = ""
+    """Who made the call, or was to make it."""
     calls: int = 0
     unchanged_calls: int = 0
     documents: int = 0

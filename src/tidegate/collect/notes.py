@@ -34,6 +34,8 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
     upstream_window: int | None = None
     resets_at: datetime | None = None
     blocked_until: datetime | None = None
+    rests_bucket: int = 0
+    """1 where the rest is for this bucket alone."""
 
 
 def write(tx: Transaction, results: Iterable[Finished]) -> None:
@@ -77,8 +79,9 @@ def _is_scarce(said: Settlement) -> bool:
 
 def _told(said: Settlement, pool: str, now: datetime) -> _Told:
     blocked = None if said.blocked_ms is None else now + timedelta(milliseconds=said.blocked_ms)
+    rests_bucket = int(blocked is not None and said.rests_bucket)
     if said.resets_in_ms is None:
-        return _Told(pool=pool, blocked_until=blocked)
+        return _Told(pool=pool, blocked_until=blocked, rests_bucket=rests_bucket)
     return _Told(
         pool=pool,
         most=said.limit,
@@ -86,16 +89,23 @@ def _told(said: Settlement, pool: str, now: datetime) -> _Told:
         upstream_window=said.window,
         resets_at=now + timedelta(milliseconds=said.resets_in_ms),
         blocked_until=blocked,
+        rests_bucket=rests_bucket,
     )
 
 
 def _merged(before: _Told | None, new: _Told) -> _Told:
-    """The newer window counts; within one, the least that was said. A rest ends when the longest does."""
+    """The newer window counts; within one, the least that was said. A rest ends when the longest does.
+
+    Of two rests, of which one is for all that the credential does, the other counts as such too: too much rest breaks
+    no rule.
+    """
     if before is None:
         return new
-    rests = [until for until in (before.blocked_until, new.blocked_until) if until is not None]
+    rests = [told for told in (before, new) if told.blocked_until is not None]
+    until = max((told.blocked_until for told in rests if told.blocked_until is not None), default=None)
     best = min((before, new), key=lambda told: (-(told.upstream_window or 0), told.remaining or 0))
-    return msgspec.structs.replace(best, pool=new.pool, blocked_until=max(rests, default=None))
+    alone = int(bool(rests) and all(told.rests_bucket for told in rests))
+    return msgspec.structs.replace(best, pool=new.pool, blocked_until=until, rests_bucket=alone)
 
 
 def _write(tx: Transaction, told: Mapping[tuple[str, str], _Told]) -> None:
@@ -118,7 +128,8 @@ def _count(tx: Transaction, condition: Any) -> dict[str, int]:
 
 def _note(row: Any, now: datetime) -> Note:
     blocked_ms = 0 if row.blocked_until is None else max(0, milliseconds(row.blocked_until - now))
-    note = Note(credential=row.credential, bucket=row.bucket, blocked_ms=blocked_ms)
+    alone = bool(row.rests_bucket)
+    note = Note(credential=row.credential, bucket=row.bucket, blocked_ms=blocked_ms, rests_bucket=alone)
     if row.resets_at is None or row.resets_at <= now:
         return note
     return msgspec.structs.replace(

@@ -6,10 +6,12 @@ from enum import StrEnum
 
 from tidegate.collect import burials, runs
 from tidegate.collect.committer import Moved
+from tidegate.collect.firings import ScheduleInactive
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.offers import to_gate_jobs
 from tidegate.collect.places import OtherPlace
 from tidegate.collect.runs import Run, RunActive, RunCanceled
+from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Source, Subject
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate
@@ -38,8 +40,10 @@ class Orchestrator:
         after_offer: Callable[[str], Awaitable[None]] | None = None,
         *,
         on_moved: Moved = lambda _: None,
+        settings: CollectSettings | None = None,
     ) -> None:
         self._database, self._gate, self._sources, self._on_moved = database, gate, sources, on_moved
+        self._settings = settings or CollectSettings()
         self._after_offer = after_offer or _nothing
         """Told of every pool that was given work, so that somebody looks whether anybody serves it."""
 
@@ -52,10 +56,10 @@ class Orchestrator:
         require_name("user_id", subject.user_id)
         if source not in self._sources:
             raise InvalidArgument("source", source, f"must be one of {', '.join(sorted(self._sources))}")
-        beginning = runs.Beginning.of(self._sources[source], subject, pool, trigger)
+        beginning = runs.Beginning.of(self._sources[source], subject, pool, trigger, self._settings)
         if not beginning.specs:
             raise InvalidArgument("subject", subject.login, "the source has nothing to do for it")
-        async with self._promised():
+        async with self.promised():
             run_id, jobs = await self._database.transaction(runs.begin, beginning)
             await self.offer(jobs)
         return run_id
@@ -74,14 +78,14 @@ class Orchestrator:
 
         Raises `RunActive` where the user has another run by now, `RunCanceled` where this one was canceled.
         """
-        async with self._promised():
+        async with self.promised():
             jobs = await self._database.transaction(_retry, run_id)
             await self.offer(jobs)
         return len(jobs)
 
     async def retry_job(self, job_id: int) -> bool:
         """Do one failed job again. False where it has not failed; raises `NotFound`, and like `retry`."""
-        async with self._promised():
+        async with self.promised():
             jobs = await self._database.transaction(runs.retry_job, job_id)
             await self.offer(jobs)
         return bool(jobs)
@@ -98,12 +102,12 @@ class Orchestrator:
             await self._after_offer(pool)
 
     @asynccontextmanager
-    async def _promised(self) -> AsyncGenerator[None]:
+    async def promised(self) -> AsyncGenerator[None]:
         """For the length of a commit and its offer. Where we cannot know how it ended, the promise stands."""
         promise = await self._gate.promises.make()
         try:
             yield
-        except (RunActive, RunCanceled, OtherPlace, NotFound):
+        except (RunActive, RunCanceled, OtherPlace, NotFound, ScheduleInactive):
             await self._keep(promise)
             raise
         await self._keep(promise)

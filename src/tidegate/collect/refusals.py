@@ -8,7 +8,7 @@ import msgspec
 from tidegate.collect.ledger import Claim, Ending
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.source import Reading, Verdict
-from tidegate.collect.verdicts import Finished, from_defect
+from tidegate.collect.verdicts import PAUSES, Finished, from_defect
 from tidegate.flow.gate import Admitted, Outcome, settlement
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import NoCredential, TidegateError, Unavailable
@@ -49,7 +49,9 @@ async def heed(reading: Reading, secrets: Secrets, credential: str, secret: str)
     return msgspec.structs.replace(reading, verdict=Verdict.LATER, delay_ms=0)
 
 
-def from_lack(claim: Claim, admitted: Admitted, lack: TidegateError, now: datetime) -> Finished:
+def from_lack(
+    claim: Claim, admitted: Admitted, lack: TidegateError, now: datetime, *, pauses: Backoff = PAUSES
+) -> Finished:
     """The call was not made, for want of a secret.
 
     Where there is none any more, the gate retires the credential, and the job goes to another one. Where it cannot be
@@ -64,7 +66,14 @@ def from_lack(claim: Claim, admitted: Admitted, lack: TidegateError, now: dateti
             uncounted = claim.fence - claim.attempt  # times that it was claimed and no attempt came of it
             again_at = now + _ASK_AGAIN.delay(max(0, uncounted) + 1)
         case _:
-            return from_defect(claim, admitted, lack, now)
-    ending = Ending(claim=claim, state=JobState.READY, reason=str(lack), not_before=again_at, is_attempt=False)
+            return from_defect(claim, admitted, lack, now, pauses=pauses)
+    ending = Ending(
+        claim=claim,
+        state=JobState.READY,
+        reason=str(lack),
+        not_before=again_at,
+        is_attempt=False,
+        credential=admitted.credential,
+    )
     unused = settlement(admitted, Outcome.UNUSED, retired=isinstance(lack, NoCredential))
     return Finished(ending=ending, settlement=unused)

@@ -1,14 +1,15 @@
 """Everything that one transaction writes: claims of new jobs, and whatever became of claimed ones."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tidegate.collect import ledger, notes
-from tidegate.collect.accounts import Planning, account_for
+from tidegate.collect import executions, ledger, notes
+from tidegate.collect.accounts import account_for
 from tidegate.collect.ledger import Claim, StoredJob
 from tidegate.collect.lifecycle import JobState
+from tidegate.collect.terms import Terms, write_effects
 from tidegate.collect.verdicts import Finished
 from tidegate.database import Transaction
 from tidegate.documents import Staged
@@ -28,6 +29,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
     wanted: Sequence[int] = ()
     """Jobs to be claimed."""
+    callers: Mapping[int, str] = {}
+    """Who is to make the calls of those, where somebody wants to know."""
     groups: Sequence[Group] = ()
     late: Sequence[Finished] = ()
     """Results that came too late, whose calls count all the same."""
@@ -57,7 +60,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     """Results that are not ours to write. If there are some, nothing was: their documents stand among the others."""
 
 
-def write_round(tx: Transaction, this: Round, planning: Planning) -> Written:
+def write_round(tx: Transaction, this: Round, terms: Terms) -> Written:
     """Write a round, unless some of its results are not ours any more: then say which."""
     finished = this.finished
     if finished:
@@ -67,10 +70,14 @@ def write_round(tx: Transaction, this: Round, planning: Planning) -> Written:
     for group in this.groups:
         if group.staged is not None:
             group.staged.apply(tx)
+    if terms.writers:
+        write_effects(tx, finished, terms.writers)
     endings = [one.ending for one in finished]
     ledger.write_endings(tx, endings)
     claimed = ledger.claim(tx, this.wanted)
-    added = account_for(tx, endings, planning, late=[one.ending for one in this.late])
+    if terms.recorded:
+        executions.record(tx, endings, claimed.values(), this.callers, terms.recorded)
+    added = account_for(tx, endings, terms, late=[one.ending for one in this.late])
     notes.write(tx, (*finished, *this.late))
     again = [
         msgspec.structs.replace(ending.claim.job, not_before=ending.not_before)

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from tidegate.collect import parking
 from tidegate.collect.accounts import explain, lock_runs
 from tidegate.collect.additions import add_jobs, key_of
+from tidegate.collect.executions import ExecutionOutcome, abandon_run
 from tidegate.collect.ledger import StoredJob, stored_jobs
 from tidegate.collect.lifecycle import (
     ACTIVE_RUNS,
@@ -21,19 +22,22 @@ from tidegate.collect.lifecycle import (
     RunState,
 )
 from tidegate.collect.places import Placed, require_place
+from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import JobSpec, Source, Subject
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.database import Transaction
 from tidegate.kernel.errors import NotFound, TidegateError
 from tidegate.kernel.transitions import sources_of
 
+_USUAL = CollectSettings()
+
 
 class RunActive(TidegateError):
     """The user has an active run already; a second one would fetch the same things twice."""
 
-    def __init__(self, login: str, run_id: int) -> None:
-        super().__init__(f"{login} has an active run already: {run_id}")
-        self.login, self.run_id = login, run_id
+    def __init__(self, user_id: str, run_id: int) -> None:
+        super().__init__(f"{user_id} has an active run already: {run_id}")
+        self.user_id, self.run_id = user_id, run_id
 
 
 class RunCanceled(TidegateError):
@@ -94,12 +98,16 @@ class Beginning(msgspec.Struct, frozen=True):
     specs: list[JobSpec]
     address: str | None = None
     """Where whoever begins it would collect from."""
+    max_attempts: int = _USUAL.max_attempts
+    """How often each of its first jobs is tried."""
 
     @classmethod
-    def of(cls, source: Source, subject: Subject, pool: str, triggered_by: str) -> "Beginning":
+    def of(
+        cls, source: Source, subject: Subject, pool: str, triggered_by: str, settings: CollectSettings | None = None
+    ) -> "Beginning":
         """As the source would have it."""
-        address = source.address if isinstance(source, Placed) else None
-        return cls(source.name, subject, pool, triggered_by, list(source.first_jobs(subject)), address)
+        address, tries = source.address if isinstance(source, Placed) else None, (settings or _USUAL).max_attempts
+        return cls(source.name, subject, pool, triggered_by, list(source.first_jobs(subject)), address, tries)
 
 
 def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
@@ -111,7 +119,7 @@ def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
     if beginning.address is not None:
         require_place(tx, source, beginning.address)
     active_key = _active_key(source, subject.user_id)
-    _refuse_second(tx, subject.login, active_key)
+    _refuse_second(tx, subject.user_id, active_key)
     values = {
         "source": source,
         "user_id": subject.user_id,
@@ -131,9 +139,10 @@ def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
         with tx.savepoint():
             (run_id,) = tx.execute(insert(collection_runs).values(values)).inserted_primary_key or (0,)
     except IntegrityError:  # somebody else began one in this very moment
-        _refuse_second(tx, subject.login, active_key)
+        _refuse_second(tx, subject.user_id, active_key)
         raise
-    return run_id, add_jobs(tx, [(run_id, spec) for spec in beginning.specs])
+    first = [(run_id, spec) for spec in beginning.specs]
+    return run_id, add_jobs(tx, first, max_attempts=beginning.max_attempts)
 
 
 def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = frozenset()) -> bool:
@@ -166,6 +175,7 @@ def cancel(tx: Transaction, run_id: int) -> list[int] | None:
         return None
     waiting = select(job.id).where(job.run_id == run_id, job.status.in_(UNFINISHED_JOBS))
     ids = [row.id for row in tx.execute(waiting.order_by(job.id))]
+    abandon_run(tx, run_id, ExecutionOutcome.CANCELED)
     canceled = tx.execute(
         update(page_jobs)
         .where(job.run_id == run_id, job.status.in_(sources_of(JOB_MOVES, JobState.CANCELED)))
@@ -216,10 +226,10 @@ def _active_key(source: str, user_id: str) -> str:
     return f"{source}:{user_id}"
 
 
-def _refuse_second(tx: Transaction, login: str, active_key: str) -> None:
+def _refuse_second(tx: Transaction, user_id: str, active_key: str) -> None:
     present = select(collection_runs.c.id).where(collection_runs.c.active_key == active_key)
     if (other := tx.execute(present).scalar()) is not None:
-        raise RunActive(login, other)
+        raise RunActive(user_id, other)
 
 
 def _do_again(tx: Transaction, run_id: int, those: ColumnElement[bool]) -> list[StoredJob]:
@@ -251,5 +261,5 @@ def _take_up_again(tx: Transaction, run: Run, *, fewer: int) -> None:
         with tx.savepoint():
             tx.execute(update(collection_runs).where(row.id == run.id).values(values))
     except IntegrityError:  # the user has another one
-        _refuse_second(tx, run.login, run.active_key)
+        _refuse_second(tx, run.user_id, run.active_key)
         raise

@@ -1,8 +1,15 @@
 """What is known of schedules."""
 
-from sqlalchemy import BigInteger, Column, Index, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Table, Text, UniqueConstraint
 
-from tidegate.database.columns import NUMBERED_TABLE_OPTIONS, Json, UtcDateTime, ascending_key, exact_text
+from tidegate.database.columns import (
+    NUMBERED_TABLE_OPTIONS,
+    TABLE_OPTIONS,
+    Json,
+    UtcDateTime,
+    ascending_key,
+    exact_text,
+)
 from tidegate.database.schema import metadata
 
 collection_schedules = Table(
@@ -27,3 +34,23 @@ collection_schedules = Table(
     **NUMBERED_TABLE_OPTIONS,
 )
 """When runs begin by the clock. A user may have several: every night what is new, every month everything."""
+
+schedule_firings = Table(
+    "schedule_firings",
+    metadata,
+    Column(
+        "schedule_id",
+        BigInteger,
+        ForeignKey("collection_schedules.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    # The due time, or whatever name whoever asked gave it.
+    Column("firing_key", exact_text(200), primary_key=True),
+    Column("fired_at", UtcDateTime, nullable=False, index=True),
+    Column("outcome", exact_text(16), nullable=False),
+    Column("run_id", BigInteger),
+    Column("reason", Text),
+    **TABLE_OPTIONS,
+)
+"""What was fired already, so that nobody fires it twice; written by the transaction that begins the run."""

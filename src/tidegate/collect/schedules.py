@@ -1,19 +1,20 @@
 """Schedules: for whom runs begin by the clock, and when. Whoever changes one wakes the leader, who keeps the time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from sqlalchemy import delete, select, update
 
+from tidegate.collect.firings import Firing, require_key
 from tidegate.collect.schedule_tables import collection_schedules
 from tidegate.collect.schedule_times import next_time, require_cron, require_timezone
 from tidegate.collect.source import Source, Subject
 from tidegate.database import Database, Transaction
 from tidegate.flow.doorbell import Doorbell
 from tidegate.kernel.arguments import require_name, require_not_negative, require_positive
-from tidegate.kernel.errors import InvalidArgument, NotFound, Unavailable
+from tidegate.kernel.errors import ContractBroken, InvalidArgument, NotFound, Unavailable
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -51,10 +52,19 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedules:
-    """The door to schedules. A change is committed before the leader is woken."""
+    """The door to schedules. A change is committed before the leader is woken.
 
-    def __init__(self, database: Database, sources: Mapping[str, Source], doorbell: Doorbell) -> None:
-        self._database, self._sources, self._doorbell = database, sources, doorbell
+    `fire` is `Triggers.fire`, where runs may begin through this door.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        sources: Mapping[str, Source],
+        doorbell: Doorbell,
+        fire: Callable[[int, str], Awaitable[Firing]] | None = None,
+    ) -> None:
+        self._database, self._sources, self._doorbell, self._fire = database, sources, doorbell, fire
 
     async def add(
         self, source: str, subjects: Sequence[Subject], *, cron: str, timezone: str = "UTC"
@@ -82,13 +92,13 @@ class Schedules:
         return added
 
     async def list_schedules(
-        self, login: str | None = None, *, after: int = 0, limit: int | None = None
+        self, login: str | None = None, *, source: str | None = None, after: int = 0, limit: int | None = None
     ) -> list[Schedule]:
-        """Those of one login, or all, in the order of their numbers: `limit` of them, from `after` a number on."""
+        """Those of one login and source, or all, by their numbers: `limit` of them, from `after` a number on."""
         require_not_negative("after", after)
         if limit is not None:
             require_positive("limit", limit)
-        return await self._database.read(listed, login, after, limit)
+        return await self._database.read(listed, login, after, limit, source)
 
     async def show(self, schedule_id: int) -> Schedule:
         """One schedule; raise `NotFound` where there is none."""
@@ -112,6 +122,17 @@ class Schedules:
         await self._wake()
         return resumed
 
+    async def trigger(self, schedule_id: int, firing_key: str) -> Firing:
+        """Begin a run now. `firing_key` names this firing: the same key begins one run at most, whoever asks, and how
+        often; asked again, what became of it is returned. Where the user has an active run, the firing is SKIPPED.
+
+        Raises `NotFound`, `NoCredential`, and `ScheduleInactive` where it is paused: then the key may be tried again.
+        """
+        require_key(firing_key)
+        if self._fire is None:
+            raise ContractBroken("no runs can begin through this door: it was opened for changing schedules alone")
+        return await self._fire(schedule_id, firing_key)
+
     async def _wake(self) -> None:
         """Where the leader cannot be told, it finds the change when it next looks, in a quarter of an hour at most."""
         try:
@@ -120,10 +141,13 @@ class Schedules:
             log.warning("schedule.announce_failed", error=str(error))
 
 
-def listed(tx: Transaction, login: str | None = None, after: int = 0, limit: int | None = None) -> list[Schedule]:
-    """Those of one login, or all, in the order of their numbers."""
+def listed(
+    tx: Transaction, login: str | None = None, after: int = 0, limit: int | None = None, source: str | None = None
+) -> list[Schedule]:
+    """Those of one login and source, or all, in the order of their numbers."""
     found = select(collection_schedules).where(_c.id > after).order_by(_c.id).limit(limit)
-    return [to_schedule(row) for row in tx.execute(found if login is None else found.where(_c.login == login))]
+    wanted = [_c[name] == value for name, value in (("login", login), ("source", source)) if value is not None]
+    return [to_schedule(row) for row in tx.execute(found.where(*wanted))]
 
 
 def get(tx: Transaction, schedule_id: int) -> Schedule:

@@ -123,6 +123,8 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     unchanged: bool = False
     """The upstream said that nothing changed, and did not count the call: it was saved."""
     documents: Sequence[Document] = ()
+    effects: Sequence[Any] = ()
+    """For the source's own `Writer`, whatever the verdict is: written by the transaction that ends the job."""
     completed: Sequence[Listing] = ()
     """Lists that were read from beginning to end, this page being the last: what they lack is gone upstream."""
     follow_ups: Sequence[JobSpec] = ()
@@ -134,6 +136,10 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The upstream asked this credential to rest."""
     is_guess: bool = False
     """It did not say how long: `blocked_ms` is the least, and grows where a rest soon follows another."""
+    rests_bucket: bool = False
+    """The rest is for this credential in this bucket alone; else it is for all that the credential does."""
+    pause_ms: int | None = None
+    """The upstream asked everybody to rest who makes calls of this bucket."""
     delay_ms: int | None = None
     """When to ask again, where the answer said so."""
 

@@ -2,6 +2,7 @@
 
 from sqlalchemy import select, update
 
+from tidegate.collect.executions import ExecutionOutcome, abandon_run
 from tidegate.collect.lifecycle import JOB_MOVES, OPEN_RUNS, RUN_MOVES, UNFINISHED_JOBS, JobState, RunState
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.database import Transaction
@@ -32,6 +33,7 @@ def _fail_run(tx: Transaction, run_id: int, reason: str) -> list[int]:
     run, job = collection_runs.c, page_jobs.c
     unfinished = select(job.id).where(job.run_id == run_id, job.status.in_(UNFINISHED_JOBS)).order_by(job.id)
     ids = [row.id for row in tx.execute(unfinished.with_for_update())]
+    abandon_run(tx, run_id, ExecutionOutcome.FAILED, reason)
     tx.execute(
         update(page_jobs)
         .where(job.run_id == run_id, job.status.in_(sources_of(JOB_MOVES, JobState.FAILED)))

@@ -71,6 +71,22 @@ page_jobs = Table(
 )
 """One upstream call."""
 
+job_executions = Table(
+    "job_executions",
+    metadata,
+    Column("job_id", BigInteger, ForeignKey("page_jobs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    # Of the claim that began it.
+    Column("fence", Integer, primary_key=True, autoincrement=False),
+    Column("credential", exact_text(100), nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    # NULL while it is under way, or since its worker died: the next claim ends it.
+    Column("ended_at", UtcDateTime),
+    Column("outcome", exact_text(16)),
+    Column("reason", Text),
+    **TABLE_OPTIONS,
+)
+"""Who worked on a job, and what came of it; of the sources that ask for it."""
+
 collection_cursors = Table(
     "collection_cursors",
     metadata,
@@ -111,6 +127,8 @@ allowance_notes = Table(
     Column("upstream_window", BigInteger),
     Column("resets_at", UtcDateTime),
     Column("blocked_until", UtcDateTime),
+    # 1 where that rest is for this bucket alone.
+    Column("rests_bucket", Integer, nullable=False, server_default="0"),
     **TABLE_OPTIONS,
 )
 """Credentials that must rest, or of whose window little is left. The gate knows better, until its server is lost."""

@@ -8,6 +8,7 @@ import msgspec
 from tidegate.collect.ledger import Claim, Ending
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.parking import Parked
+from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Reading, Verdict
 from tidegate.database.faults import words_of
 from tidegate.documents import Document, Listing
@@ -15,7 +16,8 @@ from tidegate.flow.gate import Admitted, Outcome, Settlement, settlement
 from tidegate.kernel.backoff import Backoff
 from tidegate.upstream import Answer, UpstreamFailed
 
-_PAUSES = Backoff(first=timedelta(seconds=2), most=timedelta(minutes=10))
+PAUSES = CollectSettings().pauses
+"""After a failure, where the settings say nothing else."""
 _ASK_AGAIN = timedelta(seconds=5)
 _LONGEST_PARKED = timedelta(minutes=1)
 
@@ -28,7 +30,9 @@ class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     documents: Sequence[Document] = ()
     completed: Sequence[Listing] = ()
     answer: Answer | None = None
-    """Whatever the documents were read from, in case they cannot be written."""
+    """Whatever the documents and effects were read from, in case the documents cannot be written."""
+    has_writer: bool = True
+    """False where the source's own writer has failed: the job has to end without it."""
 
     @property
     def needs_store(self) -> bool:
@@ -38,7 +42,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def weight(self) -> int:
         """How much work it is to write, next to a result that leads to nothing."""
-        return 1 + len(self.ending.follow_ups) // 4
+        return 1 + len(self.ending.follow_ups) // 4 + len(self.ending.effects) // 4
 
     @property
     def size(self) -> int:
@@ -49,41 +53,37 @@ class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def from_success(claim: Claim, admitted: Admitted, reading: Reading, answer: Answer) -> Finished:
     """The upstream answered what was asked."""
     settled = settlement(admitted, allowance=reading.allowance, bucket=reading.allowance_bucket)
-    return _done(claim, reading, settled, answer, answer.calls)
+    return _done(claim, reading, settled, answer, calls=answer.calls, credential=admitted.credential)
 
 
-def from_reading(claim: Claim, admitted: Admitted, reading: Reading, answer: Answer, now: datetime) -> Finished:
+def from_reading(
+    claim: Claim, admitted: Admitted, reading: Reading, answer: Answer, now: datetime, *, pauses: Backoff = PAUSES
+) -> Finished:
     """The upstream answered something else."""
-    settled = settlement(
-        admitted,
-        allowance=reading.allowance,
-        bucket=reading.allowance_bucket,
-        blocked_ms=reading.blocked_ms,
-        is_guess=reading.is_guess,
-        retired=reading.verdict is Verdict.UNAUTHORIZED,
-    )
-    calls = answer.calls
-    match reading.verdict:
-        case Verdict.DONE:
-            return _done(claim, reading, settled, answer, calls)
-        case Verdict.GONE | Verdict.UNAVAILABLE:
-            state = JobState.FAILED if reading.verdict is Verdict.GONE else JobState.UNAVAILABLE
-            ending = Ending(claim=claim, state=state, reason=reading.reason, cursor=reading.cursor, calls=calls)
-        case Verdict.RETRY:
-            ending = _retry(claim, reading.reason, now, reading.delay_ms, calls=calls)
-        case Verdict.LATER | Verdict.UNAUTHORIZED:
-            wait = _ASK_AGAIN if reading.delay_ms is None else timedelta(milliseconds=reading.delay_ms)
-            at_once = reading.verdict is Verdict.UNAUTHORIZED or reading.blocked_ms is not None
-            ending = _uncounted(claim, reading.reason, None if at_once else now + wait, calls=calls)
+    settled = _settled(admitted, Outcome.ANSWERED, reading)
+    if reading.verdict is Verdict.DONE:
+        return _done(claim, reading, settled, answer, calls=answer.calls, credential=admitted.credential)
+    ending = _undone(claim, admitted.credential, reading, now, pauses, calls=answer.calls)
+    return Finished(ending=ending, settlement=settled)
+
+
+def from_omission(
+    claim: Claim, admitted: Admitted, reading: Reading, now: datetime, *, pauses: Backoff = PAUSES, calls: int = 0
+) -> Finished:
+    """The caller would not make the call. Others that it made instead, with this permit, were answered."""
+    settled = _settled(admitted, Outcome.ANSWERED if calls else Outcome.UNUSED, reading)
+    ending = _undone(claim, admitted.credential, reading, now, pauses, calls=calls)
     return Finished(ending=ending, settlement=settled)
 
 
 def from_parked(claim: Claim, admitted: Admitted, reading: Reading, answer: Answer) -> Finished:
     """The answer was there already, and no call was made. What cannot be read from it any more is asked for again."""
     unused = settlement(admitted, Outcome.UNUSED)
+    caller = admitted.credential if claim.parked is None else claim.parked.credential
     if reading.verdict is Verdict.DONE:
-        return _done(claim, reading, unused, answer, 0)
-    return Finished(ending=_uncounted(claim, f"the parked answer: {reading.reason}", None), settlement=unused)
+        return _done(claim, reading, unused, answer, calls=0, credential=caller)
+    ending = _uncounted(claim, caller, f"the parked answer: {reading.reason}", None)
+    return Finished(ending=ending, settlement=unused)
 
 
 def to_parked(finished: Finished, why: str, now: datetime) -> Finished:
@@ -94,53 +94,80 @@ def to_parked(finished: Finished, why: str, now: datetime) -> Finished:
         parked = Parked(finished.settlement.credential, answer.pack(), now)
     age = timedelta() if parked is None else now - parked.parked_at
     wait = min(max(_ASK_AGAIN, age), _LONGEST_PARKED)
-    ending = _uncounted(claim, f"the answer is kept: {why}", now + wait, calls=finished.ending.calls)
+    caller = finished.ending.credential
+    ending = _uncounted(claim, caller, f"the answer is kept: {why}", now + wait, calls=finished.ending.calls)
     ending = msgspec.structs.replace(ending, parked=parked, unchanged_calls=finished.ending.unchanged_calls)
     return Finished(ending=ending, settlement=finished.settlement)
 
 
 def from_failure(
-    claim: Claim, admitted: Admitted, failure: UpstreamFailed, now: datetime, said: Reading | None = None
+    claim: Claim,
+    admitted: Admitted,
+    failure: UpstreamFailed,
+    now: datetime,
+    said: Reading | None = None,
+    *,
+    pauses: Backoff = PAUSES,
 ) -> Finished:
     """No whole answer came. Unless it is certain that the call was not made, it counts as made.
 
     `said` is what its beginning said, if there was one: only what it tells of the credential counts.
     """
     said, outcome = said or Reading(), Outcome.UNUSED if failure.was_sent is False else Outcome.UNKNOWN
-    settled = settlement(
-        admitted,
-        outcome if said.allowance is None else Outcome.ANSWERED,
-        allowance=said.allowance,
-        bucket=said.allowance_bucket,
-        blocked_ms=said.blocked_ms,
-        is_guess=said.is_guess,
-    )
+    settled = _settled(admitted, outcome if said.allowance is None else Outcome.ANSWERED, said, retires=False)
     calls = len(failure.redirects) + (failure.was_sent is not False)
-    return Finished(ending=_retry(claim, str(failure), now, calls=calls), settlement=settled)
+    ending = _retry(claim, admitted.credential, str(failure), now, pauses, calls=calls)
+    return Finished(ending=ending, settlement=settled)
 
 
-def from_defect(claim: Claim, admitted: Admitted, error: Exception, now: datetime, *, calls: int = 0) -> Finished:
+def from_defect(
+    claim: Claim, admitted: Admitted, error: Exception, now: datetime, *, pauses: Backoff = PAUSES, calls: int = 0
+) -> Finished:
     """The source could not make the request, or not read the answer: unknown is transient, and bounded."""
     settled = settlement(admitted, Outcome.UNKNOWN if calls else Outcome.UNUSED)
-    return Finished(ending=_retry(claim, _named(error), now, calls=calls), settlement=settled)
+    ending = _retry(claim, admitted.credential, _named(error), now, pauses, calls=calls)
+    return Finished(ending=ending, settlement=settled)
 
 
-def to_refused(finished: Finished, error: Exception, now: datetime) -> Finished:
+def to_refused(finished: Finished, error: Exception, now: datetime, *, pauses: Backoff = PAUSES) -> Finished:
     """What it brought cannot be written, and not because somebody is away: tried again, a limited number of times."""
-    ending = _retry(finished.ending.claim, _named(error), now, calls=finished.ending.calls)
+    ended = finished.ending
+    ending = _retry(ended.claim, ended.credential, _named(error), now, pauses, calls=ended.calls)
     return Finished(ending=ending, settlement=finished.settlement)
+
+
+def without_calls(finished: Finished) -> Finished:
+    """Its calls may be counted already."""
+    ending = msgspec.structs.replace(finished.ending, calls=0, unchanged_calls=0)
+    return msgspec.structs.replace(finished, ending=ending)
 
 
 def from_poison(claim: Claim, admitted: Admitted) -> Finished:
     """Every worker that had this job died; the next one does not try."""
     reason = f"{admitted.deliveries - 1} workers died with this job"
     return Finished(
-        ending=Ending(claim=claim, state=JobState.FAILED, reason=reason),
+        ending=Ending(claim=claim, state=JobState.FAILED, reason=reason, credential=admitted.credential),
         settlement=settlement(admitted, Outcome.UNUSED),
     )
 
 
-def _done(claim: Claim, reading: Reading, settled: Settlement, answer: Answer, calls: int) -> Finished:
+def _settled(admitted: Admitted, outcome: Outcome, said: Reading, *, retires: bool = True) -> Settlement:
+    return settlement(
+        admitted,
+        outcome,
+        allowance=said.allowance,
+        bucket=said.allowance_bucket,
+        blocked_ms=said.blocked_ms,
+        is_guess=said.is_guess,
+        rests_bucket=said.rests_bucket,
+        pause_ms=said.pause_ms,
+        retired=retires and said.verdict is Verdict.UNAUTHORIZED,
+    )
+
+
+def _done(
+    claim: Claim, reading: Reading, settled: Settlement, answer: Answer, *, calls: int, credential: str
+) -> Finished:
     documents, completed = reading.documents, reading.completed
     ending = Ending(
         claim=claim,
@@ -150,17 +177,51 @@ def _done(claim: Claim, reading: Reading, settled: Settlement, answer: Answer, c
         calls=calls,
         unchanged_calls=1 if reading.unchanged and calls else 0,
         documents=len(documents),
+        effects=reading.effects,
+        credential=credential,
     )
-    if not documents and not completed:
+    if not documents and not completed and not reading.effects:
         return Finished(ending=ending, settlement=settled)
     return Finished(ending=ending, settlement=settled, documents=documents, completed=completed, answer=answer)
 
 
-def _retry(claim: Claim, reason: str, now: datetime, delay_ms: int | None = None, *, calls: int) -> Ending:
+def _undone(claim: Claim, credential: str, reading: Reading, now: datetime, pauses: Backoff, *, calls: int) -> Ending:
+    """The end of a job that did not bring what it was to bring."""
+    reason = reading.reason
+    match reading.verdict:
+        case Verdict.RETRY:
+            ending = _retry(claim, credential, reason, now, pauses, delay_ms=reading.delay_ms, calls=calls)
+        case Verdict.LATER | Verdict.UNAUTHORIZED:
+            wait = _ASK_AGAIN if reading.delay_ms is None else timedelta(milliseconds=reading.delay_ms)
+            # Whoever must rest is held back by the gate.
+            rests = reading.blocked_ms is not None or (reading.pause_ms is not None and reading.delay_ms is None)
+            at_once = reading.verdict is Verdict.UNAUTHORIZED or rests
+            ending = _uncounted(claim, credential, reason, None if at_once else now + wait, calls=calls)
+        case _:
+            state = JobState.UNAVAILABLE if reading.verdict is Verdict.UNAVAILABLE else JobState.FAILED
+            ending = Ending(
+                claim=claim, state=state, reason=reason, cursor=reading.cursor, calls=calls, credential=credential
+            )
+    return msgspec.structs.replace(ending, effects=reading.effects) if reading.effects else ending
+
+
+def _retry(
+    claim: Claim,
+    credential: str,
+    reason: str,
+    now: datetime,
+    pauses: Backoff,
+    *,
+    delay_ms: int | None = None,
+    calls: int,
+) -> Ending:
     if claim.attempt >= claim.max_attempts:
-        return Ending(claim=claim, state=JobState.FAILED, reason=reason, calls=calls)
-    wait = _PAUSES.delay(claim.attempt) if delay_ms is None else timedelta(milliseconds=delay_ms)
-    return Ending(claim=claim, state=JobState.READY, reason=reason, not_before=now + wait, calls=calls)
+        return Ending(claim=claim, state=JobState.FAILED, reason=reason, calls=calls, credential=credential)
+    wait = pauses.delay(claim.attempt) if delay_ms is None else timedelta(milliseconds=delay_ms)
+    again_at = now + wait
+    return Ending(
+        claim=claim, state=JobState.READY, reason=reason, not_before=again_at, calls=calls, credential=credential
+    )
 
 
 def _named(error: Exception) -> str:
@@ -168,6 +229,14 @@ def _named(error: Exception) -> str:
     return f"{type(said).__name__}: {said}"
 
 
-def _uncounted(claim: Claim, reason: str, again_at: datetime | None, *, calls: int = 0) -> Ending:
+def _uncounted(claim: Claim, credential: str, reason: str, again_at: datetime | None, *, calls: int = 0) -> Ending:
     """Tried again, and no attempt is counted."""
-    return Ending(claim=claim, state=JobState.READY, reason=reason, not_before=again_at, is_attempt=False, calls=calls)
+    return Ending(
+        claim=claim,
+        state=JobState.READY,
+        reason=reason,
+        not_before=again_at,
+        is_attempt=False,
+        calls=calls,
+        credential=credential,
+    )

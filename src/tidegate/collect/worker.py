@@ -22,7 +22,7 @@ from tidegate.collect.ledger import Claim
 from tidegate.collect.recovery import Recovery
 from tidegate.database import Database
 from tidegate.flow.gate import Admitted, Gate, Outcome, settlement
-from tidegate.flow.stream import Consumer
+from tidegate.flow.stream import Intake
 from tidegate.kernel.arguments import require_positive
 from tidegate.runtime.patience import patiently
 from tidegate.runtime.waiting import end, unless
@@ -42,7 +42,7 @@ class Worker:
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: Intake,
         committer: Committer,
         calls: Calls,
         *,
@@ -106,7 +106,7 @@ class Worker:
     async def _claim(self, admitted: dict[int, Admitted]) -> None:
         self._claiming += 1
         try:
-            claims = await self._committer.claim(list(admitted))
+            claims = await self._committer.claim(list(admitted), admitted)
             self._claimed.extend((claims[job_id], one) for job_id, one in admitted.items() if job_id in claims)
         finally:
             self._claiming -= 1

@@ -19,7 +19,7 @@ from tidegate.credentials.checks import (
 )
 from tidegate.credentials.pools import GENERAL_POOL, pool_of
 from tidegate.credentials.records import Credential, Kind, NewCredential, State, Stored
-from tidegate.credentials.rotation import Rotation, rotate_key
+from tidegate.credentials.rotation import Holding, Rotation, rotate_key
 from tidegate.credentials.vault import Label, Vault
 from tidegate.credentials.wallet import Wallet, installation_of
 from tidegate.database import Database
@@ -58,6 +58,8 @@ class CredentialBook:
         self._database, self._gate, self._limits, self._on_unserved = database, gate, limits, on_unserved
         self._vault, self._authority, self._before_enrolment = vault, authority, before_enrolment
         self.wallet = Wallet(database, vault, authority)
+        self.holdings: list[Holding] = []
+        """What else is encrypted with the same keys."""
 
     async def list(self) -> Sequence[Credential]:
         """All credentials, the oldest first; never a secret."""
@@ -230,7 +232,7 @@ class CredentialBook:
 
     async def rotate_key(self) -> Rotation:
         """Encrypt every secret with a new key."""
-        return await rotate_key(self._database, self._vault)
+        return await rotate_key(self._database, self._vault, self.holdings)
 
     async def enrol(self) -> None:
         """Make the gate agree with SQL; always right, at any moment."""

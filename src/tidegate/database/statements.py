@@ -5,7 +5,8 @@ and on SQLite each row that is bound or fetched is a moment in which the writer'
 Here rows go in as one value and, on SQLite, come out as one.
 
 In a text stand `:name` for a value, `IN :name[]` for a set of whole numbers, and `:name(a number, b text, c moment)`
-for rows, as a table with these columns.
+for rows, as a table with these columns. A `key` is a text of at most 200 characters, by which rows are looked up: MySQL
+and MariaDB keep such a table in memory, and one with a `text` in a file.
 """
 
 import re
@@ -28,10 +29,11 @@ _MOST_CHARACTERS = 4 * 1024 * 1024
 _TOKEN = re.compile(r"IN :(?P<set>\w+)\[\]|(?<!:):(?P<rows>\w+)\((?P<columns>[^)]*)\)|(?<!:):(?P<value>[a-z]\w*)")
 _TYPES: Mapping[Dialect, Mapping[str, str]] = {
     "sqlite": {},
-    "postgresql": {"number": "bigint", "text": "text", "moment": "timestamptz"},
+    "postgresql": {"number": "bigint", "text": "text", "key": "text", "moment": "timestamptz"},
     "mysql": {
         "number": "BIGINT",
         "text": "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        "key": "VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
         "moment": "DATETIME(6)",
     },
 }

@@ -1,4 +1,4 @@
-"""`/v1/runs/{run_id}/jobs` and `/v1/jobs`: single calls of a run."""
+"""`/v1/runs/{run_id}/jobs` and `/v1/jobs`: single calls of a run, and who worked on them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from tidegate.assembly import Collection
-from tidegate.collect import ledger, runs
+from tidegate.collect import executions, ledger, runs
+from tidegate.collect.executions import Execution
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.progress import JobView, jobs_of
 from tidegate.database import Transaction
@@ -17,6 +18,7 @@ from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.runs import Retried
 from tidegate.http.views import Id, Limit
+from tidegate.kernel.errors import NotFound
 
 TAG = "jobs"
 
@@ -39,6 +41,13 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
     """The address of the next page; null where there is none."""
 
 
+class Executions(msgspec.Struct, frozen=True, kw_only=True):
+    """Who worked on a job, the first one first."""
+
+    executions: list[Execution]
+    """Empty where nobody began it, and where its source records none: jobs of crawls have them."""
+
+
 class Jobs:
     """The handlers."""
 
@@ -49,6 +58,7 @@ class Jobs:
         """What can be done with jobs."""
         return [
             Endpoint("GET", "/v1/runs/{run_id}/jobs", self.list_jobs, TAG),
+            Endpoint("GET", "/v1/jobs/{job_id}/executions", self.list_executions, TAG),
             Endpoint(
                 "POST",
                 "/v1/jobs/{job_id}/retry",
@@ -65,6 +75,10 @@ class Jobs:
         jobs, more = found[: query.limit], found[query.limit :]
         return JobPage(jobs=jobs, next=_next(run_id, query, jobs[-1].id) if more else None)
 
+    async def list_executions(self, job_id: Id) -> Executions:
+        """List who worked on a job, and what came of it: a worker that died leaves one that is `lost`."""
+        return Executions(executions=await self._database.read(_executions, job_id))
+
     async def retry_job(self, job_id: Id) -> Retried:
         """Try one failed job again. Its run goes on. A job that has not failed is refused with 409."""
         if not await self._collection.orchestrator.retry_job(job_id):
@@ -76,6 +90,12 @@ class Jobs:
 def _page(tx: Transaction, run_id: int, **wanted: Any) -> list[JobView]:
     runs.get(tx, run_id)  # no jobs and no run are two things
     return jobs_of(tx, run_id, **wanted)
+
+
+def _executions(tx: Transaction, job_id: int) -> list[Execution]:
+    if not ledger.runs_of(tx, [job_id]):
+        raise NotFound("job", job_id)
+    return executions.of_job(tx, job_id)
 
 
 def _next(run_id: int, query: JobFilter, after: int) -> str:

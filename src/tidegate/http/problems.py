@@ -12,6 +12,7 @@ import msgspec
 from starlette.responses import Response
 
 from tidegate.campaigns.campaign import CampaignExists
+from tidegate.collect.firings import ScheduleInactive
 from tidegate.collect.places import OtherPlace
 from tidegate.collect.runs import RunActive, RunCanceled
 from tidegate.credentials import AllowanceElsewhere, NameTaken, NotNow, SecretRefused
@@ -158,6 +159,7 @@ _IN_THEIR_OWN_WORDS: Sequence[tuple[type[Exception], ProblemType]] = (
     (NameTaken, ProblemType.CONFLICT),
     (AllowanceElsewhere, ProblemType.CONFLICT),
     (RunCanceled, ProblemType.CONFLICT),
+    (ScheduleInactive, ProblemType.CONFLICT),
     (OtherPlace, ProblemType.CONFLICT),
     (RoomExists, ProblemType.CONFLICT),
     (CampaignExists, ProblemType.CONFLICT),

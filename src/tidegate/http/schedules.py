@@ -7,14 +7,19 @@ import msgspec
 from msgspec import Meta
 
 from tidegate.assembly import Collection
+from tidegate.collect.firings import LONGEST_KEY, Firing
 from tidegate.collect.schedules import Schedule
 from tidegate.collect.source import Subject
 from tidegate.github import ALL, GithubSource
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.logins import Login, read_login
+from tidegate.http.problems import ProblemType
 from tidegate.http.views import Id, Limit
+from tidegate.kernel.ids import new_id
 
 TAG = "schedules"
+_KEY = "^[ -z~]+$"
+"""Printable, and nothing that keys are divided by."""
 
 
 class NewSchedule(Given, frozen=True, kw_only=True):
@@ -43,6 +48,13 @@ class NewSchedule(Given, frozen=True, kw_only=True):
         """Only what was asked for."""
         asked = {"full": self.full or None, "since": self.since, "include": self.include}
         return {name: value for name, value in asked.items() if value is not None}
+
+
+class NewFiring(Given, frozen=True, kw_only=True):
+    """Which firing is asked for."""
+
+    key: Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY, pattern=_KEY, examples=["order-4711"])] | None = None
+    """Its name: the same again begins nothing more. Where it is left out, each request is a firing of its own."""
 
 
 class ScheduleFilter(Given, frozen=True, kw_only=True):
@@ -76,6 +88,13 @@ class SchedulesDesk:
             Endpoint("DELETE", "/v1/schedules/{schedule_id}", self.remove_schedule, TAG),
             Endpoint("POST", "/v1/schedules/{schedule_id}/pause", self.pause_schedule, TAG),
             Endpoint("POST", "/v1/schedules/{schedule_id}/resume", self.resume_schedule, TAG),
+            Endpoint(
+                "POST",
+                "/v1/schedules/{schedule_id}/trigger",
+                self.trigger_schedule,
+                TAG,
+                problems=(ProblemType.CONFLICT, ProblemType.NO_CREDENTIAL),
+            ),
         ]
 
     async def list_schedules(self, query: ScheduleFilter) -> SchedulePage:
@@ -109,3 +128,11 @@ class SchedulesDesk:
     async def resume_schedule(self, schedule_id: Id) -> Schedule:
         """Go on with the next due time; what came due meanwhile is left out."""
         return await self._schedules.resume(schedule_id)
+
+    async def trigger_schedule(self, schedule_id: Id, body: NewFiring = NewFiring()) -> Firing:  # noqa: B008 - it is frozen
+        """Begin a run of a schedule now.
+
+        The same key begins one run at most, whoever asks and how often: asked again, what became of it is told. Where
+        the user has an active run, the firing is skipped. A schedule that is paused begins nothing.
+        """
+        return await self._schedules.trigger(schedule_id, body.key or new_id())

@@ -3,9 +3,10 @@
 import ast
 import inspect
 import re
-import textwrap
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, get_args
 
 import msgspec
@@ -46,11 +47,9 @@ def meanings_of(struct: type[Any]) -> dict[str, str]:
 
 
 def _meanings_in(struct: type[Any]) -> dict[str, str]:
-    try:
-        [definition] = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
-    except (OSError, SyntaxError, ValueError):  # the source is not there
+    definition = _classes_in(struct.__module__).get(struct.__qualname__)
+    if definition is None:
         return {}
-    assert isinstance(definition, ast.ClassDef)
     found: dict[str, str] = {}
     for field, below in zip(definition.body, definition.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
@@ -58,6 +57,16 @@ def _meanings_in(struct: type[Any]) -> dict[str, str]:
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
                 found[field.target.id] = re.sub(r"\bNone\b", "null", " ".join(text.value.split()))
     return found
+
+
+@cache
+def _classes_in(module: str) -> dict[str, ast.ClassDef]:
+    """The classes of a module by name, read once: a server has a hundred structs from a dozen modules."""
+    try:
+        body = ast.parse(inspect.getsource(sys.modules[module])).body
+    except (OSError, SyntaxError, TypeError):  # the source is not there
+        return {}
+    return {each.name: each for each in body if isinstance(each, ast.ClassDef)}
 
 
 def _note_moment(schema: dict[str, Any]) -> None:

@@ -8,11 +8,15 @@ from tidegate.assembly.kinds import NO_KINDS
 from tidegate.assembly.rankings import NO_BOARDS
 from tidegate.campaigns.campaigns import Campaigns
 from tidegate.campaigns.gauges import CampaignGauges
+from tidegate.crawl.gauges import CrawlGauges
 from tidegate.crowd.ranking.ranking import Ranking
 from tidegate.crowd.waiting_room import Reception
 from tidegate.http.application import build_application
 from tidegate.http.binding import Binding
 from tidegate.http.campaigns import CampaignDesk
+from tidegate.http.crawl_identities import IdentityDesk
+from tidegate.http.crawl_products import CrawlProductDesk
+from tidegate.http.crawls import CrawlDesk
 from tidegate.http.credentials import Credentials
 from tidegate.http.dead_entries import DeadEntryDesk
 from tidegate.http.dead_letters import DeadLetters
@@ -64,6 +68,9 @@ def serve_collection(
         Credentials(collection),
         Quotas(collection),
         DeadLetters(collection),
+        CrawlDesk(collection),
+        CrawlProductDesk(collection.crawl.products, collection.crawl.raws),
+        IdentityDesk(collection.crawl.identities),
         *([] if ranking is None else [RankingDesk(ranking)]),
     ]
     endpoints = [endpoint for desk in desks for endpoint in desk.endpoints()]
@@ -154,7 +161,11 @@ def _turnstile(campaigns: Campaigns, settings: HttpSettings) -> Turnstile:
 
 
 def _operations(parts: Parts, settings: HttpSettings, snapshots: Snapshots | None) -> list[Endpoint]:
-    gauges = [CampaignGauges(parts.valkey, parts.database), *([] if snapshots is None else [snapshots.gauges])]
+    gauges = [
+        CampaignGauges(parts.valkey, parts.database),
+        CrawlGauges(parts.database),
+        *([] if snapshots is None else [snapshots.gauges]),
+    ]
     return list(Operations(parts, open_metrics=settings.open_metrics, gauges=gauges).endpoints())
 
 

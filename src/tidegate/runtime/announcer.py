@@ -1,19 +1,20 @@
-"""Tells the leader that this process committed events.
+"""Tells the leader that this process committed something that the leader works on.
 
-The relay runs in one process; the others ring its doorbell after a commit. A ring that fails is tried again until it
-succeeds. A process that dies between its commit and the ring is noticed when its lease ends, and the recoverer of the
-leader has the relay look for what it left.
+The relay, like others of its kind, runs in one process; the others ring its doorbell after a commit. A ring that fails
+is tried again until it succeeds. A process that dies between its commit and the ring is noticed when its lease ends,
+and the recoverer of the leader has the relay look for what it left.
 """
 
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Protocol
 
 from tidegate.database import Database, outbox
 from tidegate.flow.doorbell import Doorbell
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import Unavailable
-from tidegate.runtime.relay import Relay
+from tidegate.runtime.service import Service
 from tidegate.runtime.waiting import occurs, only_our_cancellation, unless
 from tidegate.telemetry.logs import get_logger
 
@@ -23,17 +24,35 @@ _RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 _LISTEN_S = 300.0
 
 
-class Announcer:
-    """A service of every process. `leads_here` says that the relay is in this process, and heard of it already."""
+class Attentive(Service, Protocol):
+    """A service that looks for work when it is told to."""
 
-    def __init__(self, database: Database, doorbell: Doorbell, *, leads_here: Callable[[], bool]) -> None:
-        self._database, self._doorbell, self._leads_here = database, doorbell, leads_here
+    def ring(self) -> None:
+        """There may be something to do."""
+        ...
+
+
+class Announcer:
+    """A service of every process: rings after commits that announced `topic`.
+
+    `leads_here` says that whoever works on it is in this process, and heard of it already.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        doorbell: Doorbell,
+        *,
+        leads_here: Callable[[], bool],
+        topic: str = outbox.COMMITTED,
+    ) -> None:
+        self._database, self._doorbell, self._leads_here, self._topic = database, doorbell, leads_here, topic
         self._committed = asyncio.Event()
         self._committed.set()  # what this process committed before we listened
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Ring after commits, until told to stop; what was committed until then is announced."""
-        silence = self._database.subscribe(outbox.COMMITTED, self._committed.set)
+        silence = self._database.subscribe(self._topic, self._committed.set)
         try:
             while self._committed.is_set() or not stopping.is_set():
                 await unless(stopping, self._committed.wait())
@@ -58,9 +77,9 @@ class Announcer:
 
 
 class AttentiveRelay:
-    """A duty of the leader: the relay, and an ear at the doorbell that the announcers ring."""
+    """A duty of the leader: the relay, or another of its kind, and an ear at the doorbell that the announcers ring."""
 
-    def __init__(self, relay: Relay, doorbell: Doorbell) -> None:
+    def __init__(self, relay: Attentive, doorbell: Doorbell) -> None:
         self._relay, self._doorbell = relay, doorbell
 
     async def run(self, stopping: asyncio.Event) -> None:

@@ -9,7 +9,10 @@ from platformdirs import user_data_path
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from tidegate.aws.settings import AwsSettings
 from tidegate.campaigns.settings import CampaignSettings
+from tidegate.collect.settings import CollectSettings
+from tidegate.crawl.settings import CrawlSettings
 from tidegate.crowd.ranking.settings import RankingSettings
 from tidegate.crowd.waiting_room.settings import WaitingRoomSettings
 from tidegate.database.urls import parse_address
@@ -81,12 +84,18 @@ class Settings(BaseSettings):
     """Where to listen, and whom to answer."""
     log: LogSettings = LogSettings()
     """What is logged, and in which form."""
+    aws: AwsSettings = AwsSettings()
+    """Which queues on AWS."""
     breaker: BreakerSettings = BreakerSettings()
     """When calls to a failing server are refused."""
     campaigns: CampaignSettings = CampaignSettings()
     """How campaigns are worked on."""
     coalescer: CoalescerSettings = CoalescerSettings()
     """How long one request for a subject stands for all."""
+    collect: CollectSettings = CollectSettings()
+    """How often a job is tried, and how long it waits in between."""
+    crawl: CrawlSettings = CrawlSettings()
+    """How pages are crawled."""
     gate: CredentialLimits = CredentialLimits()
     """What a credential may do unless it says otherwise."""
     limiter: LimiterSettings = LimiterSettings()

@@ -68,6 +68,12 @@ JOB_PROCESSING_TIME = Histogram(
     registry=REGISTRY,
     buckets=_LONG_S,
 )
+COLLECT_RESULTS_REFUSED = Counter(
+    "collect_results_refused",
+    "Results that could not be written: refused, and the job is tried again; unwritten, not even its end was taken.",
+    ["fate"],
+    registry=REGISTRY,
+)
 METRICS_SOURCE_UP = Gauge(
     "metrics_source_up",
     "Whether the last look at a source succeeded; if not, its gauges are NaN.",
@@ -156,6 +162,17 @@ PREFETCH_ASKED = Counter(
 )
 ARCHIVE_ENTRIES_MOVED = Counter(
     "archive_entries_moved", "Old entries of the history that were moved to the archive.", registry=REGISTRY
+)
+
+# aws
+SQS_TRIGGERS = Counter(
+    "sqs_triggers",
+    "Messages of the trigger queue: fired, refused, malformed, failed (to be shown again) or given up.",
+    ["outcome"],
+    registry=REGISTRY,
+)
+SQS_TICKETS = Counter(
+    "sqs_tickets", "Tickets of jobs on SQS: sent, sent again, taken, or void.", ["outcome"], registry=REGISTRY
 )
 
 # credentials
@@ -248,6 +265,17 @@ CAMPAIGN_DEAD_LETTERS = Gauge("campaign_dead_letters", "Entries that nobody coul
 STATS_RETRY_QUEUE_SIZE = Gauge(
     "stats_retry_queue_size", "Runs whose statistics failed and wait for another try.", registry=REGISTRY
 )
+
+# crawl
+CRAWL_PAGES = Counter(
+    "crawl_pages",
+    "Parts of products that were answered: `stored` is new, `equal` and `not_modified` say what was known.",
+    ["outcome"],
+    registry=REGISTRY,
+)
+CRAWL_RAWS = Counter("crawl_raws", "Kept answers, by what became of them.", ["outcome"], registry=REGISTRY)
+CRAWL_RAWS_PENDING = Gauge("crawl_raws_pending", "Kept answers that are not applied yet.", registry=REGISTRY)
+CRAWL_RAWS_DEAD = Gauge("crawl_raws_dead", "Kept answers that became dead letters.", registry=REGISTRY)
 
 # upstream
 UPSTREAM_REQUESTS = Counter(

@@ -45,7 +45,8 @@ class UpstreamClient:
             self._session = None
 
     async def fetch(self, request: Request) -> Answer:
-        """Make one call and return its answer, whatever its status; redirects of GET and HEAD are followed.
+        """Make one call and return its answer, whatever its status; redirects of GET and HEAD are followed,
+        unless the request says otherwise.
 
         Raises an `UpstreamFailed` that says whether the call may count. Nothing is tried again. Cancelling closes the
         connection.

@@ -37,6 +37,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "GET"
     headers: Mapping[str, str] = _NO_HEADERS
     body: bytes | None = None
+    follows_redirects: bool = True
+    """Whether an answer that sends us elsewhere is followed; each step is a call. Else it is the answer."""
 
     def __post_init__(self) -> None:
         require_name("purpose", self.purpose)

@@ -74,6 +74,8 @@ class Trip:
         Raises `RedirectRefused` if we do not go there. Whatever is secret stays with the host it was meant for.
         """
         self.head = head
+        if not self.request.follows_redirects:
+            return False
         location = head.headers.get("Location")
         if head.status not in _FOLLOWED or location is None or self.request.method not in _SAFE_METHODS:
             return False

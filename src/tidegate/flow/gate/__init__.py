@@ -5,7 +5,7 @@ from tidegate.flow.gate.jobs import Admitted, Allowance, Job, Outcome, Settlemen
 from tidegate.flow.gate.memory import Memory, Note
 from tidegate.flow.gate.promises import Promises
 from tidegate.flow.gate.settings import CredentialLimits
-from tidegate.flow.gate.status import BucketStatus, CredentialStatus, PoolStatus
+from tidegate.flow.gate.status import BucketStatus, CredentialStatus, PaceStatus, PoolStatus
 
 __all__ = [
     "Admitted",
@@ -19,6 +19,7 @@ __all__ = [
     "Memory",
     "Note",
     "Outcome",
+    "PaceStatus",
     "PoolStatus",
     "Promises",
     "Settled",

@@ -1,13 +1,16 @@
 -- What a call's answer says about its credential.
 ---@include capacity
+---@include pace
 local SAME_WINDOW_S = 1  -- an upstream may tell one window's end a second apart
 local RETRY_MS = 1000    -- when a window that should have ended is looked at again
 local SOON_MS = 600000   -- a rest that begins this soon after another follows it: that one was too short
 local LONGEST_GUESS_MS = 3600000
+local HEALED_BY_CALL = 0.05
 
 -- A call of unknown fate: the upstream counted it, for all we know; if a window has ended since, in the new one.
 local function lose(credential, bucket, cost, now)
   local book = bucket_of(credential, bucket)
+  if account(credential).unmetered and not book.limit then return end  -- nobody counts
   roll_over(book, now)
   book.lost, book.lost_at = book.lost + cost, now
 end
@@ -19,6 +22,7 @@ local function give_back(credential, bucket, cost, now)
   touched[credential] = true
   state.in_flight = math.max(0, state.in_flight - 1)
   book.held = math.max(0, book.held - cost)
+  if state.in_flight == 0 then state.left = nil end
   if state.pool == '' and state.in_flight == 0 then strike_off(credential) end
 end
 
@@ -40,15 +44,53 @@ local function book_allowance(book, result, is_late, now)
 end
 
 -- The upstream asked for a rest. Whoever is refused during it called before it: that is the same rest. Where nobody said
--- how long, each that follows another is twice as long.
-local function rest(state, result, now)
-  if now >= state.blocked_until then
-    local follows = state.blocked_until > 0 and now - state.blocked_until < SOON_MS
-    state.rests = follows and (state.rests or 1) + 1 or 1
+-- how long, each that follows another is twice as long. `who` is a credential, or a bucket of its. Returns whether the
+-- rest is a new one.
+local function rest(who, result, now)
+  local before = who.blocked_until or 0
+  if now >= before then
+    local follows = before > 0 and now - before < SOON_MS
+    who.rests = follows and (who.rests or 1) + 1 or 1
   end
   local span = result.blocked_ms
-  if result.is_guess then span = math.max(span, math.min(span * 2 ^ ((state.rests or 1) - 1), LONGEST_GUESS_MS)) end
-  state.blocked_until, state.wary = math.max(state.blocked_until, now + span), true
+  if result.is_guess then span = math.max(span, math.min(span * 2 ^ ((who.rests or 1) - 1), LONGEST_GUESS_MS)) end
+  who.blocked_until, who.wary = math.max(before, now + span), true
+  return now >= before
+end
+
+local function set_health(book, health, now)
+  if health < 1 then
+    book.health, book.healed_at = health, now
+  else
+    book.health, book.healed_at = nil, nil
+  end
+end
+
+local function book_rest(state, result, now)
+  local book = bucket_of(result.credential, result.said_of)
+  if rest(result.rests_bucket and book or state, result, now) then set_health(book, health_of(book, now) / 2, now) end
+end
+
+-- An answer without a rest. One that comes while there is a rest is to a call from before it, and proves nothing.
+local function book_welcome(state, result, now)
+  local field = result.credential .. '|' .. result.said_of
+  local book = account(field)
+  if now < state.blocked_until then return end
+  state.wary = nil
+  if not book or now < (book.blocked_until or 0) then return end
+  if book.wary or book.health then
+    book.wary, touched[field] = nil, true
+    set_health(book, health_of(book, now) + HEALED_BY_CALL, now)
+  end
+end
+
+-- Before the permit is given back, as one that was dismissed is forgotten then.
+local function book_pause(result, now)
+  local state = account(result.credential)
+  if not state then return end
+  for pool in pairs(state.pool ~= '' and {[state.pool] = true} or state.left or {}) do
+    pause(pool, result.said_of, now + result.pause_ms, now)
+  end
 end
 
 local function book_result(result, now)
@@ -60,9 +102,9 @@ local function book_result(result, now)
     book_allowance(book, result, book.fresh and result.turned ~= book.turned, now)
   end
   if result.blocked_ms then
-    rest(state, result, now)
-  elseif result.outcome == 'answered' and now >= state.blocked_until then
-    state.wary = nil
+    book_rest(state, result, now)
+  elseif result.outcome == 'answered' then
+    book_welcome(state, result, now)
   end
   if result.retired then state.retired = true end
 end

@@ -1,17 +1,13 @@
 -- What a credential may do at this moment.
 ---@include ledger
+local HEALED_IN_MS = 1800000  -- what time alone takes
 local MINUTE_MS, SLOT_MS, GRACE_MS = 60000, 5000, 5000
 
 -- Calls of the last minute. Slots are counted whole, so the count errs by up to one slot, always to the safe side.
 local function calls_in_minute(state, now)
-  local oldest, calls, kept = math.floor((now - MINUTE_MS) / SLOT_MS), 0, {}
-  for _, slot in ipairs(state.minute) do
-    if slot[1] >= oldest then
-      kept[#kept + 1] = slot
-      calls = calls + slot[2]
-    end
-  end
-  state.minute = kept
+  local oldest, calls, slots = math.floor((now - MINUTE_MS) / SLOT_MS), 0, state.minute
+  while slots[1] and slots[1][1] < oldest do table.remove(slots, 1) end
+  for _, slot in ipairs(slots) do calls = calls + slot[2] end
   return calls
 end
 
@@ -35,31 +31,54 @@ local function opens_at(state, book, now)
   return book.resets_at
 end
 
+-- How well a credential is received in a bucket: each rest halves it; calls that are answered, and time, heal it.
+local function health_of(book, now)
+  return book.health and math.min(1, book.health + math.max(0, now - book.healed_at) / HEALED_IN_MS) or 1
+end
+
+-- Calls of a credential, whatever the bucket; where there are none, when and why, as below.
+local function calls_of(state, now)
+  if state.retired then return 0, nil, 'retired' end
+  if state.blocked_until > now then return 0, state.blocked_until, 'blocked' end
+  if state.wary and state.in_flight > 0 then return 0, nil, 'probing' end
+  local calls = state.wary and 1 or state.concurrency - state.in_flight
+  if calls <= 0 then return 0, nil, 'concurrency' end
+  local left = state.per_minute - calls_in_minute(state, now)
+  if left <= 0 then return 0, (state.minute[1][1] + 1) * SLOT_MS + MINUTE_MS, 'minute' end
+  return math.min(calls, left), nil, nil
+end
+
 -- Returns calls, units and, where there are none, when there may be some (nil: when a call in flight is settled),
 -- and the reason: 'blocked', 'retired', 'concurrency', 'minute', 'probing', 'exhausted'.
 local function capacity(credential, bucket, now)
-  local state, book = account(credential), bucket_of(credential, bucket)
-  touched[credential] = true
-  if state.retired then return 0, 0, nil, 'retired' end
-  if state.blocked_until > now then return 0, 0, state.blocked_until, 'blocked' end
-  if state.wary and state.in_flight > 0 then return 0, 0, nil, 'probing' end
-  local calls = state.wary and 1 or state.concurrency - state.in_flight
-  if state.alone and state.alone[bucket] then calls = math.min(calls, book.held > 0 and 0 or 1) end
-  if calls <= 0 then return 0, 0, nil, 'concurrency' end
-  local left = state.per_minute - calls_in_minute(state, now)
-  if left <= 0 then return 0, 0, (state.minute[1][1] + 1) * SLOT_MS + MINUTE_MS, 'minute' end
-  calls = math.min(calls, left)
-  if not book.limit then  -- nothing is known: one call finds out, and unknown never means unlimited
+  local state = account(credential)
+  local book = state.unmetered and peek(credential, bucket) or bucket_of(credential, bucket)
+  if not state.unmetered then touched[credential] = true end
+  local rests_until = not state.retired and book.blocked_until or 0
+  if rests_until > now then return 0, 0, math.max(rests_until, state.blocked_until), 'blocked' end
+  local calls, at, reason = calls_of(state, now)
+  if calls == 0 then return 0, 0, at, reason end
+  if book.held > 0 then
+    if book.wary then return 0, 0, nil, 'probing' end
+    if state.alone and state.alone[bucket] then return 0, 0, nil, 'concurrency' end
+  end
+  if book.wary or (state.alone and state.alone[bucket]) then calls = 1 end
+  if not book.limit then
+    if state.unmetered then return calls, math.huge, nil, nil end
+    -- Nothing is known: one call finds out, and unknown never means unlimited.
     if book.held > 0 then return 0, 0, nil, 'probing' end
     return 1, math.huge, nil, nil
   end
+  touched[credential .. '|' .. bucket] = true
   roll_over(book, now)
   local units = book.remaining - book.held - book.lost - floor_of(state, book.limit)
   if units > 0 then return calls, units, nil, nil end
   return 0, 0, opens_at(state, book, now), 'exhausted'
 end
 
-local function spend(state, book, calls, units, now)
+local function spend(credential, book, calls, units, now)
+  local state = account(credential)
+  touched[credential] = true
   local slot, last = math.floor(now / SLOT_MS), state.minute[#state.minute]
   if last and last[1] >= slot then
     last[2] = last[2] + calls

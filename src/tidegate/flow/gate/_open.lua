@@ -1,107 +1,9 @@
--- Let jobs out of their lines into the stream, as far as permits go.
----@key stream   stream  job; permit|credential|bucket|cost|turned; payload, if there is one
----@key permits  hash    permit -> credential|bucket|cost|job; '#' -> the last one's number
----@include capacity
----@include lines
+-- Open gates: let out what may go, and see to it that somebody looks again when more may.
+---@include serve
+---@include pace
+---@include hunger
 ---@include plan
-local MOST_AT_ONCE = 500  -- what one call lets out at most, so that no call holds the server for long
-local let_out, doors, woken, granted, outside = 0, {}, {}, {}, {}
-
-local function call_up(job, turn, record, credential, permit, turned)
-  leave(record, turn)
-  local terms = credential .. '|' .. record[BUCKET] .. '|' .. record[COST]
-  granted[#granted + 1] = permit
-  granted[#granted + 1] = terms .. '|' .. job
-  outside[#outside + 1] = job
-  outside[#outside + 1] = permit
-  terms = permit .. '|' .. terms .. '|' .. turned
-  if record[PAYLOAD] == '' then
-    redis.call('XADD', stream, '*', 'job', job, 'permit', terms)
-  else
-    redis.call('XADD', stream, '*', 'job', job, 'permit', terms, 'payload', record[PAYLOAD])
-  end
-end
-
--- The two lines a credential serves, as one: whoever has the lower class and turn goes first. Returns ranks and places.
-local function queue_of(credential, pool, bucket, most)
-  local line = 'p:' .. pool .. '|' .. bucket
-  local places, ranks, own = heads(line, most), {}, {}
-  for n, place in ipairs(places) do ranks[n] = rank_of(place, line) end
-  if account(credential).bound > 0 then
-    line = 'c:' .. credential .. '|' .. bucket
-    own = heads(line, most)
-  end
-  if #own == 0 then return ranks, places end
-  local by_rank = {}
-  for n, rank in ipairs(ranks) do by_rank[rank] = places[n] end
-  for _, place in ipairs(own) do
-    ranks[#ranks + 1] = rank_of(place, line)
-    by_rank[ranks[#ranks]] = place
-  end
-  table.sort(ranks)
-  for n = #ranks, most + 1, -1 do ranks[n] = nil end
-  places = {}
-  for n, rank in ipairs(ranks) do places[n] = by_rank[rank] end
-  return ranks, places
-end
-
--- Those at the front that the units pay for, as {job, turn, place, record}; what they cost; when there may be more for
--- the next one. A place whose record is gone is nobody's, and is taken away.
-local function affordable(ranks, places, units, state, book, now)
-  local names, chosen, cost = {}, {}, 0
-  for n, rank in ipairs(ranks) do names[n] = job_of(rank) end
-  local full = book.limit and math.max(1, book.limit - floor_of(state, book.limit)) or math.huge
-  for n, packed in ipairs(redis.call('HMGET', inside, unpack(names))) do
-    if packed and is_record(packed) then
-      local record = cmsgpack.unpack(packed)
-      record[COST] = math.min(record[COST], full)  -- nothing costs more than a whole window, or it waits for ever
-      if cost + record[COST] > units then return chosen, cost, opens_at(state, book, now) end
-      cost = cost + record[COST]
-      chosen[#chosen + 1] = {job = names[n], turn = turn_of(ranks[n]), place = places[n], record = record}
-    else
-      redis.call('ZREM', waiting, places[n])
-    end
-  end
-  return chosen, cost, nil
-end
-
-local function serve(credential, calls, units, pool, bucket, now)
-  local ranks, places = queue_of(credential, pool, bucket, math.min(calls, MOST_AT_ONCE - let_out))
-  if #ranks == 0 then return nil end
-  local book, state = bucket_of(credential, bucket), account(credential)
-  local chosen, cost, again = affordable(ranks, places, units, state, book, now)
-  if #chosen == 0 then return again end
-  local called, gone = {}, {}
-  for n, one in ipairs(chosen) do called[n], gone[n] = one.record, one.place end
-  load_lanes(called)
-  local before = redis.call('HINCRBY', permits, '#', #chosen) - #chosen
-  for n, one in ipairs(chosen) do
-    call_up(one.job, one.turn, one.record, credential, string.format('%d', before + n), book.turned)
-  end
-  redis.call('ZREM', waiting, unpack(gone))
-  spend(state, book, #chosen, cost, now)
-  let_out = let_out + #chosen
-  return again
-end
-
--- Jobs that wanted this credential join the pool's line, at the rank they had.
-local function abandon(credential, pool, bucket)
-  local line = 'c:' .. credential .. '|' .. bucket
-  local places = heads(line, MOST_AT_ONCE)
-  for _, place in ipairs(places) do
-    local rank = rank_of(place, line)
-    local packed = redis.call('HGET', inside, job_of(rank))
-    if packed and is_record(packed) then
-      local record = cmsgpack.unpack(packed)
-      unbind(record)
-      record[AFFINITY] = ''
-      stand(job_of(rank), record, 'p:' .. pool .. '|' .. bucket, rank)
-    end
-  end
-  if #places > 0 then redis.call('ZREM', waiting, unpack(places)) end
-  take_places()
-  return #places
-end
+local doors, woken, freed, opened, all_busy = {}, {}, {}, {}, {}
 
 local function sooner(a, b)
   return a and b and math.min(a, b) or a or b
@@ -118,54 +20,156 @@ end
 
 local function anybody_waits(credentials, pool, bucket)
   if heads('p:' .. pool .. '|' .. bucket, 1)[1] then return true end
+  read_ahead(credentials)
   for _, credential in ipairs(credentials) do
     if account(credential).bound > 0 and heads('c:' .. credential .. '|' .. bucket, 1)[1] then return true end
   end
   return false
 end
 
-local function open(pool, bucket, now)
-  local credentials, able, away, again = credentials_of(pool), {}, {}, nil
-  if not anybody_waits(credentials, pool, bucket) then return end
+-- Whether the pace lets nobody call now. Where a call is out, its end opens the gate; else time does, or, where a rest
+-- ends before and so the gap may be shorter, that.
+local function is_held_up(pace, gap_ms, rest_ends, credentials, pool, bucket, now)
+  if is_out(pace, now) then return true end
+  if (gap_ms > 0 or pace.alone) and is_crowded(pace, bucket, credentials, now) then return true end
+  local at = resumes_at(pace, gap_ms, now)
+  if at <= now then return false end
+  if anybody_waits(credentials, pool, bucket) then plan('o|' .. pool .. '|' .. bucket, sooner(at, rest_ends)) end
+  return true
+end
+
+-- Who can make calls, and who cannot; how many need not rest; when the first of those who cannot may.
+local function look_around(credentials, bucket, now)
+  local able, away, healthy, again = {}, {}, #credentials, nil
+  read_books(credentials, bucket)
   for _, credential in ipairs(credentials) do
-    local calls, units, at = capacity(credential, bucket, now)
+    local calls, units, at, reason = capacity(credential, bucket, now)
     local list = calls > 0 and able or away
-    list[#list + 1] = {credential = credential, calls = calls, units = units, again = at}
+    list[#list + 1] = {credential = credential, calls = calls, units = units, again = at,
+      health = health_of(peek(credential, bucket), now), used = account(credential).used or 0}
+    again = sooner(again, at)
+    if reason == 'retired' or reason == 'blocked' then healthy = healthy - 1 end
+  end
+  return able, away, healthy, again
+end
+
+local function goes_before(a, b)
+  if a.units ~= b.units then return a.units > b.units end
+  if a.health ~= b.health then return a.health > b.health end
+  return a.used < b.used
+end
+
+-- Who makes the call where one goes at a time: the best. But a job that keeps its credential would then wait as long as
+-- others were better; if it stands before all others, its credential goes first.
+local function put_first(able, pool, bucket)
+  local line, chosen = 'p:' .. pool .. '|' .. bucket, 1
+  local place = heads(line, 1)[1]
+  local first = place and rank_of(place, line)
+  for n, one in ipairs(able) do
+    if goes_before(one, able[chosen]) then chosen = n end
+  end
+  for n, one in ipairs(able) do
+    line = 'c:' .. one.credential .. '|' .. bucket
+    place = account(one.credential).bound > 0 and heads(line, 1)[1]
+    local rank = place and rank_of(place, line)
+    if rank and (not first or rank < first) then first, chosen = rank, n end
+  end
+  able[1], able[chosen] = able[chosen], able[1]
+end
+
+-- Once nobody of a pool is free, whatever the bucket, that stays so until the script ends: the buckets that follow need
+-- not look at everybody again.
+local function note_all_busy(pool, credentials, now)
+  all_busy[pool] = {}
+  for _, credential in ipairs(credentials) do
+    local _, at = calls_of(account(credential), now)
+    all_busy[pool].till = sooner(all_busy[pool].till, at)
+  end
+end
+
+local function wait_for_anybody(pool, bucket)
+  if all_busy[pool].till then plan('o|' .. pool .. '|' .. bucket, all_busy[pool].till) end
+  hunger(pool, bucket)
+end
+
+local function open(pool, bucket, now)
+  local pace, credentials, is_single = pace_of(pool, bucket), credentials_of(pool), false
+  opened[pool .. '|' .. bucket] = true
+  if pace and is_held_up(pace, pace.gap_ms, nil, credentials, pool, bucket, now) then return end
+  if not anybody_waits(credentials, pool, bucket) then return end
+  if all_busy[pool] then
+    wait_for_anybody(pool, bucket)
+    return
+  end
+  local able, away, healthy, again = look_around(credentials, bucket, now)
+  if pace then
+    local gap_ms = gap_now(pace, healthy, #credentials)
+    if gap_ms > pace.gap_ms and is_held_up(pace, gap_ms, again, credentials, pool, bucket, now) then return end
+    is_single = gap_ms > 0 or pace.alone
   end
   if #able > 0 then release_bound(away, pool, bucket, now) end
-  table.sort(able, function(a, b) return a.units > b.units end)
+  if is_single then put_first(able, pool, bucket) else table.sort(able, goes_before) end
+  local before = let_out
   for _, one in ipairs(able) do
-    again = sooner(again, serve(one.credential, one.calls, one.units, pool, bucket, now))
+    again = sooner(again, serve(one.credential, is_single and 1 or one.calls, one.units, pool, bucket, now))
+    if is_single and let_out > before then break end
+  end
+  if pace and let_out > before then
+    unsaved[pace] = true
+    if is_single then
+      pace.permit = granted[#granted - 1]
+      return
+    end
+    pace.crowd = true
   end
   if not anybody_waits(credentials, pool, bucket) then return end
-  for _, credential in ipairs(credentials) do  -- what was able may be exhausted by now
-    local _, _, at = capacity(credential, bucket, now)
-    again = sooner(again, at)
+  local unmetered = 0
+  for _, credential in ipairs(credentials) do
+    if let_out > before then  -- what was able may be exhausted by now
+      local _, _, at = capacity(credential, bucket, now)
+      again = sooner(again, at)
+    end
+    if account(credential).unmetered then unmetered = unmetered + 1 end
   end
   if let_out >= MOST_AT_ONCE then again = now end
   if again then plan('o|' .. pool .. '|' .. bucket, again) end
+  if unmetered > 0 then hunger(pool, bucket) end
+  if unmetered == #credentials and not anybody_free(pool, now) then note_all_busy(pool, credentials, now) end
 end
 
 local function want_open(pool, bucket)
   doors[pool .. '|' .. bucket] = {pool, bucket}
 end
 
--- Calls at once are counted for all buckets together, so one that ends may make room in any.
-local function want_open_all(credential)
+-- A call in `bucket` has ended. Calls at once are counted for all buckets together, so it may make room in any.
+local function want_open_all(credential, bucket)
+  local state = account(credential)
+  if state.left then
+    for pool in pairs(state.left) do want_open(pool, bucket) end
+  end
+  if state.pool == '' then return end
+  if state.unmetered then
+    freed[state.pool] = true
+    want_open(state.pool, bucket)
+  end
   if woken[credential] then return end
   woken[credential] = true
-  local state = account(credential)
-  for _, bucket in ipairs(state.buckets) do want_open(state.pool, bucket) end
+  for _, known in ipairs(state.buckets) do want_open(state.pool, known) end
 end
 
 -- Write down everything; to be called once, at the end of a script.
 local function finish(now)
   take_places()
-  for _, door in pairs(doors) do open(door[1], door[2], now) end
+  for pool in pairs(freed) do feed(pool, open, now) end  -- first, or a bucket with many jobs would keep whom it has
+  for name, door in pairs(doors) do
+    if not opened[name] then open(door[1], door[2], now) end
+  end
   if let_out > 0 then
     redis.call('HSET', permits, unpack(granted))
     redis.call('HSET', inside, unpack(outside))
   end
   close_lanes()
+  close_queues()
+  close_paces()
   close_ledger()
 end

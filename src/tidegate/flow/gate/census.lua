@@ -1,4 +1,5 @@
--- Count credentials that may make no call at present: blocked ones, and each exhausted bucket of the others. One page.
+-- Count credentials that may make no call at present: blocked ones, and each bucket of the others that
+-- is blocked or exhausted. One page.
 --
 ---@key waiting     zset    line|class|turn|job
 ---@key lanes       hash    turns of pools and runs
@@ -20,7 +21,9 @@ for n = 1, #page[2], 2 do
   local owner = string.match(page[2][n], '^(.*)|')
   if owner then
     local state, book = account(owner), cmsgpack.unpack(page[2][n + 1])
-    if book.limit and state and state.blocked_until <= now_ms then
+    if state and state.blocked_until <= now_ms and (book.blocked_until or 0) > now_ms then
+      blocked = blocked + 1
+    elseif book.limit and state and state.blocked_until <= now_ms then
       local is_open = not book.resets_at or book.resets_at <= now_ms
       local left = book.remaining - book.held - book.lost - floor_of(state, book.limit)
       if left <= 0 and not is_open then blocked = blocked + 1 end

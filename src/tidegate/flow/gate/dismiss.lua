@@ -29,12 +29,12 @@ if moved == 0 then
   for _, member in ipairs(credentials_of(pool)) do
     if member ~= credential then others[#others + 1] = member end
   end
-  if #others > 0 then
-    redis.call('HSET', pools, pool, cmsgpack.pack(others))
-  else
-    redis.call('HDEL', pools, pool)
-  end
+  set_credentials(pool, others)
   state.pool = ''
+  if state.in_flight > 0 then
+    state.left = state.left or {}
+    state.left[pool] = true
+  end
   if state.in_flight == 0 then strike_off(credential) end
 end
 finish(now_ms)

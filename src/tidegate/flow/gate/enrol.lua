@@ -17,6 +17,7 @@
 ---@arg floor        int
 ---@arg window_ms    int
 ---@arg patience_ms  int
+---@arg metered      int
 ---@arg now_ms       time
 ---@include open
 ---@include every_line
@@ -40,17 +41,22 @@ state.window_ms, state.patience_ms = window_ms, patience_ms
 state.alone = {}
 for bucket in string.gmatch(alone, '[^|]+') do state.alone[bucket] = true end
 ledger[credential], touched[credential] = state, true
+if metered == 1 and state.unmetered then  -- from now on it looks at all its buckets by itself
+  state.buckets = all_buckets(credential)
+  ledger[credential .. '|'], touched[credential .. '|'] = false, true
+end
+state.unmetered = metered == 0 or nil
 
-local members, present = credentials_of(pool), false
-for _, member in ipairs(members) do present = present or member == credential end
+local names, present = credentials_of(pool), false
+for _, member in ipairs(names) do present = present or member == credential end
 if not present then
-  members[#members + 1] = credential
-  redis.call('HSET', pools, pool, cmsgpack.pack(members))
+  names[#names + 1] = credential
+  set_credentials(pool, names)
 end
 for _, bucket in ipairs(buckets_in_line('p:' .. pool)) do want_open(pool, bucket) end
 for _, bucket in ipairs(buckets_in_line('c:' .. credential)) do want_open(pool, bucket) end
 if not present or is_back then  -- jobs that wait for others may go to a newcomer
-  for _, member in ipairs(members) do
+  for _, member in ipairs(names) do
     if account(member).bound > 0 then
       for _, bucket in ipairs(buckets_in_line('c:' .. member)) do want_open(pool, bucket) end
     end

@@ -21,7 +21,7 @@ for n, told in ipairs(redis.call('HMGET', permits, unpack(lost))) do
   if told then
     local credential, bucket, cost, job = string.match(told, '^([^|]*)|([^|]*)|([^|]*)|(.*)$')
     if account(credential) then
-      want_open_all(credential)
+      want_open_all(credential, bucket)
       lose(credential, bucket, tonumber(cost), now_ms)
       give_back(credential, bucket, tonumber(cost), now_ms)
     end

@@ -3,7 +3,8 @@
 Invariants, each kept by every script, whatever happens between two of them:
 - a job is inside at most once: waiting, delayed, or out with exactly one permit;
 - a credential's calls in flight are its permits, its held units theirs; both end only by `settle` or `repair`;
-- what may be spent is what the upstream last said, less what is held, less the floor; unknown means one probe.
+- what may be spent is what the upstream last said, less what is held, less the floor; unknown means one probe;
+- in a bucket with a gap one call is out at a time, and the next permit comes no sooner than the gap after its end.
 
 What a crash leaves behind, and who repairs it. Between the commit in SQL and `offer`: a job that nobody offers. Whoever
 was to do it has promised so, and recovery offers everything unfinished, which changes nothing for those inside. Between
@@ -16,13 +17,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tidegate.flow.gate import scripts
-from tidegate.flow.gate.jobs import Job, Settlement
+from tidegate.flow.gate.jobs import LONGEST_MS, Job, Settlement
 from tidegate.flow.gate.keys import epoch_key, gate_keys
 from tidegate.flow.gate.memory import Memory
 from tidegate.flow.gate.promises import Promises
 from tidegate.flow.gate.settings import CredentialLimits
 from tidegate.flow.gate.status import PoolStatus, read_status
-from tidegate.kernel.arguments import require_name, require_not_negative
+from tidegate.kernel.arguments import require_name, require_not_negative, require_whole
 from tidegate.kernel.clock import Clock, SystemClock, milliseconds
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.kernel.ids import new_id
@@ -101,6 +102,7 @@ class Gate:
             floor=limits.floor,
             window_ms=milliseconds(limits.window),
             patience_ms=milliseconds(limits.patience),
+            metered=int(limits.metered),
             now_ms=self._clock.pinned_ms,
             **self._keys,
         )
@@ -120,6 +122,29 @@ class Gate:
         require_name("credential", credential)
         while await scripts.dismiss(self._valkey, credential=credential, now_ms=self._clock.pinned_ms, **self._keys):
             pass
+
+    async def pace(self, pool: str, bucket: str, *, gap_ms: int, one_at_a_time: bool = False, rest_ms: int = 0) -> None:
+        """Say how fast a bucket of a pool may be called, by all its credentials together.
+
+        With a gap, or where it is asked for, one call is out at a time, and the next permit is given `gap_ms` after
+        that one ended. A bucket without memory counts from now. With `rest_ms` nobody calls for at least so long.
+        Where few of the pool's credentials are left that need not rest, the gap grows by itself.
+        """
+        require_name("pool", pool)
+        require_name("bucket", bucket)
+        require_whole("gap_ms", gap_ms, least=0, most=LONGEST_MS)
+        require_whole("rest_ms", rest_ms, least=0, most=LONGEST_MS)
+        let_out = await scripts.pace(
+            self._valkey,
+            pool=pool,
+            bucket=bucket,
+            gap_ms=gap_ms,
+            alone=int(one_at_a_time),
+            rest_ms=rest_ms,
+            now_ms=self._clock.pinned_ms,
+            **self._keys,
+        )
+        self._permits.inc(let_out)
 
     async def offer(self, jobs: Sequence[Job]) -> int:
         """Let jobs wait for their permits; return how many were new. A job that is inside already is left alone."""

@@ -13,7 +13,7 @@ LOWEST_PRIORITY = 9
 _LARGEST_COST = 10**9
 _LARGEST_PAYLOAD = 64 * 1024
 """In characters. What is larger belongs into SQL, and its id into the job."""
-_LONGEST_MS = 31 * 24 * 3600 * 1000
+LONGEST_MS = 31 * 24 * 3600 * 1000
 _LARGEST_SAID = 10**15
 
 
@@ -43,7 +43,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             require_name("affinity", self.affinity)
         require_whole("cost", self.cost, least=1, most=_LARGEST_COST)
         require_whole("priority", self.priority, least=0, most=LOWEST_PRIORITY)
-        require_whole("delay_ms", self.delay_ms, least=0, most=_LONGEST_MS)
+        require_whole("delay_ms", self.delay_ms, least=0, most=LONGEST_MS)
         if len(self.payload) > _LARGEST_PAYLOAD:
             raise InvalidArgument(
                 "payload", f"{self.payload[:32]}…", f"must have at most {_LARGEST_PAYLOAD} characters"
@@ -103,7 +103,7 @@ class Allowance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("limit", "remaining", "window"):
             require_whole(name, getattr(self, name), least=0, most=_LARGEST_SAID)
-        require_whole("resets_in_ms", self.resets_in_ms, least=-_LONGEST_MS, most=_LONGEST_MS)
+        require_whole("resets_in_ms", self.resets_in_ms, least=-LONGEST_MS, most=LONGEST_MS)
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -127,6 +127,10 @@ class Settlement(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     blocked_ms: int | None = None
     is_guess: bool = False
     """Nobody said how long the rest must be, so `blocked_ms` is the least."""
+    rests_bucket: bool = False
+    """`blocked_ms` is about this bucket of the credential's, and leaves its others alone."""
+    pause_ms: int | None = None
+    """So long the bucket rests, whoever's turn it is."""
     retired: bool = False
 
 
@@ -138,15 +142,19 @@ def settlement(
     bucket: str | None = None,
     blocked_ms: int | None = None,
     is_guess: bool = False,
+    rests_bucket: bool = False,
+    pause_ms: int | None = None,
     retired: bool = False,
 ) -> Settlement:
     """Say what became of a permit, what the headers told, and whether the credential must rest or is no good any more.
 
     `bucket` is the one the answer named, where that differs from the one the job assumed. Where the upstream did not
-    say how long to rest, `blocked_ms` is a guess: each such rest that soon follows another is twice as long.
+    say how long to rest, `blocked_ms` is a guess: each such rest that soon follows another is twice as long. With
+    `rests_bucket` the credential rests in that bucket only. `pause_ms` is for all: so long nobody calls in that bucket.
     """
-    if blocked_ms is not None:
-        require_whole("blocked_ms", blocked_ms, least=1, most=_LONGEST_MS)
+    for name, ms in (("blocked_ms", blocked_ms), ("pause_ms", pause_ms)):
+        if ms is not None:
+            require_whole(name, ms, least=1, most=LONGEST_MS)
     if allowance is not None and outcome is not Outcome.ANSWERED:
         raise InvalidArgument("allowance", allowance, f"there are no headers where the outcome is {outcome}")
     return Settlement(
@@ -166,5 +174,7 @@ def settlement(
         resets_in_ms=max(0, allowance.resets_in_ms) if allowance else None,
         blocked_ms=blocked_ms,
         is_guess=is_guess,
+        rests_bucket=rests_bucket,
+        pause_ms=pause_ms,
         retired=retired,
     )

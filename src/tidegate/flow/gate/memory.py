@@ -10,6 +10,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     bucket: str
     blocked_ms: int = 0
     """For how much longer it must rest."""
+    rests_bucket: bool = False
+    """That rest is about `bucket` only."""
     limit: int | None = None
     remaining: int | None = None
     window: int | None = None

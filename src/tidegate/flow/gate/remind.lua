@@ -50,7 +50,8 @@ for _, credential in ipairs(credentials_of(pool)) do recall(credential) end
 for _, note in ipairs(notes) do
   local state = recall(note.credential)
   if note.blocked_ms > 0 then
-    state.blocked_until, state.wary = math.max(state.blocked_until, now_ms + note.blocked_ms), true
+    local who = note.rests_bucket and bucket_of(note.credential, note.bucket) or state
+    who.blocked_until, who.wary = math.max(who.blocked_until or 0, now_ms + note.blocked_ms), true
   end
   if note.window then remember(bucket_of(note.credential, note.bucket), note) end
 end

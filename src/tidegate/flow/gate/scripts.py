@@ -53,6 +53,7 @@ async def enrol(
     floor: int,
     window_ms: int,
     patience_ms: int,
+    metered: int,
     now_ms: int | None,
     **keys: Unpack[GateKeys],
 ) -> list[bytes | int]:
@@ -81,6 +82,22 @@ async def free(valkey: Valkey, *, lost: Sequence[str], now_ms: int | None, **key
 @lua_script("open.lua")
 async def open_pool(valkey: Valkey, *, pool: str, now_ms: int | None, **keys: Unpack[GateKeys]) -> int:
     """Let out of a pool what may go."""
+    ...
+
+
+@lua_script("pace.lua")
+async def pace(
+    valkey: Valkey,
+    *,
+    pool: str,
+    bucket: str,
+    gap_ms: int,
+    alone: int,
+    rest_ms: int,
+    now_ms: int | None,
+    **keys: Unpack[GateKeys],
+) -> int:
+    """Say how fast a bucket may be called."""
     ...
 
 

@@ -21,5 +21,8 @@ class CredentialLimits(BaseModel):
     """Permits of each window that are never spent; at most a tenth of a small limit."""
     window: timedelta = Field(default=timedelta(hours=1), ge=timedelta(milliseconds=1), le=timedelta(days=31))
     """How long a window lasts at most, for calls whose answers never came."""
+    metered: bool = True
+    """Whether the upstream tells what is left. Where it does not, there is nothing to find out by a probe: as many
+    calls go at once as `concurrency` allows."""
     patience: timedelta = Field(default=timedelta(minutes=1), ge=timedelta(0), le=timedelta(days=31))
     """How long a job waits for the credential it had before, while another could serve it."""

@@ -43,9 +43,11 @@ for n, result in ipairs(results) do
     blind = result.deliveries - 1 + (is_unsaid and 1 or 0)
     messages[#messages + 1] = result.message
     if has_permit then jobs[#jobs + 1], ended[#ended + 1] = result.job, result.permit end
+    if result.outcome == 'unused' and blind == 0 then unused[result.permit] = true end
   end
+  if result.pause_ms then book_pause(result, now_ms) end
   if has_permit and account(result.credential) then
-    want_open_all(result.credential)
+    want_open_all(result.credential, result.bucket)
     if blind > 0 then lose(result.credential, result.bucket, result.cost * blind, now_ms) end
     if is_ours then give_back(result.credential, result.bucket, result.cost, now_ms) end
   end

@@ -1,5 +1,7 @@
 """How a pool stands, for the operator and for the plan."""
 
+from operator import itemgetter
+
 import msgspec
 
 
@@ -19,6 +21,10 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
     """When the next call may be made; None where that is now, or when a call under way ends."""
     reason: str | None = None
     """Why no call may be made now: blocked, retired, concurrency, minute, probing, exhausted."""
+    rests_in_ms: int = 0
+    """For how much longer the credential rests in this bucket only."""
+    health: float = 1.0
+    """How well it is received here, up to 1: each rest halves it; answers, and half an hour, heal it."""
 
 
 class CredentialStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,15 +38,37 @@ class CredentialStatus(msgspec.Struct, frozen=True, kw_only=True):
     buckets: list[BucketStatus]
 
 
+class PaceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a bucket is called, by all credentials together."""
+
+    bucket: str
+    gap_ms: int
+    """As it was set."""
+    gap_now_ms: int
+    """Longer where few credentials are left that need not rest."""
+    one_at_a_time: bool
+    healthy: int
+    """Credentials that are neither retired nor resting here."""
+    is_out: bool
+    """Whether a call is under way of which the others wait to see the end."""
+    rests_in_ms: int
+    """For how much longer nobody may call."""
+    opens_in_ms: int | None = None
+    """When the next call may be made, as far as the pace goes; None while one is out."""
+
+
 class PoolStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One pool: who serves it, and how many jobs wait for which bucket."""
 
     credentials: list[CredentialStatus]
     waiting: dict[str, int]
+    paces: list[PaceStatus] = []
+    """Of the buckets that were called, or that jobs wait for."""
 
 
 def read_status(packed: bytes) -> PoolStatus:
     """Decode what `status.lua` replied. Lua has one kind of table: an empty one arrives as a list."""
     raw = msgspec.msgpack.decode(packed)
     raw["waiting"] = dict(raw["waiting"])
+    raw["paces"].sort(key=itemgetter("bucket"))
     return msgspec.convert(raw, PoolStatus, strict=False)

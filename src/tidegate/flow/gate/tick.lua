@@ -14,11 +14,16 @@
 ---@include open
 -- Reply: {things done, jobs let out, ms until the next thing is due or -1}
 
+local MOST_DOORS = 50  -- each may look at all credentials of a pool
 local now_due = redis.call('ZRANGE', due, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, most)
-local jobs, coming = {}, {}
-for _, what in ipairs(now_due) do
+local jobs, coming, opened_now = {}, {}, 0
+for n, what in ipairs(now_due) do
   local kind, rest = string.sub(what, 1, 1), string.sub(what, 3)
-  if kind == 'o' then
+  if kind == 'o' and opened_now == MOST_DOORS then
+    for m = n, #now_due do now_due[m] = nil end
+    break
+  elseif kind == 'o' then
+    opened_now = opened_now + 1
     local pool, bucket = string.match(rest, '^(.*)|(.*)$')
     want_open(pool, bucket)
   else

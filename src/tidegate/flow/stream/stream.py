@@ -9,6 +9,8 @@ the stream holds exactly what is not done. What a consumer does not acknowledge 
     take_over  the consumer's process died                  count + 1
     sweep_idle it was held too long, whatever the cause     count + 1, unless told not to
 
+What was only on its way to a worker by another queue (see `passage`) comes back by the last two uncounted.
+
 To come back means to become a *new* entry at the end of the stream. That wakes readers that wait, and makes the old id
 worthless: whatever a consumer that was believed dead still does with it changes nothing. Where the count would pass
 `max_deliveries`, the message becomes a dead letter instead.
@@ -36,6 +38,9 @@ from tidegate.telemetry.redaction import fit_to_keep
 from tidegate.valkey import Key, Unit, Valkey, lua_script
 
 log = get_logger(__name__)
+
+WAYPOINT = "onward"
+"""The name in which messages stand that reach their workers by another queue; see `_waypoint.lua`."""
 
 _LONGEST_REASON = 2000
 _DIED = "the process that held it died"
@@ -165,7 +170,8 @@ class Stream:
         named = consumer_name(owner)
         consumers = [each.name for each in (await self.status()).consumers]
         theirs = [name for name in consumers if name == named or name.startswith(f"{named}/")]
-        taken = sum([await self._empty_all(name, _DIED, self.settings.max_deliveries) for name in theirs])
+        most = self.settings.max_deliveries
+        taken = sum([await self._empty_all(name, _DIED, 0 if is_waypoint(name) else most) for name in theirs])
         self._note_taken(taken, owner=owner)
         return taken
 
@@ -212,7 +218,8 @@ class Stream:
 
     async def holders(self) -> set[str]:
         """The processes that hold messages."""
-        return {owner_of(each.name) for each in (await self.status()).consumers if each.pending}
+        found = [each.name for each in (await self.status()).consumers if each.pending]
+        return {owner_of(name) for name in found if name != WAYPOINT}
 
     async def restore_group(self, error: Exception) -> None:
         """Make the group if `error` says that there is none; raise `error` if it says anything else."""
@@ -283,3 +290,8 @@ def consumer_name(owner: str, suffix: str = "") -> str:
 def owner_of(consumer: str) -> str:
     """The process to which a consumer of this name belongs."""
     return consumer.partition("/")[0]
+
+
+def is_waypoint(consumer: str) -> bool:
+    """Whether what stands in this name is in nobody's hands: it is on its way to a worker by another queue."""
+    return consumer == WAYPOINT or consumer.endswith(f"/{WAYPOINT}")

@@ -8,7 +8,7 @@ from tidegate.simulators.marketplace.identities import Caller
 from tidegate.simulators.marketplace.ledger import HostReport, Ledger, Rule, Violation
 from tidegate.simulators.marketplace.pauses import Pauses
 from tidegate.simulators.marketplace.rates import Rate
-from tidegate.simulators.marketplace.robots import Robots
+from tidegate.simulators.marketplace.robots import PATH, Robots
 
 _US = 1_000_000
 
@@ -47,7 +47,8 @@ class MannersBook:
             self.arrivals.append(at_us)
         binding = self._read or robots
         broken = self._judge_time(caller, binding.delay_us(agent), at_us)
-        if target != b"/robots.txt" and self.politeness.robots_required and not self._has_read(at_us):
+        is_robots = target.partition(b"?")[0] == PATH  # also where a redirect of ours leads
+        if not is_robots and self.politeness.robots_required and not self._has_read(at_us):
             broken.append((Rule.ROBOTS, None))
         if not binding.allows(agent, target):
             broken.append((Rule.DISALLOWED, None))

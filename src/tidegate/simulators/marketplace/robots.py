@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from tidegate.simulators.marketplace.config import RobotsGroup, RobotsSettings
 
+PATH = b"/robots.txt"
 _NOTHING = RobotsGroup(allow=(), disallow=("/",))
 _EVERYTHING = RobotsGroup(allow=(), disallow=())
 
@@ -24,7 +25,7 @@ class Robots:
     def allows(self, agent: bytes, target: bytes) -> bool:
         """Whether an agent may ask for a path with its query: the longest pattern that fits decides, Allow before
         Disallow."""
-        if target == b"/robots.txt":
+        if target.partition(b"?")[0] == PATH:
             return True
         group = self._group(agent)
         longest, is_allowed = -1, True

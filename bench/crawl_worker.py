@@ -1,0 +1,62 @@
+"""Our side of the crawl: a process of ours that crawls a marketplace once, and says when all of it is in products.
+
+python -m bench.crawl_worker FILE (the plan, as JSON); says which process the Valkey server is, and `done` in the end.
+One that does not begin the crawl helps until it is told to stop.
+"""
+
+import asyncio
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from bench.crawl import Given
+from tidegate.assembly import Collection, open_collection
+from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
+from tidegate.crawl.settings import CrawlSettings
+from tidegate.crawl.targets import MOST_PAGES, CrawlOptions
+from tidegate.settings import Settings
+from tidegate.telemetry.logs import configure
+
+_PLENTY = 10**6
+
+
+def settings_for(given: Given) -> Settings:
+    """Nobody asked for a delay, and identities may call as often as they like, one call at a time each."""
+    crawl = CrawlSettings(delay=timedelta(0), per_minute=_PLENTY)
+    folder, url = Path(given.folder), given.database
+    return Settings(data_dir=folder, database_url=url, auto_migrate=True, crawl=crawl)
+
+
+async def crawl_all(collection: Collection, given: Given) -> None:
+    """Until the run has ended and every product is there."""
+    options = CrawlOptions(url=given.url, keywords=given.keywords, pages=MOST_PAGES)
+    run_id = await collection.crawls.begin("bench", options)
+    async with collection.bulletin.watch([run_id]) as watch:
+        while (run := await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS:
+            await watch.news(within_s=0.05)
+    products = await collection.crawl.products.count(is_gone=False)
+    if run.status != RunState.COMPLETED or run.failed_jobs or products != given.products:
+        raise RuntimeError(f"{products} products of {given.products}: {run}")
+
+
+async def main(given: Given) -> None:
+    async with open_collection(settings_for(given), needs_credential=False) as collection:
+        if given.begins:
+            for name, headers in given.identities.items():
+                await collection.crawl.identities.add(name, headers)
+        about = await collection.parts.valkey.execute("INFO", "server")
+        process = collection.process()
+        running = asyncio.create_task(process.run())
+        print(msgspec.json.encode({"valkey": about["process_id"]}).decode(), flush=True)
+        if given.begins:
+            await crawl_all(collection, given)
+            print("done", flush=True)
+        await running
+
+
+if __name__ == "__main__":
+    configure("console", "warning")
+    uvloop.run(main(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Given)))

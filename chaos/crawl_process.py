@@ -1,0 +1,32 @@
+"""A worker of the crawl campaign, until it is killed: `python -m chaos.crawl_process SETTINGS`, as JSON."""
+
+import asyncio
+import sys
+from contextlib import suppress
+
+import msgspec
+import uvloop
+
+from tidegate.assembly import open_collection
+from tidegate.kernel.errors import Unavailable
+from tidegate.settings import Settings
+from tidegate.telemetry.logs import configure
+
+_AGAIN_S = 0.1
+
+
+async def work(settings: Settings) -> None:
+    """Crawl, and lead whenever it is our turn; one that begins while a server is away tries until it is back."""
+    while True:
+        with suppress(Unavailable):
+            async with open_collection(settings, needs_credential=False) as collection:
+                process = collection.process()
+                print("there", flush=True)
+                await process.run()
+                return
+        await asyncio.sleep(_AGAIN_S)
+
+
+if __name__ == "__main__":
+    configure("console", "error")
+    uvloop.run(work(Settings(**msgspec.json.decode(sys.argv[1]))))

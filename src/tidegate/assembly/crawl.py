@@ -1,0 +1,69 @@
+"""The crawl, put together: a second source beside GitHub, the makers of its products, and the door for people."""
+
+from dataclasses import dataclass
+
+from tidegate.assembly.collecting import Addition
+from tidegate.assembly.credentials import open_vault
+from tidegate.assembly.parts import Parts
+from tidegate.collect.calls import Caller, Way
+from tidegate.crawl.finalizing import CrawlFinalizer
+from tidegate.crawl.gauges import RawPruner
+from tidegate.crawl.identities import IdentityBook
+from tidegate.crawl.manners_records import note
+from tidegate.crawl.marketplace import MarketplaceSite
+from tidegate.crawl.politeness import PoliteCaller
+from tidegate.crawl.processing import RawProcessor
+from tidegate.crawl.products import Products
+from tidegate.crawl.raws import Raws
+from tidegate.crawl.site import Sites, load_site
+from tidegate.crawl.source import CrawlSource
+from tidegate.crawl.writing import RAWS_STORED, CrawlWriter
+from tidegate.flow.doorbell import Doorbell
+from tidegate.runtime.announcer import Announcer, AttentiveRelay
+from tidegate.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crawl:
+    """A process's hold on the crawl."""
+
+    source: CrawlSource
+    identities: IdentityBook
+    products: Products
+    raws: Raws
+    writer: CrawlWriter
+    processor: RawProcessor
+    finalizer: CrawlFinalizer
+    way: Way
+    """Who makes its calls, with whose headers."""
+    addition: Addition
+
+
+def crawl_sites(settings: Settings) -> Sites:
+    """The sites that every installation knows, and those of its settings; raise `InvalidSettings`."""
+    return Sites([MarketplaceSite(), *(load_site(place) for place in settings.crawl.sites)])
+
+
+def put_crawl_together(parts: Parts, client: Caller) -> Crawl:
+    """The crawl of this installation, on parts that are open."""
+    settings, database, sites = parts.settings.crawl, parts.database, crawl_sites(parts.settings)
+    bell = Doorbell(parts.valkey, parts.unit.key("raws"))
+    identities = IdentityBook(database, parts.gate, open_vault(parts.settings, database), settings)
+    processor = RawProcessor(database, sites, settings)
+    announcer = Announcer(database, bell, leads_here=lambda: processor.is_running, topic=RAWS_STORED)
+    return Crawl(
+        source=CrawlSource(sites, settings),
+        identities=identities,
+        products=Products(database),
+        raws=Raws(database, bell.ring),
+        writer=CrawlWriter(note),
+        processor=processor,
+        finalizer=CrawlFinalizer(database, processor),
+        way=Way(PoliteCaller(client, identities.hosts), identities),
+        addition=Addition(
+            services={"raws-announcer": announcer},
+            duties={"raws": AttentiveRelay(processor, bell)},
+            sources=[RawPruner(database, settings)],
+            on_death=[processor.ring],
+        ),
+    )

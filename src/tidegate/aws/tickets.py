@@ -1,0 +1,40 @@
+"""What the task queue carries: where a job's message is. That tells nothing of the job, and gives nobody a right."""
+
+import msgspec
+
+from tidegate.kernel.errors import UNDECODABLE, InvalidArgument
+
+_LARGEST_PART = 2**64
+
+
+class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a message of a stream is."""
+
+    stream: str
+    """The key of the stream: other deployments have others."""
+    message: str
+    """The message's id there."""
+
+
+def write_ticket(stream: str, message: str) -> str:
+    """The ticket as it is sent."""
+    return msgspec.json.encode(Ticket(stream, message)).decode()
+
+
+def read_ticket(body: str, *, stream: str) -> str:
+    """The id of a message of `stream`; raises `InvalidArgument` for anything else."""
+    try:
+        ticket = msgspec.json.decode(body, type=Ticket)
+    except UNDECODABLE:
+        raise InvalidArgument("body", f"{len(body)} characters", "is not the ticket of a job") from None
+    if ticket.stream != stream:
+        raise InvalidArgument("stream", ticket.stream[:80], f"is another deployment's; ours is {stream!r}")
+    if not _is_id(ticket.message):
+        raise InvalidArgument("message", ticket.message[:80], "is not the id of a message")
+    return ticket.message
+
+
+def _is_id(text: str) -> bool:
+    parts = text.split("-")
+    are_numbers = all(part.isascii() and part.isdigit() and len(part) <= 20 for part in parts)
+    return len(parts) == 2 and are_numbers and all(int(part) < _LARGEST_PART for part in parts)

@@ -1,0 +1,56 @@
+"""`tidegate crawl`: crawl a marketplace, by hand or by the clock, and look at what came of it."""
+
+import typer
+from rich.console import Console
+
+from tidegate.cli import crawl_hosts, crawl_identities, crawl_letters, crawl_products, crawl_schedules, crawl_tasks
+from tidegate.cli.crawl_opening import IGNORE_ROBOTS, JSON, KEYWORDS, NAME, PAGES, SITE, URL, options_of, print_json
+from tidegate.cli.crawl_summary import summary_lines
+from tidegate.cli.crawling import crawl_to_the_end
+from tidegate.cli.run_text import print_lines
+from tidegate.cli.running import load_settings
+from tidegate.cli.running import run as run_to_the_end
+
+app = typer.Typer(no_args_is_help=True, help="Crawl marketplaces: schedules, identities, products, dead letters.")
+app.add_typer(crawl_schedules.app, name="schedules")
+app.add_typer(crawl_identities.app, name="identities")
+app.command("tasks")(crawl_tasks.tasks)
+app.command("products")(crawl_products.products)
+app.command("product")(crawl_products.product)
+app.command("raws")(crawl_letters.raws)
+app.command("dead")(crawl_letters.dead)
+app.command("replay")(crawl_letters.replay)
+app.command("hosts")(crawl_hosts.hosts)
+
+_INTERRUPTED = "Interrupted before it had begun to crawl; the same command goes on from here."
+
+
+@app.command()
+def run(
+    name: str = NAME,
+    *,
+    url: str = URL,
+    keywords: list[str] = KEYWORDS,
+    site: str = SITE,
+    pages: int = PAGES,
+    ignore_robots: bool = IGNORE_ROBOTS,
+    no_progress: bool = typer.Option(False, "--no-progress", help="Show no progress."),
+    as_json: bool = JSON,
+) -> None:
+    """Crawl until every page is read and every product made. The same again goes on, or finds what has changed.
+
+    robots.txt, Crawl-delay and Retry-After are obeyed, and there is a pause between two calls to a host
+    (crawl.delay). Exit 0 when everything was read, 1 when something failed or nothing could be read, 130 when
+    interrupted: Ctrl-C once stops in good order, twice at once.
+    """
+    options = options_of(name, url, keywords, site, pages, ignore_robots=ignore_robots)
+    try:
+        summary = run_to_the_end(crawl_to_the_end(load_settings(), name, options, quiet=no_progress or as_json))
+    except KeyboardInterrupt:
+        typer.echo(_INTERRUPTED, err=True)
+        raise
+    if as_json:
+        print_json(summary)
+    else:
+        print_lines(Console(highlight=False), summary_lines(summary))
+    raise typer.Exit(summary.exit_code)

@@ -1,0 +1,45 @@
+"""`tidegate crawl hosts`: how hosts want to be called, and which of them rest."""
+
+from datetime import UTC, datetime
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tidegate.cli.crawl_opening import JSON, ask, look, print_json
+from tidegate.cli.tables import print_table
+from tidegate.cli.wording import clock, span
+from tidegate.crawl import hosts as records
+from tidegate.crawl.hosts import Host
+
+
+def hosts(
+    *,
+    forget: str | None = typer.Option(None, help="Have robots.txt of this host read anew before the next call."),
+    as_json: bool = JSON,
+) -> None:
+    """Show the hosts that crawls have met: what their robots.txt asks for, and which of them rest, and why."""
+    if forget is not None:
+        host = forget
+        ask(lambda collection: collection.crawl.identities.hosts.forget(host))
+    found = [one for one in look(lambda database: database.read(records.everything)) if forget in (None, one.host)]
+    if as_json:
+        print_json({"hosts": found})
+    elif found:
+        table, now = Table("host", "robots.txt", "Crawl-delay", "rests", box=None, pad_edge=False), datetime.now(UTC)
+        for one in found:
+            delay = span(one.crawl_delay_ms / 1000) if one.crawl_delay_ms else "none"
+            table.add_row(escape(one.host), _robots(one, now), delay, escape(_rest(one, now)))
+        print_table(table)
+    else:
+        typer.echo("No crawl has met a host yet. Begin one: tidegate crawl run NAME --url URL -k WORD")
+
+
+def _robots(host: Host, now: datetime) -> str:
+    return host.robots_state if host.read_at is None else f"{host.robots_state}, {clock(host.read_at, now)}"
+
+
+def _rest(host: Host, now: datetime) -> str:
+    if host.rests_until is None or host.rests_until <= now:
+        return "no"
+    return f"until {clock(host.rests_until, now)}: {host.reason}"

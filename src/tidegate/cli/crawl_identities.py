@@ -1,0 +1,125 @@
+"""`tidegate crawl identities`: who calls, how hosts take it, and who rests."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tidegate.cli.crawl_opening import JSON, ask, look, print_json
+from tidegate.cli.tables import print_table
+from tidegate.cli.wording import clock, counted
+from tidegate.crawl.identities import Identity, IdentityBook, listed
+from tidegate.kernel.errors import InvalidArgument
+
+app = typer.Typer(no_args_is_help=True, help="Who calls: User-Agents, and the headers that go with them.")
+
+_NAMES = typer.Argument(help="The names of identities, as `list` shows them.")
+
+
+@app.command()
+def add(
+    name: str | None = typer.Argument(None, help="What you call it; its headers are told nowhere."),
+    *,
+    header: list[str] = typer.Option(None, "--header", "-H", help="'User-Agent: ...'; may be given several times."),
+    file: Path | None = typer.Option(
+        None, help='Several at once, as JSON: {"name": {"User-Agent": "...", "Cookie": "..."}}; - is standard input.'
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Add identities, or give those of the same names other headers. They are stored encrypted.
+
+    Where none is stored, calls are made by the built-in one, which says honestly who calls.
+    """
+    wanted = _given(name, header or [], file)
+
+    async def add_all(identities: IdentityBook) -> list[Identity]:
+        return [await identities.add(one, headers) for one, headers in wanted.items()]
+
+    added = ask(lambda collection: add_all(collection.crawl.identities))
+    _tell(added, as_json=as_json)
+
+
+@app.command("list")
+def list_(*, as_json: bool = JSON) -> None:
+    """Show the identities, and how they stand with hosts that have refused them."""
+    _tell(list(look(lambda database: database.read(listed))), as_json=as_json)
+
+
+@app.command()
+def remove(names: list[str] = _NAMES, *, as_json: bool = JSON) -> None:
+    """Delete identities. Calls under way end as they will."""
+    _change("remove", "removed", names, as_json=as_json)
+
+
+@app.command()
+def disable(names: list[str] = _NAMES, *, as_json: bool = JSON) -> None:
+    """Use identities no more, and keep them."""
+    _change("disable", "disabled", names, as_json=as_json)
+
+
+@app.command()
+def enable(names: list[str] = _NAMES, *, as_json: bool = JSON) -> None:
+    """Use identities again."""
+    _change("enable", "enabled", names, as_json=as_json)
+
+
+def _change(what: str, done: str, names: list[str], *, as_json: bool) -> None:
+    wanted = list(dict.fromkeys(names))
+
+    async def change_all(identities: IdentityBook) -> None:
+        change = {"remove": identities.remove, "disable": identities.disable, "enable": identities.enable}[what]
+        for name in wanted:
+            await identities.get(name)  # all are there, or none is touched
+        for name in wanted:
+            await change(name)
+
+    ask(lambda collection: change_all(collection.crawl.identities))
+    if as_json:
+        print_json({done: wanted})
+    else:
+        typer.echo(f"{done} {', '.join(wanted)}")
+
+
+def _given(name: str | None, headers: list[str], file: Path | None) -> dict[str, dict[str, str]]:
+    if (name is None) == (file is None):
+        raise typer.BadParameter("name an identity and its --header, or a --file with some")
+    if file is not None:
+        return _read(file)
+    split = [header.partition(":") for header in headers]
+    if not split or not all(colon for _, colon, _ in split):
+        raise typer.BadParameter("give at least one --header 'Name: value', with User-Agent among them")
+    assert name is not None
+    return {name: {key.strip(): value.strip() for key, _, value in split}}
+
+
+def _read(file: Path) -> dict[str, dict[str, str]]:
+    try:
+        text = typer.get_text_stream("stdin").read() if str(file) == "-" else file.read_text()
+        return msgspec.json.decode(text, type=dict[str, dict[str, str]])
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{file} cannot be read: {error}") from None
+    except msgspec.DecodeError as error:  # its text names a place, and nothing that stands there
+        raise InvalidArgument("file", str(file), f"must be JSON, headers by name: {error}") from None
+
+
+def _tell(identities: list[Identity], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"identities": identities})
+        return
+    table, now = Table("identity", "state", "hosts that refused it", box=None, pad_edge=False), datetime.now(UTC)
+    for one in identities:
+        state = "built in" if one.built_in else "in use" if one.enabled else "disabled"
+        table.add_row(escape(one.name), state, escape("; ".join(_standing(one, now)) or "none"))
+    print_table(table)
+
+
+def _standing(one: Identity, now: datetime) -> list[str]:
+    told: list[str] = []
+    for health in one.health:
+        rests = health.resting_until is not None and health.resting_until > now
+        until = f", rests until {clock(health.resting_until, now)}" if rests and health.resting_until else ""
+        told.append(f"{health.host}: {health.score:.0%}, {counted(health.refusals, 'refusal')}{until}")
+    return told

@@ -1,0 +1,77 @@
+"""`tidegate crawl raws`, `tidegate crawl dead` and `tidegate crawl replay`: kept answers, and those that failed."""
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tidegate.cli.crawl_opening import JSON, LIMIT, LINES, ask, look, print_json
+from tidegate.cli.tables import print_table
+from tidegate.cli.wording import counted
+from tidegate.crawl.raws import RawPage, Raws, RawState
+from tidegate.kernel.errors import InvalidArgument, NotFound
+
+_RUN = typer.Option(None, min=1, help="Only those of this run.")
+_AFTER = typer.Option(None, min=0, help="Only those with a greater number.")
+
+
+def raws(
+    *,
+    state: RawState | None = typer.Option(None, help="Only those in this state."),
+    run: int | None = _RUN,
+    host: str | None = typer.Option(None, help="Only those of this host."),
+    product: str | None = typer.Option(None, help="Only those about this product."),
+    after: int | None = _AFTER,
+    limit: int = LIMIT,
+    as_json: bool = LINES,
+) -> None:
+    """List kept answers: what waits, what was applied, what failed and why."""
+    page = look(
+        lambda database: Raws(database).page(
+            state=state, run_id=run, host=host, product_id=product, after=after, limit=limit
+        )
+    )
+    _tell(page, "There are no such answers.", "raws", as_json=as_json)
+
+
+def dead(*, run: int | None = _RUN, after: int | None = _AFTER, limit: int = LIMIT, as_json: bool = LINES) -> None:
+    """List answers that could not be made part of a product, and why."""
+    page = look(lambda database: Raws(database).page(state=RawState.FAILED, run_id=run, after=after, limit=limit))
+    _tell(page, "no dead letters", "dead", as_json=as_json)
+
+
+def replay(
+    numbers: list[int] | None = typer.Argument(None, help="Numbers of dead letters, as `dead` shows them."),
+    *,
+    every: bool = typer.Option(False, "--all", help="All dead letters."),
+    as_json: bool = JSON,
+) -> None:
+    """Let dead letters be tried again, as if they were new. Some process must run, or the next one does it."""
+    if bool(numbers) == every:
+        raise InvalidArgument("numbers", "some" if numbers else "none", "name dead letters, or say --all")
+    count = ask(lambda collection: collection.crawl.raws.replay(None if every else numbers))
+    if not count and numbers:
+        raise NotFound("dead letter", ", ".join(str(one) for one in numbers))
+    if as_json:
+        print_json({"replayed": count})
+    else:
+        typer.echo(f"{counted(count, 'letter')} replayed")
+
+
+def _tell(page: RawPage, none: str, command: str, *, as_json: bool) -> None:
+    if as_json:
+        for one in page.raws:
+            print_json(one)
+        return
+    if not page.raws:
+        typer.echo(none)
+        return
+    table = Table("id", "run", "product", "stage", "state", "tries", "reason", box=None, pad_edge=False)
+    for one in page.raws:
+        why = one.reason or (f"waits for {one.waits_for}" if one.waits_for else "")
+        table.add_row(
+            *(str(one.id), str(one.run_id), escape(f"{one.host}/{one.product_id}"), one.stage.value, one.state.value),
+            *(str(one.attempts), escape(why)),
+        )
+    print_table(table)
+    if page.next_after is not None:
+        typer.echo(f"More: tidegate crawl {command} --after {page.next_after}")

@@ -1,0 +1,68 @@
+"""`tidegate crawl products` and `tidegate crawl product`: what the crawls have found."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tidegate.cli.crawl_opening import JSON, LIMIT, LINES, look, print_json
+from tidegate.cli.tables import print_table
+from tidegate.cli.wording import clock
+from tidegate.crawl.products import Product, Products
+from tidegate.kernel.errors import InvalidArgument
+
+
+def products(
+    *,
+    host: str | None = typer.Option(None, help="Only those of this host."),
+    shop: str | None = typer.Option(None, help="Only those of this shop."),
+    gone: bool | None = typer.Option(None, "--gone/--listed", help="Only those that are gone, or that are not."),
+    after: str | None = typer.Option(None, help="Only those behind this one: host/product."),
+    limit: int = LIMIT,
+    as_json: bool = LINES,
+) -> None:
+    """List products, by host and id."""
+    page = look(
+        lambda database: Products(database).page(host=host, shop_id=shop, is_gone=gone, after=after, limit=limit)
+    )
+    if as_json:
+        for one in page.products:
+            print_json(one)
+        return
+    if not page.products:
+        typer.echo("There are no such products." if after is None else f"There are none behind {after}.")
+        return
+    table, now = Table("product", "shop", "name", "price", "changed", box=None, pad_edge=False), datetime.now(UTC)
+    for one in page.products:
+        told = "gone since " + clock(one.gone_at, now) if one.gone_at else clock(one.changed_at, now)
+        table.add_row(escape(one.place), escape(one.shop_id), *(escape(text) for text in _offer(one)), told)
+    print_table(table)
+    if page.next_after is not None:
+        typer.echo(f"More: tidegate crawl products --after {page.next_after}")
+
+
+def product(
+    place: str = typer.Argument(help="host/product, as `products` shows it."),
+    *,
+    as_json: bool = JSON,
+) -> None:
+    """Show one product with everything that is known of it."""
+    host, _, product_id = place.partition("/")
+    if not host or not product_id:
+        raise InvalidArgument("product", place, "must be host/product, as `tidegate crawl products` shows it")
+    found = look(lambda database: Products(database).get(host, product_id))
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+
+
+def _offer(one: Product) -> tuple[str, str]:
+    """Its name and price, where the site tells them so."""
+    parts: list[dict[str, Any]] = [part for part in (one.detail, one.mini_shop) if part]
+    name = next((str(part["name"]) for part in parts if "name" in part), "")
+    price = next((f"{part['price']} {part.get('currency', '')}".strip() for part in parts if "price" in part), "")
+    return name, price

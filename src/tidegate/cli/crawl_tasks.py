@@ -1,0 +1,86 @@
+"""`tidegate crawl tasks`: the single calls of a run, and who worked on each."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli.crawl_opening import LIMIT, LINES, look, print_json
+from tidegate.cli.runs import job_states
+from tidegate.cli.tables import print_table
+from tidegate.cli.wording import clock
+from tidegate.collect import runs
+from tidegate.collect.executions import Execution, of_jobs
+from tidegate.collect.lifecycle import JobState
+from tidegate.collect.progress import JobView, jobs_of
+from tidegate.collect.source import FIRST_PAGE
+from tidegate.crawl.identity_records import credential_of
+from tidegate.database import Transaction
+
+_IDENTITY = credential_of("")
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """A task, and who worked on it."""
+
+    task: JobView
+    executions: list[Execution]
+    """The first one first."""
+
+
+def tasks(
+    run: int = typer.Argument(help="The number of a run, as `tidegate runs list` shows it.", min=1),
+    *,
+    state: list[str] = typer.Option(None, help=f"Only those in this state: {', '.join(JobState)}. May be repeated."),
+    after: int = typer.Option(0, min=0, help="Only those behind this number."),
+    limit: int = LIMIT,
+    as_json: bool = LINES,
+) -> None:
+    """List the tasks of a run, and who worked on each: every execution, with what came of it."""
+    states = job_states(state or [])
+    found = look(lambda database: database.read(_tasks, run, states, after, limit))
+    if as_json:
+        for one in found:
+            print_json(one)
+        return
+    if not found:
+        typer.echo(f"Run {run} has no such tasks." if after == 0 else f"Run {run} has none behind {after}.")
+        return
+    table, now = Table("task", "kind", "of", "state", "when", "executions", "why", box=None), datetime.now(UTC)
+    table.pad_edge = False
+    for one in found:
+        table.add_row(*_cells(one, now))
+    print_table(table)
+    if len(found) == limit:
+        typer.echo(f"More: tidegate crawl tasks {run} --after {found[-1].task.id}")
+
+
+def _tasks(tx: Transaction, run: int, states: tuple[JobState, ...], after: int, limit: int) -> list[Task]:
+    runs.get(tx, run)  # no tasks and no run are two things
+    found = jobs_of(tx, run, states=states, after=after, limit=limit)
+    executions = of_jobs(tx, [job.id for job in found])
+    return [Task(task=job, executions=executions[job.id]) for job in found]
+
+
+def _cells(one: Task, now: datetime) -> list[str | Text]:
+    job = one.task
+    moment = job.completed_at or job.not_before or job.started_at or job.created_at
+    worked = ", ".join(_told(each) for each in one.executions)
+    kind = job.kind if job.page == FIRST_PAGE else f"{job.kind} {job.page}"
+    return [
+        str(job.id),
+        Text(kind),
+        Text(job.resource),
+        job.status.value,
+        clock(moment, now),
+        Text(worked),
+        Text(job.last_error or ""),
+    ]
+
+
+def _told(execution: Execution) -> str:
+    """Who, what came of it, and why it did not end the task."""
+    why = f" ({execution.reason})" if execution.reason else ""
+    return f"{execution.credential.removeprefix(_IDENTITY)} {execution.outcome or 'at it'}{why}"

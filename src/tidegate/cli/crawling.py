@@ -1,0 +1,129 @@
+"""Crawling, as a command does it: begin or resume, show how it goes, and stop when it is over or when told to."""
+
+import asyncio
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tidegate.assembly import Collection, open_collection
+from tidegate.cli.crawl_summary import CrawlSummary, summarise
+from tidegate.cli.crawl_waits import wait_of
+from tidegate.cli.running import configure_log
+from tidegate.cli.stopping import Stopping
+from tidegate.cli.wording import counted, number
+from tidegate.collect.lifecycle import ACTIVE_RUNS
+from tidegate.collect.recovery import Recovery
+from tidegate.collect.runs import Run, RunActive
+from tidegate.crawl.targets import CrawlOptions
+from tidegate.runtime.waiting import end
+from tidegate.settings import Settings
+
+_LINE_EVERY_S = 5.0
+_LOOK_AGAIN_S = 1.0
+_TOLD_HERE = ("crawl.robots_unreadable",)
+"""Events that the log need not tell of: the command does, and says what to do."""
+
+
+async def crawl_to_the_end(settings: Settings, name: str, options: CrawlOptions, *, quiet: bool) -> CrawlSummary:
+    """Crawl with this process's workers, and with those of others that work here too."""
+    began, console = monotonic(), Console(stderr=True, highlight=False)
+    configure_log(settings.log, told=_TOLD_HERE)
+    async with open_collection(settings, needs_credential=False) as collection:
+        run_id, note = await _begin(collection, name, options)
+        process = collection.process()
+        with _Board(console, quiet=quiet) as board:
+            board.note(note)
+            stop = Stopping(process, board.say)
+            watching = asyncio.create_task(_watch(collection, run_id, board), name="watch the crawl")
+            watching.add_done_callback(lambda _: stop.because_it_is_over())
+            with stop.on_signals():
+                await process.run(heed_signals=False)
+            if watching.done():
+                watching.result()  # raises what was wrong with it
+            await end(watching)
+        return await summarise(collection, run_id, monotonic() - began, was_interrupted=stop.was_asked)
+
+
+async def _begin(collection: Collection, name: str, options: CrawlOptions) -> tuple[int, str]:
+    """A new run, or the one that is still active; its jobs are offered, since whoever began it may have died before.
+
+    And what has to be said about it.
+    """
+    try:
+        return await collection.crawls.begin(name, options), ""
+    except RunActive as active:
+        run = await collection.orchestrator.show(active.run_id)
+        await collection.crawl.identities.hosts.meet(run.login)
+        await Recovery(collection.parts.database, collection.parts.gate).offer_run(run.id)
+        return run.id, _resumed(run, options.subject(name).options)
+
+
+def _resumed(run: Run, asked: Mapping[str, Any]) -> str:
+    """A run keeps the options that it began with; whoever asks for others has to know."""
+    others = sorted(key for key in {*run.options, *asked} if run.options.get(key) != asked.get(key))
+    told = f"goes on with run {run.id}"
+    if others:
+        told += f", which began with another {', '.join(others)}; when it is over, the same command begins with yours"
+    return told
+
+
+async def _watch(collection: Collection, run_id: int, board: "_Board") -> None:
+    """Show how the run stands, whenever it moved, until it is over."""
+    async with collection.bulletin.watch([run_id]) as watch:
+        while True:
+            run = await collection.orchestrator.show(run_id)
+            if run.status not in ACTIVE_RUNS:
+                board.show(run, None)
+                return
+            board.show(run, await collection.parts.database.read(wait_of, run.login))
+            await watch.news(within_s=_LOOK_AGAIN_S)
+
+
+class _Board:
+    """Shows how a run stands: a bar in a terminal, elsewhere a line now and then; what keeps it, at once and once."""
+
+    def __init__(self, console: Console, *, quiet: bool) -> None:
+        columns = (
+            *(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}")),
+            TimeElapsedColumn(),
+        )
+        self._console, self._quiet, self._live = console, quiet, console.is_terminal and not quiet
+        self._progress = Progress(*columns, console=console, transient=True, disable=not self._live)
+        self._task = self._progress.add_task("crawl", told="")
+        self._line, self._told_at, self._wait = "", monotonic(), ""
+
+    def __enter__(self) -> "_Board":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, run: Run, wait: str | None) -> None:
+        """How it stands, and what keeps it."""
+        failed = f", {number(run.failed_jobs)} failed" if run.failed_jobs else ""
+        told = f"{number(run.ended_jobs)} of {counted(run.total_jobs, 'task')}, {counted(run.calls, 'call')}{failed}"
+        self._progress.update(
+            self._task, description=str(run.status), total=run.total_jobs, completed=run.ended_jobs, told=told
+        )
+        if self._quiet:
+            return
+        if wait and wait != self._wait:
+            self._wait = wait
+            self.note(wait)
+        line = f"{run.status}: {told}"
+        if not self._live and line != self._line and monotonic() - self._told_at >= _LINE_EVERY_S:
+            self._line, self._told_at = line, monotonic()
+            self.say(line)
+
+    def note(self, text: str) -> None:
+        """Tell something, unless nobody wants to know."""
+        if text and not self._quiet:
+            self.say(text)
+
+    def say(self, text: str) -> None:
+        """Tell something at once."""
+        self._console.print(text, markup=False, soft_wrap=True)

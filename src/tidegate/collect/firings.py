@@ -1,0 +1,104 @@
+"""Firings of schedules: each has a key, and begins one run at most, whoever asks for it and how often.
+
+Whoever fires locks the row of the schedule, looks whether the key is there, and writes it in the transaction that
+begins the run. The clock's own firings have their due time as key, so that a trigger that names it is the same firing.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import msgspec
+from sqlalchemy import delete, select
+
+from tidegate.collect.schedule_tables import schedule_firings
+from tidegate.database import Transaction
+from tidegate.kernel.arguments import require_name
+from tidegate.kernel.errors import InvalidArgument, TidegateError
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_c = schedule_firings.c
+LONGEST_KEY = 200
+
+
+class FiringOutcome(StrEnum):
+    """What became of a firing."""
+
+    BEGUN = "begun"
+    SKIPPED = "skipped"  # the user has an active run; the next firing tries again
+    FAILED = "failed"  # this schedule cannot begin a run; others are not concerned
+
+
+class Firing(msgspec.Struct, frozen=True, kw_only=True):
+    """A firing as its row has it."""
+
+    schedule_id: int
+    firing_key: str
+    fired_at: datetime
+    outcome: FiringOutcome
+    run_id: int | None = None
+    """The run that it began."""
+    reason: str | None = None
+    """Why it began none."""
+
+
+class ScheduleInactive(TidegateError):
+    """The schedule is paused, and so nobody fires it; the firing is not recorded, and may be tried again."""
+
+    def __init__(self, schedule_id: int) -> None:
+        super().__init__(f"schedule {schedule_id} is paused; resume it first")
+        self.schedule_id = schedule_id
+
+
+def require_key(firing_key: str) -> str:
+    """`firing_key`, if it can be one."""
+    require_name("firing_key", firing_key)
+    if len(firing_key) > LONGEST_KEY:
+        raise InvalidArgument("firing_key", firing_key[:32] + "…", f"must have at most {LONGEST_KEY} characters")
+    return firing_key
+
+
+def due_key(due_at: datetime) -> str:
+    """The key of what the clock fires: `2026-11-16T03:00:00Z`."""
+    return f"{due_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def find(tx: Transaction, keys: Mapping[int, str]) -> dict[int, Firing]:
+    """Of these schedules, each with a key, what was fired already. It stays so if their rows are locked."""
+    those = select(schedule_firings).where(_c.schedule_id.in_(sorted(keys)), _c.firing_key.in_(sorted(keys.values())))
+    found = tx.execute(those).all() if keys else []
+    return {row.schedule_id: _firing(row) for row in found if row.firing_key == keys[row.schedule_id]}
+
+
+def known(tx: Transaction, schedule_id: int, firing_key: str) -> Firing | None:
+    """One firing, if there is one by now."""
+    this = select(schedule_firings).where(_c.schedule_id == schedule_id, _c.firing_key == firing_key)
+    row = tx.execute(this).one_or_none()
+    return None if row is None else _firing(row)
+
+
+def of_schedule(tx: Transaction, schedule_id: int, limit: int = 100) -> list[Firing]:
+    """The last firings of a schedule, the latest first."""
+    those = select(schedule_firings).where(_c.schedule_id == schedule_id)
+    return [_firing(row) for row in tx.execute(those.order_by(_c.fired_at.desc(), _c.firing_key).limit(limit))]
+
+
+def record(tx: Transaction, firings: Iterable[Firing]) -> None:
+    """Write them down."""
+    tx.insert_many(schedule_firings, [msgspec.structs.asdict(firing) for firing in firings])
+
+
+def prune(tx: Transaction, before: datetime) -> int:
+    """Forget those that are too old to be repeated; return how many."""
+    return tx.execute(delete(schedule_firings).where(_c.fired_at < before)).rowcount
+
+
+def tell_pruned(rows: int) -> None:
+    """Say in the log how many were forgotten."""
+    log.info("schedule.pruned", rows=rows)
+
+
+def _firing(row: object) -> Firing:
+    return msgspec.convert(row, Firing, from_attributes=True)

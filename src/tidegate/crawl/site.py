@@ -1,0 +1,101 @@
+"""What has to be known of a site to crawl it: where its pages are, and what is on them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from tidegate.crawl.stages import Stage
+from tidegate.kernel.errors import InvalidArgument, NotFound, TidegateError
+from tidegate.runtime.loading import load_part
+
+LONGEST_ID = 90
+"""Characters of the id of a product or of a shop."""
+_UNFIT = frozenset("|{}")
+_VARIABLE = "TIDEGATE_CRAWL__SITES"
+
+
+class Unreadable(TidegateError):
+    """The page is not what was asked for: broken off, of another layout, or of something else."""
+
+
+class Challenged(TidegateError):
+    """Instead of the page came one that wants to know whether we are human."""
+
+
+class Found(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A product on a page of a listing."""
+
+    product_id: str
+    shop_id: str
+
+    def __post_init__(self) -> None:
+        for text in (self.product_id, self.shop_id):
+            if not 0 < len(text) <= LONGEST_ID or not text.isprintable() or not _UNFIT.isdisjoint(text):
+                raise Unreadable(f"the listing has an id that is none: {text[:LONGEST_ID]!r}")
+
+
+class Listing(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One page of what a search finds."""
+
+    products: list[Found]
+    next_page: int | None = None
+
+
+class Site(Protocol):
+    """The layout of one site, or of all that are made alike. Pure: the same page always says the same."""
+
+    @property
+    def name(self) -> str:
+        """What crawls call it."""
+        ...
+
+    def search_path(self, keyword: str, page: int) -> str:
+        """Where a page of a search is, from 1; as it stands in a request, so percent-encoded."""
+        ...
+
+    def read_listing(self, body: bytes) -> Listing:
+        """What is on a page of a search. Raises `Unreadable` where that is not certain, and `Challenged`."""
+        ...
+
+    def path(self, stage: Stage, product_id: str, shop_id: str) -> str:
+        """Where a part of a product is; percent-encoded."""
+        ...
+
+    def extract(self, stage: Stage, product_id: str, body: bytes) -> Mapping[str, Any]:
+        """What a page says of a product, without whatever differs each time. Raises `Unreadable`, `Challenged`."""
+        ...
+
+
+class Sites:
+    """The sites that are known, by name."""
+
+    def __init__(self, sites: Iterable[Site]) -> None:
+        self._sites = dict[str, Site]()
+        for site in sites:
+            if site.name in self._sites:
+                raise InvalidArgument("site", site.name, "is there twice")
+            self._sites[site.name] = site
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What there is."""
+        return sorted(self._sites)
+
+    def get(self, name: str) -> Site:
+        """One site; `NotFound` says which there are."""
+        try:
+            return self._sites[name]
+        except KeyError:
+            raise NotFound("site", name, known=self._sites) from None
+
+
+def load_site(place: str) -> Site:
+    """A site of the user's own, named as `module:name` in the settings."""
+    return load_part(
+        place,
+        variable=_VARIABLE,
+        what="site",
+        needs=("name", "search_path", "read_listing", "path", "extract"),
+        is_made=lambda found: not callable(found),
+    )

@@ -1,0 +1,22 @@
+-- One page of what stands in the name of one consumer: which of it has stood there for long?
+--
+---@key stream    stream  messages
+---@arg group     str
+---@arg consumer  str
+---@arg after     str     the last id of the page before; empty at first
+---@arg limit     int
+---@arg idle_ms   int     how long is long
+---@include pending
+-- Reply: {{{id, times it was sent}, ...}, the last id seen or '' at the end, ms until the first of the others is overdue}
+
+local page = pending(group, after == '' and '-' or '(' .. after, '+', limit, consumer)
+local overdue, soonest = {}, idle_ms
+for _, item in ipairs(page) do
+  local id, idle, sent = item[1], item[3], item[4]
+  if idle >= idle_ms then
+    overdue[#overdue + 1] = {id, sent}
+  else
+    soonest = math.min(soonest, idle_ms - idle)
+  end
+end
+return {overdue, #page == limit and page[limit][1] or '', soonest}

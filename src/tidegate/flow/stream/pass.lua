@@ -1,0 +1,20 @@
+-- Messages pass from the name of one consumer to that of another, or stay in it: in both cases they count as just given.
+--
+---@key stream  stream  messages
+---@arg group   str
+---@arg giver   str
+---@arg taker   str
+---@arg ids     packed  list of message ids
+---@arg counts  int     1: it was sent once more
+---@include pending
+-- Reply: the ids of those that were the giver's
+
+local theirs = {}
+for _, id in ipairs(ids) do
+  if #pending(group, id, id, 1, giver) == 1 then theirs[#theirs + 1] = id end
+end
+if #theirs == 0 then return theirs end
+local command = {'XCLAIM', stream, group, taker, 0, unpack(theirs)}
+if counts == 0 then command[#command + 1] = 'JUSTID' end
+redis.call(unpack(command))
+return theirs

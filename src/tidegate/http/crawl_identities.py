@@ -1,0 +1,79 @@
+"""`/v1/crawl/identities`: who calls, and how hosts take it. Headers go in, and never come out."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.crawl.identities import Identity, IdentityBook
+from tidegate.http.crawls import TAG
+from tidegate.http.endpoints import Endpoint, Given
+
+IdentityName = Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9_.-]+$")]
+
+
+class IdentityHeaders(Given, frozen=True, kw_only=True):
+    """What an identity sends with every call."""
+
+    headers: Annotated[dict[str, str], Meta(min_length=1, extra_json_schema={"format": "headers"})]
+    """With User-Agent among them. They are stored encrypted, and shown to nobody."""
+
+
+class Identities(msgspec.Struct, frozen=True, kw_only=True):
+    """All identities, by name."""
+
+    identities: list[Identity]
+
+
+class IdentityRemoved(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an identity."""
+
+    name: str
+    outcome: Literal["removed"] = "removed"
+
+
+class IdentityDesk:
+    """The handlers."""
+
+    def __init__(self, identities: IdentityBook) -> None:
+        self._identities = identities
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What can be done with identities."""
+        place = "/v1/crawl/identities/{name}"
+        return [
+            Endpoint("GET", "/v1/crawl/identities", self.list_identities, TAG),
+            Endpoint("GET", place, self.show_identity, TAG),
+            Endpoint("PUT", place, self.put_identity, TAG),
+            Endpoint("DELETE", place, self.remove_identity, TAG),
+            Endpoint("POST", f"{place}/enable", self.enable_identity, TAG),
+            Endpoint("POST", f"{place}/disable", self.disable_identity, TAG),
+        ]
+
+    async def list_identities(self) -> Identities:
+        """List identities, and how they stand with hosts that have refused them."""
+        return Identities(identities=list(await self._identities.list()))
+
+    async def show_identity(self, name: IdentityName) -> Identity:
+        """Show one identity."""
+        return await self._identities.get(name)
+
+    async def put_identity(self, name: IdentityName, body: IdentityHeaders) -> Identity:
+        """Add an identity, or give the one of this name other headers."""
+        return await self._identities.add(name, body.headers)
+
+    async def remove_identity(self, name: IdentityName) -> IdentityRemoved:
+        """Delete an identity. A call under way ends as it will."""
+        await self._identities.remove(name)
+        return IdentityRemoved(name=name)
+
+    async def enable_identity(self, name: IdentityName) -> Identity:
+        """Use an identity again."""
+        await self._identities.enable(name)
+        return await self._identities.get(name)
+
+    async def disable_identity(self, name: IdentityName) -> Identity:
+        """Use an identity no more, and keep it."""
+        await self._identities.disable(name)
+        return await self._identities.get(name)

@@ -1,0 +1,147 @@
+"""`/v1/crawl/products` and `/v1/crawl/raws`: what crawls have found, and the answers it was made of."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.crawl.products import MOST_AT_ONCE, Product, Products
+from tidegate.crawl.raws import Raw, Raws, RawState
+from tidegate.crawl.tables import LONGEST_HOST, LONGEST_PRODUCT
+from tidegate.http.crawls import TAG
+from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.views import Id
+from tidegate.kernel.errors import NotFound
+
+Host = Annotated[str, Meta(min_length=1, max_length=LONGEST_HOST, pattern=r"^[!-.0-~]+$")]
+ProductId = Annotated[str, Meta(min_length=1, max_length=LONGEST_PRODUCT, pattern=r"^[!-.0-~]+$")]
+Limit = Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)]
+
+
+class ProductFilter(Given, frozen=True, kw_only=True):
+    """Which products, and how many."""
+
+    host: Host | None = None
+    shop: ProductId | None = None
+    gone: bool | None = None
+    """Only those that no crawl lists any more, or only the others."""
+    after: Annotated[str, Meta(max_length=500, pattern=r"^[!-.0-~]+/[!-.0-~]+$")] | None = None
+    """Only those behind this one: `host/product`."""
+    limit: Limit = 100
+
+
+class ProductsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some products, by host and id."""
+
+    products: list[Product]
+    next: str | None
+    """The address of the next page; null where there is none."""
+
+
+class RawFilter(Given, frozen=True, kw_only=True):
+    """Which answers, and how many."""
+
+    state: RawState | None = None
+    run: Id | None = None
+    host: Host | None = None
+    product: ProductId | None = None
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    """Only those with a greater number."""
+    limit: Limit = 100
+
+
+class RawsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some answers, without their bodies, the oldest first."""
+
+    raws: list[Raw]
+    next: str | None
+    """The address of the next page; null where there is none."""
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a dead letter."""
+
+    id: int
+    outcome: Literal["replayed"] = "replayed"
+
+
+class ReplayedAll(msgspec.Struct, frozen=True, kw_only=True):
+    """How many dead letters are tried again."""
+
+    replayed: int
+
+
+class CrawlProductDesk:
+    """The handlers."""
+
+    def __init__(self, products: Products, raws: Raws) -> None:
+        self._products, self._raws = products, raws
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What can be asked."""
+        return [
+            Endpoint("GET", "/v1/crawl/products", self.list_products, TAG),
+            Endpoint("GET", "/v1/crawl/products/{host}/{product_id}", self.show_product, TAG),
+            Endpoint("GET", "/v1/crawl/raws", self.list_raws, TAG),
+            Endpoint("GET", "/v1/crawl/raws/{raw_id}", self.show_raw, TAG),
+            Endpoint("POST", "/v1/crawl/raws/{raw_id}/replay", self.replay_raw, TAG),
+            Endpoint("POST", "/v1/crawl/dead/replay", self.replay_dead_raws, TAG),
+        ]
+
+    async def list_products(self, query: ProductFilter) -> ProductsPage:
+        """List products as they were last seen."""
+        page = await self._products.page(
+            host=query.host, shop_id=query.shop, is_gone=query.gone, after=query.after, limit=query.limit
+        )
+        asked = {"host": query.host, "shop": query.shop, "gone": query.gone, "limit": query.limit}
+        return ProductsPage(products=page.products, next=_next("/v1/crawl/products", asked, page.next_after))
+
+    async def show_product(self, host: Host, product_id: ProductId) -> Product:
+        """Show one product with everything that is known of it."""
+        return await self._products.get(host, product_id)
+
+    async def list_raws(self, query: RawFilter) -> RawsPage:
+        """List kept answers: what waits and for what, what was applied, what failed and why (`state=failed`)."""
+        page = await self._raws.page(
+            state=query.state,
+            run_id=query.run,
+            host=query.host,
+            product_id=query.product,
+            after=query.after,
+            limit=query.limit,
+        )
+        asked = {
+            "state": query.state,
+            "run": query.run,
+            "host": query.host,
+            "product": query.product,
+            "limit": query.limit,
+        }
+        return RawsPage(raws=page.raws, next=_next("/v1/crawl/raws", asked, page.next_after))
+
+    async def show_raw(self, raw_id: Id) -> Raw:
+        """Show one kept answer, without its body."""
+        return await self._raws.get(raw_id)
+
+    async def replay_raw(self, raw_id: Id) -> Replayed:
+        """Let a dead letter be tried again, as if it were new."""
+        if not await self._raws.replay([raw_id]):
+            raise NotFound("dead letter", raw_id)
+        return Replayed(id=raw_id)
+
+    async def replay_dead_raws(self) -> ReplayedAll:
+        """Let all dead letters be tried again."""
+        return ReplayedAll(replayed=await self._raws.replay())
+
+
+def _next(place: str, asked: Mapping[str, Any], after: object) -> str | None:
+    if after is None:
+        return None
+    given = {name: _text(value) for name, value in asked.items() if value is not None}
+    return f"{place}?{urlencode(given | {'after': str(after)})}"
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,87 @@
+"""Every count of tries is a setting, and the settings reach those who count."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from pydantic import ValidationError
+from sqlalchemy import select
+
+from tests.collect.conftest import Library
+from tests.collect.shelf import ShelfSource, ShelfUpstream
+from tests.collect.test_ways import ADMITTED, Secrets, claim_of
+from tidegate.assembly.sources import open_sources
+from tidegate.collect.calls import Calls, Way
+from tidegate.collect.lifecycle import JobState
+from tidegate.collect.settings import CollectSettings
+from tidegate.collect.source import Subject, Task
+from tidegate.collect.tables import page_jobs
+from tidegate.collect.tokens import Tokens
+from tidegate.kernel.clock import ManualClock
+from tidegate.settings import Settings
+from tidegate.upstream import Request
+
+A_MOMENT = timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_a_job_is_tried_as_often_as_the_settings_say_and_so_is_what_follows_from_it(
+    local: Library, upstream: ShelfUpstream, attempts: int
+):
+    settings = CollectSettings(max_attempts=attempts, first_pause=A_MOMENT, longest_pause=A_MOMENT)
+    library = Library(local.parts, upstream, settings=settings)
+    upstream.trouble["/shelves/ada-poems/1"] = [500] * 9
+    async with library.working():
+        run = await library.ended()
+
+    assert (run.failed_jobs, upstream.calls["/shelves/ada-poems/1"]) == (1, attempts)
+    assert {job.max_attempts for job in await library.jobs(run.id)} == {attempts}
+
+
+async def test_a_job_that_kills_is_given_to_as_many_workers_as_the_settings_say(clock: ManualClock):
+    calls = Calls(
+        {"shelves": ShelfSource()},
+        Way(ShelfUpstream({}), Secrets("")),
+        clock,
+        settings=CollectSettings(most_deliveries=2),
+    )
+    second, third = (msgspec.structs.replace(ADMITTED, deliveries=n) for n in (2, 3))
+
+    assert (await calls.make(claim_of(), second)).ending.state is JobState.SUCCEEDED
+    ended = (await calls.make(claim_of(), third)).ending
+    assert (ended.state, ended.reason) == (JobState.FAILED, "2 workers died with this job")
+
+
+async def test_the_end_of_a_run_is_tried_as_often_as_the_settings_say(local: Library, upstream: ShelfUpstream):
+    library = Library(local.parts, upstream, settings=CollectSettings(completion_attempts=3))
+    (handler,) = library.collector.handlers
+
+    assert handler.retries is not None
+    assert handler.retries.max_attempts == 3
+
+
+class Nowhere(ShelfSource):
+    """An upstream that cannot be reached."""
+
+    def request(self, task: Task, secret: str) -> Request:
+        del secret
+        return Request(url="http://127.0.0.1:1/", purpose=task.spec.kind)
+
+
+async def test_the_settings_of_an_installation_reach_its_workers(tmp_path: Path):
+    collect = CollectSettings(max_attempts=2, first_pause=A_MOMENT, longest_pause=A_MOMENT)
+    settings = Settings(data_dir=tmp_path, collect=collect)
+    async with open_sources(settings, [Nowhere()], Tokens("pool", {"one": "secret"})) as collection:
+        (run,) = await collection.collect("shelves", [Subject(user_id="ada", login="ada")])
+        tries = await collection.parts.database.read(
+            lambda tx: tx.execute(select(page_jobs.c.attempt_count)).scalars().all()
+        )
+
+    assert (run.failed_jobs, run.total_jobs, tries) == (1, 1, [2])
+    assert "no connection" in (run.last_error or "")
+
+
+def test_pauses_that_shrink_are_refused():
+    with pytest.raises(ValidationError, match="longest_pause must not be shorter"):
+        CollectSettings(first_pause=timedelta(seconds=2), longest_pause=timedelta(seconds=1))
