@@ -3,8 +3,8 @@
 Everybody joins, is let in and goes, while the processes that let people in are killed and frozen one after the other,
 the database is away at times, also in the very moment of a commit, and Valkey is killed and started again. With
 `--losses` it also loses everything: then everybody shows his pass, and has his old place again. At the end the room's
-log is read step by step. Exit 0 when the room was never overfull, nobody was overtaken, lost or let in twice, and
-everybody has one token.
+log is read step by step. Exit 0 when the room was never overfull, nobody was overtaken, lost or let in twice,
+everybody has one token, and the room is empty by the work of those who let people in, also after a last blow.
 """
 
 import argparse
@@ -15,8 +15,8 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,18 +27,23 @@ from tests.servers.migrated import migrated_database
 from tests.servers.proxy import Proxy
 from tests.servers.sql import SqlName, sql_server
 
-from chaos.crowd_audit import Replay, Verdict, audit
+from chaos.crowd_audit import Replay, Verdict, audit, steps_made
 from chaos.crowd_process import ROOM, SETTINGS, open_office
+from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
-from tidegate.crowd.waiting_room import Reception, RoomPlan
+from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
+from tidegate.crowd.waiting_room.line import UnknownRoom
 from tidegate.database import Database
+from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.runtime.waiting import occurs
 from tidegate.telemetry.logs import configure
-from tidegate.valkey import Key
+from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 
 _ROOT = Path(__file__).parents[1]
 _FROZEN_S = 3.0
+_INSTALL_S = 10.0
+"""So long the next blow waits at most for the room to be installed after the last: it may fall in the middle too."""
 _MOST_UNWRITTEN = 100_000
 """Bytes: some hundred steps of the room."""
 
@@ -68,8 +73,19 @@ class CrowdPlan(msgspec.Struct, frozen=True, kw_only=True):
 class Campaign:
     """One run."""
 
-    def __init__(self, plan: CrowdPlan, database_url: str, server: LosableValkey, log: Key, wire: Proxy | None) -> None:
-        self._plan, self._url, self._server, self._log, self._wire = plan, database_url, server, log, wire
+    def __init__(
+        self,
+        plan: CrowdPlan,
+        database: Database,
+        url: str,
+        server: LosableValkey,
+        valkey: Valkey,
+        *,
+        room: WaitingRoom,
+        wire: Proxy | None,
+    ) -> None:
+        self._plan, self._database, self._url, self._server = plan, database, url, server
+        self._valkey, self._room, self._wire = valkey, room, wire
         self._draw, self._over = random.Random(plan.seed), asyncio.Event()
         self.verdict = Verdict(capacity=plan.capacity, people=plan.people)
         self.replay = Replay(self.verdict)
@@ -88,18 +104,78 @@ class Campaign:
             trouble = [
                 asyncio.create_task(makes) for makes in (self._kill(admitters), self._fail(), self._lose_valkey())
             ]
-            codes = [await process.wait() for process in crowd]
+            with self._told_if_stalled():
+                await self._until_gone(crowd)
             self._over.set()
             await asyncio.gather(*trouble)
-            if any(codes):
-                self.verdict.breaches.append(f"processes of the crowd fell: {codes}")
-            if self._wire is not None:
-                await self._wire.refuse()
-                await self._wire.listen()
-            self._server.restart()
+            await self._strike_last()
+            with self._told_if_stalled():
+                await self._until_empty()
+
+    @contextmanager
+    def _told_if_stalled(self) -> Generator[None]:
+        try:
+            yield
+        except Stalled as error:
+            self.verdict.breaches.append(str(error))
+
+    async def _until_gone(self, crowd: list[WarmProcess]) -> None:
+        """Until everybody has come and gone, as long as somebody is let in or goes now and then."""
+
+        async def is_over() -> bool:
+            return all(process.returncode is not None for process in crowd)
+
+        async def reached() -> int:
+            return await self._database.read(steps_made, ROOM)
+
+        await until(is_over, f"{self._plan.people} people come in and go, each a step", reached=reached)
+        if any(codes := [process.returncode for process in crowd]):
+            self.verdict.breaches.append(f"processes of the crowd fell: {codes}")
+
+    async def _strike_last(self) -> None:
+        """The crowd is gone, and nobody comes who would notice: whoever keeps the room has to see to it alone."""
+        if self._wire is not None:
+            await self._wire.refuse()
+            await self._wire.listen()
+        if self._plan.power_failures:
+            # The server believes that people wait who were inside long ago.
+            await asyncio.to_thread(self._server.restart_without_the_last, _MOST_UNWRITTEN // 2)
+            self.verdict.power_failures += 1
+        else:
+            await asyncio.to_thread(self._server.restart)
+            self.verdict.valkey_killed += 1
+
+    async def _until_empty(self) -> None:
+        """Until nobody is in line, on the way or inside, as those who keep the room find out one after the other."""
+
+        async def people() -> int:
+            try:
+                census = await self._room.line.census()  # it installs nothing: that is for others to do
+            except UnknownRoom as error:
+                raise ValkeyUnavailable("nobody has installed the room yet") from error
+            return census.waiting + census.entering + census.active
+
+        async def is_empty() -> bool:
+            return await people() == 0
+
+        async def reached() -> int:
+            return -await people()
+
+        await until(is_empty, "the room is empty after the last blow", reached=reached)
+
+    async def _installed(self) -> None:
+        """Wait for it: a server that is lost faster than this machine can install a room lets nobody in, rightly."""
+
+        async def is_installed() -> bool:
+            facts = await self._valkey.execute("INFO", "server")
+            return await self._valkey.execute("HGET", self._room.line.keys["book"], "run") == facts["run_id"].encode()
+
+        with suppress(Stalled):
+            await until(is_installed, "it is there", reached=lambda: asyncio.sleep(0, 0), still_s=_INSTALL_S)
 
     async def _kill(self, admitters: list[WarmProcess]) -> None:
         while not await self._is_over_within(self._plan.kill_every_s):
+            await self._installed()
             victim = admitters.pop(0)
             if self._draw.random() < 0.2:
                 # Long enough that others settle what it had begun; then it goes on as if nothing had happened.
@@ -124,8 +200,9 @@ class Campaign:
 
     async def _lose_valkey(self) -> None:
         while not await self._is_over_within(self._plan.valkey_every_s):
+            await self._installed()
             if self.verdict.valkey_lost < self._plan.losses:
-                self.replay.read(self._server.take_log(self._log))
+                self.replay.read(self._server.take_log(self._room.line.keys["log"]))
                 self.replay.lost()
                 self.verdict.valkey_lost += 1
             elif self._draw.random() < self._plan.power_failures:
@@ -167,7 +244,7 @@ async def conduct(plan: CrowdPlan, folder: Path) -> Verdict:
             ),
         )
         room = await reception.open(ROOM)
-        campaign = Campaign(plan, url, server, room.line.keys["log"], wire)
+        campaign = Campaign(plan, database, url, server, valkey, room=room, wire=wire)
         await campaign.run()
         async with connected(server.url) as present:  # the first one may not know yet that the server was away
             await audit(campaign.verdict, campaign.replay, room, present, database)

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 import msgspec
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from chaos.crowd_process import USED
 from tidegate.crowd.waiting_room import TokenState, WaitingRoom
@@ -155,6 +155,14 @@ def examine(rows: Sequence[Token], verdict: Verdict) -> Iterator[str]:
     verdict.most_inside = max(verdict.most_inside, most)
     if most > verdict.capacity:
         yield f"{most} tokens were valid at once, with room for {verdict.capacity}"
+
+
+def steps_made(tx: Transaction, room: str) -> int:
+    """How often somebody came in or went: it only grows, to two for each."""
+    at = room_tokens.c
+    count = select(func.count()).where(at.room == room)
+    came = tx.execute(count.where(at.state.in_(USED))).scalar_one()
+    return came + tx.execute(count.where(at.state.in_(USED), at.state != TokenState.ACTIVE)).scalar_one()
 
 
 def _rows(tx: Transaction, room: str) -> list[Token]:

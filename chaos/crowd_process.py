@@ -114,7 +114,7 @@ class Crowd:
 
     async def _leave(self, user: str) -> None:
         with suppress(Unavailable):  # he is still inside then, and seen there again
-            standing = await self._room.line.look(user)
+            (standing,) = (await self._room.look_at([user])).standings
             if isinstance(standing, Inside):
                 entry = Entry(user, standing.admission)
                 await self._database.transaction(leave, ROOM, entry)

@@ -25,7 +25,8 @@ from tests.servers.migrated import migrated_database
 from tests.servers.sql import SqlName
 from tests.servers.valkey import free_ports
 
-from chaos.rush_audit import EACH_GETS, Verdict, audit
+from chaos.progress import Stalled, until
+from chaos.rush_audit import EACH_GETS, Verdict, audit, entries_written
 from chaos.rush_process import COUPONS, POINTS, Part, Told
 from chaos.servers import LosableValkey
 from tidegate.campaigns import campaign as kinds
@@ -39,8 +40,6 @@ from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 
 _ROOT = Path(__file__).parents[1]
-_LOOK_S = 0.05
-_QUIET_WITHIN_S = 60.0
 
 
 class RushPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +61,8 @@ class RushPlan(msgspec.Struct, frozen=True, kw_only=True):
 class Rush:
     """One run."""
 
-    def __init__(self, plan: RushPlan, database_url: str, valkey: Valkey, folder: Path) -> None:
-        self._plan, self._url, self._valkey, self._folder = plan, database_url, valkey, folder
+    def __init__(self, plan: RushPlan, url: str, database: Database, valkey: Valkey, folder: Path) -> None:
+        self._plan, self._url, self._database, self._valkey, self._folder = plan, url, database, valkey, folder
         self._draw = random.Random(plan.seed)
         self._ports = free_ports(plan.instances)
         self.verdict = Verdict(attempts=plan.attempts, users=plan.users, stock=plan.stock)
@@ -112,12 +111,20 @@ class Rush:
 
     async def _until_quiet(self) -> None:
         """What the dead held is taken over; then nobody is in line, and the crews go."""
+
+        async def busy() -> int:
+            return await self._valkey.execute("SCARD", busy_key(self._valkey))
+
+        async def are_quiet() -> bool:
+            return await busy() == 0
+
+        async def reached() -> int:
+            return await self._database.read(entries_written) - await busy()
+
         try:
-            async with asyncio.timeout(_QUIET_WITHIN_S):
-                while await self._valkey.execute("SCARD", busy_key(self._valkey)):
-                    await asyncio.sleep(_LOOK_S)
-        except TimeoutError:
-            self.verdict.breaches.append(f"campaigns are not quiet after {_QUIET_WITHIN_S:.0f} s")
+            await until(are_quiet, "campaigns are quiet", reached=reached)
+        except Stalled as error:
+            self.verdict.breaches.append(str(error))
 
     async def _instance(self, port: int) -> WarmProcess:
         folder, lease_s = str(self._folder), str(self._plan.lease_s)
@@ -157,7 +164,7 @@ async def conduct(plan: RushPlan, folder: Path) -> Verdict:
         await campaigns.create(points)
         for campaign in (COUPONS, POINTS):
             await campaigns.start(campaign)
-        rush = Rush(plan, url, valkey, folder)
+        rush = Rush(plan, url, database, valkey, folder)
         await rush.run()
         verdict = rush.verdict
         await audit(verdict, rush.told, database, valkey)

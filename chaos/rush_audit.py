@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from chaos.rush_process import COUPONS, POINTS, Told
 from tidegate.campaigns.campaign import Answer
@@ -127,6 +127,11 @@ def of_answers(campaign: str, rows: Sequence[Row], told: Sequence[Told]) -> Iter
             yield f"{campaign}: {user} was let in, and nothing came of it"
         if {each.number for each in answers if each.number is not None} - {numbers.get(user)}:
             yield f"{campaign}: {user} was told another number than {numbers.get(user)}"
+
+
+def entries_written(tx: Transaction) -> int:
+    """How many entries something has come of: it only grows."""
+    return tx.execute(select(func.count()).select_from(campaign_entries)).scalar_one()
 
 
 def _books(tx: Transaction) -> Books:

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.servers.migrated import migrated_database
 from tests.servers.sql import SqlName
 from tests.servers.valkey import free_ports
 
+from chaos.progress import Stalled, until
 from chaos.sale_audit import (
     Outage,
     Verdict,
@@ -35,6 +35,7 @@ from chaos.sale_audit import (
     admitted_since,
     audit,
     paid_since,
+    seats_ever_held,
     standings,
     tell_again,
 )
@@ -47,8 +48,8 @@ from tidegate.telemetry.logs import configure
 _ROOT = Path(__file__).parents[1]
 _HALLS = (5, 4, 3, 2, 1)
 """How large the five concerts are, compared with each other."""
-_LOOK_S = 0.1
-_WITHIN_S = 90.0
+_LAST_PAYMENT_S = 30.0
+"""Nobody thinks, and no seat is held, for so long: where nobody has paid since then, nobody will."""
 
 
 class SalePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,10 +65,8 @@ class SalePlan(msgspec.Struct, frozen=True, kw_only=True):
     kill_every_s: float = 2.0
     paid_while_away: int = 20
     """So many payments have to happen in each of the times without Valkey."""
-    away_s: float = 4.0
+    away_s: float = 5.0
     """How long each of them lasts, at least."""
-    settled_s: float = 1.0
-    """So long after Valkey was killed, nobody comes in any more who was on the way."""
     think_s: float = 0.3
     """How long a buyer thinks before each step, on average."""
     seed: int = 1
@@ -127,35 +126,40 @@ class Sale:
 
     async def _until_sold(self, seats: int) -> None:
         """However long it takes on this machine, as long as something is sold now and then."""
-        sold = -1
-        while sold < seats:
-            before = sold
 
-            async def is_more(before: int = before) -> bool:
-                return await self._shop.database.read(count_sold) > before
+        async def sold() -> int:
+            return await self._shop.database.read(count_sold)
 
-            await _until(is_more, f"more than {before} seats are sold")
-            sold = await self._shop.database.read(count_sold)
+        async def are_sold() -> bool:
+            return await sold() >= seats
+
+        await until(are_sold, f"{seats} seats are sold", reached=sold)
 
     async def _be_without(self, how: str, *, loses: bool) -> None:
         """Kill Valkey; those inside go on paying. Then it comes back."""
         plan, database = self._plan, self._shop.database
         self._may_kill.clear()  # no instance can start now, and somebody has to be left to sell
-        await _until(self._many_are_about_to_pay, "enough people have a seat to pay for")
+
+        async def held() -> int:
+            return await database.read(seats_ever_held)
+
+        await until(self._many_are_about_to_pay, "enough people have a seat to pay for", reached=held)
         self._server.kill()
         outage = Outage(how=how, began=datetime.now(UTC))
-        settled = outage.began + timedelta(seconds=plan.settled_s)
         self.verdict.outages.append(outage)
 
+        async def paid() -> int:
+            return await database.read(paid_since, outage.began)
+
         async def are_paid() -> bool:
-            outage.payments = await database.read(paid_since, outage.began)
-            outage.admissions = await database.read(admitted_since, settled)
-            has_lasted = datetime.now(UTC) >= settled + timedelta(seconds=plan.away_s)
+            outage.payments = await paid()
+            outage.admissions = await database.read(admitted_since, outage.began)
+            has_lasted = datetime.now(UTC) >= outage.began + timedelta(seconds=plan.away_s)
             return has_lasted and outage.payments >= plan.paid_while_away
 
         try:
-            await _until(are_paid, "those inside pay while Valkey is away", within_s=30)
-        except TimeoutError:
+            await until(are_paid, "those inside pay", reached=paid, still_s=_LAST_PAYMENT_S)
+        except Stalled:
             self.verdict.breaches.append(f"only {outage.payments} payments while Valkey was away ({how})")
         outage.ended = datetime.now(UTC)
         if outage.admissions:
@@ -176,20 +180,24 @@ class Sale:
             return await self._is_delivered() and await ranked(shop) == await recount(shop)
 
         try:
-            await _until(is_told, "the ranking equals a recount")
-        except TimeoutError:
+            await until(is_told, "the ranking equals a recount", reached=self._delivered)
+        except Stalled:
             self.verdict.breaches.append(f"the ranking is {await ranked(shop)}, a recount {await recount(shop)}")
         self.verdict.caught_up_s = round(time.monotonic() - began, 1)
         await audit(self.verdict, shop)
         before = await standings(shop)
         await tell_again(shop)
-        await _until(self._is_delivered, "everything is told once more")
+        await until(self._is_delivered, "everything is told once more", reached=self._delivered)
         if await standings(shop) != before:
             self.verdict.breaches.append("telling every payment once more changed the ranking")
 
     async def _is_delivered(self) -> bool:
         depth = await self._shop.database.read(outbox.depth)
         return not depth.pending and not depth.dead
+
+    async def _delivered(self) -> int:
+        """Higher, the less is left."""
+        return -(await self._shop.database.read(outbox.depth)).pending
 
     async def _kill(self, shops: list[WarmProcess]) -> None:
         """One after the other: the next is not killed before there is another in place of the last."""
@@ -232,19 +240,11 @@ async def conduct(plan: SalePlan, folder: Path) -> Verdict:
         sale = Sale(plan, shop, server, folder)
         try:
             await sale.run()
-        except TimeoutError as error:
+        except Stalled as error:
             sale.verdict.breaches.append(f"it never came to this: {error}")
             sale.verdict.sold = await shop.database.read(count_sold)
         sale.verdict.took_s = round(time.monotonic() - began, 1)
         return sale.verdict
-
-
-async def _until(done: Callable[[], Awaitable[bool]], what: str, *, within_s: float = _WITHIN_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not await done():
-        if time.monotonic() > deadline:
-            raise TimeoutError(what)
-        await asyncio.sleep(_LOOK_S)
 
 
 async def _there(process: WarmProcess) -> None:

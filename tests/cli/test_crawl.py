@@ -84,12 +84,13 @@ async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path, sim:
 
     async with at_home(tmp_path) as database:
         ran = await tidegate_each(tmp_path, *asked, **AT_ONCE)
-        await database.transaction(bury, 3)
+        for number in (3, 4):
+            await database.transaction(bury, number)
         dead, others, programs, replayed, again, _, resumed, runs, shown_run = await tidegate_each(
             tmp_path,
             "crawl dead --run 1",
             "crawl dead --run 2",
-            "crawl dead --json",
+            "crawl dead --limit 1 --json",
             "crawl replay 3 --json",
             "crawl replay 3",
             "crawl schedules trigger 1 --key another",
@@ -111,6 +112,7 @@ async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path, sim:
     assert json.loads(replayed.out) == {"replayed": 1}
     assert (again.code, again.err) == (1, "there is no dead letter '3'")
     assert "goes on with run 4, which began with another keywords" in resumed.err
+    assert "dead" not in resumed.out, "the letter that is left is of another run"
     assert (resumed.code, "run 4 completed\ntasks      14 of 14" in resumed.out) == (0, True), resumed
     assert f"daily ({host})" in runs.out
     assert f"run        1 of daily ({host}): completed" in shown_run.out
@@ -191,7 +193,8 @@ async def test_ctrl_c_twice_does_not_wait_for_calls_under_way(tmp_path: Path):
             terminal.press(CTRL_C)
             await terminal.until("Ctrl-C once more stops at once")
             terminal.press(CTRL_C)
-            code = await terminal.ended()
+            async with asyncio.timeout(15):  # in good order it would take twice as long
+                code = await terminal.ended()
         over.set()
 
     assert code == 130

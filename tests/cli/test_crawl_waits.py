@@ -24,8 +24,8 @@ def rests(tx: Transaction, identity: str, seconds: int) -> None:
     tx.execute(insert(crawl_identity_health).values(health | {"updated_at": tx.now}))
 
 
-def is_left_alone(tx: Transaction) -> None:
-    hosts.rest(tx, HOST, tx.now + timedelta(minutes=5), "503: the host asks to wait, for 300 s")
+def is_left_alone(tx: Transaction, for_s: int) -> None:
+    hosts.rest(tx, HOST, tx.now + timedelta(seconds=for_s), "503: the host asks to wait, for 300 s")
 
 
 def does_not_answer(tx: Transaction) -> None:
@@ -39,7 +39,9 @@ async def test_a_host_that_rests_is_told_of_and_one_that_does_not_answer_in_othe
         await database.transaction(hosts.meet, HOST)
         assert await database.read(wait_of, HOST) is None
 
-        await database.transaction(is_left_alone)
+        await database.transaction(is_left_alone, -1)
+        assert await database.read(wait_of, HOST) is None, "it is over"
+        await database.transaction(is_left_alone, 300)
         told = await database.read(wait_of, HOST)
         assert told is not None
         assert told.startswith(f"{HOST} is left alone until ")

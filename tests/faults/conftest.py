@@ -17,7 +17,10 @@ from tidegate.github import ESSENTIAL
 from tidegate.simulators.github import LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
 from tidegate.valkey.embedded import server_binary
 
-QUICK = {"lease": 0.5, "renew_every": 0.3}
+QUICK = {"lease": 0.5, "renew_every": 0.1}
+"""A worker that is held up for less than the difference does not count as dead."""
+PATIENT: dict[str, Any] = {}
+"""As by default: where nobody dies, a worker on a slow machine must not be taken for dead, and its calls made again."""
 SMALL = Sizes(issues=7, pulls=5, commits=9)
 CALM = Manners(error_pause_s=0, hang_s=0, drip_s=0)
 LIMITS = {"concurrency": 20, "per_minute": 100_000, "floor": 0}

@@ -8,8 +8,10 @@ from pathlib import Path
 from tests.docs.pages import ROOT, section_of, table_rows
 
 GUIDE = ROOT / "docs" / "guides" / "when-things-break.md"
-PROMISED = 27
+PROMISED = 28
 """Rows: those of the specification, and a few more."""
+NO_FAULTS = {Path(__file__).name, "test_progress.py"}
+"""What is here beside them: the table, and how a campaign waits."""
 
 
 def proofs() -> dict[str, list[str]]:
@@ -40,7 +42,7 @@ def test_every_test_of_a_fault_stands_in_the_table():
     ours = {
         f"tests/faults/{path.name}::{name}"
         for path in Path(__file__).parent.glob("test_*.py")
-        if path != Path(__file__)
+        if path.name not in NO_FAULTS
         for name in names_in(path)
     }
     assert ours - named == set()

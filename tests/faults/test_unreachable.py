@@ -7,7 +7,7 @@ import pytest
 from chaos.deployment import Servers, Site
 from chaos.servers import LosableValkey
 
-from tests.faults.conftest import CALM, LIMITS, Open, assert_all_is_well
+from tests.faults.conftest import CALM, LIMITS, PATIENT, Open, assert_all_is_well
 from tests.servers.proxy import Proxy
 from tests.servers.sql import SqlServer, sql_server
 from tidegate.collect.lifecycle import JobState
@@ -46,7 +46,7 @@ def wasted(it: Site) -> int:
 async def test_without_valkey_no_call_is_made_that_has_no_permit(site: Open, losable: LosableValkey):
     async with Proxy(losable.port) as wire:
         servers = Servers(valkey_url=losable.url, valkey_for_workers=f"redis://127.0.0.1:{wire.port}")
-        async with site(servers=servers, repositories=3, limits=FEW) as it:
+        async with site(servers=servers, repositories=3, limits=FEW, presence=PATIENT) as it:
             await it.working()
             hold = it.github.hold("/repositories/")
             run_ids = await it.begin(*it.logins)
@@ -66,7 +66,10 @@ async def test_without_valkey_no_call_is_made_that_has_no_permit(site: Open, los
 async def test_without_sql_results_are_held_and_nothing_is_acknowledged(
     site: Open, losable: LosableValkey, postgres: SqlServer
 ):
-    async with wired(postgres, losable) as (wire, servers), site(servers=servers, repositories=3, limits=FEW) as it:
+    async with (
+        wired(postgres, losable) as (wire, servers),
+        site(servers=servers, repositories=3, limits=FEW, presence=PATIENT) as it,
+    ):
         await it.working()
         hold = it.github.hold("/repositories/")
         run_ids = await it.begin(*it.logins)
@@ -91,7 +94,10 @@ async def test_a_commit_of_unknown_fate_loses_and_doubles_nothing(
     site: Open, losable: LosableValkey, postgres: SqlServer, after_calls: int
 ):
     """The commit arrives, and the connection breaks before its answer."""
-    async with wired(postgres, losable) as (wire, servers), site(servers=servers, repositories=3, limits=FEW) as it:
+    async with (
+        wired(postgres, losable) as (wire, servers),
+        site(servers=servers, repositories=3, limits=FEW, presence=PATIENT) as it,
+    ):
         await it.working()
         if not after_calls:
             wire.cut_after(b"COMMIT;")
@@ -113,7 +119,7 @@ async def test_connections_to_sql_that_break_again_and_again_cost_no_call(
     sizes = Sizes(issues=320, pulls=210, commits=330)
     async with (
         wired(postgres, losable) as (wire, servers),
-        site(servers=servers, users=2, repositories=2, sizes=sizes, manners=CALM, presence={}) as it,
+        site(servers=servers, users=2, repositories=2, sizes=sizes, manners=CALM, presence=PATIENT) as it,
     ):
         await it.working()
         await it.working()

@@ -23,6 +23,8 @@ from tidegate.settings import Settings
 
 _LINE_EVERY_S = 5.0
 _LOOK_AGAIN_S = 1.0
+_LEAST_PAUSE_S, _SHARE_OF_TIME = 0.05, 0.1
+"""Looking may take no more of the time than this: a crawl may end hundreds of tasks in a second."""
 _TOLD_HERE = ("crawl.robots_unreadable",)
 """Events that the log need not tell of: the command does, and says what to do."""
 
@@ -74,12 +76,15 @@ async def _watch(collection: Collection, run_id: int, board: "_Board") -> None:
     """Show how the run stands, whenever it moved, until it is over."""
     async with collection.bulletin.watch([run_id]) as watch:
         while True:
+            began = monotonic()
             run = await collection.orchestrator.show(run_id)
             if run.status not in ACTIVE_RUNS:
                 board.show(run, None)
                 return
             board.show(run, await collection.parts.database.read(wait_of, run.login))
+            pause_s = max(_LEAST_PAUSE_S, (monotonic() - began) / _SHARE_OF_TIME)
             await watch.news(within_s=_LOOK_AGAIN_S)
+            await asyncio.sleep(pause_s)  # however much happens, there is a moment between two looks
 
 
 class _Board:

@@ -12,6 +12,7 @@ from tests.crawl.manners.crawling import Crawler, crawlers
 from tests.crawl.manners.visit import SMALL
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import connected
+from tidegate.collect.progress import jobs_of
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.simulators.marketplace import (
     FaultKind,
@@ -135,6 +136,23 @@ async def test_a_banned_identity_rests_as_long_as_it_was_told_and_another_does_i
     sim, (crawler,) = await crawl(config, settings, identities=4)
     assert await crawler.ended(await crawler.begin(sim.url, PAGES)) == dict.fromkeys(PAGES, DONE)
     assert sim.report().broken == 0, told(sim)
+
+
+async def test_where_all_identities_are_banned_each_is_refused_once_and_no_attempt_is_spent(crawl: Crawl):
+    politeness = Politeness(pauses_bind=PauseScope.IDENTITY)
+    settings = CrawlSettings(delay=timedelta(0), retry_after_binds="identity")
+    sim, (crawler,) = await crawl(MarketplaceConfig(world=SMALL, politeness=politeness), settings, identities=2)
+    banned = [identity.name for identity in sim.identities[:2]]
+    for name in banned:
+        sim.ban(name, for_s=1)
+    run = await crawler.begin(sim.url, PAGES)
+
+    assert await crawler.ended(run) == dict.fromkeys(PAGES, DONE)
+    report = sim.report()
+    assert report.broken == 0, told(sim)
+    assert {one.name: one.refused for one in report.identities} == dict.fromkeys(banned, 1), "no storm"
+    assert report.calls == len(banned) + 1 + len(PAGES)
+    assert {job.attempts for job in await crawler.database.read(jobs_of, run)} == {1}
 
 
 async def test_who_typed_that_robots_txt_is_ignored_keeps_the_delay_of_the_settings_all_the_same(crawl: Crawl):

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from tests.crowd.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, inside, line
-from tidegate.crowd.waiting_room import Inside, Nowhere, Waiting
+from tidegate.crowd.waiting_room import Inside, Nowhere, Waiting, recovery, scripts
 from tidegate.crowd.waiting_room.keys import room_keys
 from tidegate.crowd.waiting_room.recovery import Recovery
-from tidegate.crowd.waiting_room.rooms import get
-from tidegate.crowd.waiting_room.tokens import Entry, leave
+from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_FIRST, get
+from tidegate.crowd.waiting_room.tokens import Entry, is_used, leave
+from tidegate.kernel.clock import milliseconds
+from tidegate.kernel.errors import CommitUnknown
 
 USERS = [f"user-{n:02}" for n in range(20)]
 
@@ -27,6 +29,7 @@ async def _bring_back(venue: Venue, state: dict[str, bytes | None]) -> None:
         if value is not None:
             await venue.valkey.execute("RESTORE", key, 0, value)
     await venue.valkey.execute("HSET", room_keys(venue.valkey, ROOM)["book"], "run", "an earlier one")
+    venue.clock.advance(timedelta(milliseconds=10))  # no server is back sooner than that
     venue.valkey.losses += 1
 
 
@@ -103,6 +106,27 @@ async def test_named_users_enter_also_while_the_room_is_installed_anew(venue: Ve
 
     assert await room.invite(["vip"]) == 1
     assert await inside(room, "vip") == ["vip"]
+
+
+async def test_whoever_keeps_the_room_hears_of_an_invitation_that_is_not_finished(
+    venue: Venue, monkeypatch: pytest.MonkeyPatch
+):
+    """He sleeps, and nothing else would wake him: nobody would settle it."""
+    room = await venue.open(capacity=1)
+    await venue.valkey.execute("DEL", room.line.keys["wake"])
+
+    async def breaks(taken: Any) -> Any:
+        raise CommitUnknown(f"of {taken}")
+
+    monkeypatch.setattr(room.doors, "write", breaks)
+    with pytest.raises(CommitUnknown):
+        await room.invite(["vip"])
+
+    assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
+    assert await venue.keep() == milliseconds(SETTLE_AFTER)
+    venue.clock.advance(SETTLE_AFTER)
+    await venue.keep()
+    assert await room.line.look("vip") == Nowhere()
 
 
 async def test_many_who_find_the_room_lost_install_it_once(venue: Venue):
@@ -192,23 +216,74 @@ async def test_a_server_that_forgot_and_whom_nobody_saw_go_away_overfills_no_roo
     assert [user for user, _ in await venue.states()].count(USERS[0]) == 1
 
 
-async def test_whose_arrival_the_server_forgot_has_his_place_to_himself(venue: Venue):
-    """Numbers go on far above those that it may have given in the moments that it forgot."""
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_whose_arrival_the_server_forgot_has_his_place_to_himself(venue: Venue, is_kept: bool):
+    """Nobody is given a number of the moments that it forgot, though it comes back with the same state twice.
+
+    Whoever keeps the room may not have seen yet that it was away.
+    """
     room = await venue.open(capacity=0)
     await come(room, *USERS[:2])
     state = await _dump(venue, room.line.keys)
-    passes = await come(room, *USERS[2:4])
-    await _bring_back(venue, state)
+    passes = dict(zip(USERS[2:4], await come(room, *USERS[2:4]), strict=True))
+    for user in ("new", "newer"):
+        await _bring_back(venue, state)
+        if is_kept:
+            await venue.keep()
+        [passes[user]] = await come(room, user)
 
-    await venue.keep()
-    await come(room, "new")
-    for user, token in zip(USERS[2:4], passes, strict=True):
+    for user, token in passes.items():
         await room.join(user, token)
 
-    assert await line(room, venue.valkey) == [*USERS[:4], "new"]
-    places = [at.place for at in (await room.look_at([*USERS[:4], "new"])).standings if isinstance(at, Waiting)]
-    assert places[:4] == [1, 2, 3, 4]
-    assert places[4] > 4
+    everybody = [*USERS[:4], "new", "newer"]
+    assert await line(room, venue.valkey) == everybody
+    places = [at.place for at in (await room.look_at(everybody)).standings if isinstance(at, Waiting)]
+    assert places == [1, 2, 3, 4, NUMBERS_AT_FIRST + 1, 2 * NUMBERS_AT_FIRST + 1]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+async def test_a_place_is_not_given_back_to_one_who_came_and_went_since_sql_was_asked(
+    venue: Venue, monkeypatch: pytest.MonkeyPatch, parts: int
+):
+    """The server forgot her and her admission, which is written when she has been asked about, and is over soon.
+
+    The server has heard of it before she is given her place, in the one of two parts in which it is told, or in both.
+    """
+    room = await venue.open(capacity=2)
+    state = await _dump(venue, room.line.keys)
+    [token, _] = await come(room, "ada", "bob")
+    taken = await room.doors.take()
+    await _bring_back(venue, state)
+    read, tell, asked, told = venue.database.read, scripts.install, asyncio.Event(), asyncio.Event()
+
+    async def ask(work: Any, *args: Any) -> Any:
+        found = await read(work, *args)
+        if work is is_used and not found:
+            asked.set()
+            await told.wait()
+        return found
+
+    async def tell_a_part(*args: Any, **rest: Any) -> Any:
+        outcome = await tell(*args, **rest)
+        if outcome == b"installed" and rest["is_last"] == parts - 1 and not told.is_set():
+            told.set()
+            await asyncio.wait([coming])
+        return outcome
+
+    monkeypatch.setattr(venue.database, "read", ask)
+    monkeypatch.setattr(scripts, "install", tell_a_part)
+    monkeypatch.setattr(recovery, "_AT_ONCE", 1)
+    coming = asyncio.create_task(room.join("ada", token))
+    await asked.wait()
+    await room.doors.write(taken)
+    for entry in taken.entries:
+        await venue.database.transaction(leave, ROOM, entry)
+    await Recovery(venue.valkey, venue.database, room.doors).install()
+
+    again = (await coming).standing
+    assert isinstance(again, Waiting)
+    assert again.place > 2, "from her old one she was let in"
+    assert await line(room, venue.valkey) == ["ada"]
 
 
 async def test_however_many_install_a_room_at_once_each_of_them_succeeds(venue: Venue):

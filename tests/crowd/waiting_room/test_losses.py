@@ -16,7 +16,7 @@ from tests.servers.sql import sql_server
 from tests.servers.valkey import ValkeyServer, free_ports
 from tidegate.crowd.waiting_room import Inside, NotActive, Waiting, require_active
 from tidegate.crowd.waiting_room.recovery import _begin  # pyright: ignore[reportPrivateUsage]
-from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_ONCE
+from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_FIRST, NUMBERS_AT_ONCE, get
 from tidegate.crowd.waiting_room.scripts import pause
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import CommitUnknown, DatabaseUnavailable, ValkeyUnavailable
@@ -52,7 +52,7 @@ async def test_numbers_go_on_above_all_that_were_given_before_the_loss(venue: Ve
 
     places = [getattr((await room.join(user)).standing, "place", 0) for user in ("bob", "cem")]
 
-    assert places == [NUMBERS_AT_ONCE + 1, NUMBERS_AT_ONCE + 2]
+    assert places == [NUMBERS_AT_FIRST + 1, NUMBERS_AT_FIRST + 2]
 
 
 async def test_admissions_go_on_above_all_that_sql_knows(venue: Venue):
@@ -70,7 +70,8 @@ async def test_admissions_go_on_above_all_that_sql_knows(venue: Venue):
 
 async def test_more_numbers_are_set_aside_long_before_they_run_out(venue: Venue):
     room = await venue.open(capacity=0)
-    half = NUMBERS_AT_ONCE // 2
+    half = NUMBERS_AT_FIRST // 2
+    await come(room, "the first, who always rings")
     await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", half - 1)
     await venue.valkey.execute("DEL", room.line.keys["wake"])
 
@@ -78,8 +79,22 @@ async def test_more_numbers_are_set_aside_long_before_they_run_out(venue: Venue)
 
     assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
     await venue.keep()
-    assert int(await venue.valkey.execute("HGET", room.line.keys["book"], "reserved")) == 2 * NUMBERS_AT_ONCE
+    assert (
+        int(await venue.valkey.execute("HGET", room.line.keys["book"], "reserved"))
+        == NUMBERS_AT_FIRST + NUMBERS_AT_ONCE
+    )
     assert int(await venue.valkey.execute("HGET", room.line.keys["book"], "arrivals")) == half
+
+
+async def test_no_number_is_given_that_sql_did_not_set_aside(venue: Venue):
+    """Whoever keeps the room was late: whoever comes has more of them set aside."""
+    room = await venue.open(capacity=0)
+    await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", NUMBERS_AT_FIRST - 1)
+
+    places = [getattr((await room.join(user)).standing, "place", 0) for user in ("ada", "bob")]
+
+    assert places == [NUMBERS_AT_FIRST, NUMBERS_AT_FIRST + 1]
+    assert (await venue.database.read(get, ROOM)).reserved == NUMBERS_AT_FIRST + NUMBERS_AT_ONCE
 
 
 async def test_a_pass_whose_owner_was_let_in_brings_no_old_place_back(venue: Venue):
@@ -94,7 +109,7 @@ async def test_a_pass_whose_owner_was_let_in_brings_no_old_place_back(venue: Ven
     await venue.valkey.execute("FLUSHALL")
 
     assert isinstance((again := (await room.join("ada", ada)).standing), Waiting)
-    assert again.place > NUMBERS_AT_ONCE
+    assert again.place > NUMBERS_AT_FIRST
     assert (await room.join("bob", bob)).standing == Waiting(place=2, ahead=0, is_new=True)
     assert (await room.join("eve", bob)).standing == Waiting(place=again.place + 1, ahead=2, is_new=True)
 
@@ -252,13 +267,12 @@ async def test_nobody_is_let_in_between_the_look_at_sql_and_the_install(venue: V
     room = await venue.open(capacity=2)
     await come(room, *USERS)
     await venue.keep()
-    token = "of whoever installs it"
-    await pause(venue.valkey, token=token, lasts_ms=5000, now_ms=venue.clock.pinned_ms, **room.line.keys)
-    truth = await venue.database.transaction(_begin, ROOM, False)
+    paused = await room.recovery._pause("of whoever installs it")  # pyright: ignore[reportPrivateUsage]
+    truth = await venue.database.transaction(_begin, ROOM, paused)
     await room.leave((await room.join(USERS[0])).token or "")
 
     taken = await room.doors.take()
-    await room.recovery._send(truth, token)  # pyright: ignore[reportPrivateUsage]
+    await room.recovery._send(truth, paused)  # pyright: ignore[reportPrivateUsage]
 
     assert (taken.entries, taken.next_in_ms) == ([], 5000)
     assert (await room.census()).active == 2
@@ -274,16 +288,37 @@ async def test_an_install_that_comes_after_its_pause_tells_nothing(venue: Venue)
     room = await venue.open(capacity=2)
     await come(room, *USERS)
     await venue.keep()
-    await pause(venue.valkey, token="slow", lasts_ms=5000, now_ms=venue.clock.pinned_ms, **room.line.keys)
+    paused = await room.recovery._pause("slow")  # pyright: ignore[reportPrivateUsage]
     await room.recovery.install()
-    truth = await venue.database.transaction(_begin, ROOM, False)
+    truth = await venue.database.transaction(_begin, ROOM, paused)
     await room.leave((await room.join(USERS[0])).token or "")
     taken = await room.doors.take()
 
-    assert await room.recovery._send(truth, "slow") == b"late"  # pyright: ignore[reportPrivateUsage]
+    assert await room.recovery._send(truth, paused) == b"late"  # pyright: ignore[reportPrivateUsage]
 
     census = await room.census()
     assert (len(taken.entries), census.active + census.entering) == (1, 2)
+
+
+@pytest.mark.parametrize("loses_all", [True, False])
+async def test_numbers_that_were_set_aside_for_one_run_of_the_server_are_given_on_no_other(
+    venue: Venue, loses_all: bool
+):
+    """They were given there, which this run does not know: the install is sent again where its reply was lost."""
+    room = await venue.open(capacity=0)
+    book = room.line.keys["book"]
+    await venue.valkey.execute("HSET", book, "run", "the one before")
+    paused = await room.recovery._pause("first here, then there")  # pyright: ignore[reportPrivateUsage]
+    truth = await venue.database.transaction(_begin, ROOM, paused)
+    if loses_all:
+        await venue.valkey.execute("DEL", book)
+    else:
+        paused = paused._replace(run="the one between")
+
+    assert await room.recovery._send(truth, paused) == b"late"  # pyright: ignore[reportPrivateUsage]
+
+    await room.recovery.install()
+    assert (await room.join("ada")).standing == Waiting(place=2 * NUMBERS_AT_FIRST + 1, ahead=0, is_new=True)
 
 
 async def test_who_began_to_install_a_room_and_died_is_not_waited_for(venue: Venue):

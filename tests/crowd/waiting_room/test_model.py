@@ -30,7 +30,7 @@ from tests.crowd.waiting_room.venue import KEY, ROOM, Venue, line, venue_at
 from tests.servers.migrated import migrated_file
 from tidegate.crowd.waiting_room import Entering, Inside, NotActive, Nowhere, PassOffice, RoomPlan, Waiting
 from tidegate.crowd.waiting_room.passes import PassRefused
-from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_ONCE
+from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_FIRST
 from tidegate.crowd.waiting_room.tokens import renew
 from tidegate.database import Transaction
 from tidegate.kernel.clock import ManualClock
@@ -253,7 +253,7 @@ class RoomMachine(RuleBasedStateMachine):
         plain.waiting.clear()
         plain.lots.clear()
         plain.entering.clear()
-        plain.arrivals = NUMBERS_AT_ONCE * self.blocks
+        plain.arrivals = NUMBERS_AT_FIRST * self.blocks
         self.blocks += 1
         plain.permits, plain.permits_at_ms = 4, plain.now_ms
 

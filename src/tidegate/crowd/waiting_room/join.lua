@@ -13,17 +13,17 @@
 ---@key moves       stream  the last steps by which the line got shorter
 ---@key wake        list    at most one token
 ---@arg user        str
----@arg claim       str     '' | '?' a place was his before: say so instead of a new one | that place
+---@arg claim       str     '' | '?' a place was his before: say so instead of a new one
+--                          | place|truth under which SQL said that he was not let in from there
 ---@arg now_ms      time
 ---@include signs
+---@include numbers
 ---@include further
 ---@include journal
 ---@include ring
--- Reply: {'waiting', place, rank | -1 before the opening, 1 if new, ms until the opening, epoch} | {'claim'} | {'closed'}
+-- Reply: {'waiting', place, rank | -1 before the opening, 1 if new, ms until the opening, epoch} | {'claim', truth} | {'closed'}
 --        | {'entering', admission, place | nothing} | {'active', admission, ms left} | {'unknown'} where the room must be installed
 -- The same again finds him where he is.
-
-local LOW_ON_NUMBERS = 2 ^ 19
 
 local room = read_book()
 if not room then return {'unknown'} end
@@ -43,11 +43,19 @@ end
 local found = further(user)
 if found then return found end
 if room.state ~= 'open' then return {'closed'} end
-if claim == '?' then return {'claim'} end
+if claim ~= '' then
+  -- What SQL said before the server was last told by it may be old: he can have come and gone since.
+  local asked, truth = string.match(claim, '^(-?%d+)|(%d+)$')
+  local present = tonumber(redis.call('HGET', book, 'truth') or 0)
+  if tonumber(truth) ~= present then return {'claim', present} end
+  place = tonumber(asked)
+end
 
 local kept = is_before and redis.call('HGET', book, 'lot:' .. user)
 if kept then redis.call('HDEL', book, 'lot:' .. user) end
-place = tonumber(claim) or tonumber(kept)
+place = place or tonumber(kept)
+local before = room.arrivals
+if not place and not can_count(room, now_ms) then return {'unknown'} end
 if place then
   -- The server may have lost its last moments: the number was given, and must not be given again.
   room.arrivals = math.max(room.arrivals, number_of(place))
@@ -70,8 +78,7 @@ end
 -- Only the first of the line rings, also where the rate holds him up: whoever admits looked last when the line was empty.
 -- Of those behind him he knows, or was told when to come back.
 local rings = rank == 0 and not is_before and inside() < room.capacity
--- Half of the numbers that SQL knows of are given: more are to be noted before they run out.
-rings = rings or room.reserved - room.arrivals == LOW_ON_NUMBERS
+rings = rings or may_be_low(room, before)
 rings = watch(room, number_of(place), second) or rings
 if rings then ring() end
 return waits(place, rank, 1)

@@ -63,7 +63,7 @@ class RoomKeeper:
         admitted = await self._doors.admit()
         ROOM_WAITING.labels(self._line.room).set(admitted.waiting)
         if admitted.needs_numbers:
-            await self._recovery.install(more_numbers=True)
+            await self._recovery.install()
         if due.overdue or due.ended:
             return 0  # what was prolonged is due at a time that nobody has looked at yet
         return min((ms for ms in (silent_in_ms, due.next_in_ms, admitted.next_in_ms) if ms is not None), default=None)

@@ -9,7 +9,7 @@ class RoomKeys(TypedDict):
     """Where one room lives."""
 
     book: Key
-    """hash: the room's rules as SQL has them, and its counters. Its absence is how a loss is noticed."""
+    """hash: the room's rules as SQL has them, and its counters. Without an epoch in it the room is lost."""
     waiting: Key
     """zset: user scored by place."""
     entering: Key

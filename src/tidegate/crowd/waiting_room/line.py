@@ -1,6 +1,6 @@
 """The line before a room, on the server: join, see where one stands, give signs of life, leave.
 
-Nothing here needs SQL: people can come and wait while the database is away.
+Nothing here needs SQL: people can come and wait while the database is away, unless the server was started again since.
 """
 
 from collections.abc import Sequence
@@ -60,6 +60,9 @@ class Closed(msgspec.Struct, frozen=True):
 class Claimed(msgspec.Struct, frozen=True):
     """Not in line; whether an older place is his has to be seen in SQL."""
 
+    truth: int
+    """What the server was last told by SQL: when it is told anew, what SQL says now is old."""
+
 
 Standing = Waiting | Entering | Inside | Nowhere
 
@@ -98,16 +101,18 @@ class Line:
         """As the server last told it: whoever knows the room by an older one knows an older room."""
 
     async def join(
-        self, user: str, claim: int | None = None, *, has_claim: bool = False
+        self, user: str, claim: int | None = None, *, has_claim: bool = False, truth: int = 0
     ) -> Standing | Closed | Claimed:
         """Come to the end of the line; who is there, or further, is told where.
 
-        `claim` is the place that was his before, `has_claim` says that he had one: he is then not given another.
+        `has_claim` says that a place was his before: he is then given none, but `Claimed`, and SQL has to be asked.
+        `claim` is that place, if nobody was let in from there; where what SQL said is older than the server's `truth`,
+        he is `Claimed` again.
         """
         reply = await scripts.join(
             self._valkey,
             user=require_user(user),
-            claim="?" if has_claim else "" if claim is None else str(claim),
+            claim="?" if has_claim else "" if claim is None else f"{claim}|{truth}",
             now_ms=self._clock.pinned_ms,
             **self.keys,
         )
@@ -116,8 +121,8 @@ class Line:
                 self.epoch = epoch
                 ahead = None if rank < 0 else rank
                 return Waiting(place=place, ahead=ahead, opens_in_ms=opens_in_ms, is_new=bool(is_new))
-            case [b"claim"]:
-                return Claimed()
+            case [b"claim", told]:
+                return Claimed(told)
             case [b"closed"]:
                 return Closed()
             case _:

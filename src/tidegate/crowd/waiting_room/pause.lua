@@ -15,10 +15,11 @@
 ---@arg token     str     of whoever installs
 ---@arg lasts_ms  int     if he has not done it by then, somebody else must
 ---@arg now_ms    time
----@include run
--- Reply: {the last admission that the server knows of, 1 if the room was installed on this run of it, else 0}
---        | {} where there is no room, and so nobody is let in anyway
+---@include numbers
+-- Reply: {which run of the server this is, the last admission that it knows of, 1 if the room was installed on this run,
+--        1 if arrival numbers run low} | {which run of the server this is} where there is no room
 
-if redis.call('HEXISTS', book, 'epoch') == 0 then return {} end
-redis.call('HSET', book, 'pause', token, 'paused_until_ms', string.format('%.0f', now_ms + lasts_ms))
-return {tonumber(redis.call('HGET', book, 'admissions') or 0), is_installed_here() and 1 or 0}
+redis.call('HSET', book, 'pause', token, 'paused_until_ms', text(now_ms + lasts_ms))
+local room, run = read_doors(), this_run()
+if not room then return {run} end
+return {run, room.admissions, redis.call('HGET', book, 'run') == run and 1 or 0, is_low(room) and 1 or 0}

@@ -7,7 +7,7 @@ admitted: an admission that is under way is void, and those it was for have thei
 import asyncio
 import math
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -49,46 +49,46 @@ class Recovery:
         async with self._alone:
             if self._latest is not None and self.installs != installs:
                 return self._latest
-            return await self._install(more_numbers=False)
+            return await self._install()
 
-    async def install(self, *, more_numbers: bool = False) -> Room:
-        """Bring the server up to date with SQL; `more_numbers` also sets further arrival numbers aside."""
+    async def install(self) -> Room:
+        """Bring the server up to date with SQL, which sets further arrival numbers aside where they are needed."""
         async with self._alone:
-            return await self._install(more_numbers=more_numbers)
+            return await self._install()
 
-    async def _install(self, *, more_numbers: bool) -> Room:
+    async def _install(self) -> Room:
         for tries in range(1, _TRIES + 1):
             token = new_id()
-            known = await self._pause(token)
-            truth = await self._database.transaction(_begin, self.room, more_numbers, known)
-            outcome = await self._send(truth, token)
+            paused = await self._pause(token)
+            truth = await self._database.transaction(_begin, self.room, paused)
+            outcome = await self._send(truth, paused)
             if outcome in (b"installed", b"newer"):
                 log.info("room.installed", room=self.room, epoch=truth.room.epoch, inside=len(truth.sessions))
                 self.installs, self._latest = self.installs + 1, truth.room
                 return truth.room
-            more_numbers = outcome == b"lost"
-            if outcome == b"late" and tries < _TRIES:
+            if tries < _TRIES:
                 await asyncio.sleep(_CROSSED.delay(tries).total_seconds())
         raise ValkeyUnavailable(f"room {self.room!r} is lost, or paused by others, as soon as it is installed")
 
-    async def _pause(self, token: str) -> int | None:
+    async def _pause(self, token: str) -> "_Paused":
         """Let nobody in: what is read in SQL would be old by the time it is told, were people let in meanwhile.
 
-        The last admission that the server knows of; None where it knows nothing. A server that was started again has
-        to part with those who are not inside any more before it hears of others: else it would count too many.
+        A server that was started again has to part with those who are not inside any more before it hears of others: it
+        would count too many.
         """
         now_ms, lasts_ms = self._database.clock.pinned_ms, milliseconds(_WITHIN)
         known = await scripts.pause(self._valkey, token=token, lasts_ms=lasts_ms, now_ms=now_ms, **self.keys)
         match known:
-            case [admission, is_installed_here]:
-                if not is_installed_here:
-                    await self._database.transaction(rooms.begin_epoch, self.room, False)
-                    await self._doors.reconcile()
-                return admission
+            case [run, admission, 1, is_low]:
+                return _Paused(token, run.decode(), admission, rooms.NUMBERS_AT_ONCE if is_low else 0)
+            case [run, admission, _, _]:
+                await self._database.transaction(rooms.begin_epoch, self.room)
+                await self._doors.reconcile()
+                return _Paused(token, run.decode(), admission, rooms.NUMBERS_AT_FIRST)
             case _:
-                return None
+                return _Paused(token, known[0].decode(), None, rooms.NUMBERS_AT_FIRST)
 
-    async def _send(self, truth: "_Truth", token: str) -> bytes:
+    async def _send(self, truth: "_Truth", paused: "_Paused") -> bytes:
         """In parts; the room is what SQL says with the last of them."""
         now = self._database.clock.now()
         room = truth.room
@@ -106,7 +106,8 @@ class Recovery:
                 admission=truth.admission,
                 sessions=inside[part],
                 over=truth.over[part],
-                token=token,
+                token=paused.token,
+                paused_run=paused.run,
                 is_last=int(told >= most),
                 now_ms=self._database.clock.pinned_ms,
                 **self.keys,
@@ -116,12 +117,25 @@ class Recovery:
         return outcome
 
 
+class _Paused(NamedTuple):
+    """What the server said when nobody was let in any more."""
+
+    token: str
+    """By which it knows who paused it."""
+    run: str
+    """Which run of the server it was: on another one all begins again."""
+    admission: int | None
+    """The last that it knows of; None where it knows nothing."""
+    numbers: int
+    """So many more arrival numbers it needs."""
+
+
 class _Truth(msgspec.Struct, frozen=True):
     """What SQL knows of a room."""
 
     room: Room
-    numbers: list[int]
-    """The first and the last of the arrival numbers that were set aside just now, or nothing."""
+    numbers: tuple[int, int]
+    """The last arrival number that was set aside before, and the last that is now."""
     sessions: list[Session]
     admission: int
     """The last one."""
@@ -129,13 +143,12 @@ class _Truth(msgspec.Struct, frozen=True):
     """User and place of those who came and went by admissions that the server does not know of."""
 
 
-def _begin(tx: Transaction, name: str, more_numbers: bool, known: int | None = None) -> _Truth:
-    room, first = rooms.begin_epoch(tx, name, more_numbers)
-    numbers = [first, room.reserved] if more_numbers else []
-    over = [] if known is None else tokens.ended_since(tx, name, known)
+def _begin(tx: Transaction, name: str, paused: _Paused) -> _Truth:
+    room, before = rooms.begin_epoch(tx, name, paused.numbers)
+    over = [] if paused.admission is None else tokens.ended_since(tx, name, paused.admission)
     return _Truth(
         room,
-        numbers,
+        (before, room.reserved),
         tokens.everybody_inside(tx, name),
         tokens.highest_admission(tx, name),
         [(each.user, each.place) for each in over if each.place is not None],

@@ -20,8 +20,10 @@ from tidegate.kernel.ids import new_id
 
 _c = waiting_rooms.c
 _NAME = re.compile(ROOM_NAME)
+NUMBERS_AT_FIRST = 2**14
+"""So many arrival numbers are set aside in SQL for a run of the server: those of an earlier run may be forgotten."""
 NUMBERS_AT_ONCE = 2**20
-"""So many arrival numbers are set aside in SQL at once: after a loss the next one is above all that were given."""
+"""So many where half of them are given: a crowd comes."""
 
 
 class RoomState(StrEnum):
@@ -121,10 +123,10 @@ def amend(tx: Transaction, name: str, changes: Mapping[str, Any]) -> Room:
     return _change(tx, name, _columns(msgspec.structs.replace(_locked(tx, name).plan, **changes)))
 
 
-def begin_epoch(tx: Transaction, name: str, more_numbers: bool) -> tuple[Room, int]:
-    """Make every admission void that is under way, and set more arrival numbers aside; the first of them too."""
+def begin_epoch(tx: Transaction, name: str, numbers: int = 0) -> tuple[Room, int]:
+    """Make every admission void that is under way, and set `numbers` more aside; also the last that was before."""
     room = _locked(tx, name)
-    values = {"epoch": room.epoch + 1, "reserved": room.reserved + (NUMBERS_AT_ONCE if more_numbers else 0)}
+    values = {"epoch": room.epoch + 1, "reserved": room.reserved + numbers}
     tx.execute(update(waiting_rooms).where(_c.name == name).values(values))
     return msgspec.structs.replace(room, **values), room.reserved
 

@@ -101,7 +101,7 @@ async def pace(valkey: Valkey, *, most: int, now_ms: int | None, **keys: Unpack[
 @lua_script("pause.lua")
 async def pause(
     valkey: Valkey, *, token: str, lasts_ms: int, now_ms: int | None, **keys: Unpack[RoomKeys]
-) -> list[int]:
+) -> list[Any]:
     """Let nobody in while somebody installs the room; tells what the server knows."""
     ...
 
@@ -117,6 +117,7 @@ async def install(
     sessions: Sequence[tuple[str, int, int, int]],
     over: Sequence[tuple[str, int]],
     token: str,
+    paused_run: str,
     is_last: int,
     now_ms: int | None,
     **keys: Unpack[RoomKeys],

@@ -38,7 +38,7 @@ from tidegate.kernel.errors import TidegateError, Unavailable, ValkeyUnavailable
 from tidegate.valkey import Valkey
 
 Result = TypeVar("Result")
-_TRIES = 3
+_TRIES = 4
 _PAUSE_S = 1.0
 """So long one caller waits for the database, where the room was changed; the others go on meanwhile."""
 
@@ -98,13 +98,16 @@ class WaitingRoom:
         """
         claim = self._claim(require_user(user), token)
         standing = await self._surely(lambda: self.line.join(user, has_claim=claim is not None))
-        if isinstance(standing, Claimed) and claim is not None:
-            place = None if await self._database.read(tokens.is_used, self.name, claim) else claim
-            standing = await self._surely(lambda: self.line.join(user, place))
+        while isinstance(standing, Claimed):  # again only where the room was installed meanwhile
+            standing = await self._come_back(user, claim, standing.truth)
         if isinstance(standing, Closed):
             raise RoomClosed(self.name)
-        assert not isinstance(standing, Claimed), "a place was given"
         return self.answer(user, standing)
+
+    async def _come_back(self, user: str, claim: int | None, truth: int) -> Standing | Closed | Claimed:
+        is_used = claim is None or await self._database.read(tokens.is_used, self.name, claim)
+        place = None if is_used else claim
+        return await self._surely(lambda: self.line.join(user, place, truth=truth))
 
     async def look(self, token: str) -> Answer:
         """Where the owner of a pass stands, with a new one; to ask is a sign of life."""
@@ -195,7 +198,7 @@ class WaitingRoom:
                 return await step()
             except (UnknownRoom, VoidEpoch):
                 self.room = await self.recovery.install_unless_done(installs)
-        return await step()
+        raise ValkeyUnavailable(f"room {self.name!r} is lost as soon as it is installed")
 
     async def _catch_up(self) -> None:
         """Somebody changed the room, in this process or another: read it again.

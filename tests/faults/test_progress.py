@@ -1,0 +1,59 @@
+"""The waits of a campaign hold nobody to a time, and end where nothing moves."""
+
+from itertools import count
+
+import pytest
+from chaos.progress import Stalled, until
+
+from tidegate.kernel.errors import ValkeyUnavailable
+
+NO_TIME_S = 0.01
+"""Less than passes from one look to the next."""
+
+
+async def test_as_long_as_something_moves_a_wait_goes_on():
+    looks = count()
+    at = iter(range(100))
+
+    async def done() -> bool:
+        return next(looks) == 3
+
+    async def reached() -> int:
+        return next(at)
+
+    await until(done, "three steps are made", reached=reached, still_s=NO_TIME_S)
+
+    assert next(at) == 3
+
+
+@pytest.mark.parametrize("course", [(7, 7, 7), (7, 5, 6), (7, 6, 7)])
+async def test_a_wait_ends_where_nothing_comes_further_than_it_was(course: tuple[int, ...]):
+    """What goes round in a circle moves too, and never arrives."""
+    at = iter(course)
+
+    async def never() -> bool:
+        return False
+
+    async def reached() -> int:
+        return next(at)
+
+    with pytest.raises(Stalled, match=r"the room is empty: nothing moved for 0\.01 s, after 7"):
+        await until(never, "the room is empty", reached=reached, still_s=NO_TIME_S)
+
+
+async def test_a_server_that_is_away_is_waited_for_as_for_anything_else():
+    looks = count()
+
+    async def done() -> bool:
+        if next(looks) < 2:
+            raise ValkeyUnavailable("away")
+        return True
+
+    async def reached() -> int:
+        raise AssertionError("it is done as soon as it is back")
+
+    await until(done, "it is back", reached=reached)
+
+    looks = count()
+    with pytest.raises(Stalled):
+        await until(done, "it is back", reached=reached, still_s=NO_TIME_S)
