@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.docs.pages import ROOT, section_of, table_rows
 
 GUIDE = ROOT / "docs" / "guides" / "when-things-break.md"
-PROMISED = 29
+PROMISED = 28
 """Rows: those of the specification, and a few more."""
 NO_FAULTS = {Path(__file__).name, "test_progress.py"}
 """What is here beside them: the table, and how a campaign waits."""
