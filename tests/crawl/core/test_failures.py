@@ -43,7 +43,8 @@ async def test_a_failed_answer_is_tried_again_by_itself_with_growing_pauses(loca
 
 async def test_nobody_has_to_ring_for_a_failed_answer_to_be_tried_again(local: Stall):
     """The processor itself, by its own timer and a real clock."""
-    settings = CrawlSettings(raw_first_pause=timedelta(milliseconds=1), raw_longest_pause=timedelta(milliseconds=50))
+    # Longer than it takes to look twice: else what failed is due again before the timer is needed.
+    settings = CrawlSettings(raw_first_pause=timedelta(milliseconds=300), raw_longest_pause=timedelta(milliseconds=300))
     async with await Database.open(f"sqlite://{_file(local)}", clock=SystemClock()) as database:
         processor = RawProcessor(database, Sites([local.site]), settings)
         local.site.sick.add("bad")
