@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import AsyncGenerator, Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.servers.sql import ALL_SQL, empty_database
 from tests.servers.valkey import ALL_VALKEY, Cluster, Embedded, Redis7, ServerMissing, empty_valkey
 from tidegate.database import Database
 from tidegate.kernel.clock import ManualClock
+from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 
 # A busy machine is slow, and no property says how fast anything is.
@@ -133,3 +135,12 @@ async def embedded(embedded_url: str) -> AsyncGenerator[Valkey]:
 def clock() -> ManualClock:
     """Stands still until it is moved."""
     return ManualClock()
+
+
+@pytest.fixture
+def logged() -> Iterator[StringIO]:
+    """All that is logged, however little it matters."""
+    lines = StringIO()
+    configure("json", "debug", stream=lines)
+    yield lines
+    configure(level="warning")

@@ -1,7 +1,7 @@
 """`/v1/crawl`: crawls are begun, what comes of them is shown, and what identities send is told to nobody."""
 
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from io import StringIO
 from typing import Any
 
@@ -18,7 +18,6 @@ from tidegate.crawl.settings import CrawlSettings
 from tidegate.crawl.tables import crawl_raws
 from tidegate.database import Transaction
 from tidegate.simulators.marketplace import MarketplaceConfig, MarketplaceSimulator, WorldShape
-from tidegate.telemetry.logs import configure
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -148,17 +147,8 @@ async def test_what_cannot_be_crawled_is_refused(
     assert refused.json.get("field") == field
 
 
-@pytest.fixture
-def log() -> Iterator[StringIO]:
-    """All that is logged, however little it matters."""
-    lines = StringIO()
-    configure("json", "debug", stream=lines)
-    yield lines
-    configure(level="warning")
-
-
 async def test_headers_of_identities_go_in_and_never_come_out(
-    deployment: Served, sim: MarketplaceSimulator, log: StringIO
+    deployment: Served, sim: MarketplaceSimulator, logged: StringIO
 ):
     client, place = deployment.client, "/v1/crawl/identities/night"
     bad: list[Any] = [
@@ -198,8 +188,8 @@ async def test_headers_of_identities_go_in_and_never_come_out(
     assert [each["built_in"] for each in told[-1].json["identities"]] == [True]
     everything = b"".join(each.body + repr(dict(each.headers)).encode() for each in told)
     assert SECRET.encode() not in everything
-    assert "crawl.identity_added" in log.getvalue()
-    assert SECRET not in log.getvalue()
+    assert "crawl.identity_added" in logged.getvalue()
+    assert SECRET not in logged.getvalue()
 
 
 async def test_a_crawl_that_is_under_way_is_named(deployment: Served, sim: MarketplaceSimulator):
