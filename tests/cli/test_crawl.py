@@ -86,7 +86,7 @@ async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path, sim:
         ran = await tidegate_each(tmp_path, *asked, **AT_ONCE)
         for number in (3, 4):
             await database.transaction(bury, number)
-        dead, others, programs, replayed, again, _, resumed, runs, shown_run = await tidegate_each(
+        dead, others, programs, replayed, again, _, resumed, runs, shown_run, body, forgotten = await tidegate_each(
             tmp_path,
             "crawl dead --run 1",
             "crawl dead --run 2",
@@ -97,6 +97,8 @@ async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path, sim:
             f"crawl run daily --url {sim.url} -k lantern",
             "runs list --limit 1",
             "runs show 1",
+            "crawl raw 4",
+            "crawl forget daily --json",
             **AT_ONCE,
         )
 
@@ -116,6 +118,8 @@ async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path, sim:
     assert (resumed.code, "run 4 completed\ntasks      14 of 14" in resumed.out) == (0, True), resumed
     assert f"daily ({host})" in runs.out
     assert f"run        1 of daily ({host}): completed" in shown_run.out
+    assert json.loads(body.out).keys() & {"id", "product_id"}, "the answer as it came"
+    assert json.loads(forgotten.out) == {"forgotten": 4}
 
 
 async def test_what_cannot_be_crawled_is_told_with_what_to_do(tmp_path: Path, forbidding: str):

@@ -52,14 +52,14 @@ def put_crawl_together(parts: Parts, client: Caller) -> Crawl:
     processor = RawProcessor(database, sites, settings)
     announcer = Announcer(database, bell, leads_here=lambda: processor.is_running, topic=RAWS_STORED)
     return Crawl(
-        source=CrawlSource(sites, settings),
+        source=CrawlSource(sites, settings, tries=parts.settings.collect.max_attempts),
         identities=identities,
         products=Products(database),
         raws=Raws(database, bell.ring),
         writer=CrawlWriter(note),
         processor=processor,
         finalizer=CrawlFinalizer(database, processor),
-        way=Way(PoliteCaller(client, identities.hosts), identities),
+        way=Way(PoliteCaller(client, identities.hosts), identities, repeats=False),
         addition=Addition(
             services={"raws-announcer": announcer},
             duties={"raws": AttentiveRelay(processor, bell)},

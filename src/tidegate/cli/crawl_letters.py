@@ -1,5 +1,7 @@
 """`tidegate crawl raws`, `tidegate crawl dead` and `tidegate crawl replay`: kept answers, and those that failed."""
 
+import sys
+
 import typer
 from rich.markup import escape
 from rich.table import Table
@@ -31,6 +33,12 @@ def raws(
         )
     )
     _tell(page, "There are no such answers.", "raws", as_json=as_json)
+
+
+def raw(number: int = typer.Argument(min=1, help="The number of a kept answer, as `raws` and `dead` show it.")) -> None:
+    """Print a kept answer as it came: what a parser could not make sense of can be looked at, or kept in a file."""
+    sys.stdout.buffer.write(look(lambda database: Raws(database).body(number)))
+    sys.stdout.flush()
 
 
 def dead(*, run: int | None = _RUN, after: int | None = _AFTER, limit: int = LIMIT, as_json: bool = LINES) -> None:

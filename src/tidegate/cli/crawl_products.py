@@ -8,9 +8,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tidegate.cli.crawl_opening import JSON, LIMIT, LINES, look, print_json
+from tidegate.cli.crawl_opening import JSON, LIMIT, LINES, NAME, look, print_json
 from tidegate.cli.tables import print_table
-from tidegate.cli.wording import clock
+from tidegate.cli.wording import clock, counted
 from tidegate.crawl.products import Product, Products
 from tidegate.kernel.errors import InvalidArgument
 
@@ -58,6 +58,18 @@ def product(
         print_json(found)
     else:
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+
+
+def forget(name: str = NAME, *, as_json: bool = JSON) -> None:
+    """Let a crawl list nothing any more, for one that you removed or renamed.
+
+    What no other crawl lists is gone when the next run of its host ends.
+    """
+    count = look(lambda database: Products(database).forget_crawl(name))
+    if as_json:
+        print_json({"forgotten": count})
+    else:
+        typer.echo(f"{name} lists {counted(count, 'product')} no more")
 
 
 def _offer(one: Product) -> tuple[str, str]:

@@ -77,6 +77,9 @@ class Way:
 
     caller: Caller
     secrets: Secrets
+    repeats: bool = True
+    """Whether a permit that a dead worker had is used once more. False where the upstream wants a pause between two
+    calls: the dead one may have called a moment ago, so another permit is asked for."""
 
 
 class Calls:
@@ -102,11 +105,20 @@ class Calls:
         if claim.parked is not None:
             return self._read_again(claim, admitted)
         way = self._ways.get(claim.source, self._way)
+        if admitted.deliveries > 1 and not way.repeats:
+            return self._ask_anew(claim, admitted)
         try:
             secret = await way.secrets.secret_of(admitted.credential)
         except TidegateError as lack:
             return from_lack(claim, admitted, lack, self._clock.now(), pauses=self._pauses)
         return await self._call(claim, admitted, way, secret)
+
+    def _ask_anew(self, claim: Claim, admitted: Admitted) -> Finished:
+        """The gate counts a pause from now. Deliveries begin anew with another permit, so deaths count as attempts."""
+        if claim.attempt > claim.max_attempts:
+            return from_poison(claim, admitted, deaths=claim.attempt - 1)
+        said = Reading(verdict=Verdict.LATER, reason="a worker died with it, and may have called", delay_ms=0)
+        return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
 
     async def _call(self, claim: Claim, admitted: Admitted, way: Way, secret: str) -> Finished:
         task, calls = _task(claim, admitted.credential), 0

@@ -142,9 +142,9 @@ def without_calls(finished: Finished) -> Finished:
     return msgspec.structs.replace(finished, ending=ending)
 
 
-def from_poison(claim: Claim, admitted: Admitted) -> Finished:
+def from_poison(claim: Claim, admitted: Admitted, *, deaths: int | None = None) -> Finished:
     """Every worker that had this job died; the next one does not try."""
-    reason = f"{admitted.deliveries - 1} workers died with this job"
+    reason = f"{admitted.deliveries - 1 if deaths is None else deaths} workers died with this job"
     return Finished(
         ending=Ending(claim=claim, state=JobState.FAILED, reason=reason, credential=admitted.credential),
         settlement=settlement(admitted, Outcome.UNUSED),

@@ -156,7 +156,7 @@ class _Batch:
         dead = [
             raw.reason or "no reason was given"
             for raw in self._live.get(one.key, ())
-            if raw.state is RawState.FAILED and raw.stage is stage and raw.run_id == one.run_id and raw.id > applied
+            if raw.state is RawState.FAILED and raw.stage is stage and raw.id > applied
         ]
         return next(reversed(failed), None) or next(iter(dead), None)
 
@@ -166,6 +166,10 @@ class _Batch:
         if attempts >= self._patience.attempts:
             self._settle(one, RawState.FAILED, reason=reason)
             self._tally.dead += 1
+            product = self._products[one.key]
+            if any(product.raws.values()):  # its run may be over, and nobody else would say so
+                product.missing[one.stage.value] = reason
+                product.last = product.last or one
             return
         again_at = self._tx.now + self._patience.pauses.delay(attempts)
         self._outcomes.append(Outcome(one.id, RawState.PENDING, attempts, again_at, reason=reason))

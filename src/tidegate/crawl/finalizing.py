@@ -106,10 +106,10 @@ def _with_lacks(tx: Transaction, run: Run, after: str | None) -> _Some:
 def _reasons(
     tx: Transaction, run: Run, products: Sequence[str], known: Mapping[Key, Parts]
 ) -> dict[Key, dict[str, str]]:
-    """Which stages this run lacks, and why."""
+    """Which stages this run lacks, and why; a dead letter is a lack until something newer is applied."""
     host, reasons = run.login, defaultdict[Key, dict[str, str]](dict)
     dead = select(_raw.product_id, _raw.stage, _raw.reason, _raw.id).where(
-        _raw.run_id == run.id, _raw.state == RawState.FAILED, _raw.product_id.in_(products)
+        _raw.host == host, _raw.product_id.in_(products), _raw.state == RawState.FAILED
     )
     for product_id, stage, why, raw_id in tx.execute(dead.order_by(_raw.id)):
         part = known.get((host, product_id))

@@ -1,7 +1,8 @@
 """What is known of hosts: in memory, else in SQL; and the gate is told how fast each may be called.
 
 The gate is told first and SQL is written second. Whoever dies in between leaves a gate that is too slow for what SQL
-says, never one that is too fast; and the next one reads robots.txt again.
+says, never one that is too fast; and the next one reads robots.txt again. After that the gate is told once more, and
+whoever tells it what SQL says looks there again afterwards: so of two who do at once, the newer word is the last.
 """
 
 import asyncio
@@ -30,6 +31,8 @@ POOL = "crawl"
 """All identities; a bucket of it is a host."""
 _AT_ONCE = 50
 _MOST_KEPT = 1000
+_BELIEVED = timedelta(minutes=1)
+"""For how long a process goes by its memory, before it looks in SQL whether that still counts."""
 _NONE = timedelta(0)
 
 
@@ -39,6 +42,8 @@ class Known(msgspec.Struct, frozen=True):
     state: RobotsState
     rules: Rules | None
     until: datetime
+    """When SQL is asked again."""
+    read_at: datetime
     reason: str | None = None
     """Why nothing is allowed, where that is not in the rules."""
 
@@ -67,8 +72,10 @@ class HostBook:
     async def meet(self, host: str) -> Host:
         """Make a host known, and tell the gate its pace; to be done before a job for it is offered."""
         await self._database.transaction(hosts.meet, require_host(host))
-        found = await self._database.read(hosts.get, host)
-        await self._tell_gate(found)
+        told, found = None, await self.get(host)
+        while told is None or _pace_of(found) != _pace_of(told):
+            await self._tell_gate(found)
+            told, found = found, await self.get(host)
         self._met.add(host)
         return found
 
@@ -87,21 +94,23 @@ class HostBook:
         return await self._database.read(hosts.everything)
 
     async def forget(self, host: str) -> None:
-        """Let robots.txt of a host be read anew by the next call; until then its Crawl-delay is not known.
+        """Let robots.txt of a host be read anew by the next call; until then the Crawl-delay that it asked for counts.
 
-        Other processes go by what they have in memory until that is too old.
+        Other processes go by what they have in memory for a minute.
         """
         found = await self.get(host)
-        values = {"robots_state": RobotsState.UNKNOWN, "robots": None, "read_at": None, "crawl_delay_ms": 0, **_ANEW}
+        values = {"robots_state": RobotsState.UNKNOWN, "robots": None, "read_at": None, **_ANEW}
         await self._database.transaction(hosts.write, host, values)
         self._known.pop(host, None)
-        await self._tell_gate(msgspec.structs.replace(found, robots_state=RobotsState.UNKNOWN, crawl_delay_ms=0))
+        await self._tell_gate(msgspec.structs.replace(found, robots_state=RobotsState.UNKNOWN))
 
     async def restore(self) -> None:
         """Tell the gate the pace of every host, and how long it has to rest; always right, at any moment."""
-        every = await self.list()
-        for start in range(0, len(every), _AT_ONCE):
-            await asyncio.gather(*(self._tell_gate(host) for host in every[start : start + _AT_ONCE]))
+        told = dict[str, tuple[bool, int]]()
+        while news := [host for host in await self.list() if told.get(host.host) != _pace_of(host)]:
+            for start in range(0, len(news), _AT_ONCE):
+                await asyncio.gather(*(self._tell_gate(host) for host in news[start : start + _AT_ONCE]))
+            told |= {host.host: _pace_of(host) for host in news}
 
     async def repace(self) -> None:
         """Somebody with another User-Agent is about to call: see whether a robots.txt asks that one for more time."""
@@ -110,8 +119,10 @@ class HostBook:
             if host.robots is not None:
                 delay_ms = milliseconds(Rules(host.robots).crawl_delay(agents))
                 if delay_ms != host.crawl_delay_ms:
-                    await self._tell_gate(msgspec.structs.replace(host, crawl_delay_ms=delay_ms))
+                    new = msgspec.structs.replace(host, crawl_delay_ms=delay_ms)
+                    await self._tell_gate(new)
                     await self._database.transaction(hosts.write, host.host, {"crawl_delay_ms": delay_ms})
+                    await self._tell_gate(new)
 
     def at_hand(self, host: str) -> Known | None:
         """What robots.txt of a host says, if this process knows it; asked for every call."""
@@ -154,6 +165,7 @@ class HostBook:
             pause = max(pause, retry_after(answer, self.settings) or _NONE)
         until = self._database.clock.now() + pause
         values: dict[str, Any] = {"failures": host.failures + 1, "rests_until": until, "reason": reason}
+        values |= {"robots_url": None, "redirects": 0}  # where we were sent may be a place for today only
         await self._database.transaction(hosts.write, host.host, values)
         log.warning("crawl.robots_unreadable", host=host.host, failures=host.failures + 1, reason=reason)
         return pause
@@ -175,6 +187,7 @@ class HostBook:
                 "reason": reason,
             }
             await self._database.transaction(hosts.write, host.host, values)
+            await self._tell_gate(new)
             if await self._user_agents() == agents:  # else somebody joined, and could not see what we wrote
                 break
         self._remember(msgspec.structs.replace(new, robots=text, read_at=now, reason=reason))
@@ -184,9 +197,13 @@ class HostBook:
         self._met.add(host.host)
         if host.read_at is None or host.robots_state == RobotsState.UNKNOWN:
             return
-        rules = None if host.robots is None else Rules(host.robots)
-        until = host.read_at + self.settings.robots_max_age
-        known = Known(RobotsState(host.robots_state), rules, until, host.reason)
+        until = min(host.read_at + self.settings.robots_max_age, self._database.clock.now() + _BELIEVED)
+        before = self._known.get(host.host)
+        if before is not None and before.read_at == host.read_at:  # a long one takes its time to be parsed
+            rules = before.rules
+        else:
+            rules = None if host.robots is None else Rules(host.robots)
+        known = Known(RobotsState(host.robots_state), rules, until, host.read_at, host.reason)
         self._known[host.host] = known
         self._known.move_to_end(host.host)
         while len(self._known) > _MOST_KEPT:
@@ -202,6 +219,11 @@ class HostBook:
             one_at_a_time=host.robots_state == RobotsState.UNKNOWN,
             rest_ms=milliseconds(rests),
         )
+
+
+def _pace_of(host: Host) -> tuple[bool, int]:
+    """What the gate is told of it; rests only grow there."""
+    return host.robots_state == RobotsState.UNKNOWN, host.crawl_delay_ms
 
 
 _ANEW: dict[str, Any] = {"robots_url": None, "redirects": 0, "failures": 0, "refusals": 0, "reason": None}

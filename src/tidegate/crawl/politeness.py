@@ -61,7 +61,12 @@ class PoliteCaller:
                 return refused
         if request.follows_redirects:  # each step would be a call without a permit
             request = msgspec.structs.replace(request, follows_redirects=False)
-        return await self._client.fetch(request)
+        try:
+            return await self._client.fetch(request)
+        except UpstreamFailed as failure:
+            if failure.was_sent is False:  # a knock is a call: an unused permit would have the next one knock at once
+                failure.was_sent = None
+            raise
 
     async def _require_met(self, host: str) -> None:
         """The gate knows no pace for a host that nobody has met: this permit may be one of many."""

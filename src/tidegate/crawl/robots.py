@@ -96,7 +96,9 @@ def _where_to(answer: Answer, redirects: int) -> Found:
         goal = Request(url=moved_to(answer), purpose="crawl.robots")
     except ValueError:  # it leads nowhere
         return Found.NONE
-    return Found.MOVED if host_of(goal.url) == host_of(answer.url) else Found.ELSEWHERE
+    # The call carries an identity's headers: what went out encrypted must not go out plain.
+    is_plain = answer.url.startswith("https:") and not goal.url.startswith("https:")
+    return Found.MOVED if host_of(goal.url) == host_of(answer.url) and not is_plain else Found.ELSEWHERE
 
 
 def _is_of_identity(answer: Answer, refusals: int) -> bool:

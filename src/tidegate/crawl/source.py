@@ -32,6 +32,9 @@ NAME = "crawl"
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _NOT_THERE = frozenset({404, 410, 451})
 _PASSING = frozenset({408, 425})
+_LONGEST_KEPT = 15_000
+"""In characters, each of four bytes at most."""
+_LONGEST_ETAG = 200
 _LONGEST_DATE = 40
 _headers = lru_cache(maxsize=4096)(msgspec.json.Decoder(dict[str, str]).decode)
 _listing = msgspec.json.Decoder(Listing).decode
@@ -153,7 +156,9 @@ def _raw(target: Target, host: str, stage: Stage, content_hash: str, body: bytes
 def _cursor(answer: Answer, what: str) -> Cursor | None:
     """What to ask with the next time: a validator, and what it stands for. Nobody in particular has to ask."""
     etag, changed = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
-    if etag is not None:
+    if len(what) > _LONGEST_KEPT:  # more than every database keeps: asked for in full the next time
+        return None
+    if etag is not None and len(etag) <= _LONGEST_ETAG:
         return Cursor(cursor=what, etag=etag)
     if changed is not None and len(changed) <= _LONGEST_DATE:
         return Cursor(cursor=what, timestamp=changed)

@@ -15,6 +15,7 @@ from tidegate.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.crawl.tables import LONGEST_HOST, LONGEST_SITE
 from tidegate.kernel.arguments import require_name, require_whole
 from tidegate.kernel.errors import InvalidArgument
+from tidegate.upstream import Request
 
 MOST_REDIRECTS = 5
 MOST_PAGES = 10_000
@@ -75,6 +76,7 @@ def require_crawl_name(name: str) -> str:
 def require_host(url: str) -> str:
     """The host of an address that names nothing else; raises `InvalidArgument`."""
     host, parts = host_of(url), urlsplit(url)
+    Request(url=url, purpose="crawl.search")  # refuses what could not be called, a password among it, and shows nothing
     if len(host) > LONGEST_HOST:
         raise InvalidArgument(
             "url", host[:_LONGEST_SHOWN] + "…", f"its host must have at most {LONGEST_HOST} characters"

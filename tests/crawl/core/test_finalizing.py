@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.crawl.core.plain import SETTINGS, Stall, later
+from tests.crawl.core.plain import SETTINGS, Stall, answered, content, later
 from tidegate.collect.terms import Terms
 from tidegate.crawl import finalizing
 from tidegate.crawl.raw_states import RawState
@@ -116,6 +116,34 @@ async def test_a_dead_letter_is_a_lack_until_it_is_replayed(stall: Stall):
     await stall.raws.replay()
     await stall.processor.drain()
     assert (await stall.product("p1")).missing == {}
+
+
+async def test_what_becomes_a_dead_letter_after_the_end_of_its_run_is_a_lack_too_and_stays_one(stall: Stall):
+    run_id = await stall.begin("p1")
+    await stall.answer(run_id, MINI, "p1")
+    await stall.answer(run_id, DETAIL, "p1")
+    stall.site.sick.add("bad")
+    await stall.answer(run_id, OPTION, "p1", "bad", ETag='"1"')
+    await stall.finalize(run_id)
+    assert (await stall.product("p1")).missing == {}  # it is tried again
+    for _ in range(SETTINGS.raw_attempts):
+        later(stall.database)
+        await stall.processor.drain()
+    lack = {"option": "Unreadable: bad is unreadable"}
+    assert (await stall.product("p1")).missing == lack
+
+    again = await stall.begin("p1")
+    await stall.answer(again, MINI, "p1")
+    await stall.answer(again, DETAIL, "p1")
+    await stall.end(await stall.job(again, OPTION, "p1"), answered(None, 304))  # it is what the dead letter says
+    await stall.finalize(again)
+    assert (await stall.product("p1")).missing == lack
+
+    stall.site.sick.clear()
+    await stall.raws.replay()
+    await stall.processor.drain()
+    product = await stall.product("p1")
+    assert (product.missing, product.option) == ({}, content(OPTION, "p1", "bad"))
 
 
 async def test_the_end_of_a_run_lets_go_what_waits(stall: Stall):

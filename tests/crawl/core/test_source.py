@@ -45,6 +45,13 @@ def test_a_run_begins_with_the_first_page_of_each_search():
     assert len({spec.resource for spec in specs}) == 3
 
 
+@pytest.mark.parametrize("url", ["http://ada:secret@shop.example", "https://bücher.example", "http://a b.example"])
+def test_an_address_that_nobody_could_call_is_refused_before_anything_is_stored(url: str):
+    with pytest.raises(InvalidArgument, match="url") as raised:
+        options(url=url)
+    assert "secret" not in str(raised.value)
+
+
 def test_a_listing_leads_to_every_stage_of_its_products_and_to_the_next_page():
     reading = SOURCE.read(task(searching(pages=2)), answered((["p1", "p2"], 2)))
     assert [(job.kind, job.resource) for job in reading.follow_ups] == [

@@ -1,7 +1,10 @@
 """What hosts are called, and what is kept of them."""
 
+import threading
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -10,6 +13,7 @@ from tests.crawl.manners.conftest import Open
 from tests.crawl.manners.visit import Visit
 from tidegate.collect.calls import NotCalled
 from tidegate.collect.source import Verdict
+from tidegate.crawl import hosts
 from tidegate.crawl.host_book import HostBook
 from tidegate.crawl.hosts import host_of
 from tidegate.crawl.politeness import PoliteCaller
@@ -75,6 +79,89 @@ async def test_who_joins_while_robots_txt_is_being_read_is_not_overlooked(opened
         await visit.call()
     assert (await visit.stored()).crawl_delay_ms == 20_000
     assert (await visit.pace()).gap_ms == 20_000
+
+
+@pytest.mark.parametrize("way", ["meet", "restore"])
+async def test_who_tells_the_gate_what_was_so_before_robots_txt_was_read_takes_nothing_back(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, way: str
+):
+    visit = await opened(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=20),)))
+    await visit.book.hosts.meet(visit.host)
+    other = visit.again()
+    tell, is_first = other.gate.pace, True
+
+    async def tell_late(*args: Any, **how: Any) -> None:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            with pytest.raises(NotCalled, match="was read first"):
+                await visit.call()
+        await tell(*args, **how)
+
+    monkeypatch.setattr(other.gate, "pace", tell_late)
+    await (other.book.hosts.meet(visit.host) if way == "meet" else other.book.hosts.restore())
+    assert (await visit.pace()).gap_ms == 20_000
+
+
+async def test_who_writes_what_robots_txt_says_tells_the_gate_again_afterwards(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    """Somebody may have told it between the two what SQL said until then."""
+    visit = await opened(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=20),)))
+    await visit.book.hosts.meet(visit.host)
+    other, write, is_first = visit.again(), hosts.write, True
+
+    def write_late(*args: Any) -> None:
+        nonlocal is_first
+        write(*args)
+        if is_first:
+            is_first = False
+            stale.set()
+
+    stale = threading.Event()
+    monkeypatch.setattr(hosts, "write", write_late)
+    tell = visit.gate.pace
+
+    async def tell_between(*args: Any, **how: Any) -> None:
+        await tell(*args, **how)
+        if not stale.is_set():
+            await other.book.hosts.restore()  # by what SQL says before we write it
+
+    monkeypatch.setattr(visit.gate, "pace", tell_between)
+    with pytest.raises(NotCalled, match="was read first"):
+        await visit.call()
+    assert (await visit.pace()).gap_ms == 20_000
+
+
+class _Maintained:
+    """A host that sends everybody elsewhere while it is being repaired."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def fetch(self, request: Request) -> Answer:
+        self.asked.append(urlsplit(request.url).path)
+        status = (302, 503, 200)[min(len(self.asked), 3) - 1]
+        headers = {"Location": "/repairs"} if status == 302 else {}
+        return Answer(
+            status=status,
+            headers=CIMultiDictProxy(CIMultiDict(headers)),
+            url=request.url,
+            received_at=datetime(2026, 1, 1, tzinfo=UTC),
+            body=b"User-agent: *\nDisallow: /\n",
+            redirects=(),
+            elapsed_ms=1.0,
+        )
+
+
+async def test_where_a_redirect_led_to_nothing_it_is_looked_for_at_its_own_place_again(visit: Visit):
+    upstream = _Maintained()
+    visit.caller = PoliteCaller(upstream, visit.book.hosts)
+    await visit.book.hosts.meet(visit.host)
+    for _ in range(4):
+        with pytest.raises(NotCalled):
+            await visit.call()
+    assert upstream.asked == ["/robots.txt", "/repairs", "/robots.txt"]
 
 
 class _Elsewhere:

@@ -16,7 +16,7 @@ from tidegate.collect.source import Verdict
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.kernel.errors import DatabaseUnavailable
 from tidegate.simulators.marketplace import FaultKind, LimitSettings, RobotsGroup, RobotsSettings, Route
-from tidegate.upstream import Answer, Request
+from tidegate.upstream import Answer, Request, UpstreamFailed
 
 DAY = timedelta(days=1)
 STRICT = RobotsSettings(groups=(RobotsGroup(disallow=("/search",), crawl_delay_s=7),))
@@ -315,9 +315,32 @@ async def test_a_host_that_is_forgotten_is_asked_anew(opened: Open):
     visit.sim.set_robots(RobotsSettings())
     await visit.book.hosts.forget(visit.host)
     pace = await visit.pace()
-    assert (pace.gap_ms, pace.one_at_a_time) == (1_000, True)
+    assert (pace.gap_ms, pace.one_at_a_time) == (7_000, True)  # what it last asked for counts until it says otherwise
     assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
     assert (await visit.call()).status == 200
+    assert (await visit.pace()).gap_ms == 1_000
+
+
+async def test_one_that_somebody_else_forgot_is_read_anew_within_a_minute(opened: Open):
+    visit = await met(await opened(STRICT))
+    await omitted(visit)
+    visit.sim.set_robots(RobotsSettings())
+    await visit.again().book.hosts.forget(visit.host)
+    visit.advance(timedelta(minutes=1))
+    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
+    assert (await visit.call()).status == 200
+
+
+async def test_a_call_for_which_there_is_no_connection_was_a_call(visit: Visit):
+    """Else its permit would go back unused, and everybody who waits would knock at once, one after the other."""
+    await met(visit)
+    await omitted(visit)
+    await visit.sim.stop()
+    with pytest.raises(UpstreamFailed):
+        await visit.call()  # by the connection that was open
+    with pytest.raises(UpstreamFailed, match="no connection") as raised:
+        await visit.call()
+    assert raised.value.was_sent is None
 
 
 async def _directly(visit: Visit, headers: Mapping[str, str]) -> Answer:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +67,14 @@ def test_a_robots_txt_that_is_refused_to_everybody_is_none_but_a_ban_is_a_ban():
 )
 def test_a_redirect_is_followed_on_the_same_host_alone(location: str, meaning: Found):
     assert meaning_of(answer(301, Location=location), refusals=0, redirects=0) is meaning
+
+
+def test_what_was_asked_for_in_secret_is_not_asked_for_in_the_open():
+    """The call carries the headers of an identity."""
+    secret = msgspec.structs.replace(
+        answer(301, Location="http://shop.test/robots.txt"), url="https://shop.test/robots.txt"
+    )
+    assert meaning_of(secret, refusals=0, redirects=0) is Found.ELSEWHERE
 
 
 def test_five_redirects_are_followed_and_a_sixth_means_that_there_is_none():
