@@ -11,7 +11,7 @@ from tidegate.flow.lease import Lease
 from tidegate.flow.limiter import Limiter
 from tidegate.flow.presence import Presence
 from tidegate.flow.presence.election import Election
-from tidegate.flow.stream import Stream
+from tidegate.flow.stream import Passage, Stream
 from tidegate.flow.timers import Timers
 from tidegate.kernel.priority import Priority
 from tidegate.valkey import Unit, Valkey
@@ -24,6 +24,7 @@ _POOL = "pool"
 async def use_everything(valkey: Valkey, unit: Unit) -> None:
     """Everything but the snapshots' own, which only a deployment uses."""
     await _stream(Stream(valkey, unit, "stream"))
+    await _passage(Passage(valkey, Stream(valkey, unit, "passed")))
     await _timers(Timers(valkey, unit, unit.key("alarms")))
     await _presence(valkey, unit)
     await _lease(valkey, unit)
@@ -44,6 +45,15 @@ async def _stream(stream: Stream) -> None:
     await stream.take_over("reader")
     await stream.sweep_idle()
     await stream.status()
+
+
+async def _passage(passage: Passage) -> None:
+    sender = passage.sender("sender")
+    await passage.stream.add([{b"n": b"1"}])
+    tickets = [each.id for each in await sender.read(1, 1)]
+    await passage.sent(sender, tickets)
+    await passage.overdue(_LATER)
+    await passage.take("worker", tickets)
 
 
 async def _timers(timers: Timers) -> None:
@@ -88,6 +98,7 @@ async def _gate(valkey: Valkey, unit: Unit) -> None:
     jobs = Stream(valkey, unit, "jobs")
     gate = Gate(valkey, unit, stream=jobs.keys.stream, group=jobs.settings.group, wake=unit.key("wake"))
     await gate.remind(Memory(pool=_POOL, started=0, running=0, notes=[]))
+    await gate.pace(_POOL, "slow", gap_ms=1)
     await gate.enrol("credential", pool=_POOL)
     await gate.promises.make(_SOON)
     await gate.promises.broken()
