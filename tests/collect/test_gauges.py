@@ -96,9 +96,12 @@ async def sqlite(tmp_path: Path) -> AsyncGenerator[Database]:
         yield opened
 
 
+_UNIT = "gauges"
+
+
 @pytest.fixture
 def make(embedded: Valkey, sqlite: Database, stream: Watched) -> Callable[[timedelta], Gauges]:
-    unit = embedded.unit("gauges")
+    unit = embedded.unit(_UNIT)
     alarms = Stream(embedded, unit, "alarms")
     timers = Timers(embedded, unit, alarms.keys.stream)
     gate = Gate(embedded, unit, stream=stream.keys.stream, group="workers", wake=timers.keys.wake)
@@ -106,9 +109,10 @@ def make(embedded: Valkey, sqlite: Database, stream: Watched) -> Callable[[timed
 
 
 def values(gauge: metrics.Gauge) -> list[float]:
-    """What it shows for each of its labels, those of streams from other tests left out; at least one."""
+    """What it shows for each of its labels, those of streams and gates from other tests left out; at least one."""
     samples = [sample for family in gauge.collect() for sample in family.samples]
-    found = [sample.value for sample in samples if sample.labels.get("stream", "jobs") in {"jobs", "alarms"}]
+    ours = [sample for sample in samples if sample.labels.get("stream", "jobs") in {"jobs", "alarms"}]
+    found = [sample.value for sample in ours if sample.labels.get("gate", _UNIT) == _UNIT]
     assert found
     return found
 

@@ -1,5 +1,7 @@
 """Where a snapshot is found: what is read all the time stays in memory, though nothing is held for long."""
 
+import asyncio
+import threading
 from datetime import timedelta
 
 import pytest
@@ -12,6 +14,9 @@ from tidegate.snapshots.local import LocalCache
 from tidegate.snapshots.lookup import Lookup
 from tidegate.snapshots.shelf import Shelf
 from tidegate.snapshots.subject import Subject
+
+_READERS = 32
+"""More than read at the same time."""
 
 
 async def test_what_is_read_all_the_time_is_looked_up_again_behind_its_readers(deployment: Deployment):
@@ -38,7 +43,15 @@ async def test_what_is_read_all_the_time_is_looked_up_again_behind_its_readers(d
 async def test_a_database_that_is_too_slow_is_one_that_cannot_say(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ):
+    """Everybody who reads from it is busy, and stays so."""
     monkeypatch.setattr(looking, "_SQL_WITHIN", timedelta(0))
+    over = threading.Event()
+    busy = [asyncio.create_task(deployment.database.read(lambda _: over.wait(30))) for _ in range(_READERS)]
+    await asyncio.sleep(0)  # they stand before us in the line of the readers
 
-    with pytest.raises(DatabaseUnavailable, match="did not answer within 0 s"):
-        await deployment.read(7)
+    try:
+        with pytest.raises(DatabaseUnavailable, match="did not answer within 0 s"):
+            await deployment.read(7)
+    finally:
+        over.set()
+        await asyncio.gather(*busy)
