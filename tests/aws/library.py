@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from tests.collect.conftest import POOL, Library
 from tests.collect.shelf import ShelfUpstream
+from tests.processes.at_work import at_work
 from tidegate.assembly import Parts, build_process
 from tidegate.aws.forwarder import Forwarder, Lookout
 from tidegate.aws.intake import QueueIntake
@@ -45,13 +46,8 @@ class SqsLibrary(Library):
             duties={"recovery": collector.duty},
             on_death=[collector.duty.ring],
         )
-        running = asyncio.create_task(process.run(heed_signals=False))
-        try:
+        async with at_work(process):
             yield
-        finally:
-            process.stop()
-            report = await running
-        assert report.in_good_order, report
 
     async def names(self) -> dict[str, int]:
         """In whose names messages stand: `worker`, `sender` and `onward`, and how many are read by nobody."""

@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import select
 
 from tests.collect.shelf import ShelfSource, ShelfUpstream
+from tests.processes.at_work import at_work, collecting
 from tests.servers.migrated import migrated_file
-from tidegate.assembly import Parts, build_process, put_together
+from tidegate.assembly import Parts, put_together
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.runs import Run
@@ -85,21 +86,8 @@ class Library:
 
     @asynccontextmanager
     async def working(self) -> AsyncGenerator[None]:
-        collector = self.collector
-        process = build_process(
-            self.parts,
-            handlers=collector.handlers,
-            services=collector.services,
-            duties={"recovery": collector.duty},
-            on_death=[collector.duty.ring],
-        )
-        running = asyncio.create_task(process.run(heed_signals=False))
-        try:
+        async with at_work(collecting(self.parts, self.collector)):
             yield
-        finally:
-            process.stop()
-            report = await running
-        assert report.in_good_order, report
 
 
 def _jobs_of(tx: Transaction, run_id: int) -> list[Any]:

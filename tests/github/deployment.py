@@ -9,9 +9,10 @@ from typing import Any
 
 from sqlalchemy import select
 
+from tests.processes.at_work import at_work, collecting
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
-from tidegate.assembly import Parts, build_process, put_together
+from tidegate.assembly import Parts, put_together
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.runs import Run
@@ -143,27 +144,8 @@ async def deployed(
         await Database.open(await migrated_file(folder / "tidegate.db")) as database,
     ):
         deployment = Deployment(put_together(Settings(), valkey, database), sim, client, include, is_pooled=is_pooled)
-        async with _at_work(deployment):
+        async with at_work(collecting(deployment.parts, deployment.collector)):
             yield deployment
-
-
-@asynccontextmanager
-async def _at_work(deployment: Deployment) -> AsyncGenerator[None]:
-    collector = deployment.collector
-    process = build_process(
-        deployment.parts,
-        handlers=collector.handlers,
-        services=collector.services,
-        duties={"recovery": collector.duty},
-        on_death=[collector.duty.ring],
-    )
-    running = asyncio.create_task(process.run(heed_signals=False))
-    try:
-        yield
-    finally:
-        process.stop()
-        report = await running
-    assert report.in_good_order, report
 
 
 async def assert_complete(deployment: Deployment, *logins: str) -> None:

@@ -36,6 +36,15 @@ class Addition:
     on_death: Sequence[Callable[[], object]] = ()
     """Told when something may have been lost."""
 
+    def joined(self, other: "Addition") -> "Addition":
+        """Both together."""
+        return Addition(
+            services={**self.services, **other.services},
+            duties={**self.duties, **other.duties},
+            sources=[*self.sources, *other.sources],
+            on_death=[*self.on_death, *other.on_death],
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Collecting:

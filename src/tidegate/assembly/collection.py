@@ -1,10 +1,10 @@
 """Collection from GitHub and the crawl, put together: the same in a command, in a worker, and behind HTTP."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tidegate.assembly.collecting import Collecting, put_schedules_together
+from tidegate.assembly.collecting import Addition, Collecting, put_schedules_together
 from tidegate.assembly.crawl import Crawl, put_crawl_together
 from tidegate.assembly.credentials import Stranding, put_book_together
 from tidegate.assembly.late_token import AWAY, LateToken
@@ -65,14 +65,7 @@ async def open_collection(
         stack.push_async_callback(book.close)
         # First of all: whoever may not be here must not have taken the place of another one's token.
         await _require_one_place(parts.database, settings.github)
-        late: LateToken | None = None
-        if token:
-            try:
-                await book.borrow(token)
-            except AWAY as error:
-                if needs_credential:
-                    raise
-                late = LateToken(book, token, error, on_used=lambda: collector.duty.ring())  # noqa: PLW0108 - made below
+        late = await _borrow(book, token, is_needed=needs_credential, on_used=lambda: collector.duty.ring())  # noqa: PLW0108 - made below
         if needs_credential:
             await book.require_any()
 
@@ -115,10 +108,8 @@ async def open_collection(
             bulletin=bulletin,
             schedules=schedules,
             due_schedules=due,
-            addition=replace(
-                crawl.addition,
-                services={**crawl.addition.services, **aws.services, **aws.inbox(schedules.trigger)},
-                sources=[*crawl.addition.sources, *aws.sources],
+            addition=crawl.addition.joined(
+                Addition(services={**aws.services, **aws.inbox(schedules.trigger)}, sources=aws.sources)
             ),
             crawl=crawl,
             crawls=Crawls(collector.orchestrator, schedules, crawl.identities),
@@ -126,6 +117,21 @@ async def open_collection(
             statistics=statistics,
             late_token=late,
         )
+
+
+async def _borrow(
+    book: CredentialBook, token: str | None, *, is_needed: bool, on_used: Callable[[], object]
+) -> LateToken | None:
+    """Use a token that was given; where the upstream is away and nobody needs it at once, it is tried again later."""
+    if not token:
+        return None
+    try:
+        await book.borrow(token)
+    except AWAY as error:
+        if is_needed:
+            raise
+        return LateToken(book, token, error, on_used=on_used)
+    return None
 
 
 async def _require_one_place(database: Database, github: GithubSettings) -> None:

@@ -11,14 +11,13 @@ from tidegate.assembly import Collection
 from tidegate.cli.plan import Plan
 from tidegate.cli.planning import labels, make_plan
 from tidegate.cli.screens import Screen
-from tidegate.cli.stopping import Stopping
+from tidegate.cli.stopping import work_until_over
 from tidegate.cli.watching import View, Watcher
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.runs import RunActive
 from tidegate.collect.source import Subject
 from tidegate.github import GithubSource
-from tidegate.runtime.waiting import end
 
 T = TypeVar("T")
 
@@ -46,20 +45,13 @@ async def collect_all(collection: Collection, subjects: Sequence[Subject], scree
     watcher = Watcher(
         collection.parts.database, collection.parts.gate, collection.parts.settings.gate, lambda: labels(collection)
     )
-    process = collection.process()
-    stop = Stopping(process, screen.say)
-    watching = asyncio.create_task(_watch(watcher, collection.bulletin, run_ids, screen), name="watch the runs")
-    watching.add_done_callback(lambda _: stop.because_it_is_over())
-    with stop.on_signals():
-        await process.run(heed_signals=False)
-    if watching.done():
-        watching.result()  # raises what was wrong with it
-    await end(watching)
+    watch = _watch(watcher, collection.bulletin, run_ids, screen)
+    was_interrupted = await work_until_over(collection.process(), watch, screen.say)
     return Outcome(
         plan=plan,
         view=await watcher.look(run_ids),
         seconds=monotonic() - began,
-        was_interrupted=stop.was_asked,
+        was_interrupted=was_interrupted,
     )
 
 

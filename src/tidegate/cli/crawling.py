@@ -12,13 +12,12 @@ from tidegate.assembly import Collection, open_collection
 from tidegate.cli.crawl_summary import CrawlSummary, summarise
 from tidegate.cli.crawl_waits import wait_of
 from tidegate.cli.running import configure_log
-from tidegate.cli.stopping import Stopping
+from tidegate.cli.stopping import work_until_over
 from tidegate.cli.wording import counted, number
 from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.runs import Run, RunActive
 from tidegate.crawl.targets import CrawlOptions
-from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 
 _LINE_EVERY_S = 5.0
@@ -35,18 +34,11 @@ async def crawl_to_the_end(settings: Settings, name: str, options: CrawlOptions,
     configure_log(settings.log, told=_TOLD_HERE)
     async with open_collection(settings, needs_credential=False) as collection:
         run_id, note = await _begin(collection, name, options)
-        process = collection.process()
         with _Board(console, quiet=quiet) as board:
             board.note(note)
-            stop = Stopping(process, board.say)
-            watching = asyncio.create_task(_watch(collection, run_id, board), name="watch the crawl")
-            watching.add_done_callback(lambda _: stop.because_it_is_over())
-            with stop.on_signals():
-                await process.run(heed_signals=False)
-            if watching.done():
-                watching.result()  # raises what was wrong with it
-            await end(watching)
-        return await summarise(collection, run_id, monotonic() - began, was_interrupted=stop.was_asked)
+            watch = _watch(collection, run_id, board)
+            was_interrupted = await work_until_over(collection.process(), watch, board.say)
+        return await summarise(collection, run_id, monotonic() - began, was_interrupted=was_interrupted)
 
 
 async def _begin(collection: Collection, name: str, options: CrawlOptions) -> tuple[int, str]:

@@ -1,19 +1,34 @@
-"""How a command with workers is stopped: in good order at the first signal, at once at the second."""
+"""A command with workers: how long it works, and how it is stopped."""
 
 import asyncio
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
+from typing import Any
 
 from tidegate.cli.running import mute_log
 from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.waiting import end
 
 _STOPPING = "Stopping: calls under way are finished, which takes 30 s at most. Ctrl-C once more stops at once."
 _AT_ONCE = "Stopping at once."
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stopping:
+async def work_until_over(process: Supervisor, watch: Coroutine[Any, Any, None], say: Callable[[str], object]) -> bool:
+    """Run a process until `watch` has seen the end of what it is for, or a signal comes; whether one did."""
+    stopping = _Stopping(process, say)
+    watching = asyncio.create_task(watch, name="watch the runs")
+    watching.add_done_callback(lambda _: stopping.because_it_is_over())
+    with stopping.on_signals():
+        await process.run(heed_signals=False)
+    if watching.done():
+        watching.result()  # raises what was wrong with it
+    await end(watching)
+    return stopping.was_asked
+
+
+class _Stopping:
     """Stops a process in good order at the first signal, and at once at the second."""
 
     def __init__(self, process: Supervisor, say: Callable[[str], object]) -> None:

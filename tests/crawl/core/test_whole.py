@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.processes.at_work import at_work
 from tests.servers.migrated import migrated_file
 from tidegate.assembly import build_process, put_together
 from tidegate.collect.collector import Collector, Ground
@@ -110,12 +111,8 @@ async def crawling(market: MarketplaceSimulator, valkey: Valkey, file: Path) -> 
             duties={"recovery": crawl.collector.duty, "raws": crawl.processor},
             on_death=[crawl.collector.duty.ring, crawl.processor.ring],
         )
-        running = asyncio.create_task(process.run(heed_signals=False))
-        try:
+        async with at_work(process):
             yield crawl
-        finally:
-            process.stop()
-            assert (await running).in_good_order
 
 
 @pytest.mark.parametrize("noise", [False, True], ids=["validators", "noise"])

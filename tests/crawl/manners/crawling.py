@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
-from tidegate.assembly import Parts, build_process, put_together
+from tests.processes.at_work import at_work, collecting
+from tidegate.assembly import Parts, put_together
 from tidegate.assembly.vault import open_vault
 from tidegate.collect.calls import Way
 from tidegate.collect.collector import Collector, Ground
@@ -104,21 +105,8 @@ class Crawler:
 
     @asynccontextmanager
     async def working(self) -> AsyncGenerator[None]:
-        collector = self.collector
-        process = build_process(
-            self.parts,
-            handlers=collector.handlers,
-            services=collector.services,
-            duties={"recovery": collector.duty},
-            on_death=[collector.duty.ring],
-        )
-        running = asyncio.create_task(process.run(heed_signals=False))
-        try:
+        async with at_work(collecting(self.parts, self.collector)):
             yield
-        finally:
-            process.stop()
-            report = await running
-        assert report.in_good_order, report
 
 
 _OVER = (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)

@@ -1,0 +1,32 @@
+"""Processes of a deployment that work inside a test, and end in good order with it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from tidegate.assembly import Parts, build_process
+from tidegate.collect.collector import Collector
+from tidegate.runtime.supervisor import Supervisor
+
+
+@asynccontextmanager
+async def at_work(process: Supervisor) -> AsyncGenerator[None]:
+    """It runs for the length of a block."""
+    running = asyncio.create_task(process.run(heed_signals=False))
+    try:
+        yield
+    finally:
+        process.stop()
+        report = await running
+    assert report.in_good_order, report
+
+
+def collecting(parts: Parts, collector: Collector) -> Supervisor:
+    """A process with all that a collector has."""
+    return build_process(
+        parts,
+        handlers=collector.handlers,
+        services=collector.services,
+        duties={"recovery": collector.duty},
+        on_death=[collector.duty.ring],
+    )
