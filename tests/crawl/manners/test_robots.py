@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -121,6 +121,7 @@ _groups = st.builds(
 )
 
 
+@example([RobotsGroup(agent="tidegate", allow=(), disallow=()), RobotsGroup(disallow=("/",))], [], AGENT)
 @given(
     st.lists(_groups, max_size=3, unique_by=lambda group: group.agent),
     st.lists(st.sampled_from(["a", "b", "c", "/", "?x=", "ab"]), max_size=6),

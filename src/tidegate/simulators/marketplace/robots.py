@@ -59,7 +59,8 @@ def _lines(settings: RobotsSettings) -> list[str]:
         lines += ["", f"User-agent: {group.agent}"]
         # Some readers take the first that fits, not the longest.
         lines += [f"Allow: {path}" for path in group.allow]
-        lines += [f"Disallow: {path}" for path in group.disallow]
+        # Without a rule, a group and the next one would be one group of two agents.
+        lines += [f"Disallow: {path}" for path in group.disallow] or ([] if group.allow else ["Disallow:"])
         if group.crawl_delay_s is not None:
             lines.append(f"Crawl-delay: {group.crawl_delay_s:g}")
     return [*lines, ""]
