@@ -1,0 +1,1 @@
+"""What the deployment knows about itself, for the person on call: a page, and what it shows."""
