@@ -15,7 +15,7 @@ command -v $(PYTHON) >/dev/null 2>&1 || { echo "There is no '$(PYTHON)'. Name yo
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer, and '$(PYTHON)' is older. Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 endef
 
-.PHONY: help install demo ticketing test check format lint types contract tests bench chaos scenarios services pins clean
+.PHONY: help install demo dashboard ticketing test check format lint types contract tests bench chaos scenarios services pins clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -37,6 +37,9 @@ install: $(INSTALLED) ## Make .venv with the package and its tools.
 
 demo: install ## See it work: collect 25 users from a GitHub of our own, on embedded parts.
 	@$(BIN)/python examples/github_demo.py
+
+dashboard: install ## All five systems at work, and the dashboard that shows it, at a printed address; Ctrl-C ends it (ARGS='--port 8321').
+	@$(BIN)/python -m examples.live $(ARGS)
 
 ticketing: install ## Open a ticket shop with a crowd at its door, at a printed address; Ctrl-C ends it (ARGS='--people 500 --once').
 	@$(BIN)/python -m examples.ticketing $(ARGS)
