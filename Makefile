@@ -15,7 +15,7 @@ command -v $(PYTHON) >/dev/null 2>&1 || { echo "There is no '$(PYTHON)'. Name yo
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer, and '$(PYTHON)' is older. Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 endef
 
-.PHONY: help install demo dashboard ticketing test check format lint types contract tests bench chaos scenarios services pins clean
+.PHONY: help install demo dashboard ticketing test check format lint types contract tests bench chaos scenarios docs reference pictures grafana services pins clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -84,13 +84,30 @@ chaos: install ## Kill processes and lose servers in mid-work, and see that noth
 scenarios: install ## Play the sixteen load scenarios of snapshots, on Redis Streams and on Kafka (some minutes; ARGS='--only 3 7 --transport streams').
 	@$(BIN)/python -m scenarios $(ARGS)
 
-services: ## Install the servers that come from the system (Debian: Redis, MariaDB, Java for Kafka), for the tests.
+docs: install ## Build the documentation as a site into site/ (SERVE=1: show it at a printed address, and follow changes).
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --strict)
+
+reference: install ## Write docs/reference anew, from the code.
+	@$(BIN)/python -m reference
+
+pictures: install ## Make the pictures of the dashboard in docs/images anew: its browser tests take them (some minutes).
+	@TIDEGATE_TEST_PICTURES=docs/images $(BIN)/python -m pytest -q tests/browser/test_dashboard_access.py
+
+grafana: install ## Write the dashboards of deploy/grafana anew, after a change of dashboards.py or of a threshold.
+	@$(BIN)/python -m deploy.grafana.dashboards
+
+services: ## Install the servers that come from the system (Debian: Redis, MariaDB, Prometheus, Java for Kafka), for the tests.
 	@sh tests/servers/install.sh
+
+# What the image of deploy/Dockerfile brings along, in the versions that the tests ran with.
+IMAGE_EXTRAS := postgres mysql mongo kafka aws archive otel
 
 pins: $(filter .uv/bin/uv,$(UV)) ## Pin the newest versions again.
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --all-extras --group dev --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements/dev.txt
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade bench/peers/requirements.in -o requirements/peers.txt
+	@$(UV) pip compile --quiet --universal --python-version 3.11 $(addprefix --extra ,$(IMAGE_EXTRAS)) --constraint requirements/dev.txt --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements/runtime.txt
+	@echo 'hatchling>=1.27' | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade - -o requirements/build.txt
 
 clean: ## Remove the environment and what the tools left behind.
-	@rm -rf $(VENV) .uv .peers .kafka .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	@rm -rf $(VENV) .uv .peers .kafka .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

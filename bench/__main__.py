@@ -8,6 +8,7 @@ from bench import (
     calls,
     campaigns,
     crawl,
+    dashboard,
     engine,
     fairness,
     gate,
@@ -22,11 +23,13 @@ from bench import (
     resume,
     room_watchers,
     service_level,
+    sizes,
     snapshot_reads,
     snapshot_waiters,
     stream,
     timers,
     waiting_room,
+    watchers,
 )
 from bench.figures import Section, machine, write
 from tidegate.telemetry.logs import configure
@@ -43,6 +46,7 @@ PARTS = {
     "fairness": fairness.measure,
     "resume": resume.measure,
     "memory": memory.measure,
+    "sizes": sizes.measure,
     "http": http.measure,
     "prefetch": prefetch.measure,
     "snapshot-reads": snapshot_reads.measure,
@@ -53,6 +57,8 @@ PARTS = {
     "room-watchers": room_watchers.measure,
     "campaigns": campaigns.measure,
     "crawl": crawl.measure,
+    "dashboard": dashboard.measure,
+    "watchers": watchers.measure,
     "idle": idle.measure,
 }
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 from examples.live.life import Api, Life
-from examples.live.upstreams import Upstreams, open_upstreams
+from examples.live.upstreams import Ration, Upstreams, open_upstreams
 
 _NOT_OURS = ("TIDEGATE_", "GITHUB_TOKEN")
 """What the environment says to another deployment."""
@@ -28,20 +28,22 @@ class Deployment:
     process: Process
     url: str
     """Where the dashboard is."""
+    api: Api
     life: Life
 
 
 @asynccontextmanager
-async def open_deployment(port: int = 0) -> AsyncGenerator[Deployment]:
+async def open_deployment(port: int = 0, ration: Ration | None = None) -> AsyncGenerator[Deployment]:
     """Prepared; what goes on in it is `life.go_on`."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-live-")))
-        upstreams = await stack.enter_async_context(open_upstreams())
+        upstreams = await stack.enter_async_context(open_upstreams(ration or Ration()))
         process, url = await stack.enter_async_context(_tidegate_up(folder, upstreams, port))
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        life = Life(Api(session, url), upstreams)
+        api = Api(session, url)
+        life = Life(api, upstreams)
         await life.prepare()
-        yield Deployment(upstreams, process, url, life)
+        yield Deployment(upstreams, process, url, api, life)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
-from examples.live.upstreams import BROKEN_CHARACTER, Upstreams
+from examples.live.upstreams import BROKEN_CHARACTER, GARBLED_CHARACTER, Upstreams
 
 ROOM, CRAWL = "spring-sale", "daily"
 _RUNS_AT_ONCE = 3
@@ -66,7 +66,8 @@ class Life:
 
     async def _collect(self, logins: "itertools.cycle[str]") -> None:
         while True:
-            status, run = await self._api.ask("POST", "/v1/runs", {"login": next(logins)})
+            # All of it each time: who asks for what is new gets it almost for nothing, and nobody would wait.
+            status, run = await self._api.ask("POST", "/v1/runs", {"login": next(logins), "full": True})
             await (self._api.until_over(run["id"]) if status == 201 else asyncio.sleep(1))
 
     async def _read(self) -> None:
@@ -74,7 +75,8 @@ class Life:
             subject = min(self._random.randint(1, _CHARACTERS), self._random.randint(1, _CHARACTERS))
             await self._api.ask("GET", f"/v1/snapshots/character/{subject}")
 
-        await self._api.ask("GET", f"/v1/snapshots/character/{BROKEN_CHARACTER}")
+        for subject in (BROKEN_CHARACTER, GARBLED_CHARACTER):
+            await self._api.ask("GET", f"/v1/snapshots/character/{subject}")
         await self._now_and_then(15, read)
 
     async def _queue_up(self) -> None:

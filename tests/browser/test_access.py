@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page
+from playwright.async_api import Page, ViewportSize
 
 from tests.browser.chromium import Visitors, Watched
 from tests.browser.gallery import address, as_kept, scenes, wired_site
@@ -17,7 +17,7 @@ from tidegate.http.pages.scene import Scene
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-NARROW = {"width": 320, "height": 640}
+NARROW = ViewportSize(width=320, height=640)
 COLOURS = {"runOnly": ["color-contrast"]}
 
 

@@ -17,6 +17,7 @@ from tidegate.campaigns.first_come import FirstCome
 from tidegate.campaigns.kinds import Kinds
 from tidegate.campaigns.manager import CampaignManager
 from tidegate.campaigns.workshop import Workshop
+from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.settings.http import HttpSettings
 from tidegate.valkey import Valkey
 
@@ -49,8 +50,28 @@ async def test_a_campaign_is_made_started_changed_looked_at_and_stopped(client: 
     shown = (await client.get(PLACE)).json
     assert (shown["campaign"]["stock"], shown["depth"], shown["hands"], shown["idle_ms"]) == (5, 0, [], None)
 
-    assert (await client.post(f"{PLACE}/stop")).json["state"] == "stopped"
-    assert [each["id"] for each in (await client.get("/v1/campaigns")).json["campaigns"]] == [CAMPAIGN]
+    stopped = (await client.post(f"{PLACE}/stop")).json
+    assert stopped["state"] == "stopped"
+    [row] = (await client.get("/v1/campaigns")).json["campaigns"]
+    assert row == {**stopped, "depth": 0, "dead": 0, "entered": 0}
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_campaigns_are_listed_also_while_the_server_is_away(
+    shop: Works, client: Client, monkeypatch: pytest.MonkeyPatch, hangs: bool
+):
+    made = (await client.post("/v1/campaigns", NEW)).json
+
+    async def away(questions: object) -> None:
+        if hangs:
+            await asyncio.Event().wait()
+        raise ValkeyUnavailable("it is away")
+
+    monkeypatch.setattr(shop.valkey, "pipeline", away)
+    monkeypatch.setattr("tidegate.http.campaigns._LINES_WITHIN_S", 0.05)
+
+    [row] = (await client.get("/v1/campaigns")).json["campaigns"]
+    assert row == {**made, "depth": None, "dead": None, "entered": None}
 
 
 async def test_each_answer_of_the_door_has_its_status(client: Client):
@@ -213,3 +234,18 @@ async def test_dead_letters_are_listed_replayed_and_discarded(shop: Works, clien
     replayed = await client.post(f"{PLACE}/dead/{second['id']}/replay")
     assert replayed.json == {"id": second["id"], "outcome": "replayed"}
     assert (await client.post(f"{PLACE}/dead/{second['id']}/replay")).status == 404
+
+
+async def test_all_dead_letters_are_replayed_at_once(shop: Works, client: Client):
+    await shop.open(total=3)
+    why = ("dead.message", "1-1", "dead.deliveries", "5", "dead.reason", "it is no JSON", "dead.at_ms", "1700000000000")
+    for n in range(3):
+        await shop.valkey.execute("XADD", shop.keys()["dead"], "*", "payload", f"no JSON {n}", *why)
+
+    replayed = await client.post(f"{PLACE}/dead/replay")
+
+    assert (replayed.status, replayed.json) == (200, {"replayed": 3})
+    [row] = (await client.get("/v1/campaigns")).json["campaigns"]
+    assert (row["dead"], row["depth"], row["state"]) == (0, 3, "open"), "they are in line again"
+    assert (await client.post(f"{PLACE}/dead/replay")).json == {"replayed": 0}
+    assert (await client.post("/v1/campaigns/nothing/dead/replay")).status == 404

@@ -12,13 +12,15 @@ from tests.servers.migrated import migrated_file
 from tests.snapshots.test_express import comparable
 from tidegate.campaigns.campaign import Answer
 from tidegate.http import Binding
+from tidegate.http.callers import Keyring
 from tidegate.http.door import Door
 from tidegate.http.serving import serve_campaigns
+from tidegate.http.sessions import SessionOffice
 from tidegate.http.turnstile import Turnstile
 from tidegate.settings.http import HttpSettings
 from tidegate.valkey import Valkey
 
-KEY = "0123456789abcdef0123"
+KEY, READ_KEY = "0123456789abcdef0123", "read-0123456789abcdef"
 Reply = tuple[int, dict[str, str], bytes]
 
 
@@ -94,7 +96,8 @@ async def test_both_ways_answer_alike(shop: Shop, binding: Binding):
     await shop.campaigns.enter(CAMPAIGN, "kim")
     assert (await both(request("ann")))[0] == 409
     await shop.campaigns.stop(CAMPAIGN)
-    assert (await both(request("lee")))[2] == b'{"answer":"NOT_OPEN"}'
+    closed = await both(request("lee", more=b"X-Forwarded-Proto: https\r\n"))
+    assert (closed[2], closed[1]["strict-transport-security"]) == (b'{"answer":"NOT_OPEN"}', "max-age=31536000")
 
 
 async def test_problems_are_told_by_the_long_way(shop: Shop, binding: Binding):
@@ -153,6 +156,22 @@ async def test_a_key_is_needed_where_there_is_one(shop: Shop):
     good = taking.read(request(more=b"Authorization: Bearer %b\r\n" % KEY.encode()))
     assert good is not None
     await good.answered
+
+
+async def test_whoever_may_only_look_or_has_a_session_of_another_page_takes_the_long_way(shop: Shop):
+    settings = HttpSettings(api_key=SecretStr(KEY), read_keys=(SecretStr(READ_KEY),))
+    taking, keyring = turnstile(shop, settings), Keyring(settings)
+    assert taking.read(request(more=b"Authorization: Bearer %b\r\n" % READ_KEY.encode())) is None
+    for key, is_taken in ((KEY, True), (READ_KEY, False)):
+        known = keyring.find(key)
+        assert known is not None
+        token, caller = SessionOffice(keyring, settings.session_lasts).open(known)
+        cookie = f"Cookie: tidegate_session={token}\r\n"
+        assert taking.read(request(more=cookie.encode())) is None
+        taken = taking.read(request(more=f"{cookie}X-Tidegate-CSRF: {caller.csrf}\r\n".encode()))
+        assert (taken is not None) == is_taken
+        if taken is not None:
+            await taken.answered
 
 
 async def test_requests_that_come_behind_each_other_are_answered_in_order(shop: Shop, binding: Binding):

@@ -3,7 +3,9 @@
 import asyncio
 import dataclasses
 import time
+from collections.abc import Collection
 from contextlib import AsyncExitStack
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -216,3 +218,25 @@ async def test_nonsense_is_refused(embedded: Valkey):
         await Watch().news(0)
     await bulletin.tell([])
     assert await leftover_keys(embedded, embedded.unit("board")) == {}
+
+
+async def test_one_who_follows_with_a_gap_is_told_of_many_moves_together_and_keeps_nobody_waiting(
+    bulletin: Bulletin, valkey: Valkey
+):
+    heard: list[Collection[int] | None] = []
+    async with bulletin.follow(heard.append, gap=timedelta(minutes=1)):
+        await until_reading(valkey, 1)
+        await bulletin.tell([1])
+        async with asyncio.timeout(5):
+            while [1] not in [sorted(each or ()) for each in heard]:
+                await asyncio.sleep(0.01)
+        for run in range(2, 20):
+            await bulletin.tell([run])
+        assert len(heard) == 2, "its beginning, and the first move; the others can wait a minute"
+
+        async with bulletin.watch([50]) as watch:  # who watches something cannot
+            await bulletin.tell([50])
+            assert await watch.news(5)
+            assert set().union(*(each or () for each in heard)) >= {*range(1, 20)}
+            await bulletin.tell([50])
+            assert await watch.news(5), "also not a second time"

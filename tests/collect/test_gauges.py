@@ -14,7 +14,8 @@ from tests.servers.migrated import migrated_file
 from tidegate.collect.gauges import Gauges, RunFigures, count_runs
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.tables import collection_runs
-from tidegate.database import Database, Transaction
+from tidegate.database import Database, Transaction, outbox
+from tidegate.database.outbox import Event
 from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Stream, StreamStatus
 from tidegate.flow.timers import Timers
@@ -144,6 +145,19 @@ async def test_a_source_that_breaks_costs_its_own_figures_and_no_others(
     stream.fails = False
     await gauges.refresh()
     assert not any(map(math.isnan, values(metrics.STREAM_PENDING_COUNT))), "and it is told again"
+
+
+async def test_events_that_wait_and_those_that_are_dead_are_told(make: Callable[[timedelta], Gauges], sqlite: Database):
+    def fill(tx: Transaction) -> None:
+        outbox.add(tx, *(Event("kind", "key", n) for n in range(3)))
+        outbox.bury(tx, outbox.pending_page(tx)[0].id, attempts=5, error="broken")
+
+    await sqlite.transaction(fill)
+    await make(timedelta(0)).refresh()
+
+    assert (values(metrics.OUTBOX_PENDING), values(metrics.OUTBOX_DEAD)) == ([2], [1])
+    (waits_s,) = values(metrics.OUTBOX_OLDEST)
+    assert 0 <= waits_s < 60
 
 
 async def test_a_look_has_a_deadline(make: Callable[[timedelta], Gauges], stream: Watched):

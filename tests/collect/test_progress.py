@@ -27,6 +27,10 @@ async def test_runs_are_listed_the_newest_first_and_can_be_narrowed_down(library
     assert await runs_in(library, login="eve") == [eve]
     assert await runs_in(library, states=(RunState.PLANNING,)) == [zoe, ada]
     assert await runs_in(library, states=(RunState.PLANNING, RunState.CANCELED), before=zoe, limit=1) == [eve]
+    twice = (RunState.CANCELED, RunState.PLANNING, RunState.CANCELED)
+    assert await runs_in(library, states=twice, limit=3) == [zoe, eve, ada]
+    assert await runs_in(library, login="eve", states=(RunState.PLANNING,)) == []
+    assert await runs_in(library, login="eve", states=(RunState.PLANNING, RunState.CANCELED), before=zoe) == [eve]
     assert await runs_in(library, login="nobody") == []
     with pytest.raises(InvalidArgument, match="limit"):
         await runs_in(library, limit=0)

@@ -18,6 +18,7 @@ from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Subject, Task
 from tidegate.collect.tables import page_jobs
 from tidegate.collect.tokens import Tokens
+from tidegate.flow.gate import Outcome
 from tidegate.kernel.clock import ManualClock
 from tidegate.settings import Settings
 from tidegate.upstream import Request
@@ -39,18 +40,26 @@ async def test_a_job_is_tried_as_often_as_the_settings_say_and_so_is_what_follow
     assert {job.max_attempts for job in await library.jobs(run.id)} == {attempts}
 
 
-async def test_a_job_that_kills_is_given_to_as_many_workers_as_the_settings_say(clock: ManualClock):
-    calls = Calls(
-        {"shelves": ShelfSource()},
-        Way(ShelfUpstream({}), Secrets("")),
-        clock,
-        settings=CollectSettings(most_deliveries=2),
-    )
-    second, third = (msgspec.structs.replace(ADMITTED, deliveries=n) for n in (2, 3))
+async def test_a_job_that_kills_its_workers_is_tried_as_often_as_one_that_fails(clock: ManualClock):
+    upstream = ShelfUpstream({})
+    calls = Calls({"shelves": ShelfSource()}, Way(upstream, Secrets("")), clock)
+    taken_over = msgspec.structs.replace(ADMITTED, deliveries=2)
 
-    assert (await calls.make(claim_of(), second)).ending.state is JobState.SUCCEEDED
-    ended = (await calls.make(claim_of(), third)).ending
-    assert (ended.state, ended.reason) == (JobState.FAILED, "2 workers died with this job")
+    last = msgspec.structs.replace(claim_of(), attempt=5, max_attempts=5)
+    assert (await calls.make(last, taken_over)).ending.state is JobState.READY
+    ended = (await calls.make(msgspec.structs.replace(last, attempt=6), taken_over)).ending
+    assert (ended.state, ended.reason) == (JobState.FAILED, "a worker died with this job at its last try, of 5")
+
+
+async def test_the_permit_of_a_dead_worker_is_not_used_again(clock: ManualClock):
+    upstream = ShelfUpstream({})
+    calls = Calls({"shelves": ShelfSource()}, Way(upstream, Secrets("")), clock)
+
+    taken_over = await calls.make(claim_of(), msgspec.structs.replace(ADMITTED, deliveries=2))
+
+    assert not upstream.calls  # the dead one may have called: another permit is needed for another call
+    assert (taken_over.ending.state, taken_over.ending.is_attempt) == (JobState.READY, False)
+    assert (taken_over.settlement.outcome, taken_over.settlement.deliveries) == (Outcome.UNUSED, 2)
 
 
 async def test_the_end_of_a_run_is_tried_as_often_as_the_settings_say(local: Library, upstream: ShelfUpstream):

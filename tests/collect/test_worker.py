@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from tests.collect.rounds import claimed, finished, write
 from tests.collect.shelf import ShelfUpstream
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.recovery import Recovery
+from tidegate.flow.gate import Gate, Settlement
 
 
 async def test_calls_that_have_to_be_waited_for_are_made_side_by_side(local: Library, upstream: ShelfUpstream):
@@ -105,6 +108,27 @@ async def test_whoever_stops_keeps_what_it_called_until_it_is_written(local: Lib
     assert not done
     assert (status.pending, status.lag) == (1, 0)
     assert (await local.orchestrator.show(run_id)).succeeded_jobs == 1
+
+
+async def test_a_failed_job_that_is_retried_before_its_permit_has_ended_is_not_lost(
+    local: Library, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
+):
+    """It is committed as failed, and the gate has it still: so it takes no offer of it, and forgets it right after."""
+    upstream.trouble["/shelves/ada-poems/0"] = [404]
+    settle, retried = Gate.settle, list[int]()
+
+    async def settle_late(gate: Gate, results: Sequence[Settlement], **offers: Any) -> Any:
+        for result in results if not retried else ():
+            if await local.orchestrator.retry_job(int(result.job)):
+                retried.append(int(result.job))
+        return await settle(gate, results, **offers)
+
+    monkeypatch.setattr(Gate, "settle", settle_late)
+    async with local.working():
+        run = await local.ended()
+
+    assert len(retried) == 1
+    assert (run.succeeded_jobs, run.failed_jobs) == (8, 0)
 
 
 async def test_what_follows_from_a_job_that_has_ended_is_offered_before_its_message_is_given_back(

@@ -16,8 +16,10 @@ gc.freeze()
 gc.set_threshold(50_000, 20, 50)
 
 GOOD: dict[str, Any] = msgspec.json.decode(os.environ["TIDEGATE_FUZZ_GOOD"])
-"""A token, and the app that the simulated GitHub knows."""
+"""A token, the app that the simulated GitHub knows, a key of the server, and what our page sends instead of it."""
 
+AFTER = "1700000000000-3"
+"""A dead letter; on Kafka there would be one number more."""
 FORMATS = {
     "cron": ["0 3 * * *", "*/15 0-6 1,15 * *", "59 23 31 12 7", "0 0 29 2 *"],
     "time-zone": ["UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Asia/Kathmandu"],
@@ -41,10 +43,17 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     Likewise a kind that is kept, and a key that it can have, which only the kind can say; and a board that there is.
     """
     del context, kwargs
+    if case.operation.path == "/v1/session":
+        _fit_login(case)
+    elif len(case.operation.path) % 2 and case.meta.generation.mode.is_positive:  # half of them, as our page asks
+        case.headers.update({"Authorization": "", **GOOD["page"]})
     if case.operation.path.startswith("/v1/snapshots/{kind}/{key}") and case.meta.generation.mode.is_positive:
         case.path_parameters = {"kind": "character", "key": str(1 + len(case.path_parameters["key"]))}
     if case.operation.path == "/v1/snapshots/dead" and case.meta.generation.mode.is_positive and "after" in case.query:
-        case.query["after"] = "1700000000000-3"  # on Kafka there would be one number more
+        case.query["after"] = AFTER
+    is_replay = case.operation.path == "/v1/snapshots/dead/replay" and case.meta.generation.mode.is_positive
+    if is_replay and isinstance(case.body, dict) and case.body.get("after") is not None:
+        case.body["after"] = AFTER
     if "{board}" in case.operation.path and case.meta.generation.mode.is_positive:
         case.path_parameters["board"] = "a"
     if case.meta.generation.mode.is_positive and isinstance(case.body, dict):
@@ -60,6 +69,12 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         for secret in ("token", "app"):
             if isinstance(body, dict) and body.get(secret) is not None:
                 body[secret] = GOOD[secret]
+
+
+def _fit_login(case: Any) -> None:
+    """A good login has a good key: of wrong ones there may be only a few."""
+    if isinstance(case.body, dict) and case.meta.generation.mode.is_positive:
+        case.body["key"] = GOOD["key"]
 
 
 def _whole(value: Any) -> Any:

@@ -17,8 +17,10 @@ from tests.servers.migrated import migrated_folder
 from tidegate.assembly import Collection, open_collection
 from tidegate.assembly.crowd import open_reception
 from tidegate.crawl.settings import CrawlSettings
+from tidegate.dashboard import open_dashboard
 from tidegate.github import GithubSettings
 from tidegate.http import Binding, serve_collection
+from tidegate.http.channel import Seats
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
@@ -153,6 +155,7 @@ async def served(
     valkey_url: str | None = None,
     database_url: str | None = None,
     crawl: CrawlSettings | None = None,
+    dashboard: bool = False,
 ) -> AsyncGenerator[Served]:
     """A process that is at work, on embedded parts of its own, with the token of the simulator's operator or none."""
     world = WorldShape(users=users, repositories=repositories, sizes=SMALL, events=20, quirks=False)
@@ -174,20 +177,23 @@ async def served(
         given = sim.token_of(sim.world.operators()[0]) if has_token else None
         collection = await stack.enter_async_context(open_collection(settings, token=given, needs_credential=False))
         binding = stack.enter_context(Binding(http))
-        stop = await stack.enter_async_context(running(collection, http, binding, works=works))
+        stop = await stack.enter_async_context(running(collection, http, binding, works=works, dashboard=dashboard))
         session = await stack.enter_async_context(aiohttp.ClientSession(headers=headers))
         yield Served(Client(session, binding.url), collection, sim, stop)
 
 
 @asynccontextmanager
 async def running(
-    collection: Collection, http: HttpSettings, binding: Binding, *, works: bool
+    collection: Collection, http: HttpSettings, binding: Binding, *, works: bool, dashboard: bool = False
 ) -> AsyncGenerator[Callable[[], None]]:
     """The process, from start to an orderly stop, which may be asked for before the end of the block."""
     parts = collection.parts
     reception = open_reception(parts.settings, parts.database, parts.valkey)
-    service = serve_collection(collection, http, binding, reception=reception)
-    process = collection.process(works=works, services={"http": service})
+    seats = Seats(http.most_listeners)
+    further = open_dashboard(collection, seats, reception=reception) if dashboard else None
+    service = serve_collection(collection, http, binding, reception=reception, seats=seats, further=further)
+    services = {"http": service} if further is None else {"http": service, "dashboard": further}
+    process = collection.process(works=works, services=services)
     task = asyncio.create_task(process.run(heed_signals=False))
     asked = asyncio.Event()
 

@@ -174,6 +174,7 @@ def test_people_are_told_where_it_answers_what_it_stands_on_and_how_it_stops():
     assert greeting(UP, BANNER) == (
         "Tidegate 1.2.3: workers, the leader's duties and HTTP\n"
         "  answers at   http://127.0.0.1:8321 to this machine, without a key; /docs tells what can be asked\n"
+        "  dashboard    open http://127.0.0.1:8321/\n"
         "  database     sqlite:///tide.db\n"
         "  server       valkey 9.1 at unix:///tide.sock, embedded\n"
         "  credentials  ada, bob\n"

@@ -86,6 +86,19 @@ async def test_a_crawl_is_begun_and_what_comes_of_it_is_shown(deployment: Served
     assert (await client.get("/v1/jobs/999999/executions")).problem == "not-found"
 
 
+async def test_a_robots_txt_is_read_anew_when_somebody_says_so(deployment: Served, sim: MarketplaceSimulator):
+    client, host = deployment.client, sim.url.removeprefix("http://")
+    await crawled(client, sim, "before")
+
+    told = await client.post(f"/v1/crawl/hosts/{host}/reread")
+    assert (told.status, told.json["robots"], told.json["read_at"]) == (200, "unknown", None)
+    await crawled(client, sim, "after")
+
+    [met] = [each for each in (await client.get("/v1/crawl/hosts")).json["hosts"] if each["host"] == host]
+    assert met["robots"] == "read"
+    assert (await client.post("/v1/crawl/hosts/nowhere.example/reread")).problem == "not-found"
+
+
 async def test_answers_are_listed_and_dead_letters_replayed_one_by_one_or_all(
     deployment: Served, sim: MarketplaceSimulator
 ):

@@ -112,6 +112,22 @@ async def test_a_message_that_is_replayed_is_in_its_stream_again(deployment: Ser
     await consumer.leave()
 
 
+@pytest.mark.parametrize("kind", ["event", "message", None])
+async def test_all_letters_or_all_of_a_kind_are_replayed_at_once(kind: str | None, deployment: Served):
+    await clear(deployment)
+    run = await deployment.collect(deployment.logins[0], include=["USER_BASIC"])
+    events = await bury(deployment, *[{"run_id": run["id"]}] * 2, kind=RUN_ENDED)
+    messages = await bury_messages(deployment, 2)
+    wanted = {"event": events, "message": messages, None: [*events, *messages]}[kind]
+
+    replayed = await deployment.client.post("/v1/dead-letters/replay", None if kind is None else {"kind": kind})
+
+    assert (replayed.status, replayed.json) == (200, {"replayed": len(wanted)})
+    left = {letter["id"] for letter in await listed(deployment)}
+    assert not left & set(wanted), "they are no dead letters any more"
+    assert left >= {*events, *messages} - set(wanted), "and what was not asked for is where it was"
+
+
 async def test_a_message_can_be_given_up_and_an_event_cannot(deployment: Served):
     await clear(deployment)
     [event], [message] = await bury(deployment, 1), await bury_messages(deployment, 1)

@@ -10,6 +10,7 @@ from pydantic import SecretStr, ValidationError
 
 from tests.http.serving import Served, served
 from tidegate.http import Binding
+from tidegate.http.callers import Keyring
 from tidegate.http.door import is_loopback, without_port
 from tidegate.kernel.errors import InvalidSettings
 from tidegate.settings.http import HttpSettings
@@ -17,7 +18,7 @@ from tidegate.settings.http import HttpSettings
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY, OTHER, WRONG = "k" * 32, "o" * 40, "w" * 32
-OPEN = ("/healthz", "/readyz", "/openapi.json", "/docs")
+OPEN = ("/healthz", "/readyz")
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -48,7 +49,8 @@ async def locked(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ser
     ids=range(10),
 )
 async def test_without_a_key_nothing_but_the_open_pages_is_answered(headers: dict[str, str], locked: Served):
-    for method, path in (("GET", "/v1/runs"), ("POST", "/v1/runs"), ("GET", "/metrics"), ("GET", "/nothing")):
+    closed = ("/v1/runs", "/metrics", "/docs", "/openapi.json", "/nothing")
+    for method, path in (("POST", "/v1/runs"), *(("GET", each) for each in closed)):
         answer = await locked.client.ask(method, path, headers=headers)
         assert (answer.status, answer.problem) == (401, "key-needed"), path
         assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -59,7 +61,7 @@ async def test_without_a_key_nothing_but_the_open_pages_is_answered(headers: dic
 
 @pytest.mark.parametrize("headers", [bearer(KEY), bearer(OTHER), {"authorization": f"bearer   {KEY}"}])
 async def test_every_key_that_is_set_opens_everything(headers: dict[str, str], locked: Served):
-    for path in ("/v1/runs", "/v1/credentials", "/metrics", *OPEN):
+    for path in ("/v1/runs", "/v1/credentials", "/metrics", "/docs", "/openapi.json", *OPEN):
         assert (await locked.client.get(path, headers=headers)).status == 200, path
     assert (await locked.client.get("/nothing", headers=headers)).status == 404
 
@@ -112,6 +114,16 @@ async def test_a_page_of_another_site_cannot_act(headers: dict[str, str], deploy
         answer = await deployment.client.ask(method, path, headers=headers)
         assert (answer.status, answer.problem) == (403, "foreign-origin")
         assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_without_a_key_a_page_of_another_site_may_lead_here_and_not_ask(site: str, deployment: Served):
+    """It could not read the answer; but some questions cost us something, and streams last."""
+    for path in ("/v1/runs", "/metrics", "/openapi.json"):
+        asked = await deployment.client.get(path, headers={"sec-fetch-site": site, "sec-fetch-mode": "no-cors"})
+        assert (asked.status, asked.problem) == (403, "foreign-origin")
+    led = await deployment.client.get("/docs", headers={"sec-fetch-site": site, "sec-fetch-mode": "navigate"})
+    assert led.status == 200
 
 
 async def test_a_page_of_our_own_can(deployment: Served):
@@ -185,13 +197,29 @@ async def test_a_key_that_can_be_guessed_or_not_be_sent_is_refused(key: str):
         HttpSettings(api_key=SecretStr(key))
     with pytest.raises(ValidationError, match="printable ASCII"):
         HttpSettings(api_keys=(SecretStr(KEY), SecretStr(key)))
+    with pytest.raises(ValidationError, match="printable ASCII"):
+        HttpSettings(read_keys=(SecretStr(KEY), SecretStr(key)))
+
+
+async def test_a_key_has_one_role():
+    for others in ({"api_key": SecretStr(KEY)}, {"api_keys": (SecretStr(OTHER), SecretStr(KEY))}):
+        with pytest.raises(ValidationError, match="what may it do"):
+            HttpSettings.model_validate({**others, "read_keys": (SecretStr(KEY),)})
+
+
+async def test_a_key_that_only_reads_is_a_key():
+    """Others than this machine may connect, and nobody gets anything without it."""
+    with Binding(HttpSettings(host="0.0.0.0", port=0, read_keys=(SecretStr(KEY),))) as binding:
+        assert not binding.is_local
 
 
 async def test_keys_do_not_show():
-    settings = HttpSettings(api_key=SecretStr(KEY), api_keys=(SecretStr(OTHER),))
+    settings = HttpSettings(api_key=SecretStr(KEY), api_keys=(SecretStr(OTHER),), read_keys=(SecretStr(WRONG),))
+    shown = f"{settings} {settings!r} {settings.model_dump_json()} {Keyring(settings).keys}"
 
-    assert KEY not in f"{settings} {settings!r} {settings.model_dump_json()}"
-    assert set(settings.keys) == {KEY, OTHER}
+    assert not any(key in shown for key in (KEY, OTHER, WRONG))
+    assert set(settings.keys) == {KEY, OTHER, WRONG}
+    assert settings.keys_to_read == (WRONG,)
 
 
 async def test_names_are_told_from_ports():

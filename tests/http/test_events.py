@@ -16,6 +16,7 @@ from tests.http.serving import Client, Served, read_events, served
 from tests.http.test_runs import TIGHT, begin
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.lifecycle import RunState
+from tidegate.http.channel import Seats
 from tidegate.http.events import EventStream
 from tidegate.http.feed import RunFeed
 from tidegate.http.views import RunDetail, RunViews
@@ -202,7 +203,7 @@ async def reading(deployment: Served) -> Reading:
 
 
 def feed_of(reading: Reading, bulletin: Bulletin, most_listeners: int = 10) -> RunFeed:
-    return RunFeed(reading.read, bulletin, most_listeners=most_listeners)
+    return RunFeed(reading.read, bulletin, Seats(most_listeners))
 
 
 async def test_a_slow_listener_is_shown_the_latest_and_not_what_came_before(deployment: Served, reading: Reading):
@@ -239,7 +240,7 @@ async def test_a_run_that_moves_often_is_read_now_and_then(deployment: Served, r
 async def test_news_that_was_lost_is_made_up_for_after_a_while(deployment: Served, reading: Reading):
     """Whoever moved the run died before he could tell."""
     second_net = timedelta(milliseconds=300)
-    feed = RunFeed(reading.read, deployment.collection.bulletin, most_listeners=1, longest_silence=second_net)
+    feed = RunFeed(reading.read, deployment.collection.bulletin, Seats(1), longest_silence=second_net)
     async with feed.listen(reading.detail.id) as listener:
         assert await listener.next(5)
         await until(lambda: reading.reads == 2)  # the look at a run that has become calm; from then on it waits
@@ -300,7 +301,7 @@ async def test_the_places_of_those_who_left_are_free(deployment: Served, reading
 
 async def test_silence_is_filled_with_comments(deployment: Served, reading: Reading):
     feed = feed_of(reading, deployment.collection.bulletin)
-    stream = EventStream(feed, reading.detail.id, heartbeat_s=0.05)
+    stream = EventStream(feed.listen(reading.detail.id), heartbeat_s=0.05)
     sent, gone = list[bytes](), asyncio.Event()
 
     async def receive() -> dict[str, Any]:

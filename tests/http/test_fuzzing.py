@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import aiohttp
@@ -15,7 +16,7 @@ from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldSh
 
 KEY = "a-key-for-the-fuzzer-0123456789"
 APP, INSTALLATION = 71, 5
-VALUES = Path(__file__).with_name("fuzz_values.py")
+VALUES, CONFIG = (Path(__file__).with_name(name) for name in ("fuzz_values.py", "fuzzing.toml"))
 
 
 async def make_room(url: str, name: str) -> None:
@@ -37,8 +38,44 @@ async def make_campaign(url: str, name: str) -> None:
             assert opened.status == 200, await opened.text()
 
 
-async def test_the_server_does_what_its_document_says(tmp_path: Path):
-    """Statuses, content types and schemas of all answers; bad data refused, good data taken; the key needed."""
+async def log_in(url: str) -> dict[str, str]:
+    """What our page sends from then on."""
+    async with aiohttp.ClientSession(url) as session, session.post("/v1/session", json={"key": KEY}) as opened:
+        assert opened.status == 200, await opened.text()
+        cookie = opened.headers["Set-Cookie"].partition(";")[0]
+        return {"Cookie": cookie, "X-Tidegate-CSRF": (await opened.json())["csrf"]}
+
+
+async def fuzz(url: str, folder: Path, good: Mapping[str, object], *, examples: int, within_s: float) -> None:
+    """Ask everything that the document of a server describes, but what lasts as long as somebody listens."""
+    fuzzer = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("schemathesis")),
+        *("--config-file", str(CONFIG), "run", f"{url}/openapi.json", "--header", f"Authorization: Bearer {KEY}"),
+        *("--phases", "coverage,fuzzing", "--max-examples", str(examples), "--workers", "1"),
+        *("--exclude-path-regex", "/(events|live)$"),
+        # What needs a key is asked without one, everywhere, in test_roles.
+        *("--exclude-checks", "ignored_auth"),
+        *("--seed", "20260131", "--generation-deterministic", "--request-timeout", "10", "--no-color"),
+        cwd=folder,
+        env={
+            **os.environ,
+            "SCHEMATHESIS_HOOKS": str(VALUES),
+            "TIDEGATE_FUZZ_GOOD": msgspec.json.encode(good).decode(),
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        told, _ = await asyncio.wait_for(fuzzer.communicate(), within_s)
+    finally:
+        if fuzzer.returncode is None:
+            fuzzer.kill()
+            await fuzzer.wait()
+    assert fuzzer.returncode == 0, told.decode()
+
+
+async def fuzz_everything(folder: Path, *, examples: int, within_s: float) -> None:
+    """A server with every part that there is, and what it needs around it."""
     world = WorldShape(users=1, repositories=1, quirks=False)
     async with GithubSimulator(SimulatorConfig(world=world)) as sim, game() as players:
         key, public = app_key()
@@ -53,35 +90,15 @@ async def test_the_server_does_what_its_document_says(tmp_path: Path):
             "TIDEGATE_SNAPSHOTS__GAME__API_KEY": players.api_key,
             "TIDEGATE_SNAPSHOTS__LONGEST_WAIT": "20ms",
         }
-        async with started(tmp_path, "serve", "--port", "0", **variables) as server:
+        async with started(folder, "serve", "--port", "0", **variables) as server:
             await make_room(server.url, "fuzzed")
             await make_campaign(server.url, "fuzzed")
-            fuzzer = await asyncio.create_subprocess_exec(
-                str(Path(sys.executable).with_name("schemathesis")),
-                *("run", f"{server.url}/openapi.json", "--header", f"Authorization: Bearer {KEY}"),
-                *("--phases", "coverage,fuzzing", "--max-examples", "4", "--workers", "1"),
-                # Those that last as long as their runs, or as long as somebody listens.
-                *("--exclude-path", "/v1/runs/{run_id}/events"),
-                *("--exclude-path", "/v1/snapshots/{kind}/{key}/events"),
-                *("--exclude-path", "/v1/rooms/{room}/place/events"),
-                *("--exclude-path", "/v1/campaigns/{campaign}/entries/{user}/events"),
-                *("--seed", "20260131", "--generation-deterministic", "--request-timeout", "10", "--no-color"),
-                cwd=tmp_path,
-                env={
-                    **os.environ,
-                    "SCHEMATHESIS_HOOKS": str(VALUES),
-                    "TIDEGATE_FUZZ_GOOD": msgspec.json.encode(
-                        {"token": sim.token_of(sim.world.logins()[0]), "app": app}
-                    ).decode(),
-                },
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )
-            try:
-                told, _ = await asyncio.wait_for(fuzzer.communicate(), 90)
-            finally:
-                if fuzzer.returncode is None:
-                    fuzzer.kill()
-                    await fuzzer.wait()
-            assert fuzzer.returncode == 0, told.decode()
+            page = await log_in(server.url)
+            good = {"token": sim.token_of(sim.world.logins()[0]), "app": app, "key": KEY, "page": page}
+            await fuzz(server.url, folder, good, examples=examples, within_s=within_s)
             assert (await server.stop())["in_good_order"]
+
+
+async def test_the_server_does_what_its_document_says(tmp_path: Path):
+    """Statuses, content types and schemas of all answers; bad data refused, good data taken; the key needed."""
+    await fuzz_everything(tmp_path, examples=3, within_s=180)

@@ -2,18 +2,19 @@
 
 import re
 import shlex
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
-from prometheus_client.metrics import MetricWrapperBase
+import pytest_asyncio
 
 from tests.docs.pages import ROOT, blocks_of
-from tests.http.serving import Served, read_events
+from tests.http.serving import Served, read_events, served
 from tidegate.cli import COMMANDS
-from tidegate.telemetry import metrics
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -72,6 +73,19 @@ def assert_fits(told: Any, real: Any) -> None:
             assert_fits(value, real[name])
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Served]:
+    """With a dashboard, of which the guide speaks."""
+    async with served(tmp_path_factory.mktemp("guide"), users=1, dashboard=True) as started:
+        yield started
+
+
+async def read_kinds(answer: aiohttp.ClientResponse) -> AsyncIterator[str]:
+    async for event in read_events(answer):
+        if event.kind:
+            yield event.kind
+
+
 async def test_the_requests_of_the_guide_are_answered_as_it_says(deployment: Served):
     login = deployment.logins[0]
     # Those of snapshots are sent where snapshots are: see tests/guides.
@@ -83,9 +97,11 @@ async def test_the_requests_of_the_guide_are_answered_as_it_says(deployment: Ser
             method, deployment.client.url + path, data=body, headers=headers
         ) as answer:
             assert answer.status in (200, 201), (path, await answer.text())
-            if path.endswith("/events"):
+            told = [line.removeprefix("event: ") for line in each.output if line.startswith("event: ")]
+            if path.startswith("/v1/live"):
+                assert {await anext(read_kinds(answer)) for _ in told} == set(told)
+            elif path.endswith("/events"):
                 kinds = [event.kind async for event in read_events(answer)]
-                told = [line.removeprefix("event: ") for line in each.output if line.startswith("event: ")]
                 assert kinds[-1] == told[-1] == "ended"
                 assert set(kinds) <= set(told)
             else:
@@ -96,19 +112,3 @@ async def test_the_commands_of_the_guide_exist():
     named = {each.words[1] for each in shown("tidegate")}
 
     assert {"up", "serve"} <= named <= set(COMMANDS)
-
-
-async def test_the_alerts_of_the_guide_are_about_metrics_that_there_are():
-    [rules] = [block.text for block in blocks_of(GUIDE) if block.language == "yaml"]
-    families = {
-        family.name for value in vars(metrics).values() if isinstance(value, MetricWrapperBase)
-        for family in value.collect()
-    }  # fmt: skip
-    functions = {"max", "min", "sum", "rate", "by", "histogram_quantile", "le", "queue"}
-    expressions = re.findall(r"expr: (\"[^\"]+\"|[^,}]+)", rules)
-    assert len(expressions) == rules.count("alert:")
-    for expression in expressions:
-        words = set(re.findall(r"[a-z][a-z_]{3,}", expression)) - functions
-        named = {re.sub(r"_(bucket|total)$", "", word) for word in words}
-        assert named
-        assert named <= families, expression

@@ -22,6 +22,7 @@ from tidegate.kernel.errors import InvalidArgument
 from tidegate.runtime import relay as relay_module
 from tidegate.runtime.delivery import Handler, Outcome, Undeliverable
 from tidegate.runtime.relay import Relay
+from tidegate.telemetry.metrics import REGISTRY
 
 AT_ONCE = Backoff(first=timedelta(microseconds=1), most=timedelta(microseconds=1))
 
@@ -86,6 +87,25 @@ async def test_a_committed_event_is_handled_and_its_row_removed(database: Databa
         await log.has(1)
     assert log.events == [event]
     assert await database.read(outbox.depth) == outbox.Depth(0, 0, None)
+
+
+@on_sqlite
+async def test_a_relay_that_ended_tells_of_no_events_in_its_hand(database: Database) -> None:
+    """Another process has them now, and the greatest of all figures is believed."""
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def handle(_: Event) -> None:
+        begun.set()
+        await may_end.wait()
+
+    async with running(relay_of(database, handle)) as stopping:
+        await add(database, "key", 1, 2, 3)
+        await begun.wait()
+        in_hand = REGISTRY.get_sample_value("outbox_depth")
+        stopping.set()
+        may_end.set()
+
+    assert (in_hand, REGISTRY.get_sample_value("outbox_depth")) == (3, 0)
 
 
 async def test_a_rolled_back_event_is_never_handled(database: Database) -> None:

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Install what the tests use and what does not come from PyPI: Redis, MariaDB, Chromium, nginx, and Java with Maven,
-# which fetches Kafka. Does nothing for those that are there. Starts no service: every test starts its own server, in
-# its own folder.
+# Install what the tests use and what does not come from PyPI: Redis, MariaDB, Chromium, nginx, Prometheus (for promtool,
+# its checker of rules), and Java with Maven, which fetches Kafka. Does nothing for those that are there. Starts no service:
+# every test starts its own server, in its own folder.
 set -eu
 
 # Debian keeps servers here, and leaves it out of the PATH of ordinary users.
@@ -12,6 +12,7 @@ command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v mariadbd >/dev/null 2>&1 || missing="$missing mariadb-server"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 command -v nginx >/dev/null 2>&1 || missing="$missing nginx-light"
+command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 command -v java >/dev/null 2>&1 || missing="$missing default-jre-headless"
 command -v mvn >/dev/null 2>&1 || missing="$missing maven"
 
@@ -22,14 +23,14 @@ fetch_kafka() {
 
 if [ -z "$missing" ]; then
     fetch_kafka
-    echo "redis-server, mariadbd, chromium, nginx, java and mvn are installed."
+    echo "redis-server, mariadbd, chromium, nginx, promtool, java and mvn are installed."
     exit 0
 fi
 
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "Missing:$missing. Please install them yourself, for instance:" >&2
-    echo "  macOS:   brew install redis mariadb openjdk maven chromium nginx" >&2
-    echo "  Fedora:  dnf install redis mariadb-server chromium nginx java-21-openjdk-headless maven" >&2
+    echo "  macOS:   brew install redis mariadb openjdk maven chromium nginx prometheus" >&2
+    echo "  Fedora:  dnf install redis mariadb-server chromium nginx golang-github-prometheus java-21-openjdk-headless maven" >&2
     echo "Tests that need them are skipped until then." >&2
     exit 1
 fi

@@ -9,9 +9,11 @@ from pydantic import SecretStr
 
 from tests.snapshots.deployment import Deployment
 from tidegate.http import Binding, serve_snapshots
+from tidegate.http.callers import Keyring
 from tidegate.http.door import Door
 from tidegate.http.express import Express
 from tidegate.http.lobby import Lobby
+from tidegate.http.sessions import SessionOffice
 from tidegate.settings.http import HttpSettings
 
 KEY = "0123456789abcdef0123"
@@ -83,6 +85,8 @@ async def test_both_ways_answer_alike(serve: Serve, deployment: Deployment):
     assert not await is_held_and_taken(deployment, LONG)
     async with serve(HttpSettings(port=0)) as binding:
         [short], [long] = await ask(binding, PLAIN), await ask(binding, LONG)
+        secure = [each.replace(b"\r\n\r\n", b"\r\nX-Forwarded-Proto: https\r\n\r\n") for each in (PLAIN, LONG)]
+        [short_tls], [long_tls] = [await ask(binding, each) for each in secure]
         tag = short[1]["etag"].encode()
         known = b'Host: localhost\r\nIf-None-Match: "x", ' + tag
         short_304, long_304 = [
@@ -91,6 +95,8 @@ async def test_both_ways_answer_alike(serve: Serve, deployment: Deployment):
 
     assert comparable(short) == comparable(long)
     assert comparable(short_304) == comparable(long_304)
+    assert comparable(short_tls) == comparable(long_tls)
+    assert short_tls[1]["strict-transport-security"] == "max-age=31536000"
     assert (short[0], short_304[0]) == (200, 304)
     assert short[1]["date"].endswith(" GMT")
     assert len(short[1]["x-request-id"]) == len(long[1]["x-request-id"])
@@ -125,6 +131,21 @@ async def test_the_door_is_the_same(serve: Serve, deployment: Deployment):
 
     assert refused == 403
     assert statuses == [401, 401, 200]
+
+
+async def test_a_key_that_reads_and_a_session_are_taken(serve: Serve, deployment: Deployment):
+    del serve  # so that there is something to be held
+    settings = HttpSettings(port=0, read_keys=(SecretStr(KEY),))
+    keyring = Keyring(settings)
+    token, _ = SessionOffice(keyring, settings.session_lasts).open(keyring.keys[0])
+    for shown, is_good in (
+        (f"Authorization: Bearer {KEY}", True),
+        (f"Cookie: tidegate_session={token}", True),
+        (f"Cookie: tidegate_session={token}x", False),
+        (f"Cookie: tidegate_session={token}\r\nSec-Fetch-Site: same-site", False),
+    ):
+        data = PLAIN.replace(b"\r\n\r\n", f"\r\n{shown}\r\n\r\n".encode())
+        assert await is_held_and_taken(deployment, data, settings) == is_good, shown
 
 
 NOT_PLAIN = [

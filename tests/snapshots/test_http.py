@@ -169,6 +169,25 @@ async def test_dead_letters_are_listed_shown_replayed_and_dropped(client: Client
             assert (gone.status, gone.problem) == (404, "not-found"), letter
 
 
+async def test_dead_letters_are_replayed_page_by_page_and_what_somebody_is_at_stays(
+    client: Client, deployment: Deployment
+):
+    for key in (7, 8, 9):
+        deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=1, subject=key)
+        await client.post(f"/v1/snapshots/character/{key}/refresh")
+        await until(lambda: _dead(client, key - 6))  # noqa: B023 - it is awaited at once
+    await Coalescer(deployment.parts.valkey, name="snapshots-coalescer").request("character/8", Priority.HIGH)
+
+    first = (await client.post("/v1/snapshots/dead/replay", {"limit": 2})).json
+    rest = (await client.post("/v1/snapshots/dead/replay", {"after": first["next_after"]})).json
+
+    assert (first["replayed"], first["stayed"]) == (1, 1)
+    assert rest == {"replayed": 1, "stayed": 0, "next_after": None}
+    [kept] = (await client.get("/v1/snapshots/dead")).json["letters"]
+    assert kept["subject"] == "character/8"
+    await client.ask("DELETE", f"/v1/snapshots/dead/{kept['id']}")
+
+
 async def test_the_metrics_of_the_service_level_are_told(client: Client, deployment: Deployment):
     await client.get("/v1/snapshots/character/7?wait=10")
     told = (await client.get("/metrics")).body.decode()

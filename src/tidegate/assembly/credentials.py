@@ -32,7 +32,7 @@ class Stranding:
     """
 
     def __init__(self, database: Database, gate: Gate, *, on_moved: Moved) -> None:
-        self._database, self._gate, self._on_moved = database, gate, on_moved
+        self._database, self._recovery, self._on_moved = database, Recovery(database, gate), on_moved
 
     async def look_everywhere(self) -> None:
         """Look at all runs; for whoever begins to lead, since somebody may have died before he could."""
@@ -46,8 +46,8 @@ class Stranding:
         failed = await self._database.transaction(_fail_unserved, pool)
         if failed:
             self._on_moved(failed)
-            jobs = [str(job_id) for ids in failed.values() for job_id in ids]
-            await self._gate.forget(jobs)
+            jobs = [job_id for ids in failed.values() for job_id in ids]
+            await self._recovery.forget_jobs(jobs)
             log.error("credentials.runs_failed", pool=pool, runs=len(failed), jobs=len(jobs))
 
 

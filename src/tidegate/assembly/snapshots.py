@@ -56,6 +56,8 @@ class Snapshots:
     news: News
     gauges: SnapshotGauges
     limiter: Limiter
+    breakers: Sequence[Breaker]
+    """Of this process: one for each server that reads and writes depend on."""
     workers: Mapping[str, Service]
     """Those that refresh; a process that only answers leaves them out."""
     recoverable: Sequence[Stream]
@@ -118,6 +120,7 @@ async def open_snapshots(parts: Parts, kinds: Sequence[SnapshotKind] | None = No
             news=news,
             gauges=SnapshotGauges(transport, base.limiter),
             limiter=base.limiter,
+            breakers=base.breakers,
             workers=workers,
             recoverable=transport.recoverable if isinstance(transport, StreamTransport) else [],
             upkeep=upkeep_of_snapshots(parts, base.requests, transport),
@@ -138,6 +141,11 @@ class _Base:
         self.limiter = Limiter(parts.valkey, parts.valkey.unit("snapshots-limiter"), settings=settings.limiter)
         self.requests = UpdateRequests(self.coalescer, transport, self._of_server, clock=self._clock)
         self._shelf = Shelf(parts.valkey, keep=self._ours.cache_for)
+
+    @property
+    def breakers(self) -> Sequence[Breaker]:
+        """Both."""
+        return self._of_server, self._of_database
 
     def reader(self) -> SnapshotReader:
         """Answers."""

@@ -41,7 +41,8 @@ class _Lent:
             why = f"no valid credential for pool {self._tokens.pool!r}: {reason}"
             failed = await self._parts.database.transaction(stranded.fail, self._tokens.pool, why)
             self._on_moved(failed)
-            await self._parts.gate.forget([str(job_id) for ids in failed.values() for job_id in ids])
+            recovery = Recovery(self._parts.database, self._parts.gate)
+            await recovery.forget_jobs([job_id for ids in failed.values() for job_id in ids])
         return False
 
 

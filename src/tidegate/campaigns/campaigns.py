@@ -89,6 +89,17 @@ class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the server knows the campaign; it learns it with the first entry."""
 
 
+class CampaignLine(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a campaign waits."""
+
+    depth: int
+    """Entries that are not decided."""
+    dead: int
+    """Dead letters."""
+    entered: int
+    """The last number that the door gave."""
+
+
 class Campaigns:
     """The campaigns of an installation. SQL says what each is; the server is told whenever that changes."""
 
@@ -163,6 +174,23 @@ class Campaigns:
             is_installed=bool(book),
         )
 
+    async def lines(self, idents: Sequence[str]) -> list[CampaignLine]:
+        """How much of each waits: one question for all."""
+        keys = [campaign_keys(self._valkey, each) for each in idents]
+        questions = [
+            question
+            for one in keys
+            for question in (("XLEN", one["stream"]), ("XLEN", one["dead"]), ("HGET", one["book"], "next"))
+        ]
+        replies = await self._valkey.pipeline(questions) if questions else []
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return [
+            CampaignLine(depth=depth, dead=dead, entered=int(entered or 0))
+            for depth, dead, entered in zip(replies[::3], replies[1::3], replies[2::3], strict=True)
+        ]
+
     async def enter(self, ident: str, user: str, key: str | None = None, data: Any = None) -> Entered:
         """See `Door.enter`."""
         return await self._door.enter(ident, user, key, data)
@@ -193,6 +221,11 @@ class Campaigns:
         """See `CampaignLetters.page`."""
         await self.get(ident)
         return await self._letters.page(ident, after=after, limit=_require_limit(limit))
+
+    async def dead_ids(self, ident: str) -> list[str]:
+        """See `CampaignLetters.ids`."""
+        await self.get(ident)
+        return await self._letters.ids(ident)
 
     async def replay(self, ident: str, letter_ids: Sequence[str]) -> int:
         """See `CampaignLetters.replay`."""

@@ -53,6 +53,10 @@ class CampaignLetters:
         """How many there are."""
         return await self._letters(campaign).count()
 
+    async def ids(self, campaign: str) -> list[str]:
+        """All that are there now, the oldest first; letters that come meanwhile, or come back, are not among them."""
+        return await self._letters(campaign).ids()
+
     async def replay(self, campaign: str, letter_ids: Iterable[str]) -> int:
         """Make them messages again, as if they were new; how many there were. Each is replayed once."""
         replayed = 0

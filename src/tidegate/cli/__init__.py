@@ -20,6 +20,7 @@ COMMANDS = {
     "export": Command("tidegate.cli.export:export", "Write what was collected as Parquet, CSV or JSON Lines."),
     "migrate": Command("tidegate.cli.migrate:migrate", "Bring the database's schema up to date."),
     "ranking": Command("tidegate.cli.ranking:app", "Show who is ahead, and count everything anew."),
+    "report": Command("tidegate.cli.report:app", "Answer what operators ask: what fails, waits, or takes too long."),
     "room": Command("tidegate.cli.room:app", "Make, open and close waiting rooms, and see who waits."),
     "runs": Command("tidegate.cli.runs:app", "Look at runs, cancel them, and have what failed done again."),
     "schedules": Command("tidegate.cli.schedules:app", "Begin runs by the clock."),

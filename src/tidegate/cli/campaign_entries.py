@@ -125,25 +125,13 @@ def _settle(
         raise InvalidArgument("letters", "none" if not letters else "some", "name letters, or say --all")
 
     async def settle(campaigns: Campaigns) -> int:
-        named = await _everything(campaigns, campaign) if every else letters
+        named = await campaigns.dead_ids(campaign) if every else letters
         return await way(campaigns)(campaign, named) if named else 0
 
     count: int = ask(settle)
     if count == 0 and not every:
         raise NotFound("dead letter", letters[0] if len(letters) == 1 else ", ".join(letters))
     typer.echo(msgspec.json.encode({done: count}) if as_json else f"{counted(count, 'letter')} {done}")
-
-
-async def _everything(campaigns: Campaigns, campaign: str) -> list[str]:
-    """What is there now; letters that come meanwhile, or come back, are for the next time."""
-    found: list[str] = []
-    after: str | None = None
-    while True:
-        page = await campaigns.dead(campaign, after=after, limit=LARGEST_PAGE)
-        found += [letter.id for letter in page.letters]
-        after = page.next_after
-        if after is None:
-            return found
 
 
 def _read(data: str | None) -> Any:

@@ -12,7 +12,7 @@ from rich.console import Console
 from tidegate.assembly import Collection, open_collection
 from tidegate.cli.collecting import collect_all
 from tidegate.cli.run_text import print_lines
-from tidegate.cli.running import load_settings, run
+from tidegate.cli.running import load_settings, run_traced
 from tidegate.cli.screens import open_screen
 from tidegate.cli.summary import Summary, summarise, summary_lines
 from tidegate.collect.progress import failures_of, unavailable_of
@@ -56,7 +56,8 @@ def collect(
     subjects = _subjects([*(logins or []), *_logins_in(file)], options)
     settings = _settings(load_settings(), api_url)
     try:
-        summary = run(_collect(settings, os.environ.get(_TOKEN), subjects, quiet=no_progress or as_json))
+        work = _collect(settings, os.environ.get(_TOKEN), subjects, quiet=no_progress or as_json)
+        summary = run_traced("collect", settings, work)
     except KeyboardInterrupt:
         typer.echo(_INTERRUPTED, err=True)
         raise

@@ -8,8 +8,7 @@ from tidegate.cli.crawl_opening import IGNORE_ROBOTS, JSON, KEYWORDS, NAME, PAGE
 from tidegate.cli.crawl_summary import summary_lines
 from tidegate.cli.crawling import crawl_to_the_end
 from tidegate.cli.run_text import print_lines
-from tidegate.cli.running import load_settings
-from tidegate.cli.running import run as run_to_the_end
+from tidegate.cli.running import load_settings, run_traced
 
 app = typer.Typer(no_args_is_help=True, help="Crawl marketplaces: schedules, identities, products, dead letters.")
 app.add_typer(crawl_schedules.app, name="schedules")
@@ -47,7 +46,9 @@ def run(
     """
     options = options_of(name, url, keywords, site, pages, ignore_robots=ignore_robots)
     try:
-        summary = run_to_the_end(crawl_to_the_end(load_settings(), name, options, quiet=no_progress or as_json))
+        settings = load_settings()
+        work = crawl_to_the_end(settings, name, options, quiet=no_progress or as_json)
+        summary = run_traced("crawl run", settings, work)
     except KeyboardInterrupt:
         typer.echo(_INTERRUPTED, err=True)
         raise

@@ -1,5 +1,6 @@
 """What every command does first: read the settings, set up the log, run an event loop."""
 
+import os
 from collections.abc import Coroutine, Iterable
 from io import StringIO
 from typing import Any, TextIO, TypeVar
@@ -8,6 +9,7 @@ import uvloop
 
 from tidegate.settings import Settings
 from tidegate.telemetry.logs import LogSettings, configure
+from tidegate.telemetry.traces import open_traces, span
 
 T = TypeVar("T")
 
@@ -41,3 +43,17 @@ def mute_log() -> None:
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run to the end on the fast event loop."""
     return uvloop.run(work)
+
+
+def run_traced(command: str, settings: Settings, work: Coroutine[Any, Any, T]) -> T:
+    """The same for a command that begins something: where traces are wanted, one begins with it.
+
+    A trace that the variable TRACEPARENT names, as that of a pipeline does, goes on with it.
+    """
+
+    async def traced() -> T:
+        with span(f"tidegate {command}", parent=os.environ.get("TRACEPARENT")):
+            return await work
+
+    with open_traces(settings.traces):
+        return run(traced())

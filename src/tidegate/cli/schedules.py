@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tidegate.assembly import open_collection, open_database
 from tidegate.assembly.schedules import open_schedules
-from tidegate.cli.running import load_settings, run
+from tidegate.cli.running import load_settings, run, run_traced
 from tidegate.cli.tables import print_table
 from tidegate.cli.wording import whose
 from tidegate.collect.firings import Firing
@@ -107,7 +107,8 @@ def trigger(
     A user whose last run is still active is left out. A schedule that is paused begins nothing.
     """
     named = key if key is not None else f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
-    firing = run(_trigger(load_settings(), number, named))
+    settings = load_settings()
+    firing = run_traced("schedules trigger", settings, _trigger(settings, number, named))
     if as_json:
         typer.echo(msgspec.json.encode(firing))
     elif firing.run_id is None:

@@ -7,7 +7,7 @@ import typer
 
 from tidegate.assembly import Snapshots
 from tidegate.assembly.workforce import has_workers
-from tidegate.cli.running import load_settings, run
+from tidegate.cli.running import load_settings, run, run_traced
 from tidegate.cli.snapshot_text import NOBODY_WORKS, answer_line, refresh_lines, told, trouble_line
 from tidegate.cli.snapshots_dead import dead
 from tidegate.cli.snapshots_opening import opened, parse_subject
@@ -65,7 +65,8 @@ def refresh(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JS
 
     Exit 1 where it failed, or is not done when the wait is over.
     """
-    outcome, answer, situation = run(_refresh(load_settings(), subject, wait))
+    settings = load_settings()
+    outcome, answer, situation = run_traced("snapshots refresh", settings, _refresh(settings, subject, wait))
     if answer is not None:
         typer.echo(answer.encode() if as_json else answer_line(subject, answer))
         return

@@ -22,13 +22,16 @@ from tidegate.credentials.book import HOW_TO_GET_ONE
 from tidegate.credentials.borrowing import VARIABLE
 from tidegate.crowd.ranking.ranking import Ranking
 from tidegate.crowd.waiting_room import Reception
+from tidegate.dashboard import open_dashboard
 from tidegate.http import Binding, serve_collection, serve_operations
+from tidegate.http.channel import Seats
 from tidegate.http.room_events import SPARE_FILES
 from tidegate.runtime.garbage import settle_in
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import StopReport
 from tidegate.settings import Settings
 from tidegate.telemetry.logs import configure
+from tidegate.telemetry.traces import open_traces
 
 DRAIN_WITHIN = timedelta(seconds=30)
 _MOST_NAMES = 8
@@ -111,6 +114,7 @@ def _stay(role: Role, settings: Settings, *, as_json: bool, tells: bool = True) 
         _allow_files(settings.http.most_watchers)
     with ExitStack() as stack:
         binding = stack.enter_context(Binding(settings.http)) if tells else None
+        stack.enter_context(open_traces(settings.traces))
         report = run(_run(role, settings, binding, as_json=as_json))
     stopped = Stopped(in_good_order=report.in_good_order, failed=list(report.failed), canceled=list(report.cancelled))
     typer.echo(msgspec.json.encode(stopped) if as_json else farewell(stopped))
@@ -184,6 +188,8 @@ def _services(
     if binding is None:
         return workers
     if role.serves:
+        seats = Seats(http.most_listeners)
+        dashboard = open_dashboard(collection, seats, snapshots=snapshots, reception=reception, campaigns=campaigns)
         service = serve_collection(
             collection,
             http,
@@ -192,8 +198,10 @@ def _services(
             ranking=ranking,
             reception=reception,
             campaigns=campaigns,
+            seats=seats,
+            further=dashboard,
         )
-        return {**workers, "http": service}
+        return {**workers, "http": service, "dashboard": dashboard}
     return {**workers, "http": serve_operations(collection.parts, http, binding, snapshots=snapshots)}
 
 
@@ -225,6 +233,8 @@ def greeting(role: Role, banner: Banner) -> str:
         whom = "with an API key" if banner.needs_key else "to this machine, without a key"
         pages = "/docs tells what can be asked" if role.serves else "/healthz, /readyz and /metrics only"
         lines.insert(1, f"  answers at   {banner.url} {whom}; {pages}")
+        if role.serves:
+            lines.insert(2, f"  dashboard    open {banner.url}/")
     lines.append(f"  stop         Ctrl-C, or kill {banner.pid}; work under way has {DRAIN_WITHIN.seconds} s to end")
     return "\n".join(lines)
 

@@ -24,6 +24,7 @@ from tidegate.kernel.clock import Clock
 from tidegate.kernel.errors import InvalidArgument, TidegateError
 from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import Answer, Head, Redirect, Request, UpstreamFailed
+from tidegate.upstream.tracing import called
 
 log = get_logger(__name__)
 
@@ -77,9 +78,6 @@ class Way:
 
     caller: Caller
     secrets: Secrets
-    repeats: bool = True
-    """Whether a permit that a dead worker had is used once more. False where the upstream wants a pause between two
-    calls: the dead one may have called a moment ago, so another permit is asked for."""
 
 
 class Calls:
@@ -94,19 +92,16 @@ class Calls:
         ways: Mapping[str, Way] | None = None,
         settings: CollectSettings | None = None,
     ) -> None:
-        settings = settings or CollectSettings()
         self._sources, self._way, self._ways, self._clock = sources, way, ways or {}, clock
-        self._most_deliveries, self._pauses = settings.most_deliveries, settings.pauses
+        self._pauses = (settings or CollectSettings()).pauses
 
     async def make(self, claim: Claim, admitted: Admitted) -> Finished:
         """Work on one job, and say what came of it."""
-        if admitted.deliveries > self._most_deliveries:
-            return from_poison(claim, admitted)
         if claim.parked is not None:
             return self._read_again(claim, admitted)
-        way = self._ways.get(claim.source, self._way)
-        if admitted.deliveries > 1 and not way.repeats:
+        if admitted.deliveries > 1:
             return self._ask_anew(claim, admitted)
+        way = self._ways.get(claim.source, self._way)
         try:
             secret = await way.secrets.secret_of(admitted.credential)
         except TidegateError as lack:
@@ -114,9 +109,10 @@ class Calls:
         return await self._call(claim, admitted, way, secret)
 
     def _ask_anew(self, claim: Claim, admitted: Admitted) -> Finished:
-        """The gate counts a pause from now. Deliveries begin anew with another permit, so deaths count as attempts."""
+        """Whoever had it before died, and may have called: the permit is spent, for all we know, and the call needs
+        another. With that one deliveries begin anew, so deaths are counted as attempts."""
         if claim.attempt > claim.max_attempts:
-            return from_poison(claim, admitted, deaths=claim.attempt - 1)
+            return from_poison(claim, admitted)
         said = Reading(verdict=Verdict.LATER, reason="a worker died with it, and may have called", delay_ms=0)
         return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
 
@@ -126,7 +122,7 @@ class Calls:
             source = self._sources[claim.source]
             request = source.request(task, secret)
             calls = 1
-            answer = await way.caller.fetch(request)
+            answer = await called(way.caller.fetch)(request)
             calls = answer.calls
             reading = source.read(task, answer)
             if reading.verdict is Verdict.DONE:

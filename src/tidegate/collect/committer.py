@@ -19,9 +19,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from time import time_ns
 
 import msgspec
 
+from tidegate.collect import tracing
 from tidegate.collect.ledger import Claim
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.rounds import Group, Round, Written, take, write_round
@@ -241,6 +243,7 @@ class Committer:
 
     async def _write(self, this: Round, claimings: Sequence[_Claiming]) -> None:
         """Write a round, however long it takes, and tell everybody."""
+        began_ns = time_ns()
         this, written = await self._patiently(this)
         left = dict(written.claimed)
         # A job that came twice was offered again meanwhile: its last message has the permit, the others have nothing.
@@ -251,6 +254,7 @@ class Committer:
         finished = this.finished
         if not finished and not this.late:
             return
+        tracing.end_jobs(finished, this.late, began_ns)
         self._stubborn.written(finished, this.late)
         self._on_moved({one.ending.claim.job.run_id for one in (*finished, *this.late)})
         await self._settling.begin(finished, this.late, written.offers)

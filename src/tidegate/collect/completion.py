@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
-from tidegate.collect import runs
+from tidegate.collect import runs, tracing
 from tidegate.collect.accounts import RUN_ENDED
 from tidegate.collect.committer import Moved
 from tidegate.collect.runs import Run
@@ -70,18 +70,20 @@ class Completion:
         tries = 0
         while True:
             try:
-                return await self._complete(event.payload["run_id"])
+                return await self._complete(event)
             except Unavailable:
                 tries += 1
                 if tries > _MOST_BLIPS:
                     raise
                 await asyncio.sleep(_BLIPS.delay(tries).total_seconds())
 
-    async def _complete(self, run_id: int) -> None:
-        run = await self._database.read(runs.get, run_id)
-        for finalize in self._finalizers:
-            await finalize(run)
-        await self._database.transaction(runs.complete, run.id, self._planning.get(run.source, frozenset()))
+    async def _complete(self, event: Event) -> None:
+        run = await self._database.read(runs.get, event.payload["run_id"])
+        with tracing.completion(run, event):
+            for finalize in self._finalizers:
+                with tracing.finalizer(finalize):
+                    await finalize(run)
+            await self._database.transaction(runs.complete, run.id, self._planning.get(run.source, frozenset()))
         self._on_moved([run.id])
 
 

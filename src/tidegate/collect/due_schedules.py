@@ -9,13 +9,14 @@ at once are done in small transactions, between which everybody else has a turn.
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tidegate.collect import firings, runs
+from tidegate.collect import firings, runs, tracing
 from tidegate.collect.firings import Firing, FiringOutcome, due_key
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.orchestrator import Trigger
@@ -37,6 +38,7 @@ log = get_logger(__name__)
 _AT_ONCE = 50
 """So few that a worker who wants to commit meanwhile waits for a moment only."""
 _c = collection_schedules.c
+_NONE: Mapping[int, str | None] = {}
 
 PoolFor = Callable[[str, str], Awaitable[str]]
 """Which pool serves a user of a source at present: `await pool_for(source, user_id)`; raises `NoCredential`."""
@@ -98,11 +100,15 @@ class DueSchedules:
     async def _fire_some(self) -> None:
         due = await self._database.read(_due, _AT_ONCE)
         pools = {who: await self._pool_of(*who) for who in {(each.source, each.user_id) for each in due}}
+        spans = tracing.begin_firings({each.id: due_key(each.next_at) for each in due if each.next_at is not None})
+        traced = {schedule_id: span.traceparent for schedule_id, span in spans.items()}
         ids = [each.id for each in due]
         try:
-            fired = await self._database.transaction(fire_some, self._sources, pools, ids, self._settings)
+            fire = partial(fire_some, traced=traced)
+            fired = await self._database.transaction(fire, self._sources, pools, ids, self._settings)
             for each in fired:
                 _tell(each, self._database.clock.now())
+                tracing.end_firing(spans.get(each.schedule.id), each.outcome, each.run_id, each.reason)
             jobs = [job for each in fired for job in each.jobs]
             if jobs:
                 await self._offer(jobs)
@@ -124,16 +130,27 @@ class DueSchedules:
 
 
 def fire_some(
-    tx: Transaction, sources: Mapping[str, Source], pools: Pools, ids: Sequence[int], settings: CollectSettings
+    tx: Transaction,
+    sources: Mapping[str, Source],
+    pools: Pools,
+    ids: Sequence[int],
+    settings: CollectSettings,
+    *,
+    traced: Mapping[int, str | None] = _NONE,
 ) -> list[Fired]:
-    """Begin the runs of those of these schedules that are due, and plan them anew. `pools` tells who serves a user."""
+    """Begin the runs of those of these schedules that are due, and plan them anew. `pools` tells who serves a user.
+
+    `traced` are the traces of those schedules that have one.
+    """
     due = select(collection_schedules).where(_c.id.in_(ids), _c.next_at <= tx.now).order_by(_c.id)
     # Locked: of two who believe to lead, the second waits, and then finds them moved.
     schedules = [to_schedule(row) for row in tx.execute(due.with_for_update()).all()]
     keys = {each.id: due_key(each.next_at) for each in schedules if each.next_at is not None}
     before = firings.find(tx, keys)
     fired = [
-        _repeated(each, before[each.id]) if each.id in before else _begin(tx, sources, pools, each, settings)
+        _repeated(each, before[each.id])
+        if each.id in before
+        else _begin(tx, sources, pools, each, settings, traceparent=traced.get(each.id))
         for each in schedules
     ]
     for each in fired:
@@ -144,11 +161,18 @@ def fire_some(
 
 
 def begin_run(
-    tx: Transaction, sources: Mapping[str, Source], schedule: Schedule, pool: str, settings: CollectSettings
+    tx: Transaction,
+    sources: Mapping[str, Source],
+    schedule: Schedule,
+    pool: str,
+    settings: CollectSettings,
+    *,
+    traceparent: str | None = None,
 ) -> Fired:
     """Begin the run of a schedule, unless its user has an active one. Raises what the source or the run does."""
     try:
-        beginning = Beginning.of(_source(sources, schedule), schedule.subject, pool, Trigger.SCHEDULED, settings)
+        source, subject = _source(sources, schedule), schedule.subject
+        beginning = Beginning.of(source, subject, pool, Trigger.SCHEDULED, settings, traceparent=traceparent)
         with tx.savepoint():
             run_id, jobs = runs.begin(tx, beginning)
     except RunActive as active:
@@ -160,13 +184,19 @@ def begin_run(
 
 
 def _begin(
-    tx: Transaction, sources: Mapping[str, Source], pools: Pools, schedule: Schedule, settings: CollectSettings
+    tx: Transaction,
+    sources: Mapping[str, Source],
+    pools: Pools,
+    schedule: Schedule,
+    settings: CollectSettings,
+    *,
+    traceparent: str | None,
 ) -> Fired:
     pool = pools[schedule.source, schedule.user_id]
     if isinstance(pool, NoCredential):
         return Fired(schedule=schedule, outcome=FiringOutcome.FAILED, reason=str(pool))
     try:
-        return begin_run(tx, sources, schedule, pool, settings)
+        return begin_run(tx, sources, schedule, pool, settings, traceparent=traceparent)
     except Exception as error:
         if classify(error).kind is not Kind.OTHER:
             raise  # the database's trouble, and not the schedule's

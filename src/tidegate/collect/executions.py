@@ -93,10 +93,11 @@ def of_jobs(tx: Transaction, job_ids: Sequence[int]) -> dict[int, list[Execution
 
 def _ended(ending: Ending) -> tuple[Any, ...]:
     reason = fit_to_keep(ending.reason, most=LONGEST_REASON) if ending.reason else None
-    return (ending.claim.job.id, ending.claim.fence, _outcome(ending).value, reason or None)
+    return (ending.claim.job.id, ending.claim.fence, outcome_of(ending).value, reason or None)
 
 
-def _outcome(ending: Ending) -> ExecutionOutcome:
+def outcome_of(ending: Ending) -> ExecutionOutcome:
+    """What came of the execution that ended so."""
     if ending.state is JobState.READY:
         return ExecutionOutcome.RETRIED if ending.is_attempt else ExecutionOutcome.POSTPONED
     return ExecutionOutcome(ending.state.value)

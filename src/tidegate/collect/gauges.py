@@ -14,17 +14,14 @@ from sqlalchemy import case, func, or_, select
 
 from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.collect.tables import collection_runs
-from tidegate.database import Database, Transaction
+from tidegate.database import Database, Transaction, outbox
 from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Stream
 from tidegate.flow.timers import Timers
 from tidegate.kernel.clock import milliseconds, monotonic_ms
+from tidegate.runtime.figures import WITHIN_S, find_out
 from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
-log = get_logger(__name__)
-
-_WITHIN_S = 2.0
 _RECENT = timedelta(minutes=15)
 _LOOKED_AT = 1000
 """Runs among which those that ended lately are looked for: the newest, so that the look costs the same for ever."""
@@ -79,24 +76,44 @@ class Gauges:
         async with self._refreshing:
             if monotonic_ms() - self._refreshed_ms < self._fresh_ms:
                 return
-            await asyncio.gather(*(_look(name, source) for name, source in self._sources().items()))
+            sources = self._sources().items()
+            await asyncio.gather(*(find_out(name, source.look, source.gauges) for name, source in sources))
             self._refreshed_ms = monotonic_ms()
 
     def _sources(self) -> Mapping[str, _Source]:
         runs = (metrics.COLLECTION_RUNS_ACTIVE, metrics.PAGE_JOBS_PENDING, metrics.PAGE_JOBS_FAILED_RATE)
-        streams = (metrics.STREAM_DEPTH, metrics.STREAM_PENDING_COUNT, metrics.STREAM_CONSUMER_LAG)
-        gate = (metrics.GATE_WAITING, metrics.DELAYED_QUEUE_SIZE, metrics.RATE_LIMIT_TOKENS_BLOCKED)
+        events = (metrics.OUTBOX_PENDING, metrics.OUTBOX_DEAD, metrics.OUTBOX_OLDEST)
+        streams = (
+            metrics.STREAM_DEPTH,
+            metrics.STREAM_PENDING_COUNT,
+            metrics.STREAM_CONSUMER_LAG,
+            metrics.STREAM_DEAD_LETTERS,
+        )
+        gate = (
+            metrics.GATE_WAITING,
+            metrics.DELAYED_QUEUE_SIZE,
+            metrics.RATE_LIMIT_TOKENS_BLOCKED,
+            metrics.RATE_LIMIT_LONGEST_BLOCK,
+        )
         return {
             "database": _Source(self._look_at_runs, runs),
+            "outbox": _Source(self._look_at_events, events),
             "streams": _Source(self._look_at_streams, streams),
             "gate": _Source(self._look_at_gate, gate),
         }
 
     async def _look_at_runs(self) -> None:
-        figures = await self._database.read(count_runs, timeout=timedelta(seconds=_WITHIN_S))
+        figures = await self._database.read(count_runs, timeout=timedelta(seconds=WITHIN_S))
         metrics.COLLECTION_RUNS_ACTIVE.set(figures.active)
         metrics.PAGE_JOBS_PENDING.set(figures.pending)
         metrics.PAGE_JOBS_FAILED_RATE.set(figures.failed_rate)
+
+    async def _look_at_events(self) -> None:
+        depth = await self._database.read(outbox.depth, timeout=timedelta(seconds=WITHIN_S))
+        waits = timedelta() if depth.oldest is None else self._database.clock.now() - depth.oldest
+        metrics.OUTBOX_PENDING.set(depth.pending)
+        metrics.OUTBOX_DEAD.set(depth.dead)
+        metrics.OUTBOX_OLDEST.set(max(0.0, waits.total_seconds()))
 
     async def _look_at_streams(self) -> None:
         for stream in self._streams:
@@ -120,16 +137,3 @@ def count_runs(tx: Transaction) -> RunFigures:
     lately = select(func.coalesce(func.sum(failed), 0), func.coalesce(func.sum(tried), 0))
     failures, tries = tx.execute(lately.where(run.id > newest - _LOOKED_AT)).one()
     return RunFigures(active=runs, pending=int(pending), failed=int(failures), ended=int(tries))
-
-
-async def _look(name: str, source: _Source) -> None:
-    try:
-        async with asyncio.timeout(_WITHIN_S):
-            await source.look()
-    except Exception as error:  # whatever it is, the others are shown
-        log.warning("metrics.source_failed", source=name, error=str(error) or type(error).__name__)
-        metrics.METRICS_SOURCE_UP.labels(name).set(0)
-        for gauge in source.gauges:
-            metrics.forget(gauge)
-    else:
-        metrics.METRICS_SOURCE_UP.labels(name).set(1)

@@ -52,6 +52,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     cursor: Cursor | None
     parked: Parked | None = None
     """The answer to this job, if somebody got it already and could not write what it brought."""
+    traceparent: str | None = None
+    """The trace of its run, where that is traced."""
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -182,7 +184,8 @@ _CLAIM = Statement(
 _CLAIMED = Statement(
     f"""
 SELECT j.id, j.run_id, j.spec, j.fence, j.attempt_count, j.max_attempts, r.pool, r.source, r.user_id,
-       c.user_id AS left_by, c.last_cursor, c.last_timestamp, c.last_etag, c.last_credential, p.job_id AS parked
+       c.user_id AS left_by, c.last_cursor, c.last_timestamp, c.last_etag, c.last_credential, r.traceparent,
+       p.job_id AS parked
 FROM page_jobs j
 JOIN collection_runs r ON r.id = j.run_id
 LEFT JOIN collection_cursors c
@@ -192,7 +195,7 @@ LEFT JOIN parked_answers p ON p.job_id = j.id
 WHERE j.id IN :ids[] AND j.status = '{JobState.RUNNING}'""",  # noqa: S608
     returns=(
         *("id", "run_id", "spec", "fence", "attempt_count", "max_attempts", "pool", "source", "user_id"),
-        *("left_by", "last_cursor", "last_timestamp", "last_etag", "last_credential", "parked"),
+        *("left_by", "last_cursor", "last_timestamp", "last_etag", "last_credential", "traceparent", "parked"),
     ),
 )
 _HOLD = f"SELECT id, fence FROM page_jobs WHERE id IN :ids[] AND status = '{JobState.RUNNING}'"  # noqa: S608
@@ -215,13 +218,13 @@ _decode_spec = msgspec.json.Decoder(JobSpec).decode
 
 
 def _claim(row: Sequence[Any], parked: Parked | None) -> Claim:
-    job_id, run_id, spec, fence, attempt, max_attempts, pool, source, user_id, left_by, *left, _ = row
+    job_id, run_id, spec, fence, attempt, max_attempts, pool, source, user_id, left_by, *left, traceparent, _ = row
     cursor = holder = None
     if left_by is not None:
         cursor = Cursor(cursor=left[0], timestamp=left[1], etag=left[2], credential=left[3])
         holder = cursor.credential if cursor.etag is not None else None
     job = StoredJob(job_id, run_id, pool, _decode_spec(spec), None, holder)
-    return Claim(job, source, user_id, fence, attempt, max_attempts, cursor, parked)
+    return Claim(job, source, user_id, fence, attempt, max_attempts, cursor, parked, traceparent)
 
 
 def _write_parked(tx: Transaction, endings: Sequence[Ending]) -> None:

@@ -17,6 +17,7 @@ from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.errors import InvalidArgument, NotFound, Unavailable
+from tidegate.telemetry import traces
 
 
 class Trigger(StrEnum):
@@ -56,13 +57,28 @@ class Orchestrator:
         require_name("user_id", subject.user_id)
         if source not in self._sources:
             raise InvalidArgument("source", source, f"must be one of {', '.join(sorted(self._sources))}")
-        beginning = runs.Beginning.of(self._sources[source], subject, pool, trigger, self._settings)
+        facts = {"tidegate.source": source, "tidegate.user": subject.user_id, "tidegate.pool": pool}
+        with traces.span("begin run", {**facts, "tidegate.trigger": trigger.value}, kind="producer") as span:
+            beginning = runs.Beginning.of(
+                self._sources[source],
+                subject,
+                pool,
+                trigger,
+                self._settings,
+                traceparent=None if span is None else span.traceparent,
+            )
+            run_id, jobs = await self._begin(beginning)
+            if span is not None:
+                span.note({"tidegate.run": run_id, "tidegate.jobs": len(jobs)})
+        return run_id
+
+    async def _begin(self, beginning: runs.Beginning) -> tuple[int, list[StoredJob]]:
         if not beginning.specs:
-            raise InvalidArgument("subject", subject.login, "the source has nothing to do for it")
+            raise InvalidArgument("subject", beginning.subject.login, "the source has nothing to do for it")
         async with self.promised():
             run_id, jobs = await self._database.transaction(runs.begin, beginning)
             await self.offer(jobs)
-        return run_id
+        return run_id, jobs
 
     async def cancel(self, run_id: int) -> bool:
         """Begin nothing more of a run. Calls under way end, and change nothing. False where it was over already."""

@@ -1,10 +1,10 @@
-"""What an operator wants to know of runs and their jobs; every function is one query that an index serves."""
+"""What an operator wants to know of runs and their jobs; every query is one that an index serves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, Select, asc, desc, func, select, union_all
 
 from tidegate.collect import runs
 from tidegate.collect.lifecycle import JobState, RunState
@@ -76,14 +76,16 @@ def list_runs(
     """Runs, the newest first: of one user, in some states, older than the run `before`; no more than `limit`."""
     require_positive("limit", limit)
     run = collection_runs.c
-    wanted = select(collection_runs)
+    those = [] if before is None else [run.id < before]
     if login is not None:
-        wanted = wanted.where(run.github_login == login)
-    if states:
-        wanted = wanted.where(run.status.in_(states))
-    if before is not None:
-        wanted = wanted.where(run.id < before)
-    return [runs.from_row(row) for row in tx.execute(wanted.order_by(run.id.desc()).limit(limit))]
+        those.append(run.github_login == login)
+        if states:  # a user has few runs: coalesce keeps the server from going through all that are in these states
+            those.append(func.coalesce(run.status, "").in_(states))
+    elif states:
+        pages = [select(run.id).where(*those, run.status == state) for state in set(states)]
+        those = [run.id.in_(_first_of(tx, pages, limit, desc))]
+    wanted = select(collection_runs).where(*those).order_by(run.id.desc()).limit(limit)
+    return [runs.from_row(row) for row in tx.execute(wanted)]
 
 
 def runs_by_id(tx: Transaction, run_ids: Sequence[int]) -> list[Run]:
@@ -98,7 +100,7 @@ def kinds_of(tx: Transaction, run_ids: Sequence[int]) -> list[KindProgress]:
     counted = (
         select(job.run_id, job.job_type, job.status, func.count())
         .where(job.run_id.in_(sorted(set(run_ids))))
-        .group_by(job.run_id, job.job_type, job.status)
+        .group_by(job.run_id, job.status, job.job_type)  # in the order of the index, which alone answers it
     )
     found: dict[tuple[int, str], dict[JobState, int]] = {}
     for run_id, kind, status, count in tx.execute(counted):
@@ -113,12 +115,11 @@ def jobs_of(
     require_positive("limit", limit)
     require_not_negative("after", after)
     job = page_jobs.c
-    page = select(job.id).where(job.run_id == run_id, job.id > after)
-    if states:
-        page = page.where(job.status.in_(states))
-    # The inner query is answered by an index alone; whole rows, which may be long, are read for one page only.
-    ids = page.order_by(job.id).limit(limit).subquery()
-    rows = tx.execute(_VIEWED.join(ids, ids.c.id == job.id).order_by(job.id))
+    # By state also where all are wanted: of each the index has the numbers in order, and no server goes through jobs of
+    # other runs instead. Whole rows, which may be long, are read for one page only.
+    numbers = select(job.id).where(job.run_id == run_id, job.id > after)
+    pages = [numbers.where(job.status == state) for state in set(states or JobState)]
+    rows = tx.execute(_VIEWED.where(job.id.in_(_first_of(tx, pages, limit, asc))).order_by(job.id))
     return [msgspec.convert(row, JobView, from_attributes=True) for row in rows]
 
 
@@ -135,6 +136,15 @@ def unavailable_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) ->
 def retrying_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> list[Failure]:
     """The first jobs of these runs that are tried again after a while, and what their last try came to."""
     return _reasons_of(tx, run_ids, JobState.READY, limit)
+
+
+def _first_of(
+    tx: Transaction, pages: Sequence[Select[int]], limit: int, order: Callable[[ColumnElement[int]], ColumnElement[int]]
+) -> list[int]:
+    """The first numbers of all pages together: an index has those of each in order, but not all of them."""
+    firsts = [page.order_by(order(page.selected_columns[0])).limit(limit).subquery() for page in pages]
+    merged = union_all(*(select(first.c.id) for first in firsts)).subquery()
+    return list(tx.execute(select(merged.c.id).order_by(order(merged.c.id)).limit(limit)).scalars())
 
 
 def _reasons_of(tx: Transaction, run_ids: Sequence[int], state: JobState, limit: int) -> list[Failure]:

@@ -29,8 +29,19 @@ class Recovery:
 
     async def offer_jobs(self, job_ids: Sequence[int]) -> int:
         """Offer those of these jobs that are unfinished; return how many of them were missing."""
-        jobs = await self._database.read(ledger.unfinished_of, job_ids)
-        return await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now())) if jobs else 0
+        missing = 0
+        for start in range(0, len(job_ids), _PAGE):
+            jobs = await self._database.read(ledger.unfinished_of, job_ids[start : start + _PAGE])
+            missing += await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now())) if jobs else 0
+        return missing
+
+    async def forget_jobs(self, job_ids: Sequence[int]) -> None:
+        """Have the gate forget jobs that ended without a worker.
+
+        Until then it had them: whoever had one done again meanwhile offered it in vain, and so it is offered again.
+        """
+        await self._gate.forget([str(job_id) for job_id in job_ids])
+        await self.offer_jobs(job_ids)
 
     async def remind_gate(self) -> None:
         """Tell the gate what it must not find out by breaking a rule of the upstream, should it have forgotten that.

@@ -71,6 +71,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     documents: int
     """Read, and written where they were new."""
     triggered_by: str
+    traceparent: str | None
+    """The trace that it belongs to, where it is traced."""
     options: Mapping[str, Any]
     created_at: datetime
     started_at: datetime | None
@@ -100,14 +102,24 @@ class Beginning(msgspec.Struct, frozen=True):
     """Where whoever begins it would collect from."""
     max_attempts: int = _USUAL.max_attempts
     """How often each of its first jobs is tried."""
+    traceparent: str | None = None
+    """The trace that it belongs to, where it is traced."""
 
     @classmethod
     def of(
-        cls, source: Source, subject: Subject, pool: str, triggered_by: str, settings: CollectSettings | None = None
+        cls,
+        source: Source,
+        subject: Subject,
+        pool: str,
+        triggered_by: str,
+        settings: CollectSettings | None = None,
+        *,
+        traceparent: str | None = None,
     ) -> "Beginning":
         """As the source would have it."""
         address, tries = source.address if isinstance(source, Placed) else None, (settings or _USUAL).max_attempts
-        return cls(source.name, subject, pool, triggered_by, list(source.first_jobs(subject)), address, tries)
+        specs = list(source.first_jobs(subject))
+        return cls(source.name, subject, pool, triggered_by, specs, address, tries, traceparent)
 
 
 def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
@@ -129,6 +141,7 @@ def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
         "status": RunState.PLANNING,
         "triggered_by": beginning.triggered_by,
         "active_key": active_key,
+        "traceparent": beginning.traceparent,
         "created_at": tx.now,
         "total_jobs": len({key_of(0, spec) for spec in beginning.specs}),
         "succeeded_jobs": 0,

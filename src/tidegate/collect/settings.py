@@ -15,14 +15,12 @@ class CollectSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docs
     """How often a job is tried, and how long it waits in between."""
 
     max_attempts: int = Field(default=5, ge=1, le=1000)
-    """How often a job is tried whose call fails; a try that the upstream would not answer now is not counted. Of runs
-    that begin from now on."""
+    """How often a job is tried whose call fails, or whose worker dies with it; a try that the upstream would not answer
+    now is not counted. Of runs that begin from now on."""
     first_pause: _Pause = timedelta(seconds=2)
     """How long a job waits at most after its first failure; after each further one it is twice as long."""
     longest_pause: _Pause = timedelta(minutes=10)
     """The longest that a job ever waits after a failure."""
-    most_deliveries: int = Field(default=5, ge=1, le=1000)
-    """A job that was with so many workers, all of which died, fails, instead of killing another one."""
     completion_attempts: int = Field(default=8, ge=1, le=1000)
     """How often is tried what has to be computed at the end of a run, before it becomes a dead letter. The pauses grow
     from a minute to an hour."""

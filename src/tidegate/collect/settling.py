@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from tidegate.collect.ledger import StoredJob
+from tidegate.collect.lifecycle import JobState
 from tidegate.collect.offers import to_gate_jobs
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.verdicts import Finished
@@ -52,6 +53,7 @@ class Settling:
         while True:
             try:
                 await self._settle(every, {one.ending.claim.job.run_id for one in late}, offers)
+                await self._offer_again([*(one for one in finished if one.ending.state is JobState.FAILED), *late])
                 break
             except (Unavailable, ServerRefused) as error:
                 tries += 1
@@ -69,3 +71,8 @@ class Settling:
             await self._gate.offer(to_gate_jobs(part, now=self._clock.now()))
         follow_ups = to_gate_jobs(offers[last:], now=self._clock.now())
         await self._gate.settle([one.settlement for one in every], follow_ups=follow_ups)
+
+    async def _offer_again(self, ended: Sequence[Finished]) -> None:
+        """Until now these were inside: whoever had one of them done again meanwhile offered it in vain."""
+        if ended:
+            await self._recovery.offer_jobs([one.ending.claim.job.id for one in ended])

@@ -37,9 +37,12 @@ collection_runs = Table(
     Column("calls", Integer, nullable=False, server_default="0"),
     Column("unchanged_calls", Integer, nullable=False, server_default="0"),
     Column("documents", Integer, nullable=False, server_default="0"),
+    # Where the run is among those that are traced: what began it, as W3C writes it.
+    Column("traceparent", exact_text(55)),
     Index(None, "status", "id"),
     Index(None, "user_id", "id"),
     Index(None, "github_login", "id"),
+    Index(None, "completed_at", "status"),
     **NUMBERED_TABLE_OPTIONS,
 )
 """One collection for one subject. The counters are written by the transactions that end jobs, and so always agree."""
@@ -66,7 +69,8 @@ page_jobs = Table(
     Column("completed_at", UtcDateTime),
     Column("last_error", Text),
     UniqueConstraint("run_id", "job_type", "resource_key", "page_key"),
-    Index(None, "run_id", "status", "id"),
+    # The kind is there to be read, and not to be searched by: how far each kind of a run is, this alone tells.
+    Index(None, "run_id", "status", "id", "job_type"),
     **NUMBERED_TABLE_OPTIONS,
 )
 """One upstream call."""

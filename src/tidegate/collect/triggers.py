@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 from sqlalchemy import select, update
 
-from tidegate.collect import firings
+from tidegate.collect import firings, tracing
 from tidegate.collect.due_schedules import PoolFor, begin_run
 from tidegate.collect.firings import Firing, ScheduleInactive, require_key
 from tidegate.collect.ledger import StoredJob
@@ -55,11 +55,13 @@ class Triggers:
         if schedule.next_at is None:
             raise ScheduleInactive(schedule_id)
         pool = await self._pool_for(schedule.source, schedule.user_id)
-        async with self._orchestrator.promised():
-            wanted = Wanted(schedule_id, firing_key, pool)
-            firing, jobs = await self._database.transaction(fire_one, self._sources, wanted, self._settings)
-            if jobs:
-                await self._orchestrator.offer(jobs)
+        with tracing.firing(schedule_id, firing_key) as span:
+            wanted = Wanted(schedule_id, firing_key, pool, None if span is None else span.traceparent)
+            async with self._orchestrator.promised():
+                firing, jobs = await self._database.transaction(fire_one, self._sources, wanted, self._settings)
+                if jobs:
+                    await self._orchestrator.offer(jobs)
+            tracing.fired(span, firing)
         SCHEDULES_FIRED.labels(firing.outcome).inc()
         log.info("schedule.triggered", schedule=schedule_id, key=firing_key, outcome=firing.outcome, run=firing.run_id)
         return firing
@@ -72,6 +74,7 @@ class Wanted(msgspec.Struct, frozen=True):
     firing_key: str
     pool: str
     """Whoever makes its calls."""
+    traceparent: str | None = None
 
 
 def fire_one(
@@ -91,7 +94,7 @@ def fire_one(
     schedule = to_schedule(row)
     if schedule.next_at is None:
         raise ScheduleInactive(schedule_id)
-    fired = begin_run(tx, sources, schedule, wanted.pool, settings)
+    fired = begin_run(tx, sources, schedule, wanted.pool, settings, traceparent=wanted.traceparent)
     if fired.run_id is not None:
         tx.execute(update(collection_schedules).where(_c.id == schedule_id).values(last_run_id=fired.run_id))
     firing = fired.firing(firing_key, tx.now)

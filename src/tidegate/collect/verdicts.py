@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,6 +16,9 @@ from tidegate.documents import Document, Listing
 from tidegate.flow.gate import Admitted, Outcome, Settlement, settlement
 from tidegate.kernel.backoff import Backoff
 from tidegate.upstream import Answer, UpstreamFailed
+
+if TYPE_CHECKING:
+    from tidegate.telemetry.spans import Span
 
 PAUSES = CollectSettings().pauses
 """After a failure, where the settings say nothing else."""
@@ -33,6 +37,8 @@ class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whatever the documents and effects were read from, in case the documents cannot be written."""
     has_writer: bool = True
     """False where the source's own writer has failed: the job has to end without it."""
+    span: "Span | None" = None
+    """Where it is traced: the job's, to be ended when this is written."""
 
     @property
     def needs_store(self) -> bool:
@@ -97,7 +103,7 @@ def to_parked(finished: Finished, why: str, now: datetime) -> Finished:
     caller = finished.ending.credential
     ending = _uncounted(claim, caller, f"the answer is kept: {why}", now + wait, calls=finished.ending.calls)
     ending = msgspec.structs.replace(ending, parked=parked, unchanged_calls=finished.ending.unchanged_calls)
-    return Finished(ending=ending, settlement=finished.settlement)
+    return Finished(ending=ending, settlement=finished.settlement, span=finished.span)
 
 
 def from_failure(
@@ -133,7 +139,7 @@ def to_refused(finished: Finished, error: Exception, now: datetime, *, pauses: B
     """What it brought cannot be written, and not because somebody is away: tried again, a limited number of times."""
     ended = finished.ending
     ending = _retry(ended.claim, ended.credential, _named(error), now, pauses, calls=ended.calls)
-    return Finished(ending=ending, settlement=finished.settlement)
+    return Finished(ending=ending, settlement=finished.settlement, span=finished.span)
 
 
 def without_calls(finished: Finished) -> Finished:
@@ -142,9 +148,9 @@ def without_calls(finished: Finished) -> Finished:
     return msgspec.structs.replace(finished, ending=ending)
 
 
-def from_poison(claim: Claim, admitted: Admitted, *, deaths: int | None = None) -> Finished:
-    """Every worker that had this job died; the next one does not try."""
-    reason = f"{admitted.deliveries - 1 if deaths is None else deaths} workers died with this job"
+def from_poison(claim: Claim, admitted: Admitted) -> Finished:
+    """It was tried as often as it may be, and the last worker that had it died; the next one does not try."""
+    reason = f"a worker died with this job at its last try, of {claim.attempt - 1}"
     return Finished(
         ending=Ending(claim=claim, state=JobState.FAILED, reason=reason, credential=admitted.credential),
         settlement=settlement(admitted, Outcome.UNUSED),

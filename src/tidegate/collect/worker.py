@@ -12,10 +12,10 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import cache, partial
-from time import monotonic
-from typing import Any
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING, Any
 
-from tidegate.collect import ledger
+from tidegate.collect import ledger, tracing
 from tidegate.collect.calls import Calls
 from tidegate.collect.committer import Committer
 from tidegate.collect.ledger import Claim
@@ -28,6 +28,9 @@ from tidegate.runtime.patience import patiently
 from tidegate.runtime.waiting import end, unless
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from tidegate.telemetry.spans import Span
 
 log = get_logger(__name__)
 
@@ -57,7 +60,7 @@ class Worker:
         self._at_once = self._most_in_hand = at_once
         self._claiming = 0
         """Batches of jobs that were read, and whose claims are not written."""
-        self._claimed: deque[tuple[Claim, Admitted]] = deque()
+        self._claimed: deque[tuple[Claim, Admitted, Span | None]] = deque()
         self._calling = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_opening = False
@@ -105,9 +108,13 @@ class Worker:
 
     async def _claim(self, admitted: dict[int, Admitted]) -> None:
         self._claiming += 1
+        read_ns = time_ns()
         try:
             claims = await self._committer.claim(list(admitted), admitted)
-            self._claimed.extend((claims[job_id], one) for job_id, one in admitted.items() if job_id in claims)
+            for job_id, one in admitted.items():
+                if (claim := claims.get(job_id)) is not None:
+                    span = None if claim.traceparent is None else tracing.begin_job(claim, one, read_ns)
+                    self._claimed.append((claim, one, span))
         finally:
             self._claiming -= 1
             self._room.set()
@@ -126,10 +133,14 @@ class Worker:
         jobs = 0
         try:
             while self._claimed:
-                claim, admitted = self._claimed.popleft()
+                claim, admitted, span = self._claimed.popleft()
                 self._open_lane()  # for the next one, in case this call has to be waited for
                 began = monotonic()
-                await self._committer.finish(await self._calls.make(claim, admitted))
+                if span is None:
+                    finished = await self._calls.make(claim, admitted)
+                else:
+                    finished = await tracing.work_on(self._calls.make, claim, admitted, span)
+                await self._committer.finish(finished)
                 _time_of(claim.job.spec.kind).observe(monotonic() - began)
                 jobs += 1
         finally:

@@ -1,6 +1,5 @@
 """What waits and what failed, found out when somebody asks for the metrics; and old answers, forgotten once a day."""
 
-import asyncio
 from collections.abc import Callable
 
 from tidegate.crawl.raw_states import RawState
@@ -8,14 +7,12 @@ from tidegate.crawl.raws import Raws
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.database import Database
 from tidegate.kernel.clock import milliseconds, monotonic_ms
-from tidegate.kernel.errors import TidegateError
+from tidegate.runtime.figures import find_out
 from tidegate.runtime.pruner import EVERY
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
-
-_WITHIN_S = 2.0
 
 
 class CrawlGauges:
@@ -26,14 +23,10 @@ class CrawlGauges:
 
     async def refresh(self) -> None:
         """Find out; what cannot be found out is shown as not a number."""
-        for gauge in (metrics.CRAWL_RAWS_PENDING, metrics.CRAWL_RAWS_DEAD):
-            metrics.forget(gauge)
-        try:
-            async with asyncio.timeout(_WITHIN_S):
-                counts = await self._raws.counts([RawState.PENDING, RawState.FAILED])
-        except (TidegateError, TimeoutError) as error:
-            log.warning("metrics.source_failed", source="crawl", error=str(error) or "no answer in time")
-            return
+        await find_out("crawl", self._look, [metrics.CRAWL_RAWS_PENDING, metrics.CRAWL_RAWS_DEAD])
+
+    async def _look(self) -> None:
+        counts = await self._raws.counts([RawState.PENDING, RawState.FAILED])
         metrics.CRAWL_RAWS_PENDING.set(counts[RawState.PENDING])
         metrics.CRAWL_RAWS_DEAD.set(counts[RawState.FAILED])
 

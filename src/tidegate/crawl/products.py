@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, delete, func, select, tuple_
+from sqlalchemy import ColumnElement, Row, and_, delete, func, select, tuple_
 
 from tidegate.crawl.stages import STAGES
 from tidegate.crawl.tables import crawl_products, crawl_sightings
@@ -112,7 +112,10 @@ def _get(tx: Transaction, host: str, product_id: str) -> Product:
 
 
 def _page(tx: Transaction, those: list[ColumnElement[bool]], limit: int) -> list[Product]:
-    found = select(crawl_products).where(*those).order_by(_c.host, _c.product_id).limit(limit)
+    # Indexes alone tell which products these are; whole rows, which may be long, are read for one page only.
+    page = select(_c.host, _c.product_id).where(*those).order_by(_c.host, _c.product_id).limit(limit).subquery()
+    same = and_(page.c.host == _c.host, page.c.product_id == _c.product_id)
+    found = select(crawl_products).join(page, same).order_by(_c.host, _c.product_id)
     return [_product(row) for row in tx.execute(found)]
 
 

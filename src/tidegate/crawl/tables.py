@@ -47,6 +47,8 @@ crawl_raws = Table(
     Index(None, "state", "not_before", "id"),
     Index(None, "host", "product_id"),
     Index(None, "run_id"),
+    Index(None, "state", "id"),
+    Index(None, "host", "id"),
     **NUMBERED_TABLE_OPTIONS,
 )
 """Answers with something new in them, and what became of each."""
@@ -75,6 +77,9 @@ crawl_products = Table(
     Column("first_seen_at", UtcDateTime, nullable=False),
     Column("changed_at", UtcDateTime, nullable=False),
     Column("gone_at", UtcDateTime),
+    Index(None, "shop_id", "host", "product_id"),
+    # Those that are gone are found by reading no more than this.
+    Index(None, "host", "product_id", "gone_at"),
     **TABLE_OPTIONS,
 )
 """Products as they were last seen. A row is written when something in it changes."""

@@ -1,6 +1,6 @@
 """The whole application: endpoints behind one front."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from starlette.applications import Starlette
@@ -11,14 +11,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tidegate.http.dispatch import answer
+from tidegate.http.callers import caller_in
 from tidegate.http.documentation import Documentation
 from tidegate.http.door import Door
 from tidegate.http.endpoints import Endpoint
-from tidegate.http.front import ENDPOINT, Front
+from tidegate.http.front import ENDPOINT, LONGEST_PATH, REQUEST_ID, Front
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.tracing import answer_traced
 from tidegate.kernel.errors import ContractBroken
 from tidegate.settings.http import HttpSettings
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
 
 
 def build_application(
@@ -34,7 +38,7 @@ def build_application(
         methods[endpoint.method] = endpoint
     door = Door(settings, _open_routes(places))
     application = Starlette(
-        routes=[Route(route, _Place(methods, settings), methods=list(methods)) for route, methods in places.items()],
+        routes=[_route(route, methods, settings) for route, methods in places.items()],
         middleware=[Middleware(Front, door=door)],
         exception_handlers={HTTPException: partial(_refuse, absent or {})},
     )
@@ -53,6 +57,12 @@ def _open_routes(places: Mapping[str, Mapping[str, Endpoint]]) -> set[str]:
     return found
 
 
+def _route(route: str, methods: dict[str, Endpoint], settings: HttpSettings) -> Route:
+    """An address without parameters is just this, whatever is done there, and not also one of those that have some."""
+    place = _Place(methods, settings)
+    return Route(route, place, methods=list(methods) if "{" in route else None)
+
+
 class _Place:
     """One address, and what can be done there."""
 
@@ -60,17 +70,42 @@ class _Place:
         self._methods, self._settings = methods, settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._methods["GET" if scope["method"] == "HEAD" else scope["method"]]
+        endpoint = self._methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        if endpoint is None:
+            raise _not_here([*self._methods, *(["HEAD"] if "GET" in self._methods else [])])
         scope[ENDPOINT] = endpoint
-        response = await answer(endpoint, Request(scope, receive), self._settings)
+        _authorise(endpoint, scope)
+        response = await answer_traced(endpoint, Request(scope, receive), self._settings)
         await response(scope, receive, send)
+
+
+def _authorise(endpoint: Endpoint, scope: Scope) -> None:
+    """Whether whoever came may do this; what he is let do is written down, unless machines do it all the time."""
+    if endpoint.needed is None:
+        return
+    caller = caller_in(scope)
+    caller.require(endpoint.needed)
+    if endpoint.method != "GET" and not endpoint.is_chatter:
+        log.info(
+            "http.acted",
+            request_id=scope[REQUEST_ID],
+            method=endpoint.method,
+            path=scope["path"][:LONGEST_PATH],
+            role=None if caller.role is None else caller.role.value,
+            how=caller.how.value,
+            key_id=caller.key_id,
+        )
+
+
+def _not_here(methods: Iterable[str]) -> Trouble:
+    allowed = ", ".join(sorted(methods))
+    return Trouble(ProblemType.METHOD_NOT_ALLOWED, f"only {allowed}", headers={"Allow": allowed})
 
 
 async def _refuse(absent: Mapping[str, str], request: Request, error: Exception) -> Response:
     """What the router raises, in our words; the front answers."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
-        raise Trouble(ProblemType.METHOD_NOT_ALLOWED, f"only {allowed}", headers={"Allow": allowed})
+        raise _not_here((error.headers or {}).get("Allow", "").split(", "))
     why = next((why for prefix, why in absent.items() if request.url.path.startswith(prefix)), None)
     raise Trouble(ProblemType.NOT_FOUND, why or "there is nothing at this address; /docs lists what there is")

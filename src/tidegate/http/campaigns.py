@@ -1,5 +1,6 @@
 """`/v1/campaigns`: make, open, change, look at and stop campaigns. Entries are in `entries`."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
@@ -16,12 +17,14 @@ from tidegate.campaigns.campaign import (
     Campaign,
     CampaignPlan,
 )
-from tidegate.campaigns.campaigns import LARGEST_PAGE, CampaignChange, Campaigns, CampaignStatus
+from tidegate.campaigns.campaigns import LARGEST_PAGE, CampaignChange, CampaignLine, Campaigns, CampaignStatus
 from tidegate.campaigns.tables import LONGEST_CAMPAIGN, LONGEST_KIND, LONGEST_TITLE
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.problems import ProblemType
+from tidegate.kernel.errors import Unavailable
 
 TAG = "campaigns"
+_LINES_WITHIN_S = 1.5
 
 CampaignId = Annotated[str, Meta(min_length=1, max_length=LONGEST_CAMPAIGN, pattern=f"^{CAMPAIGN_ID}$")]
 KindName = Annotated[str, Meta(min_length=1, max_length=LONGEST_KIND, pattern=f"^{KIND_NAME}$")]
@@ -87,10 +90,21 @@ class CampaignFilter(Given, frozen=True, kw_only=True):
     limit: Limit = 100
 
 
+class ListedCampaign(Campaign, frozen=True, kw_only=True):
+    """A campaign, and how much of it waits."""
+
+    depth: int | None
+    """Entries that are not decided; null where that cannot be found out now."""
+    dead: int | None
+    """Dead letters; likewise."""
+    entered: int | None
+    """The last number that the door gave; likewise."""
+
+
 class CampaignPage(msgspec.Struct, frozen=True, kw_only=True):
     """Some campaigns, by id."""
 
-    campaigns: list[Campaign]
+    campaigns: list[ListedCampaign]
     next: str | None
     """The address of the next page; null where there is none."""
 
@@ -122,10 +136,12 @@ class CampaignDesk:
         ]
 
     async def list_campaigns(self, query: CampaignFilter) -> CampaignPage:
-        """List campaigns."""
+        """List campaigns, and how many entries of each wait."""
         found = await self._campaigns.page(after=query.after, limit=query.limit)
+        lines = await self._lines([each.id for each in found])
         more = urlencode({"after": found[-1].id, "limit": query.limit}) if len(found) == query.limit else None
-        return CampaignPage(campaigns=found, next=None if more is None else f"/v1/campaigns?{more}")
+        rows = [_listed(each, line) for each, line in zip(found, lines, strict=True)]
+        return CampaignPage(campaigns=rows, next=None if more is None else f"/v1/campaigns?{more}")
 
     async def create_campaign(self, body: NewCampaign) -> Answer[Campaign]:
         """Make a campaign. Nobody may enter until it is started."""
@@ -147,3 +163,16 @@ class CampaignDesk:
     async def stop_campaign(self, campaign: CampaignId) -> Campaign:
         """Let nobody enter any more. What was accepted is still decided. Twice is harmless."""
         return await self._campaigns.stop(campaign)
+
+    async def _lines(self, idents: Sequence[str]) -> Sequence[CampaignLine | None]:
+        """A server that is away, or hangs, costs the figures and not the list."""
+        try:
+            async with asyncio.timeout(_LINES_WITHIN_S):
+                return await self._campaigns.lines(idents)
+        except (Unavailable, TimeoutError):
+            return [None] * len(idents)
+
+
+def _listed(campaign: Campaign, line: CampaignLine | None) -> ListedCampaign:
+    depth, dead, entered = (None, None, None) if line is None else (line.depth, line.dead, line.entered)
+    return ListedCampaign(**msgspec.structs.asdict(campaign), depth=depth, dead=dead, entered=entered)

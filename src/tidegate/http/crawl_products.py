@@ -9,13 +9,13 @@ from msgspec import Meta
 
 from tidegate.crawl.products import MOST_AT_ONCE, Product, Products
 from tidegate.crawl.raws import Raw, Raws, RawState
-from tidegate.crawl.tables import LONGEST_HOST, LONGEST_PRODUCT
+from tidegate.crawl.tables import LONGEST_PRODUCT
 from tidegate.http.crawls import TAG
+from tidegate.http.crawls import HostName as Host
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.views import Id
 from tidegate.kernel.errors import NotFound
 
-Host = Annotated[str, Meta(min_length=1, max_length=LONGEST_HOST, pattern=r"^[!-.0-~]+$")]
 ProductId = Annotated[str, Meta(min_length=1, max_length=LONGEST_PRODUCT, pattern=r"^[!-.0-~]+$")]
 Limit = Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)]
 

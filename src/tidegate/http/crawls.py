@@ -13,7 +13,7 @@ from tidegate.collect.runs import Run
 from tidegate.collect.schedules import Schedule
 from tidegate.crawl.hosts import Host
 from tidegate.crawl.source import CrawlSource
-from tidegate.crawl.tables import LONGEST_SITE
+from tidegate.crawl.tables import LONGEST_HOST, LONGEST_SITE
 from tidegate.crawl.targets import MOST_KEYWORDS, MOST_PAGES, CrawlOptions
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
@@ -23,6 +23,7 @@ from tidegate.kernel.errors import NotFound
 TAG = "crawl"
 
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
+HostName = Annotated[str, Meta(min_length=1, max_length=LONGEST_HOST, pattern=r"^[!-.0-~]+$")]
 Keyword = Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema={"format": "keyword"})]
 
 
@@ -129,6 +130,7 @@ class CrawlDesk:
             Endpoint("GET", "/v1/crawl/schedules", self.list_crawl_schedules, TAG),
             Endpoint("POST", "/v1/crawl/schedules", self.schedule_crawl, TAG, status=201, headers=of_schedule),
             Endpoint("GET", "/v1/crawl/hosts", self.list_crawled_hosts, TAG),
+            Endpoint("POST", "/v1/crawl/hosts/{host}/reread", self.reread_robots, TAG),
         ]
 
     async def begin_crawl(self, body: NewCrawl) -> Answer[Run]:
@@ -154,6 +156,11 @@ class CrawlDesk:
     async def list_crawled_hosts(self) -> CrawledHosts:
         """List the hosts that crawls have met: what their robots.txt asks for, and which of them rest."""
         return CrawledHosts(hosts=[CrawledHost.of(host) for host in await self._hosts.list()])
+
+    async def reread_robots(self, host: HostName) -> CrawledHost:
+        """Have the robots.txt of a host read anew before its next page. A rest that it asked for goes on."""
+        await self._hosts.forget(host)
+        return CrawledHost.of(await self._hosts.get(host))
 
 
 @contextmanager

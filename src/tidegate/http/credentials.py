@@ -15,7 +15,8 @@ from tidegate.http.problems import ProblemType, Trouble
 
 TAG = "credentials"
 
-Name = Annotated[str, Meta(min_length=1, max_length=100)]
+_PLAIN = {"format": "user-name"}
+Name = Annotated[str, Meta(min_length=1, max_length=100, extra_json_schema=_PLAIN)]
 AppNumber = Annotated[int, Meta(ge=1, le=10**15)]
 
 
@@ -42,7 +43,7 @@ class NewCredential(Given, frozen=True, kw_only=True):
     token: Annotated[str, Meta(extra_json_schema={"format": "github-token"})] | None = None
     """It is encrypted, and not shown to anybody."""
     app: App | None = None
-    owner: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    owner: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=_PLAIN)] | None = None
     """Who answers for it; the account's login where it is left out. An app needs one."""
     user: Login | None = None
     """The only user whose runs it serves; it serves everybody where this is left out."""

@@ -39,6 +39,12 @@ class DeadEntrySettled(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Literal["replayed", "discarded"]
 
 
+class DeadEntriesReplayed(msgspec.Struct, frozen=True, kw_only=True):
+    """How many entries are decided after all."""
+
+    replayed: int
+
+
 class DeadEntryDesk:
     """The handlers."""
 
@@ -50,6 +56,7 @@ class DeadEntryDesk:
         place = "/v1/campaigns/{campaign}/dead"
         return [
             Endpoint("GET", place, self.list_dead_entries, TAG),
+            Endpoint("POST", f"{place}/replay", self.replay_dead_entries, TAG),
             Endpoint("POST", f"{place}/{{letter_id}}/replay", self.replay_dead_entry, TAG),
             Endpoint("DELETE", f"{place}/{{letter_id}}", self.discard_dead_entry, TAG),
         ]
@@ -60,6 +67,11 @@ class DeadEntryDesk:
         more = None if page.next_after is None else urlencode({"after": page.next_after, "limit": query.limit})
         link = None if more is None else f"/v1/campaigns/{campaign}/dead?{more}"
         return DeadEntryPage(letters=page.letters, next=link)
+
+    async def replay_dead_entries(self, campaign: CampaignId) -> DeadEntriesReplayed:
+        """Have all that are dead letters now decided after all, under their old numbers."""
+        letters = await self._campaigns.dead_ids(campaign)
+        return DeadEntriesReplayed(replayed=await self._campaigns.replay(campaign, letters) if letters else 0)
 
     async def replay_dead_entry(self, campaign: CampaignId, letter_id: LetterId) -> DeadEntrySettled:
         """Have an entry decided after all, under its old number."""

@@ -71,6 +71,19 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Literal["replayed", "removed"]
 
 
+class LetterKind(Given, frozen=True, kw_only=True):
+    """Which letters."""
+
+    kind: Literal["event", "message"] | None = None
+    """Null: both."""
+
+
+class ReplayedLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """How many letters were given a fresh start."""
+
+    replayed: int
+
+
 class DeadLetters:
     """The handlers."""
 
@@ -83,6 +96,7 @@ class DeadLetters:
         """What can be done with dead letters."""
         return [
             Endpoint("GET", "/v1/dead-letters", self.list_dead_letters, TAG),
+            Endpoint("POST", "/v1/dead-letters/replay", self.replay_dead_letters, TAG),
             Endpoint("POST", "/v1/dead-letters/{letter_id}/replay", self.replay_dead_letter, TAG),
             Endpoint(
                 "DELETE",
@@ -98,6 +112,16 @@ class DeadLetters:
         letters = await self._from(query.after, query.limit + 1, query.kind)
         shown, more = letters[: query.limit], letters[query.limit :]
         return LetterPage(letters=shown, next=_next(query, shown[-1].id) if more else None)
+
+    async def replay_dead_letters(self, body: LetterKind = LetterKind()) -> ReplayedLetters:  # noqa: B008 - it is frozen
+        """Give all letters a fresh start, or all of one kind. Those that fail meanwhile are for the next time."""
+        replayed = 0
+        if body.kind != "message":
+            replayed += await self._database.transaction(_replay_all)
+        if body.kind != "event":
+            for stream in self._streams.values():
+                replayed += await stream.replay(await stream.ids())
+        return ReplayedLetters(replayed=replayed)
 
     async def replay_dead_letter(self, letter_id: LetterId) -> Settled:
         """Give a letter a fresh start: the event is delivered again, the message goes back into its stream."""
@@ -185,6 +209,10 @@ def _events(tx: Transaction, *, after: int, limit: int) -> list[StoredEvent]:
 
 def _replay(tx: Transaction, *, number: int) -> int:
     return outbox.replay(tx, ids=[number])
+
+
+def _replay_all(tx: Transaction) -> int:
+    return outbox.replay(tx, everything=True)
 
 
 def _exists(tx: Transaction, *, number: int) -> bool:

@@ -1,5 +1,6 @@
 """`/v1/snapshots/dead`: refreshes that failed for good, until somebody replays or drops them."""
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,6 +21,7 @@ from tidegate.snapshots.event import DeathReason
 from tidegate.telemetry.redaction import redact
 
 T = TypeVar("T")
+_AT_ONCE = 20
 
 LetterId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}(-[0-9]{1,18}){1,2}$")]
 """Time and number of a stream's entry; time, partition and offset on Kafka."""
@@ -59,6 +61,24 @@ class DeadPage(msgspec.Struct, frozen=True, kw_only=True):
     """The address of the next page; null where there is none."""
 
 
+class DeadRest(Given, frozen=True, kw_only=True):
+    """Which letters, and how many."""
+
+    after: LetterId | None = None
+    """Only letters behind this one: `next_after` of the answer before."""
+    limit: Annotated[int, Meta(ge=1, le=200)] = 100
+
+
+class DeadReplayed(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of some letters."""
+
+    replayed: int
+    stayed: int
+    """Those at whose subject somebody is already, or that this version cannot read."""
+    next_after: str | None
+    """Where to go on; null where there are no more."""
+
+
 class DeadSettled(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a letter."""
 
@@ -79,6 +99,7 @@ class DeadDesk:
         nonsense = (ProblemType.INVALID,)
         return [
             Endpoint("GET", "/v1/snapshots/dead", self.list_dead_snapshots, TAG, problems=nonsense),
+            Endpoint("POST", "/v1/snapshots/dead/replay", self.replay_dead_snapshots, TAG, problems=nonsense),
             Endpoint("GET", place, self.show_dead_snapshot, TAG, problems=nonsense),
             Endpoint("DELETE", place, self.drop_dead_snapshot, TAG, problems=nonsense),
             Endpoint("POST", f"{place}/replay", self.replay_dead_snapshot, TAG, problems=nonsense),
@@ -95,6 +116,17 @@ class DeadDesk:
         """Tell all about one of them."""
         return view(await _there(letter_id, self._dead.get(letter_id)))
 
+    async def replay_dead_snapshots(self, body: DeadRest = DeadRest()) -> DeadReplayed:  # noqa: B008 - it is frozen
+        """Ask for the oldest refreshes again, 100 of them or `limit`; where there are more, ask with `next_after`."""
+        letters = await self._dead.list(after=body.after, limit=body.limit + 1)
+        some = letters[: body.limit]
+        replayed = 0
+        for start in range(0, len(some), _AT_ONCE):
+            batch = [self._is_replayed(letter.id) for letter in some[start : start + _AT_ONCE]]
+            replayed += sum(await asyncio.gather(*batch))
+        behind = some[-1].id if len(letters) > body.limit else None
+        return DeadReplayed(replayed=replayed, stayed=len(some) - replayed, next_after=behind)
+
     async def replay_dead_snapshot(self, letter_id: LetterId) -> DeadSettled:
         """Ask for the refresh again, under a new version; the letter is gone then, unless somebody is at it already."""
         outcome = await _there(letter_id, self._dead.replay(letter_id))
@@ -106,6 +138,13 @@ class DeadDesk:
         if not await _there(letter_id, self._dead.drop(letter_id)):
             raise NotFound("dead letter", letter_id)
         return DeadSettled(id=letter_id, outcome="dropped")
+
+    async def _is_replayed(self, letter_id: str) -> bool:
+        """Also False where it is gone meanwhile: whoever took it has settled it."""
+        try:
+            return not isinstance(await self._dead.replay(letter_id), AlreadyProcessing)
+        except (InvalidArgument, NotFound):
+            return False
 
 
 async def _there(letter_id: str, doing: Awaitable[T]) -> T:

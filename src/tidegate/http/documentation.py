@@ -10,8 +10,9 @@ import msgspec
 from starlette.responses import Response
 
 from tidegate import __version__
+from tidegate.http.callers import Role
 from tidegate.http.endpoints import Endpoint
-from tidegate.http.openapi import describe
+from tidegate.http.openapi import ROLE, describe
 from tidegate.http.problems import ProblemType
 
 TAG = "documentation"
@@ -28,8 +29,8 @@ td{padding:.1rem 1rem .1rem 0;vertical-align:top}
 """
 _STYLE_HASH = b64encode(sha256(_STYLE.encode()).digest()).decode()
 _HEADERS = {
-    "content-security-policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
+    "content-security-policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'none'",
 }
 
 
@@ -38,8 +39,8 @@ class Documentation:
 
     def __init__(self, endpoints: Sequence[Endpoint], *, needs_key: bool) -> None:
         self._endpoints = [
-            Endpoint("GET", "/openapi.json", self.openapi, TAG, is_open=True),
-            Endpoint("GET", "/docs", self.docs, TAG, media_types=("text/html; charset=utf-8",), is_open=True),
+            Endpoint("GET", "/openapi.json", self.openapi, TAG),
+            Endpoint("GET", "/docs", self.docs, TAG, media_types=("text/html; charset=utf-8",)),
         ]
         described = [endpoint for endpoint in endpoints if not endpoint.is_page]
         document = describe([*described, *self._endpoints], needs_key=needs_key)
@@ -69,7 +70,8 @@ def page_of(document: Mapping[str, Any]) -> str:
     ]
     body = [f"<h1>Tidegate {escape(__version__)}</h1>", f"<p>{escape(document['info']['summary'])} "]
     body += ['The same for machines: <a href="openapi.json">openapi.json</a>. Where the server has a key, ']
-    body += ["callers send it as <code>Authorization: Bearer</code>.</p>"]
+    body += ["callers send it as <code>Authorization: Bearer</code>, or log in with it. What only a key of the role "]
+    body += ["<code>operate</code> may do says so.</p>"]
     for tag in document["tags"]:
         body.append(f"<h2>{escape(tag['name'].capitalize())}</h2>")
         body += [_operation(method, path, each) for name, method, path, each in operations if name == tag["name"]]
@@ -81,7 +83,8 @@ def page_of(document: Mapping[str, Any]) -> str:
 
 
 def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
-    title = f"<b>{method}</b> <code>{escape(path)}</code> {_prose(operation['summary'])}"
+    role = " <small>operate</small>" if operation.get(ROLE) == Role.OPERATE.value else ""
+    title = f"<b>{method}</b> <code>{escape(path)}</code> {_prose(operation['summary'])}{role}"
     inside = [f"<p>{_prose(operation['description'])}</p>"] if "description" in operation else []
     inside += [_row_table(_parameter(each) for each in operation.get("parameters", []))]
     if "requestBody" in operation:

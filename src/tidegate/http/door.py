@@ -1,24 +1,32 @@
-"""Who may come in: by key, and without one only whoever is on this machine and is no web page of somebody else's.
+"""Who may come in: by key or by session, and without either only whoever is on this machine and is no web page of
+somebody else's.
 
-A browser sends requests for any page that it shows. Three rules keep such pages out, also where no key is set:
+A browser sends requests for any page that it shows. These rules keep such pages out, also where no key is set:
 
 - *rebinding*: a page whose name suddenly points at 127.0.0.1 sends that name as `Host`, which is refused;
 - *forgery*: a page can send forms and plain text without asking, but not JSON, and nothing else is taken;
-- *forgery without a body*: browsers put the page's `Origin` on it, and one that is not ours is refused.
+- *forgery without a body*: browsers put the page's `Origin` on it, and one that is not ours is refused;
+- *asking*: without a key, a page of another site does not even get to ask, though it could not read the answer; a link
+  to us is followed;
+- *forgery with a session*: browsers send its cookie along. It does not count where they say that another page asks,
+  also one of another port of this host, and what changes something must come with what only our page was told.
 """
 
-import hmac
 from collections.abc import Collection
-from hashlib import sha256
 from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 from starlette.routing import compile_path
 
+from tidegate.http.callers import CSRF_HEADER, LOOPBACK, NOBODY, Caller, Keyring
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.remote import speaks_tls
+from tidegate.http.sessions import COOKIE, SessionOffice, find_token
+from tidegate.kernel.clock import Clock
 from tidegate.settings.http import HttpSettings
+from tidegate.telemetry import metrics
 
-_HARMLESS = ("GET", "HEAD")
+HARMLESS = ("GET", "HEAD")
 _OURSELVES = ("same-origin", "none")
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="tidegate"'}
 
@@ -26,21 +34,53 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="tidegate"'}
 class Door:
     """Lets a request in, or raises `Trouble`. `open_paths` need no key; they may have parameters, as routes have."""
 
-    def __init__(self, settings: HttpSettings, open_paths: Collection[str]) -> None:
-        self._keys = [sha256(key.encode()).digest() for key in settings.keys]
+    def __init__(self, settings: HttpSettings, open_paths: Collection[str], clock: Clock | None = None) -> None:
+        self._keyring = Keyring(settings)
+        self._sessions = SessionOffice(self._keyring, settings.session_lasts, clock)
         self._names = {name.lower() for name in settings.allowed_hosts}
         self._open_paths = frozenset(path for path in open_paths if "{" not in path)
         self._open_patterns = [compile_path(path)[0] for path in open_paths if "{" in path]
 
-    def admit(self, method: str, path: str, headers: Headers) -> None:
-        """Say nothing, or say no."""
+    def admit(self, method: str, path: str, headers: Headers, scheme: str = "http") -> Caller:
+        """Say who came, or say no. What he may do, the place knows that he goes to."""
+        if not self._keyring:
+            return self._admit_neighbour(method, path, headers)
+        if method not in HARMLESS:
+            _refuse_foreign_pages(headers)
+        caller = self._identify(headers, scheme)
+        if caller is None or method not in HARMLESS:
+            if self._is_open(path):
+                return caller or NOBODY
+            if caller is None:
+                raise stranger(headers)
+            caller.require_own_page(headers.get(CSRF_HEADER))
+        return caller
+
+    def _admit_neighbour(self, method: str, path: str, headers: Headers) -> Caller:
+        """Somebody on this machine, where no key is set."""
         host = headers.get("host", "")
-        if not self._keys and not self._is_ours(host):
+        if not self._is_ours(host):
             raise Trouble(ProblemType.FOREIGN_HOST, f"it was called {host[:80]!r}")
-        if method not in _HARMLESS:
-            _refuse_foreign_pages(host, headers)
-        if self._keys and not self._is_open(path):
-            self._require_key(headers.get("authorization", ""))
+        if method not in HARMLESS or not (_is_of_our_page(headers) or _is_a_link(headers) or self._is_open(path)):
+            _refuse_foreign_pages(headers)
+        return LOOPBACK
+
+    def _identify(self, headers: Headers, scheme: str) -> Caller | None:
+        """Who came. Whoever shows a key is taken at that, whatever else his browser sends.
+
+        Another kind of authorization was meant for somebody who stands before us.
+        """
+        kind, _, text = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            key = self._keyring.find(text.strip())
+            if key is None:
+                metrics.HTTP_KEYS_REFUSED.labels("request").inc()
+            return None if key is None else key.bearer
+        cookies = headers.get("cookie")
+        if cookies is None or not _is_of_our_page(headers):
+            return None
+        token = find_token(cookies, is_secure=speaks_tls(scheme, headers))
+        return None if token is None else self._sessions.read(token)
 
     def _is_open(self, path: str) -> bool:
         return path in self._open_paths or any(pattern.match(path) for pattern in self._open_patterns)
@@ -49,20 +89,34 @@ class Door:
         name = without_port(host).lower()
         return name in self._names or is_loopback(name)
 
-    def _require_key(self, authorization: str) -> None:
-        scheme, _, key = authorization.partition(" ")
-        given = sha256(key.strip().encode("latin-1", "replace")).digest()
-        # Every key is compared, in a time that does not tell how much of one was right.
-        fits = [hmac.compare_digest(given, known) for known in self._keys]
-        if scheme.lower() != "bearer" or not any(fits):
-            detail = "the key is not one of ours" if authorization else "there is no Authorization header"
-            raise Trouble(ProblemType.KEY_NEEDED, detail, headers=_CHALLENGE)
+
+def stranger(headers: Headers, detail: str | None = None) -> Trouble:
+    """What somebody is told who showed nothing, or nothing good."""
+    return Trouble(ProblemType.KEY_NEEDED, detail or _what_is_wrong(headers), headers=_CHALLENGE)
 
 
-def _refuse_foreign_pages(host: str, headers: Headers) -> None:
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-    if site not in _OURSELVES or (origin is not None and origin.partition("://")[2].lower() != host.lower()):
-        raise Trouble(ProblemType.FOREIGN_ORIGIN, f"its origin is {(origin or site)[:80]!r}")
+def _what_is_wrong(headers: Headers) -> str:
+    if headers.get("authorization", "").lower().startswith("bearer "):
+        return "the key is not one of ours"
+    if f"{COOKIE}=" in headers.get("cookie", ""):
+        return "the session is over, or not one of ours; log in again"
+    return "there is neither a key nor a session"
+
+
+def _is_of_our_page(headers: Headers) -> bool:
+    """Whether no browser says that another page asks. Older browsers, and all that are none, say nothing."""
+    return headers.get("sec-fetch-site", "none") in _OURSELVES
+
+
+def _is_a_link(headers: Headers) -> bool:
+    return headers.get("sec-fetch-mode") == "navigate"
+
+
+def _refuse_foreign_pages(headers: Headers) -> None:
+    origin, host = headers.get("origin"), headers.get("host", "")
+    if not _is_of_our_page(headers) or (origin is not None and origin.partition("://")[2].lower() != host.lower()):
+        told = origin or headers.get("sec-fetch-site", "")
+        raise Trouble(ProblemType.FOREIGN_ORIGIN, f"its origin is {told[:80]!r}")
 
 
 def without_port(host: str) -> str:

@@ -20,6 +20,7 @@ from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, 
 import msgspec
 from starlette.responses import Response
 
+from tidegate.http.callers import Role
 from tidegate.http.problems import ProblemType
 from tidegate.kernel.errors import ContractBroken
 
@@ -97,6 +98,8 @@ class Endpoint:
     """Of the answer; the first is the usual one."""
     is_open: bool = False
     """Answered without a key."""
+    role: Role | None = None
+    """What a caller needs who does this; by itself `read` for a GET, and `operate` for everything else."""
     is_chatter: bool = False
     """Asked every few seconds by machines: not worth a line in the log."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -115,7 +118,16 @@ class Endpoint:
             raise ContractBroken(f"{self.method} {self.path}: the method is none of {', '.join(_METHODS)}")
         if not inspect.getdoc(self.handler):
             raise ContractBroken(f"{self.method} {self.path}: its handler says nothing about itself")
+        if self.is_open and self.role is not None:
+            raise ContractBroken(f"{self.method} {self.path}: it is open, and needs a role")
         _ = self.contract
+
+    @property
+    def needed(self) -> Role | None:
+        """The role that a caller needs; None where everybody may."""
+        if self.is_open:
+            return None
+        return self.role or (Role.READ if self.method == "GET" else Role.OPERATE)
 
     @property
     def path(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from tidegate.http.feed import Listener, RunFeed, Snapshot
+from tidegate.http.channel import Listener
 from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.bulletin import Watch
 from tidegate.runtime.waiting import end, unless
@@ -49,22 +49,22 @@ class EventResponse(Response):
 
 
 class EventStream(EventResponse):
-    """A run's progress. Raises `TooManyWaiting` before it begins, where too many listen."""
+    """What a listener is shown. Raises `TooManyWaiting` before it begins, where too many listen."""
 
-    def __init__(self, feed: RunFeed, run_id: int, *, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(self, listening: AbstractAsyncContextManager[Listener], *, heartbeat_s: float = HEARTBEAT_S) -> None:
         super().__init__()
-        self._feed, self._run_id, self._heartbeat_s = feed, run_id, heartbeat_s
+        self._listening, self._heartbeat_s = listening, heartbeat_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the run is over, the client is gone, or the server stops."""
-        async with self._feed.listen(self._run_id) as listener:
+        """Send until the last was shown, the client is gone, or the server stops."""
+        async with self._listening as listener:
             await self.stream(scope, receive, send, self._send_all(listener, send))
 
     async def _send_all(self, listener: Listener, send: Send) -> None:
         while not listener.is_over:
             snapshot = await listener.next(self._heartbeat_s)
             if snapshot is not None:
-                await send(chunk(_event(snapshot)))
+                await send(chunk(snapshot.event))
                 if snapshot.is_last:
                     return
             elif not listener.is_over:
@@ -130,11 +130,6 @@ async def gone(receive: Receive) -> None:
     """Wait until the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _event(snapshot: Snapshot) -> bytes:
-    kind, name = (ENDED, ENDED) if snapshot.is_last else ("progress", str(snapshot.number))
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (name.encode(), kind.encode(), snapshot.body)
 
 
 def chunk(body: bytes, *, more: bool = True) -> Message:

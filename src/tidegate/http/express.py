@@ -14,7 +14,10 @@ from typing import NamedTuple
 
 from starlette.datastructures import Headers
 
+from tidegate.http import armour
+from tidegate.http.callers import Role
 from tidegate.http.door import Door
+from tidegate.http.heads import MOST_HEADERS
 from tidegate.http.lobby import Lobby
 from tidegate.http.problems import Trouble
 from tidegate.kernel.ids import new_id
@@ -35,6 +38,8 @@ _TOKEN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
 _ODD = b"\0\n\v\f\r"
 _WAIT = re.compile(rb"wait=([1-9][0-9]?(?:\.[0-9]{1,3})?)")
 
+ARMOUR, ARMOUR_OVER_TLS = armour.as_bytes(is_secure=False), armour.as_bytes(is_secure=True)
+
 Fields = dict[bytes, bytes]
 Response = tuple[bytes, ...]
 """In pieces: most of it is the same for all who read a snapshot, and is never copied."""
@@ -49,6 +54,8 @@ class Call(NamedTuple):
     known: bytes | None
     """What was sent as If-None-Match."""
     began: float
+    is_secure: bool
+    """Whether its sender speaks TLS, with whoever stands before us."""
 
 
 class Express:
@@ -75,7 +82,7 @@ class Express:
         place, wait_s = asked
         if place[0] not in self._reader.kinds:
             return None
-        return Call(place, min(wait_s, self._longest_wait_s), fields.get(b"if-none-match"), began)
+        return Call(place, min(wait_s, self._longest_wait_s), fields.get(b"if-none-match"), began, is_secure(fields))
 
     def answer(self, call: Call) -> Response | None:
         """The response; None: that takes a moment, which is for the lobby."""
@@ -92,34 +99,32 @@ class Express:
         self._counts[status].inc()
         self._seconds.observe(time.monotonic() - call.began)
         if is_known:
-            return (self._head(status, tag, 0),)
+            return (self._head(call, status, tag, 0),)
         begin, end = found.kept.head, found.tail
-        return self._head(status, tag, len(begin) + len(end)), begin, end
+        return self._head(call, status, tag, len(begin) + len(end)), begin, end
 
     def _is_admitted(self, place: Place, fields: Fields) -> bool:
         """Whether the door has no objection; if it has, it says so on the long way."""
         try:
-            self._door.admit("GET", f"/v1/snapshots/{place[0]}/{place[1]}", Headers(raw=list(fields.items())))
+            headers = Headers(raw=list(fields.items()))
+            self._door.admit("GET", f"/v1/snapshots/{place[0]}/{place[1]}", headers).require(Role.READ)
         except Trouble:
             return False
         return True
 
-    def _head(self, status: int, tag: bytes, size: int) -> bytes:
+    def _head(self, call: Call, status: int, tag: bytes, size: int) -> bytes:
         now = int(time.time())
         if now != self._second:
             self._second, self._date = now, formatdate(now, usegmt=True).encode()
-        common = b"etag: %b\r\ncache-control: no-cache\r\ndate: %b\r\nx-request-id: %b\r\n" % (
+        common = b"etag: %b\r\ncache-control: no-cache\r\ndate: %b\r\nx-request-id: %b\r\n%b\r\n" % (
             tag,
             self._date,
             new_id().encode(),
+            ARMOUR_OVER_TLS if call.is_secure else ARMOUR,
         )
         if status == 304:
-            return b"HTTP/1.1 304 Not Modified\r\n" + common + b"x-content-type-options: nosniff\r\n\r\n"
-        return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\ncontent-type: application/json\r\n%b%b" % (
-            size,
-            common,
-            b"x-content-type-options: nosniff\r\n\r\n",
-        )
+            return b"HTTP/1.1 304 Not Modified\r\n" + common
+        return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\ncontent-type: application/json\r\n%b" % (size, common)
 
 
 def _asked(first: bytes) -> tuple[Place, float] | None:
@@ -137,6 +142,11 @@ def _asked(first: bytes) -> tuple[Place, float] | None:
     return None if place[0] in _OURS else (place, float(wait[1]) if wait else 0.0)
 
 
+def is_secure(fields: Fields) -> bool:
+    """Whether whoever stands before us says that he speaks TLS. We speak none on a short way."""
+    return fields.get(b"x-forwarded-proto", b"").lower() == b"https"
+
+
 def has_odd_signs(data: bytes, line_ends: int) -> bool:
     """Whether there is a sign that could be a line's end to somebody else, or hide what comes after it."""
     return len(data) - len(data.translate(None, _ODD)) != 2 * line_ends
@@ -145,6 +155,8 @@ def has_odd_signs(data: bytes, line_ends: int) -> bool:
 def plain_fields(lines: list[bytes], unusual: Collection[bytes] = _NOT_PLAIN) -> Fields | None:
     """The headers, where there is nothing unusual about them."""
     fields: Fields = {}
+    if len(lines) > MOST_HEADERS:
+        return None
     for line in lines:
         name, colon, value = line.partition(b":")
         name = name.lower()

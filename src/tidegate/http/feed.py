@@ -13,12 +13,13 @@ import msgspec
 
 from tidegate.collect.bulletin import Bulletin, Watch
 from tidegate.collect.lifecycle import ACTIVE_RUNS
+from tidegate.http.channel import Channel, Listener, Seats, Snapshot
+from tidegate.http.events import ENDED
 from tidegate.http.views import RunDetail
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import monotonic_ms
-from tidegate.kernel.errors import NotFound, TooManyWaiting, Unavailable
-from tidegate.runtime.waiting import end, occurs
-from tidegate.telemetry import metrics
+from tidegate.kernel.errors import NotFound, Unavailable
+from tidegate.runtime.waiting import end
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -28,70 +29,6 @@ _CALM_AFTER_S = 1.0
 _RETRIES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    """A run as it was at one moment, ready to be sent."""
-
-    number: int
-    """Grows from one to the next."""
-    is_last: bool
-    body: bytes
-
-
-class _Channel:
-    """One run, its latest snapshot, and who listens."""
-
-    def __init__(self) -> None:
-        self.latest: Snapshot | None = None
-        self.has_ended = False
-        self.listeners: set[Listener] = set()
-        self.following: asyncio.Task[None] | None = None
-
-    def show(self, snapshot: Snapshot) -> None:
-        self.latest = snapshot
-        self.wake()
-
-    def wake(self) -> None:
-        for listener in self.listeners:
-            listener.wake()
-
-
-class Listener:
-    """One who listens to a run."""
-
-    def __init__(self, channel: _Channel, closing: asyncio.Event) -> None:
-        self._channel, self._closing = channel, closing
-        self._seen = -1
-        self._news = asyncio.Event()
-        self.wake()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will come: the run is gone, or the server stops."""
-        return self._closing.is_set() or (self._channel.has_ended and not self._is_behind)
-
-    def wake(self) -> None:
-        """There is something to see."""
-        self._news.set()
-
-    async def next(self, within_s: float) -> Snapshot | None:
-        """The latest that was not seen yet; None when `within_s` seconds passed, or nothing more will come."""
-        deadline = asyncio.get_running_loop().time() + within_s
-        while not self._is_behind and not self.is_over:
-            self._news.clear()
-            left_s = deadline - asyncio.get_running_loop().time()
-            if left_s <= 0 or not await occurs(self._news, within_s=left_s):
-                return None
-        latest = self._channel.latest
-        if latest is None or not self._is_behind or self._closing.is_set():
-            return None
-        self._seen = latest.number
-        return latest
-
-    @property
-    def _is_behind(self) -> bool:
-        return self._channel.latest is not None and self._channel.latest.number > self._seen
-
-
 class RunFeed:
     """All the runs that somebody in this process listens to."""
 
@@ -99,8 +36,8 @@ class RunFeed:
         self,
         read: Callable[[int], Awaitable[RunDetail]],
         bulletin: Bulletin,
+        seats: Seats,
         *,
-        most_listeners: int,
         gap: timedelta = timedelta(milliseconds=200),
         longest_silence: timedelta = timedelta(minutes=1),
     ) -> None:
@@ -110,30 +47,25 @@ class RunFeed:
         news can be lost.
         """
         self._read, self._bulletin, self._longest_silence_s = read, bulletin, longest_silence.total_seconds()
-        self._most, self._gap_ms = most_listeners, gap.total_seconds() * 1000
-        self._channels: dict[int, _Channel] = {}
-        self._listeners = 0
+        self._seats, self._gap_ms = seats, gap.total_seconds() * 1000
+        self._channels: dict[int, Channel] = {}
         self._closing = asyncio.Event()
 
     @asynccontextmanager
     async def listen(self, run_id: int) -> AsyncGenerator[Listener]:
         """Be shown a run as it stands and as it moves; raise `TooManyWaiting` where too many are."""
-        if self._listeners >= self._most:
-            raise TooManyWaiting("events", most=self._most)
-        channel = self._channels.get(run_id)
-        if channel is None:
-            channel = self._channels[run_id] = _Channel()
-            channel.following = asyncio.create_task(self._follow(run_id, channel), name=f"follow run {run_id}")
-        listener = Listener(channel, self._closing)
-        channel.listeners.add(listener)
-        self._count(1)
-        try:
-            yield listener
-        finally:
-            self._count(-1)
-            channel.listeners.discard(listener)
-            if not channel.listeners:
-                await self._forget(run_id, channel)
+        with self._seats.taken():
+            channel = self._channels.get(run_id)
+            if channel is None:
+                channel = self._channels[run_id] = Channel()
+                channel.following = asyncio.create_task(self._follow(run_id, channel), name=f"follow run {run_id}")
+            listener = Listener([channel], self._closing)
+            try:
+                yield listener
+            finally:
+                listener.leave()
+                if not channel.listeners:
+                    await self._forget(run_id, channel)
 
     def close(self) -> None:
         """Nothing more is shown: everybody who listens is sent home."""
@@ -141,17 +73,13 @@ class RunFeed:
         for channel in self._channels.values():
             channel.wake()
 
-    def _count(self, change: int) -> None:
-        self._listeners += change
-        metrics.HTTP_LISTENERS.set(self._listeners)
-
-    async def _forget(self, run_id: int, channel: _Channel) -> None:
+    async def _forget(self, run_id: int, channel: Channel) -> None:
         if self._channels.get(run_id) is channel:
             del self._channels[run_id]
         if channel.following is not None:
             await end(channel.following)
 
-    async def _follow(self, run_id: int, channel: _Channel) -> None:
+    async def _follow(self, run_id: int, channel: Channel) -> None:
         """Until the run is over; then whoever comes next finds a new channel."""
         try:
             async with self._bulletin.watch([run_id]) as watch:
@@ -166,7 +94,7 @@ class RunFeed:
                 del self._channels[run_id]
             channel.wake()
 
-    async def _show_all(self, run_id: int, channel: _Channel, watch: Watch) -> None:
+    async def _show_all(self, run_id: int, channel: Channel, watch: Watch) -> None:
         number, failures, shown, is_calm = 0, 0, b"", False
         while True:
             began_ms = monotonic_ms()
@@ -180,9 +108,15 @@ class RunFeed:
             failures, number = 0, number + 1
             is_last, body = detail.status not in ACTIVE_RUNS, msgspec.json.encode(detail)
             if body != shown:
-                channel.show(Snapshot(number, is_last, body))
+                channel.show(_snapshot(number, body, is_last=is_last))
                 shown = body
             if is_last:
                 return
             await asyncio.sleep(max(0.0, self._gap_ms - (monotonic_ms() - began_ms)) / 1000)
             is_calm = not await watch.news(self._longest_silence_s if is_calm else _CALM_AFTER_S)
+
+
+def _snapshot(number: int, body: bytes, *, is_last: bool) -> Snapshot:
+    if is_last:
+        return Snapshot.of(number, body, ENDED, is_last=True, ident=ENDED)
+    return Snapshot.of(number, body, "progress")

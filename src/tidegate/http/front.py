@@ -1,5 +1,6 @@
 """Stands before everything: lets in, names, counts and logs each request, and turns every error into a problem."""
 
+import asyncio
 import time
 from email.utils import formatdate
 from typing import Any
@@ -7,8 +8,11 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidegate.http.armour import put_on
+from tidegate.http.callers import CALLER, Caller
 from tidegate.http.door import Door
 from tidegate.http.endpoints import Endpoint
+from tidegate.http.heads import refuse_large_heads
 from tidegate.http.problems import ProblemType, Trouble, problem_response, to_trouble
 from tidegate.kernel.ids import new_id
 from tidegate.telemetry import metrics
@@ -18,7 +22,10 @@ log = get_logger(__name__)
 
 ENDPOINT = "tidegate.endpoint"
 """Where the scope of a request tells which endpoint it reached."""
-_LONGEST_PATH = 200
+REQUEST_ID = "tidegate.request_id"
+"""And what it is called in the log."""
+LONGEST_PATH = 200
+"""So much of an address is written down."""
 
 
 class Front:
@@ -30,15 +37,30 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         visit = _Visit(scope, send)
+        scope[REQUEST_ID] = visit.request_id
         try:
-            self._door.admit(scope["method"], _path_within(scope), Headers(scope=scope))
-            await self._app(scope, receive, visit.send)
+            refuse_large_heads(scope)
+            headers = Headers(scope=scope)
+            caller = self._door.admit(scope["method"], _path_within(scope), headers, scope["scheme"])
+            scope[CALLER] = caller
+            await self._serve(caller, scope, receive, visit)
         except Exception as error:
             trouble = visit.explain(error)
             if not visit.has_begun:
                 await problem_response(trouble, visit.request_id)(scope, receive, visit.send)
         finally:
             visit.end()
+
+    async def _serve(self, caller: Caller, scope: Scope, receive: Receive, visit: "_Visit") -> None:
+        """Have it answered. A stream ends with the session of whoever listens: he asks again, and has to log in."""
+        session = asyncio.timeout(None if caller.until_ms is None else caller.until_ms / 1000 - time.time())
+        try:
+            async with session:
+                await self._app(scope, receive, visit.send)
+        except TimeoutError:
+            if not session.expired() or not visit.has_begun:
+                raise
+            await visit.send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _path_within(scope: Scope) -> str:
@@ -68,8 +90,8 @@ class _Visit:
             headers = MutableHeaders(scope=message)
             headers["date"] = formatdate(usegmt=True)
             headers["x-request-id"] = self.request_id
-            headers["x-content-type-options"] = "nosniff"
             headers.setdefault("cache-control", "no-store")
+            put_on(headers.raw, self._scope)
         await self._send(message)
 
     def explain(self, error: Exception) -> Trouble:
@@ -97,5 +119,5 @@ class _Visit:
             log.info("http.answered", **facts)
 
     def _facts(self) -> dict[str, Any]:
-        path = self._scope["path"][:_LONGEST_PATH]
+        path = self._scope["path"][:LONGEST_PATH]
         return {"request_id": self.request_id, "method": self._scope["method"], "path": path}

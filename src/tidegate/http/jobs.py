@@ -11,6 +11,7 @@ from msgspec import Meta
 from tidegate.assembly import Collection
 from tidegate.collect import executions, ledger, runs
 from tidegate.collect.executions import Execution
+from tidegate.collect.job_details import JobDetail, job_of
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.progress import JobView, jobs_of
 from tidegate.database import Transaction
@@ -58,6 +59,7 @@ class Jobs:
         """What can be done with jobs."""
         return [
             Endpoint("GET", "/v1/runs/{run_id}/jobs", self.list_jobs, TAG),
+            Endpoint("GET", "/v1/jobs/{job_id}", self.show_job, TAG),
             Endpoint("GET", "/v1/jobs/{job_id}/executions", self.list_executions, TAG),
             Endpoint(
                 "POST",
@@ -74,6 +76,10 @@ class Jobs:
         found = await self._database.read(read)
         jobs, more = found[: query.limit], found[query.limit :]
         return JobPage(jobs=jobs, next=_next(run_id, query, jobs[-1].id) if more else None)
+
+    async def show_job(self, job_id: Id) -> JobDetail:
+        """Show one job: how it stands, what its last try came to, and who worked on it."""
+        return await self._database.read(job_of, job_id)
 
     async def list_executions(self, job_id: Id) -> Executions:
         """List who worked on a job, and what came of it: a worker that died leaves one that is `lost`."""

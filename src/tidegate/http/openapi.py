@@ -6,16 +6,43 @@ from typing import Any, get_type_hints
 import msgspec
 
 from tidegate import __version__
+from tidegate.http.callers import CSRF_HEADER
 from tidegate.http.endpoints import Endpoint, Nothing
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import MEDIA_TYPE as PROBLEM
 from tidegate.http.problems import Problem, ProblemType
 from tidegate.http.schemas import REFERENCE, meanings_of, parameter_schema, schemas_of
+from tidegate.http.sessions import COOKIE, SECURE_COOKIE
 
 _JSON = "application/json"
 _OF_RUNS = ("progress", "ended")
-_KEY = "apiKey"
-_EVERYWHERE = (ProblemType.FOREIGN_HOST, ProblemType.INVALID, ProblemType.FAILED, ProblemType.UNAVAILABLE)
+_KEY, _SESSION = "apiKey", "session"
+ROLE = "x-tidegate-role"
+"""Where an operation tells what a caller needs, also where everybody has it."""
+_EVERYWHERE = (
+    ProblemType.FOREIGN_HOST,
+    ProblemType.FOREIGN_ORIGIN,
+    ProblemType.ADDRESS_TOO_LONG,
+    ProblemType.INVALID,
+    ProblemType.HEAD_TOO_LARGE,
+    ProblemType.FAILED,
+    ProblemType.UNAVAILABLE,
+)
+_OF_KEYS = (ProblemType.KEY_NEEDED, ProblemType.ROLE_NEEDED)
+_SCHEMES = {
+    _KEY: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A key of `http.api_key`, `http.api_keys` (role `operate`) or `http.read_keys` (role `read`).",
+    },
+    _SESSION: {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": COOKIE,
+        "description": f"What `POST /v1/session` gives a browser for a key; over TLS it is called `{SECURE_COOKIE}`. "
+        f"What changes something needs the header `{CSRF_HEADER}` too.",
+    },
+}
 _WITH_BODY = (
     ProblemType.BAD_JSON,
     ProblemType.TOO_SLOW,
@@ -44,9 +71,7 @@ def describe(endpoints: Sequence[Endpoint], *, needs_key: bool) -> dict[str, Any
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {
-                _KEY: {"type": "http", "scheme": "bearer", "description": "A key of `TIDEGATE_HTTP__API_KEY`."}
-            },
+            "securitySchemes": _SCHEMES,
         },
     }
 
@@ -63,9 +88,11 @@ def _operation(endpoint: Endpoint, schemas: Mapping[Any, Any], needs_key: bool) 
         "operationId": endpoint.operation,
         "tags": [endpoint.tag],
         "summary": endpoint.summary,
-        "security": [{_KEY: []}] if needs_key and not endpoint.is_open else [],
+        "security": _security(endpoint) if needs_key else [],
         "responses": {**_good(endpoint, schemas), **_bad(endpoint, needs_key)},
     }
+    if endpoint.needed is not None:
+        operation[ROLE] = endpoint.needed.value
     if endpoint.description:
         operation["description"] = endpoint.description
     if parameters := [*_from_path(endpoint), *_from_query(endpoint), *_from_headers(endpoint)]:
@@ -74,6 +101,13 @@ def _operation(endpoint: Endpoint, schemas: Mapping[Any, Any], needs_key: bool) 
         content = {_JSON: {"schema": schemas[contract.body]}}
         operation["requestBody"] = {"required": contract.needs_body, "content": content}
     return operation
+
+
+def _security(endpoint: Endpoint) -> list[dict[str, list[str]]]:
+    """What a caller may show, either of them, and the role that it must have."""
+    if endpoint.needed is None:
+        return []
+    return [{_KEY: [endpoint.needed.value]}, {_SESSION: [endpoint.needed.value]}]
 
 
 def _from_path(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
@@ -134,10 +168,10 @@ def _bad(endpoint: Endpoint, needs_key: bool) -> dict[str, Any]:
     """The problems that an endpoint of this shape can have, by status."""
     contract = endpoint.contract
     kinds = [*_EVERYWHERE, *endpoint.problems]
-    kinds += [ProblemType.KEY_NEEDED] if needs_key and not endpoint.is_open else []
+    kinds += _OF_KEYS if needs_key and not endpoint.is_open else ()
     kinds += [ProblemType.NOT_FOUND] if contract.path else []
     kinds += _WITH_BODY if contract.body is not None else ()
-    kinds += [ProblemType.FOREIGN_ORIGIN] if endpoint.method != "GET" else []
+    kinds += [ProblemType.CSRF_NEEDED] if needs_key and not endpoint.is_open and endpoint.method != "GET" else []
     by_status: dict[int, list[str]] = {}
     for kind in dict.fromkeys(kinds):
         by_status.setdefault(kind.value.status, []).append(f"{kind.value.title} (`{kind.slug}`).")

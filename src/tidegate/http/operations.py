@@ -16,7 +16,7 @@ from tidegate.http.endpoints import Endpoint
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.kernel.clock import monotonic_ms
 from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import exposition
+from tidegate.telemetry.metrics import TIDEGATE_BUILD, exposition
 
 log = get_logger(__name__)
 
@@ -55,6 +55,7 @@ class Operations:
     def __init__(self, parts: Parts, *, open_metrics: bool, gauges: Sequence[Refreshable] = ()) -> None:
         """`gauges` are figures beside those of collection, found out whenever somebody asks."""
         self._parts, self._open_metrics = parts, open_metrics
+        TIDEGATE_BUILD.info({"version": __version__})
         ours = Gauges(parts.database, parts.gate, parts.timers, [parts.jobs, parts.alarms])
         self._gauges: Sequence[Refreshable] = [ours, *gauges]
         self._found: tuple[float, dict[str, bool]] = (float("-inf"), {})

@@ -47,7 +47,11 @@ class ProblemType(Enum):
 
     BAD_JSON = Meaning(400, "The body is no JSON", "It could not be read at all; the detail says where reading ended.")
     BAD_REQUEST = Meaning(400, "The request is no HTTP", "The server could not read its first lines.")
-    KEY_NEEDED = Meaning(401, "An API key is needed", "Send `Authorization: Bearer` with a key that this server knows.")
+    KEY_NEEDED = Meaning(
+        401,
+        "An API key is needed",
+        "Send `Authorization: Bearer` with a key that this server knows, or log in with one at `/v1/session`.",
+    )
     FOREIGN_HOST = Meaning(
         403,
         "This server is not called so",
@@ -56,6 +60,17 @@ class ProblemType(Enum):
     )
     FOREIGN_ORIGIN = Meaning(
         403, "The request comes from a page of another site", "Browsers may not act here on behalf of other sites."
+    )
+    ROLE_NEEDED = Meaning(
+        403,
+        "The key may not do this",
+        "A key of the role `read` may look at everything and change nothing. The detail names the role that is needed.",
+    )
+    CSRF_NEEDED = Meaning(
+        403,
+        "The request must say which page sent it",
+        "Whoever acts with a session sends what `/v1/session` told as `csrf` in the header `X-Tidegate-CSRF`. Whoever "
+        "sends a key need not.",
     )
     PASS_REFUSED = Meaning(
         403,
@@ -78,10 +93,18 @@ class ProblemType(Enum):
     ROOM_CLOSED = Meaning(409, "The room is closed", "Nobody may join its line now. Who waits keeps his place.")
     CONFLICT = Meaning(409, "It is in no state for this", "What was asked for does not fit how things stand now.")
     TOO_LARGE = Meaning(413, "The body is too large", "The detail says how large it may be.")
+    ADDRESS_TOO_LONG = Meaning(414, "The address is too long", "The detail says how long it may be.")
     NOT_A_FORM = Meaning(415, "The body must be a form", "Here only the buttons of the page are heard.")
     NOT_JSON = Meaning(415, "The body must be JSON", "Send `Content-Type: application/json`.")
     INVALID = Meaning(422, "A value cannot be used", "`field` names it where it is known; the detail says why.")
     SECRET_REFUSED = Meaning(422, "GitHub refuses the secret", "It was not stored. The detail has GitHub's reason.")
+    TOO_MANY_ATTEMPTS = Meaning(
+        429,
+        "Too many wrong keys",
+        "Nobody can log in from this address for a while, also with a right key: `Retry-After` says how long. Keys "
+        "that are sent as `Authorization: Bearer` are not concerned.",
+    )
+    HEAD_TOO_LARGE = Meaning(431, "The headers are too large", "They are too many, or too long; the detail says how.")
     FAILED = Meaning(
         500, "We failed", "This is a defect of ours. The log of the server has the reason beside the `request_id`."
     )

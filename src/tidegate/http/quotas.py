@@ -1,7 +1,7 @@
 """`/v1/quotas`: what each credential may still do, and why calls wait."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -12,7 +12,7 @@ from tidegate.assembly import Collection
 from tidegate.credentials import GENERAL_POOL, Credential
 from tidegate.flow.gate import BucketStatus, CredentialStatus, PoolStatus
 from tidegate.http.endpoints import Endpoint, Given
-from tidegate.http.views import Limit
+from tidegate.http.views import Limit, moment
 
 TAG = "credentials"
 
@@ -128,4 +128,4 @@ def _bucket(one: BucketStatus, now: datetime) -> Bucket:
 
 
 def _after(in_ms: int | None, now: datetime) -> datetime | None:
-    return None if in_ms is None else now + timedelta(milliseconds=in_ms)
+    return None if in_ms is None else moment(now, in_ms)

@@ -4,107 +4,28 @@ What visitors ask is in `places`.
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 from starlette.requests import Request
 
-from tidegate.crowd.waiting_room import Census, Inside, Reception, Room, RoomPlan, RoomState, RoomStatus
-from tidegate.crowd.waiting_room.settings import MOST_CAPACITY, MOST_LOG
-from tidegate.crowd.waiting_room.tables import LONGEST_ENTRANCE, LONGEST_ROOM, LONGEST_TITLE, LONGEST_USER, ROOM_NAME
+from tidegate.crowd.waiting_room import Census, Inside, Reception, Room, RoomState, RoomStatus
+from tidegate.crowd.waiting_room.tables import LONGEST_ROOM, LONGEST_USER, ROOM_NAME
+from tidegate.http.callers import Role
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.places import SENT, Paces, RoomName, RoomPlace, place_of, shown_pass
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.room_plans import Plan, PlanChange
 
 TAG = "rooms"
 _MOST_INVITED = 100
+_MOST_COUNTED = 200
+"""In the list: each room is one more question to the server."""
 
 NewName = Annotated[str, Meta(min_length=1, max_length=LONGEST_ROOM, pattern=f"^{ROOM_NAME}$")]
 User = Annotated[str, Meta(min_length=1, max_length=LONGEST_USER, extra_json_schema={"format": "user-name"})]
-Capacity = Annotated[int, Meta(ge=0, le=MOST_CAPACITY)]
-Rate = Annotated[float, Meta(gt=0, le=MOST_CAPACITY)]
-Span = Annotated[float, Meta(ge=1, le=86_400)]
-LogLength = Annotated[int, Meta(ge=0, le=MOST_LOG)]
-Title = Annotated[str, Meta(max_length=LONGEST_TITLE, extra_json_schema={"format": "title"})]
-Address = Annotated[str, Meta(max_length=LONGEST_ENTRANCE, extra_json_schema={"format": "entrance"})]
-
-
-class Plan(Given, frozen=True, kw_only=True):
-    """What a room is made of."""
-
-    capacity: Capacity
-    """How many may be inside at once."""
-    admit_per_second: Rate | None = None
-    """How many may come in per second, over any span of time; null: any number."""
-    session_s: Span = 600.0
-    """How long one may stay inside without doing anything."""
-    longest_session_s: Span = 1800.0
-    """How long one may stay inside in all; not shorter than `session_s`."""
-    abandon_after_s: Span = 120.0
-    """Who waits and gives no sign of life for so long is dropped from the line."""
-    log_length: LogLength = 0
-    """About how many steps the room's log keeps; 0: it keeps none."""
-    title: Title = ""
-    """What people see; the room's name where it is empty."""
-    entrance: Address | None = None
-    """Where those go who were let in: an absolute http(s) address, or a path that begins with one slash."""
-    anybody: bool = False
-    """Whether the page takes in visitors nobody vouches for; else only those whom the shop's server brought."""
-
-    def read(self) -> RoomPlan:
-        """As the room understands it; raise `InvalidArgument`."""
-        return RoomPlan(
-            capacity=self.capacity,
-            admit_per_second=self.admit_per_second,
-            session=timedelta(seconds=self.session_s),
-            longest_session=timedelta(seconds=self.longest_session_s),
-            abandon_after=timedelta(seconds=self.abandon_after_s),
-            log_length=self.log_length,
-            title=self.title,
-            entrance=self.entrance,
-            anybody=self.anybody,
-        )
-
-    @classmethod
-    def of(cls, plan: RoomPlan) -> "Plan":
-        """As it is told."""
-        return cls(
-            capacity=plan.capacity,
-            admit_per_second=plan.admit_per_second,
-            session_s=plan.session.total_seconds(),
-            longest_session_s=plan.longest_session.total_seconds(),
-            abandon_after_s=plan.abandon_after.total_seconds(),
-            log_length=plan.log_length,
-            title=plan.title,
-            entrance=plan.entrance,
-            anybody=plan.anybody,
-        )
-
-
-class PlanChange(Given, frozen=True, kw_only=True):
-    """What is to be different; what is left out stays as it is."""
-
-    capacity: Capacity | UnsetType = UNSET
-    admit_per_second: Rate | UnsetType | None = UNSET
-    """Null takes the bound off."""
-    session_s: Span | UnsetType = UNSET
-    longest_session_s: Span | UnsetType = UNSET
-    abandon_after_s: Span | UnsetType = UNSET
-    log_length: LogLength | UnsetType = UNSET
-    title: Title | UnsetType = UNSET
-    entrance: Address | UnsetType | None = UNSET
-    """Null takes it away."""
-    anybody: bool | UnsetType = UNSET
-
-    def read(self) -> dict[str, Any]:
-        """The fields of a `RoomPlan` that are named."""
-        named = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
-        return {
-            name.removesuffix("_s"): timedelta(seconds=value) if name.endswith("_s") else value
-            for name, value in named.items()
-        }
 
 
 class NewRoom(Given, frozen=True, kw_only=True):
@@ -159,10 +80,27 @@ class RoomView(RoomRow, frozen=True, kw_only=True):
     census: Census
 
 
+class Headcount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many are where; as a census, without what changes while nobody moves."""
+
+    waiting: int
+    entering: int
+    active: int
+    guests: int
+    """Of those on the way or inside, how many do not count against the capacity."""
+
+
+class ListedRoom(RoomRow, frozen=True, kw_only=True):
+    """A room in the list."""
+
+    census: Headcount | None
+    """How many are where; null where that cannot be found out now, and beyond the first 200 rooms that are open."""
+
+
 class RoomList(msgspec.Struct, frozen=True, kw_only=True):
     """All rooms, by name."""
 
-    rooms: list[RoomRow]
+    rooms: list[ListedRoom]
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,14 +154,18 @@ class Rooms:
                 self.check_pass,
                 TAG,
                 problems=(ProblemType.NOT_ACTIVE, ProblemType.PASS_REFUSED),
+                role=Role.READ,  # it only asks; it is a POST because a pass has no business in an address
                 is_chatter=True,
                 sent=SENT,
             ),
         ]
 
     async def list_rooms(self) -> RoomList:
-        """List all rooms."""
-        return RoomList(rooms=[RoomRow(**_told(room)) for room in await self._reception.everything()])
+        """List all rooms, and how many wait and are inside."""
+        rooms = await self._reception.everything()
+        counted = [room.name for room in sorted(rooms, key=_is_closed)[:_MOST_COUNTED]]
+        found = dict(zip(counted, await self._reception.censuses(counted), strict=True))
+        return RoomList(rooms=[ListedRoom(**_told(room), census=_heads(found.get(room.name))) for room in rooms])
 
     async def create_room(self, body: NewRoom) -> Answer[RoomView]:
         """Make a room. It is closed until it is opened; the hash of its seed is public from now on."""
@@ -290,6 +232,14 @@ class Rooms:
     async def _view(self, name: str) -> RoomView:
         status = await self._reception.status(name)
         return RoomView(**_told(status), seed=status.seed, census=status.census)
+
+
+def _heads(census: Census | None) -> Headcount | None:
+    return None if census is None else msgspec.convert(census, Headcount, from_attributes=True)
+
+
+def _is_closed(room: Room) -> bool:
+    return room.state is RoomState.CLOSED
 
 
 def _told(room: Room | RoomStatus) -> dict[str, Any]:

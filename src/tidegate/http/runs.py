@@ -16,7 +16,7 @@ from tidegate.collect.orchestrator import Trigger
 from tidegate.collect.progress import list_runs
 from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
-from tidegate.database import Transaction
+from tidegate.database import Database, Transaction
 from tidegate.github import ALL
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given, one_of
 from tidegate.http.events import ENDED, EventStream
@@ -164,11 +164,7 @@ class Runs:
 
     async def list_runs(self, query: RunFilter) -> RunPage:
         """List runs, the newest first."""
-        login = None if query.login is None else read_login(query.login)
-        read = partial(_page, login=login, states=query.state, before=query.before, limit=query.limit + 1)
-        found = await self._database.read(read)
-        runs, more = found[: query.limit], found[query.limit :]
-        return RunPage(runs=runs, next=_next(query, runs[-1].id) if more else None)
+        return await run_page(self._database, query)
 
     async def show_run(self, run_id: Id, request: Request) -> RunDetail | Response:
         """Show one run: its progress by kind of job, what failed and why, and what it waits for.
@@ -190,7 +186,7 @@ class Runs:
         run = await self._collection.orchestrator.show(run_id)
         if request.headers.get("last-event-id") == ENDED and run.status in _OVER:
             return Response(status_code=204)
-        return EventStream(self._feed, run_id)
+        return EventStream(self._feed.listen(run_id))
 
     async def cancel_run(self, run_id: Id) -> Run:
         """Cancel a run: no further call is begun; those under way end, and change nothing.
@@ -227,6 +223,15 @@ class Runs:
             if trouble is None:
                 raise
             return RunResult(login=login, status=trouble.status, run_id=trouble.run_id, detail=trouble.detail)
+
+
+async def run_page(database: Database, query: RunFilter) -> RunPage:
+    """The runs that are asked for."""
+    login = None if query.login is None else read_login(query.login)
+    read = partial(_page, login=login, states=query.state, before=query.before, limit=query.limit + 1)
+    found = await database.read(read)
+    runs, more = found[: query.limit], found[query.limit :]
+    return RunPage(runs=runs, next=_next(query, runs[-1].id) if more else None)
 
 
 _OVER = (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)

@@ -12,8 +12,10 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tidegate.campaigns.campaign import Entered
+from tidegate.http import armour
 from tidegate.http.binding import Binding
 from tidegate.http.express import Call, Express, Response
+from tidegate.http.heads import MOST_KEPT
 from tidegate.http.problems import MEDIA_TYPE, ProblemType, Trouble
 from tidegate.http.turnstile import Attempt, Turnstile
 from tidegate.http.wire import EXTENSION, prepare
@@ -25,6 +27,8 @@ log = get_logger(__name__)
 
 _MOST_LATER = 64 * 1024
 """Bytes of requests that may come while an earlier one of the connection waits."""
+_HEAD_WITHIN_S = 20.0
+"""Whoever connects has so long to say what he wants, however busily he says nothing."""
 _DRAIN_WITHIN_S = 20
 """Less than the supervisor grants, so that those behind us have their time too."""
 
@@ -59,6 +63,7 @@ class HttpService:
             date_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=_DRAIN_WITHIN_S,
+            h11_max_incomplete_event_size=MOST_KEPT,
         )
         log.info("http.listening", address=self._binding.address)
         await _Server(config, stopping, self._on_stop).serve(self._binding.sockets())
@@ -85,6 +90,12 @@ class _Protocol(H11Protocol):
     turnstile: Turnstile | None = None
     _visit: "_Visit | _Passage | None" = None
     _on_writable: Callable[[], None] | None = None
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Somebody connected, and is expected to say why."""
+        super().connection_made(transport)
+        self._lose_patience_later()
 
     def handle_events(self) -> None:
         """Offer the short way with each request; see `wire`."""
@@ -124,23 +135,45 @@ class _Protocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Answer at once, or soon, what can be, between two requests that cannot."""
+        if not self._is_taken_the_short_way(data):
+            super().data_received(data)
+            self._be_patient()
+
+    def _is_taken_the_short_way(self, data: bytes) -> bool:
         if self._visit is not None:
             self._visit.later += data
             if len(self._visit.later) > _MOST_LATER:
                 self.transport.abort()
-            return
+            return True
         if self.express is not None and self._is_between_requests():
             call = self.express.read(data)
             if call is not None:
+                self._regain_patience()
                 self._take(self.express, call, data)
-                return
+                return True
         if self.turnstile is not None and self._is_between_requests():
             attempt = self.turnstile.read(data)
             if attempt is not None:
+                self._regain_patience()
                 self._unset_keepalive_if_required()
                 self._visit = _Passage(self, self.turnstile, attempt, data)
-                return
-        super().data_received(data)
+                return True
+        return False
+
+    def _be_patient(self) -> None:
+        """As long as we have something to do for him; where he has to say more, only so long."""
+        if self.conn.our_state not in (h11.IDLE, h11.DONE):
+            self._regain_patience()
+        elif self._patience is None:
+            self._lose_patience_later()
+
+    def _lose_patience_later(self) -> None:
+        self._patience = self.loop.call_later(_HEAD_WITHIN_S, self.transport.close)
+
+    def _regain_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _take(self, express: Express, call: Call, data: bytes) -> None:
         answer = express.answer(call)
@@ -177,6 +210,7 @@ class _Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Who has gone waits no more."""
+        self._regain_patience()
         if self._visit is not None:
             self._visit.leave()
             self._visit = None
@@ -196,10 +230,11 @@ class _Protocol(H11Protocol):
         request_id = new_id()
         body = msgspec.json.encode(Trouble(ProblemType.BAD_REQUEST, msg).told(request_id))
         headers = [
-            ("content-type", MEDIA_TYPE),
-            ("content-length", str(len(body))),
-            ("x-request-id", request_id),
-            ("connection", "close"),
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", request_id.encode()),
+            (b"connection", b"close"),
+            *armour.ALWAYS,
         ]
         for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")

@@ -1,7 +1,8 @@
 """HTTP put together: for a process that answers everything, and for one that only lets itself be looked after."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 from tidegate.assembly import Collection, Parts, Snapshots
 from tidegate.assembly.kinds import NO_KINDS
@@ -14,6 +15,7 @@ from tidegate.crowd.waiting_room import Reception
 from tidegate.http.application import build_application
 from tidegate.http.binding import Binding
 from tidegate.http.campaigns import CampaignDesk
+from tidegate.http.channel import Seats
 from tidegate.http.crawl_identities import IdentityDesk
 from tidegate.http.crawl_products import CrawlProductDesk
 from tidegate.http.crawls import CrawlDesk
@@ -34,16 +36,30 @@ from tidegate.http.places import Paces, Places
 from tidegate.http.prefetch import PrefetchDesk
 from tidegate.http.quotas import Quotas
 from tidegate.http.rankings import RankingDesk
+from tidegate.http.reports import Reports
 from tidegate.http.room_events import PlaceEvents, PlaceStreams
 from tidegate.http.rooms import Rooms
 from tidegate.http.runs import Runs
 from tidegate.http.schedules import SchedulesDesk
 from tidegate.http.server import HttpService
+from tidegate.http.session_desk import SessionDesk
 from tidegate.http.snapshots import SnapshotDesk
 from tidegate.http.statistics import StatisticsDesk
 from tidegate.http.turnstile import Turnstile
 from tidegate.http.views import RunViews
 from tidegate.settings.http import HttpSettings
+
+
+class Further(Protocol):
+    """What a process answers beside what there is here; it lies above us, and is handed in."""
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What can be asked."""
+        ...
+
+    def close(self) -> None:
+        """End the waits and streams among it: the server stops."""
+        ...
 
 
 def serve_collection(
@@ -55,18 +71,22 @@ def serve_collection(
     ranking: Ranking | None = None,
     reception: Reception | None = None,
     campaigns: Campaigns | None = None,
+    seats: Seats | None = None,
+    further: Further | None = None,
 ) -> HttpService:
-    """A service that answers everything there is to ask."""
+    """A service that answers everything there is to ask, and what is `further` to it; they share the `seats`."""
     parts = collection.parts
     views = RunViews(parts.database, parts.gate, collection.credentials)
-    feed = RunFeed(views.detail, collection.bulletin, most_listeners=settings.most_listeners)
+    feed = RunFeed(views.detail, collection.bulletin, seats or Seats(settings.most_listeners))
     desks = [
+        SessionDesk(settings),
         Runs(collection, views, feed),
         Jobs(collection),
         SchedulesDesk(collection),
         StatisticsDesk(collection),
         Credentials(collection),
         Quotas(collection),
+        Reports(collection),
         DeadLetters(collection),
         CrawlDesk(collection),
         CrawlProductDesk(collection.crawl.products, collection.crawl.raws),
@@ -82,7 +102,8 @@ def serve_collection(
     operations = _operations(parts, settings, snapshots)
     absent = {"/v1/snapshots": NO_KINDS} if snapshots is None else {}
     absent |= {"/v1/rankings": NO_BOARDS} if ranking is None else {}
-    everything = [*endpoints, *of_snapshots, *of_rooms, *of_campaigns, *operations]
+    of_others = [] if further is None else further.endpoints()
+    everything = [*endpoints, *of_snapshots, *of_rooms, *of_campaigns, *of_others, *operations]
     application = build_application(everything, settings, absent=absent)
 
     def close() -> None:
@@ -90,6 +111,8 @@ def serve_collection(
         close_snapshots()
         close_rooms()
         close_campaigns()
+        if further is not None:
+            further.close()
 
     turnstile = None if campaigns is None else _turnstile(campaigns, settings)
     return HttpService(application, binding, on_stop=close, express=express, turnstile=turnstile)

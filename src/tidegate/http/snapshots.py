@@ -89,7 +89,16 @@ class SnapshotDesk:
                 is_chatter=True,
                 headers={"ETag": "Changes with the snapshot and its freshness."},
             ),
-            Endpoint("GET", f"{place}/events", self.follow_snapshot, TAG, media_types=(EVENTS,), problems=nonsense),
+            Endpoint(
+                "GET",
+                f"{place}/events",
+                self.follow_snapshot,
+                TAG,
+                media_types=(EVENTS,),
+                problems=nonsense,
+                event=SnapshotView,
+                event_name="snapshot",
+            ),
             Endpoint("POST", f"{place}/refresh", self.refresh_snapshot, TAG, status=202, problems=nonsense),
         ]
 

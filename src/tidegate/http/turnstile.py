@@ -16,9 +16,19 @@ from starlette.datastructures import Headers
 
 from tidegate.campaigns.campaign import Answer, Entered
 from tidegate.campaigns.campaigns import Campaigns
+from tidegate.http.callers import Role
 from tidegate.http.door import Door
 from tidegate.http.entries import KEY_HEADER, STATUS, NewEntry, headers_of
-from tidegate.http.express import PLAIN, Fields, Response, has_odd_signs, plain_fields
+from tidegate.http.express import (
+    ARMOUR,
+    ARMOUR_OVER_TLS,
+    PLAIN,
+    Fields,
+    Response,
+    has_odd_signs,
+    is_secure,
+    plain_fields,
+)
 from tidegate.http.problems import Trouble
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.kernel.ids import new_id
@@ -43,6 +53,7 @@ class Attempt(NamedTuple):
     user: str
     began: float
     answered: asyncio.Future[Entered]
+    is_secure: bool
 
 
 class Turnstile:
@@ -82,11 +93,11 @@ class Turnstile:
             "content-type": "application/json",
             "date": self._date(),
             "x-request-id": new_id(),
-            "x-content-type-options": "nosniff",
             "cache-control": "no-store",
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
-        return (b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, _REASONS[status], lines), body)
+        armour = ARMOUR_OVER_TLS if attempt.is_secure else ARMOUR
+        return (b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (status, _REASONS[status], lines, armour), body)
 
     def _date(self) -> str:
         now = int(time.time())
@@ -102,7 +113,8 @@ class Turnstile:
 
     def _enter(self, campaign: str, fields: Fields, body: bytes, began: float) -> Attempt | None:
         try:
-            self._door.admit("POST", f"/v1/campaigns/{campaign}/entries", Headers(raw=list(fields.items())))
+            headers = Headers(raw=list(fields.items()))
+            self._door.admit("POST", f"/v1/campaigns/{campaign}/entries", headers).require(Role.OPERATE)
             entry, sent = _decode(body), fields.get(_KEY)
             key = entry.key if sent is None else sent.decode("latin-1")
             if entry.key is not None and key != entry.key:
@@ -110,4 +122,4 @@ class Turnstile:
             answered = self._campaigns.ask(campaign, entry.user, key, entry.data)
         except (Trouble, InvalidArgument, *_UNREADABLE):
             return None
-        return Attempt(campaign, entry.user, began, answered)
+        return Attempt(campaign, entry.user, began, answered, is_secure(fields))

@@ -100,8 +100,15 @@ def _wait(one: CredentialStatus, label: str, bucket: str, now: datetime) -> Wait
     found = next((each for each in one.buckets if each.name == bucket), None)
     if found is None or found.reason is None:
         return None
-    opens_at = None if found.opens_in_ms is None else now + timedelta(milliseconds=found.opens_in_ms)
+    opens_at = None if found.opens_in_ms is None else moment(now, found.opens_in_ms)
     return Wait(credential=label, bucket=bucket, reason=found.reason, opens_at=opens_at)
+
+
+def moment(now: datetime, in_ms: float) -> datetime:
+    """When that is, to the second and not too early: by the millisecond it would be another at every look."""
+    exact = now + timedelta(milliseconds=in_ms)
+    whole = exact.replace(microsecond=0)
+    return whole if exact == whole else whole + timedelta(seconds=1)
 
 
 def _read(tx: Transaction, run_id: int) -> tuple[Run, list[KindProgress], list[Failure], list[Failure]]:

@@ -58,6 +58,13 @@ class Watch:
         return came
 
 
+class _Follower(Generic[T]):
+    """One who hears of everything."""
+
+    def __init__(self, hear: Callable[[Collection[T] | None], None], gap_s: float) -> None:
+        self.hear, self.gap_s = hear, gap_s
+
+
 class Bulletin(Generic[T]):
     """One board: many tell, in any process; many watch, with one reader for each process."""
 
@@ -70,7 +77,8 @@ class Bulletin(Generic[T]):
         self._telling: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._watches: defaultdict[T, set[Watch]] = defaultdict(set)
-        self._followers: list[Callable[[Collection[T] | None], None]] = []
+        self._followers: list[_Follower[T]] = []
+        self._hurry = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._position = ""
         self.is_cut_off = False
@@ -143,20 +151,26 @@ class Bulletin(Generic[T]):
             await self._end_reading()
 
     @asynccontextmanager
-    async def follow(self, hear: Callable[[Collection[T] | None], None]) -> AsyncGenerator[None]:
+    async def follow(
+        self, hear: Callable[[Collection[T] | None], None], *, gap: timedelta = timedelta(0)
+    ) -> AsyncGenerator[None]:
         """Hear of everything that moves, for the length of a block, before those who watch it are woken.
 
-        `hear` is called with what moved, or with None: something may have moved and not have been heard of.
+        `hear` is called with what moved, or with None: something may have moved and not have been heard of. With a
+        `gap` it need not hear of a move sooner than that after the one before; where nobody is in more of a hurry,
+        what moved meanwhile is then read together.
         """
-        self._followers.append(hear)
+        follower = _Follower(hear, gap.total_seconds())
+        self._followers.append(follower)
         self._begin_to_read()
         try:
             yield
         finally:
-            self._followers.remove(hear)
+            self._followers.remove(follower)
             await self._end_reading()
 
     def _begin_to_read(self) -> None:
+        self._hurry.set()
         if self._reading is None:
             self._reading = asyncio.create_task(self._read(), name="read the bulletin")
 
@@ -176,11 +190,19 @@ class Bulletin(Generic[T]):
                     failures, self.is_cut_off = 0, False
                     while entries := await reader.wait(_AT_ONCE, _LISTEN_S):
                         self._spread(entries)
+                        await self._rest(len(entries))
             except Exception as error:  # whatever it was, somebody waits for news
                 self.is_cut_off = True
                 failures, self._position = failures + 1, ""  # who could not be told meanwhile is woken when it is back
                 log.warning("bulletin.read_failed", tries=failures, error=str(error))
                 await asyncio.sleep(_RETRIES.delay(failures).total_seconds())
+
+    async def _rest(self, entries: int) -> None:
+        """Leave the server alone for a while, where everybody here is patient; whoever comes now is not kept."""
+        self._hurry.clear()
+        gap_s = 0.0 if self._watches else min((follower.gap_s for follower in self._followers), default=0.0)
+        if gap_s and entries < _AT_ONCE:
+            await occurs(self._hurry, within_s=gap_s)
 
     async def _catch_up(self) -> None:
         """Go to the end of the stream. Where it is not where we were, all may have missed something, and are woken.
@@ -206,8 +228,8 @@ class Bulletin(Generic[T]):
         return msgspec.msgpack.decode(packed, type=list[self._kind])
 
     def _tell_followers(self, moved: Collection[T] | None) -> None:
-        for hear in list(self._followers):
-            hear(moved)
+        for follower in list(self._followers):
+            follower.hear(moved)
 
     async def _fetch(self, count: int, block_ms: int | None) -> list[Entry]:
         block = () if block_ms is None else ("BLOCK", block_ms)

@@ -108,6 +108,9 @@ class Courier:
     def __init__(self, handlers: Sequence[Handler], *, clock: Clock, retries: Retries, timeout: timedelta) -> None:
         require_positive("timeout", timeout.total_seconds())
         self._handlers = _by_kind(handlers)
+        for kind in self._handlers:
+            for counter in (OUTBOX_DELIVERED, OUTBOX_RETRIED, OUTBOX_BURIED):
+                counter.labels(kind)  # told as 0 from the beginning: an alert sees the first one as an increase
         self._clock, self._retries, self._timeout = clock, retries, timeout
 
     async def deliver(self, row: StoredEvent) -> Outcome:

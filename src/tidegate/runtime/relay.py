@@ -85,6 +85,7 @@ class Relay:
             await end(watch, *self._running)
             for tell in self._counts.values():
                 tell(0)  # from now on it is another process that counts
+            OUTBOX_DEPTH.set(0)
 
     def _start_anew(self) -> None:
         # A share for each key such that the memory cannot be full while a handler is free.

@@ -40,6 +40,7 @@ async def keep_running(
     A service that returns without being told to has fallen too, unless it `may_end`.
     """
     falls, loop = 0, asyncio.get_running_loop()
+    fallen = SERVICE_RESTARTS.labels(name)  # told as 0 from the beginning: an alert sees the first fall as an increase
     while not stopping.is_set():
         started_at = loop.time()
         ended_well = await _run_once(name, service, stopping)
@@ -50,7 +51,7 @@ async def keep_running(
             return False
         stood_for_s = loop.time() - started_at
         falls = 1 if stood_for_s >= restarts.steady_after.total_seconds() else falls + 1
-        SERVICE_RESTARTS.labels(name).inc()
+        fallen.inc()
         await occurs(stopping, within_s=restarts.backoff.delay(falls).total_seconds())
     return True
 

@@ -1,8 +1,10 @@
 """How this installation answers over HTTP. It stands here and not in `tidegate.http`, which lies above the settings."""
 
+from collections.abc import Iterable
 from datetime import timedelta
+from typing import Self
 
-from pydantic import BaseModel, Field, SecretStr, field_validator
+from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
 
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.errors import InvalidArgument
@@ -19,9 +21,17 @@ class HttpSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
     port: int = Field(default=8321, ge=0, le=65535)
     """The port to listen on; 0: any free one, which is told at the start."""
     api_key: SecretStr | None = Field(default=None, repr=False)
-    """What callers must send as `Authorization: Bearer`. Needed as soon as others than this machine can connect."""
+    """What callers must send as `Authorization: Bearer`, or type where the dashboard asks for it. Needed as soon as
+    others than this machine can connect. It may do everything (role `operate`)."""
     api_keys: tuple[SecretStr, ...] = Field(default=(), repr=False)
-    """Further keys that are good, so that one can be replaced while it is in use."""
+    """Further keys of the role `operate`, so that one can be replaced while it is in use."""
+    read_keys: tuple[SecretStr, ...] = Field(default=(), repr=False)
+    """Keys of the role `read`: whoever has one sees everything that is told, and can change nothing."""
+    session_lasts: timedelta = Field(default=timedelta(hours=12), ge=timedelta(minutes=1), le=timedelta(days=30))
+    """How long a browser stays logged in. Sessions end earlier where their key is taken out of the settings."""
+    proxies: int = Field(default=0, ge=0, le=10)
+    """How many proxies of yours every request passes. Each adds an address to `X-Forwarded-For`; who logs in too often
+    is told apart by the one that the first of them saw. 0: nobody's word is taken."""
     allowed_hosts: tuple[str, ...] = ()
     """Names by which this machine may be called without a key, beside `localhost` and loopback addresses."""
     open_metrics: bool = False
@@ -38,9 +48,18 @@ class HttpSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Every key that is good."""
-        secrets = (*self.api_keys, *([] if self.api_key is None else [self.api_key]))
-        return tuple(secret.get_secret_value() for secret in secrets)
+        """Every key that is good for something; where there is none, only this machine is answered."""
+        return (*self.keys_to_operate, *self.keys_to_read)
+
+    @property
+    def keys_to_operate(self) -> tuple[str, ...]:
+        """Those that may do everything."""
+        return _told((*self.api_keys, *([] if self.api_key is None else [self.api_key])))
+
+    @property
+    def keys_to_read(self) -> tuple[str, ...]:
+        """Those that may look."""
+        return _told(self.read_keys)
 
     @field_validator("host", "allowed_hosts")
     @classmethod
@@ -52,7 +71,7 @@ class HttpSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
             raise ValueError(error.reason) from None
         return value
 
-    @field_validator("api_key", "api_keys")
+    @field_validator("api_key", "api_keys", "read_keys")
     @classmethod
     def _are_hard_to_guess(
         cls, value: SecretStr | tuple[SecretStr, ...] | None
@@ -62,3 +81,13 @@ class HttpSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
             if len(text) < SHORTEST_KEY or not text.isascii() or not text.isprintable() or " " in text:
                 raise ValueError(_KEY_RULE)
         return value
+
+    @model_validator(mode="after")
+    def _have_one_role_each(self) -> Self:
+        if set(self.keys_to_operate) & set(self.keys_to_read):
+            raise ValueError("the same key is among those that operate and among read_keys; what may it do?")
+        return self
+
+
+def _told(secrets: Iterable[SecretStr]) -> tuple[str, ...]:
+    return tuple(secret.get_secret_value() for secret in secrets)

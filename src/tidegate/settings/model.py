@@ -31,6 +31,7 @@ from tidegate.settings.http import HttpSettings
 from tidegate.settings.sources import PREFIX, Sources
 from tidegate.snapshots.settings import SnapshotSettings
 from tidegate.telemetry.logs import LogSettings
+from tidegate.telemetry.traces import TraceSettings
 from tidegate.upstream.settings import UpstreamSettings
 from tidegate.valkey.urls import require_url
 
@@ -110,6 +111,8 @@ class Settings(BaseSettings):
     """How a stream treats its messages."""
     timers: TimerSettings = TimerSettings()
     """How timers are promoted."""
+    traces: TraceSettings = TraceSettings()
+    """Where traces go, for those who want some."""
     waiting_room: WaitingRoomSettings = WaitingRoomSettings()
     """How waiting rooms are kept."""
 

@@ -20,6 +20,7 @@ from tidegate.snapshots.subject import LONGEST_UPSTREAM_ID, Found, Missing, Snap
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import Answer, Request, UpstreamFailed
+from tidegate.upstream.tracing import called
 
 log = get_logger(__name__)
 
@@ -112,7 +113,7 @@ class Calls:
             if not await self._permitted(event):
                 return Obsolete()
         try:
-            answer = await self._caller.fetch(request)
+            answer = await called(self._caller.fetch)(request)
         except UpstreamFailed as error:
             return judge_failure(error)
         return judge(kind, key, answer)

@@ -10,8 +10,10 @@ are under way, and writes what they bring.
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +22,7 @@ from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import ServerRefused, TidegateError, Unavailable
 from tidegate.kernel.priority import Priority
 from tidegate.runtime.waiting import end, first_of, occurs, unless
+from tidegate.snapshots import tracing
 from tidegate.snapshots.calls import Calls, Failed, Obsolete, Waiting
 from tidegate.snapshots.event import DeathReason, UnknownSchema, UpdateEvent
 from tidegate.snapshots.failures import Dead, dead_update
@@ -29,6 +32,9 @@ from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import GROUPS, Consumer, Delivery, topic_for
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from tidegate.telemetry.spans import Span
 
 log = get_logger(__name__)
 
@@ -181,29 +187,39 @@ class _Shift:
 
     async def _work(self, delivery: Delivery, event: UpdateEvent, received_at: float) -> None:
         wait = Waiting(self._may_be_broken_off, self._stopping)
+        span = tracing.begin_refresh(event, delivery.deliveries)
         try:
-            outcome = await self._calls.refresh(event, wait=wait, troubled=partial(self._note, event.version))
+            with nullcontext() if span is None else span.current():
+                outcome = await self._calls.refresh(event, wait=wait, troubled=partial(self._note, event.version))
         except Exception as error:  # a defect: another worker may fare better, and in the end it is a dead letter
             log.exception("snapshots.refresh_crashed", subject=event.subject_id)
             await self._give_back(delivery, f"a worker failed: {type(error).__name__}: {error}")
             return
         match outcome:
             case Obsolete():
-                self._skip(delivery, received_at)
+                self._skip(delivery, received_at, span)
             case Failed():
-                self._bury(delivery, outcome.dead, received_at, retries=outcome.retries, version=event.version)
+                dead, retries = outcome.dead, outcome.retries
+                self._bury(delivery, dead, received_at, retries=retries, version=event.version, span=span)
             case refreshed:
-                self._settler.put(Done(delivery, received_at, refreshed=refreshed))
+                self._settler.put(Done(delivery, received_at, refreshed=refreshed, span=span))
 
     def _note(self, version: int, subject: Subject, message: str, tries: int) -> None:
         self._settler.put(Note(subject, version, message, tries))
 
-    def _skip(self, delivery: Delivery, received_at: float) -> None:
+    def _skip(self, delivery: Delivery, received_at: float, span: "Span | None" = None) -> None:
         metrics.OBSOLETE_EVENT_SKIPPED.inc()
-        self._settler.put(Done(delivery, received_at))
+        self._settler.put(Done(delivery, received_at, span=span))
 
     def _bury(
-        self, delivery: Delivery, dead: Dead, received_at: float, *, retries: int = 0, version: int | None = None
+        self,
+        delivery: Delivery,
+        dead: Dead,
+        received_at: float,
+        *,
+        retries: int = 0,
+        version: int | None = None,
+        span: "Span | None" = None,
     ) -> None:
         letter = dead_update(
             event=delivery.value,
@@ -213,7 +229,7 @@ class _Shift:
             failed_at=self._ground.clock.now(),
             worker=self._name.owner,
         )
-        self._settler.put(Done(delivery, received_at, dead=letter, version=version))
+        self._settler.put(Done(delivery, received_at, dead=letter, version=version, span=span))
 
     async def _give_back(self, delivery: Delivery, reason: str) -> None:
         try:

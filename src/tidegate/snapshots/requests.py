@@ -17,6 +17,7 @@ from tidegate.kernel.clock import Clock, SystemClock
 from tidegate.kernel.errors import InvalidArgument, TidegateError, Unavailable
 from tidegate.kernel.ids import new_id
 from tidegate.kernel.priority import Priority
+from tidegate.snapshots import tracing
 from tidegate.snapshots.event import Reason, UpdateEvent
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import Transport, topic_for
@@ -116,6 +117,6 @@ class UpdateRequests:
             reason=wish.reason,
             requested_at=self._clock.now(),
             version=version,
-            correlation_id=wish.correlation_id,
+            correlation_id=wish.correlation_id or tracing.requested(wish.subject, wish.priority, wish.reason, version),
             upstream_id=wish.upstream_id,
         )

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -25,7 +25,7 @@ from tidegate.kernel.clock import Clock, to_ms
 from tidegate.kernel.errors import CircuitOpen, DatabaseUnavailable, ServerRefused, TidegateError, Unavailable
 from tidegate.kernel.priority import Priority
 from tidegate.runtime.waiting import occurs
-from tidegate.snapshots import store
+from tidegate.snapshots import store, tracing
 from tidegate.snapshots.event import DeadUpdate, DeathReason
 from tidegate.snapshots.kept import Failed
 from tidegate.snapshots.news import News
@@ -36,6 +36,9 @@ from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import Consumer, Delivery, Topic, Transport
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from tidegate.telemetry.spans import Span
 
 log = get_logger(__name__)
 
@@ -66,6 +69,8 @@ class Done(msgspec.Struct, frozen=True):
     """Neither of both: it was obsolete."""
     version: int | None = None
     """Of an event that is dead, where that can be told."""
+    span: "Span | None" = None
+    """Where it is traced: to be ended with it."""
 
     @property
     def failed_subject(self) -> Subject | None:
@@ -150,6 +155,7 @@ class Settler:
 
     async def _settle(self, items: Sequence[Done | Note]) -> None:
         done = [item for item in items if isinstance(item, Done)]
+        began_ns = time.time_ns()
         written = await self._write(items)
         given_up = {id(each) for each in done if each.refreshed is not None} - written.keys()
         ended = [each for each in done if id(each) not in given_up]
@@ -160,6 +166,8 @@ class Settler:
         self._on_settled(len(done))
         for each in ended:
             self._count(each)
+            if each.span is not None:
+                tracing.end_refresh(each.span, each.dead, is_written=id(each) in written, began_ns=began_ns)
         await self._tell(list(written.values()), [each for each in ended if each.failed_subject is not None])
 
     async def _write(self, items: Sequence[Done | Note]) -> dict[int, Written]:
@@ -268,6 +276,7 @@ class Settler:
         self._seconds.observe(time.monotonic() - each.received_at)
         if each.dead is not None:
             metrics.UPDATE_PROCESS_ERROR.labels(each.dead.reason).inc()
+            metrics.DLQ_MESSAGES.labels(each.dead.reason).inc()
             log.warning(
                 "snapshots.dead", subject=each.dead.subject_id, reason=each.dead.reason, error=each.dead.message
             )

@@ -6,13 +6,27 @@ values, chosen by us (a stream, a service, a priority): never a user, a subject 
 
 import math
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
 REGISTRY = CollectorRegistry()
 """Ours alone, so that a program that embeds Tidegate decides itself what it exposes."""
 
 _BRIEF_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LONG_S = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+
+
+def _from_zero(metric: Counter | Histogram, *values: str) -> None:
+    """Tell the metric for these values of its label from the beginning.
+
+    A series that begins with its first event begins at 1, and no alert sees that as an increase.
+    """
+    for value in values:
+        metric.labels(value)
+
+
+# The process itself: memory, CPU, open files, and when it began; only on Linux.
+ProcessCollector(registry=REGISTRY)
+TIDEGATE_BUILD = Info("tidegate_build", "The version of Tidegate that this process runs.", registry=REGISTRY)
 
 # flow/stream
 STREAM_DEPTH = Gauge("stream_depth", "Messages in the stream, delivered or not.", ["stream"], registry=REGISTRY)
@@ -21,6 +35,12 @@ STREAM_PENDING_COUNT = Gauge(
 )
 STREAM_CONSUMER_LAG = Gauge(
     "stream_consumer_lag", "Messages not yet delivered to any worker.", ["stream"], registry=REGISTRY
+)
+STREAM_DEAD_LETTERS = Gauge(
+    "stream_dead_letters",
+    "Messages that were with too many workers, and wait for somebody.",
+    ["stream"],
+    registry=REGISTRY,
 )
 XAUTOCLAIM_RECOVERED = Counter(
     "xautoclaim_recovered", "Messages taken over from workers that died or stalled.", ["stream"], registry=REGISTRY
@@ -52,6 +72,7 @@ SCHEDULER_LEADER_ACTIVE = Gauge(
 SCHEDULES_FIRED = Counter(
     "schedules_fired", "Schedules that were due: begun, skipped or failed.", ["outcome"], registry=REGISTRY
 )
+_from_zero(SCHEDULES_FIRED, "begun", "skipped", "failed")
 
 # collect: what is counted where it happens, and what collect/gauges.py finds out when somebody asks
 COLLECTION_RUNS_ACTIVE = Gauge("collection_runs_active", "Runs that are not over.", registry=REGISTRY)
@@ -74,6 +95,7 @@ COLLECT_RESULTS_REFUSED = Counter(
     ["fate"],
     registry=REGISTRY,
 )
+_from_zero(COLLECT_RESULTS_REFUSED, "refused", "unwritten")
 METRICS_SOURCE_UP = Gauge(
     "metrics_source_up",
     "Whether the last look at a source succeeded; if not, its gauges are NaN.",
@@ -90,6 +112,12 @@ HTTP_REQUEST_SECONDS = Histogram(
     registry=REGISTRY,
     buckets=_BRIEF_S,
 )
+HTTP_LOGINS = Counter("http_logins", "Attempts to log in, by outcome.", ["outcome"], registry=REGISTRY)
+HTTP_KEYS_REFUSED = Counter(
+    "http_keys_refused", "Keys that were none of ours, sent with a request or to log in.", ["where"], registry=REGISTRY
+)
+_from_zero(HTTP_LOGINS, "good", "wrong", "blocked")
+_from_zero(HTTP_KEYS_REFUSED, "request", "login")
 HTTP_LISTENERS = Gauge("http_listeners", "Streams of events that are open.", registry=REGISTRY)
 
 # flow/gate
@@ -97,6 +125,12 @@ GATE_PERMITS = Counter("gate_permits", "Permits taken: jobs let out of their lan
 GATE_WAITING = Gauge("gate_waiting", "Jobs in their lanes that wait for a permit.", ["gate"], registry=REGISTRY)
 RATE_LIMIT_TOKENS_BLOCKED = Gauge(
     "rate_limit_tokens_blocked", "Credentials that may make no call at present.", ["gate"], registry=REGISTRY
+)
+RATE_LIMIT_LONGEST_BLOCK = Gauge(
+    "rate_limit_longest_block_seconds",
+    "How long it takes until the last of the blocked credentials may call again, in seconds; 0 where none is blocked.",
+    ["gate"],
+    registry=REGISTRY,
 )
 
 # flow/limiter
@@ -106,6 +140,8 @@ RATE_LIMITER_ACQUIRED = Counter(
 RATE_LIMITER_REJECTED = Counter(
     "rate_limiter_rejected", "Requests refused by the limiter, in units.", ["priority"], registry=REGISTRY
 )
+_from_zero(RATE_LIMITER_ACQUIRED, "high", "low")
+_from_zero(RATE_LIMITER_REJECTED, "high", "low")
 
 # flow/coalescer
 DEDUP_COALESCE_HIT = Counter(
@@ -135,6 +171,13 @@ RANKING_REBUILT = Counter("ranking_rebuilt", "Boards made anew from SQL.", ["boa
 # database/outbox and its relay
 OUTBOX_DEPTH = Gauge(
     "outbox_depth", "Events that the relay has in hand; more may wait in the database.", registry=REGISTRY
+)
+OUTBOX_PENDING = Gauge("outbox_pending", "Events in the database that are not handled yet.", registry=REGISTRY)
+OUTBOX_DEAD = Gauge("outbox_dead", "Events in the database that are dead letters.", registry=REGISTRY)
+OUTBOX_OLDEST = Gauge(
+    "outbox_oldest_seconds",
+    "How long the first of the events that are not handled waits, in seconds.",
+    registry=REGISTRY,
 )
 OUTBOX_DELIVERED = Counter("outbox_delivered", "Events handled.", ["kind"], registry=REGISTRY)
 OUTBOX_RETRIED = Counter("outbox_retried", "Failed handlings that will be tried again.", ["kind"], registry=REGISTRY)
@@ -191,6 +234,8 @@ CONSUMER_LAG = Gauge(
     "consumer_lag", "Events of a topic that nobody of the group was given yet.", ["topic", "group"], registry=REGISTRY
 )
 DLQ_MESSAGE_COUNT = Gauge("dlq_message_count", "Events that are dead letters.", registry=REGISTRY)
+DLQ_MESSAGES = Counter("dlq_messages", "Events that became dead letters.", ["reason"], registry=REGISTRY)
+_from_zero(DLQ_MESSAGES, "UPSTREAM_4XX", "UPSTREAM_5XX", "PARSE_ERROR", "UNKNOWN_SCHEMA")
 PRODUCER_SEND_FAILED = Counter("producer_send_failed", "Events that could not be published.", registry=REGISTRY)
 UPDATE_PROCESS_DURATION = Histogram(
     "update_process_duration_seconds",
@@ -199,9 +244,11 @@ UPDATE_PROCESS_DURATION = Histogram(
     registry=REGISTRY,
     buckets=_BRIEF_S,
 )
+_from_zero(UPDATE_PROCESS_DURATION, "high", "low")
 UPDATE_PROCESS_ERROR = Counter(
     "update_process_error", "Refreshes that failed, also those that are tried again.", ["reason"], registry=REGISTRY
 )
+_from_zero(UPDATE_PROCESS_ERROR, "UPSTREAM_4XX", "UPSTREAM_5XX", "PARSE_ERROR", "UNKNOWN_SCHEMA", "UPSTREAM_429")
 OBSOLETE_EVENT_SKIPPED = Counter(
     "obsolete_event_skipped", "Events skipped because a newer one of their subject was published.", registry=REGISTRY
 )
@@ -255,6 +302,8 @@ CAMPAIGN_PROCESSED = Counter(
     ["outcome"],
     registry=REGISTRY,
 )
+_from_zero(CAMPAIGN_ENTRIES, "accepted", "duplicate", "sold_out", "not_open", "busy")
+_from_zero(CAMPAIGN_PROCESSED, "issued", "refused", "sold_out", "known")
 CAMPAIGN_CREWS = Gauge("campaign_crews", "Campaigns that this process works on.", registry=REGISTRY)
 CAMPAIGN_CONSUMERS = Gauge("campaign_consumers", "Consumers of campaigns in this process.", registry=REGISTRY)
 CAMPAIGNS_ACTIVE = Gauge("campaigns_active", "Campaigns that have entries in line, or hands.", registry=REGISTRY)

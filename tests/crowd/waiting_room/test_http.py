@@ -106,6 +106,24 @@ async def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(client: Cl
     assert (await client.ask("PATCH", "/v1/rooms/nowhere", json={"capacity": 1})).problem == "not-found"
 
 
+async def test_the_list_tells_how_many_are_where_and_says_so_where_it_does_not_look(
+    client: Client, venue: Venue, monkeypatch: pytest.MonkeyPatch
+):
+    await opened(client)
+    await client.post("/v1/rooms", {"name": "later", "plan": {"capacity": 1}})
+    for user in ("ann", "ben"):
+        await bring(client, user)
+    await venue.keep()
+
+    counted = {room["name"]: room["census"] for room in (await client.get("/v1/rooms")).json["rooms"]}
+    monkeypatch.setattr("tidegate.http.rooms._MOST_COUNTED", 1)
+    some = {room["name"]: room["census"] for room in (await client.get("/v1/rooms")).json["rooms"]}
+
+    nobody = {"waiting": 0, "entering": 0, "active": 0, "guests": 0}
+    assert counted == {ROOM: {**nobody, "waiting": 1, "active": 1}, "later": nobody}
+    assert some == {ROOM: counted[ROOM], "later": None}, "those that are open first"
+
+
 async def test_a_room_tells_how_many_are_where_and_no_number_that_is_none_of_people(client: Client):
     """Arrival numbers are passed over whenever a server starts: they are no count of those who came."""
     await opened(client, capacity=0)

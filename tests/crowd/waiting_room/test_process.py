@@ -1,6 +1,7 @@
 """A whole process: its leader keeps every room, also one that is made while it runs."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -12,6 +13,7 @@ from tidegate.assembly import build_process, open_parts
 from tidegate.assembly.crowd import open_reception
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
 from tidegate.settings import Settings
+from tidegate.telemetry.metrics import REGISTRY
 from tidegate.valkey import Valkey
 
 BRIEF = RoomPlan(capacity=2, session=timedelta(seconds=1), abandon_after=timedelta(seconds=60), log_length=1000)
@@ -53,3 +55,9 @@ async def test_rooms_are_kept_from_their_beginning_to_their_end(tmp_path: Path, 
         await embedded.execute("FLUSHALL")
         await come(room, "ada")
         await until(embedded, room, active=1, waiting=0)
+        assert REGISTRY.get_sample_value("room_waiting", {"room": ROOM}) == 0
+        assert REGISTRY.get_sample_value("room_ended_total", {"room": ROOM, "outcome": "rolled_back"}) is not None
+
+    last = REGISTRY.get_sample_value("room_waiting", {"room": ROOM})
+    assert last is not None
+    assert math.isnan(last), "another process keeps the room now, and knows better"

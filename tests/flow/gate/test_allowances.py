@@ -272,12 +272,14 @@ async def test_a_blocked_credential_rests_until_it_may_go_on(desk: Desk):
     assert status.credentials[0].buckets[0].reason == "blocked"
     assert status.waiting == {"core": 1}
 
-    assert (await desk.gate.census()).blocked == 1
+    census = await desk.gate.census()
+    assert (census.blocked, census.longest_ms) == (1, 30_000)
 
     desk.advance(seconds=30)
     await desk.gate.fire()
     assert names(await desk.admitted()) == ["limited"]
-    assert (await desk.gate.census()).blocked == 0
+    census = await desk.gate.census()
+    assert (census.blocked, census.longest_ms) == (0, 0)
 
 
 async def test_no_minute_sees_more_calls_than_allowed(desk: Desk):

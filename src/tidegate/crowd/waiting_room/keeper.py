@@ -17,7 +17,7 @@ from tidegate.flow.doorbell import Doorbell
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.runtime.waiting import end, unless
-from tidegate.telemetry.metrics import ROOM_ENDED, ROOM_WAITING
+from tidegate.telemetry.metrics import ROOM_ENDED, ROOM_WAITING, forget
 from tidegate.valkey import Key, Valkey
 
 _LISTEN_S = 120.0
@@ -29,6 +29,7 @@ class RoomKeeper:
     def __init__(self, valkey: Valkey, line: Line, doors: Doors, recovery: Recovery) -> None:
         self._valkey, self._line, self._doors, self._recovery = valkey, line, doors, recovery
         self._installed_at_loss: int | None = None
+        ROOM_ENDED.labels(line.room, "rolled_back")  # told as 0 at first: an alert sees an increase
 
     @property
     def wake(self) -> Key:
@@ -92,6 +93,7 @@ class RoomKeepers:
             await asyncio.gather(*kept.values())
         finally:
             await end(*kept.values())
+            forget(ROOM_WAITING)  # from now on it is another process that sees the lines
 
     def _keep(self, room: str, stopping: asyncio.Event) -> asyncio.Task[bool]:
         keeper = self._make(room)

@@ -1,6 +1,7 @@
 """All rooms of an installation: made, opened, closed, and found by name."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +19,7 @@ from tidegate.crowd.waiting_room.settings import RoomPlan, WaitingRoomSettings
 from tidegate.crowd.waiting_room.waiting_room import WaitingRoom
 from tidegate.database import Database
 from tidegate.flow.doorbell import Doorbell
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.kernel.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Valkey
 
@@ -114,6 +115,16 @@ class Reception:
             seed=seed,
             census=census,
         )
+
+    async def censuses(self, names: Sequence[str]) -> list[Census | None]:
+        """How many are where, in each of these rooms; None where that cannot be found out now."""
+        return list(await asyncio.gather(*(self._census(name) for name in names)))
+
+    async def _census(self, name: str) -> Census | None:
+        try:
+            return await (await self.room(name)).census()
+        except (Unavailable, NotFound):
+            return None
 
     def keepers(self) -> RoomKeepers:
         """The duty of the leader that keeps all rooms."""

@@ -20,12 +20,27 @@ def create_table(name: str, *items: SchemaItem, options: Mapping[str, Any]) -> N
 
 def create_index(table: str, columns: Sequence[str]) -> None:
     """Make an index, named after its table and columns, unless it is there."""
-    name = "_".join(["ix", table, *columns])
-    if name not in {index["name"] for index in inspect(op.get_bind()).get_indexes(table)}:
+    name = _index_name(table, columns)
+    if name not in _indexes(table):
         op.create_index(name, table, list(columns))
+
+
+def drop_index(table: str, columns: Sequence[str]) -> None:
+    """Remove an index that `create_index` made, unless it is gone."""
+    name = _index_name(table, columns)
+    if name in _indexes(table):
+        op.drop_index(name, table)
 
 
 def add_column(table: str, column: Column[Any]) -> None:
     """Add a column, unless it is there. It needs a default of the server's, or may be NULL: there may be rows."""
     if column.name not in {present["name"] for present in inspect(op.get_bind()).get_columns(table)}:
         op.add_column(table, column)
+
+
+def _index_name(table: str, columns: Sequence[str]) -> str:
+    return "_".join(["ix", table, *columns])
+
+
+def _indexes(table: str) -> set[str | None]:
+    return {index["name"] for index in inspect(op.get_bind()).get_indexes(table)}

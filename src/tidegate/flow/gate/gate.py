@@ -60,6 +60,8 @@ class Census:
     """Jobs that are delayed, and gates that will open."""
     blocked: int
     """Credentials, or buckets of theirs, that may make no call at present."""
+    longest_ms: int
+    """In how many ms the last of them may call again; 0 where there is none."""
 
 
 class Gate:
@@ -202,20 +204,27 @@ class Gate:
         require_name("pool", pool)
         return read_status(await scripts.status(self._valkey, pool=pool, now_ms=self._clock.pinned_ms, **self._keys))
 
-    async def census(self) -> Census:
-        """The whole shard in three figures, which become its metrics; counted in pages, not to hold the server."""
+    async def lengths(self) -> tuple[int, int]:
+        """How many jobs wait for a permit, and how much is planned for later: what costs next to nothing."""
         waiting = await self._valkey.execute("ZCARD", self._keys["waiting"])
-        delayed = await self._valkey.execute("ZCARD", self._keys["due"])
-        blocked, cursor = 0, "0"
+        return waiting, await self._valkey.execute("ZCARD", self._keys["due"])
+
+    async def census(self) -> Census:
+        """The whole shard in a few figures, which become its metrics; counted in pages, not to hold the server."""
+        waiting, delayed = await self.lengths()
+        blocked, longest_ms, cursor = 0, 0, "0"
         while True:
-            after, more = await scripts.census(self._valkey, cursor=cursor, now_ms=self._clock.pinned_ms, **self._keys)
-            blocked, cursor = blocked + more, after.decode()
+            after, more, opens_in_ms = await scripts.census(
+                self._valkey, cursor=cursor, now_ms=self._clock.pinned_ms, **self._keys
+            )
+            blocked, longest_ms, cursor = blocked + more, max(longest_ms, opens_in_ms), after.decode()
             if cursor == "0":
                 break
         metrics.GATE_WAITING.labels(self._unit.name).set(waiting)
         metrics.DELAYED_QUEUE_SIZE.labels(self._unit.name).set(delayed)
         metrics.RATE_LIMIT_TOKENS_BLOCKED.labels(self._unit.name).set(blocked)
-        return Census(waiting, delayed, blocked)
+        metrics.RATE_LIMIT_LONGEST_BLOCK.labels(self._unit.name).set(longest_ms / 1000)
+        return Census(waiting, delayed, blocked, longest_ms)
 
     async def needs_rebuild(self) -> bool:
         """Whether the server knows nothing of us, at first or because it lost its data."""

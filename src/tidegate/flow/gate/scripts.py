@@ -102,8 +102,10 @@ async def pace(
 
 
 @lua_script("census.lua")
-async def census(valkey: Valkey, *, cursor: str, now_ms: int | None, **keys: Unpack[GateKeys]) -> tuple[bytes, int]:
-    """Count credentials that may make no call at present, one page."""
+async def census(
+    valkey: Valkey, *, cursor: str, now_ms: int | None, **keys: Unpack[GateKeys]
+) -> tuple[bytes, int, int]:
+    """Count credentials that may make no call at present, and find when the last may again; one page."""
     ...
 
 

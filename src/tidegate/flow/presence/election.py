@@ -70,6 +70,11 @@ class Election:
             case _:
                 raise AssertionError(f"stand.lua replied {reply!r}")
 
+    async def leader(self) -> str | None:
+        """Who was last elected and did not resign; it leads for as long as it is among the living members."""
+        owner: bytes | None = await self._valkey.execute("HGET", self._keys.leader, "owner")
+        return None if owner is None else owner.decode()
+
     async def resign(self) -> bool:
         """Give the lead up; one that waits for a vacancy wakes at once. False when we did not lead."""
         return await _resign(self._valkey, leader=self._keys.leader, wake=self._keys.vacancy, owner=self.owner) == 1

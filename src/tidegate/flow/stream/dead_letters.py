@@ -43,6 +43,17 @@ class DeadLetters:
             raise NotFound("dead letter", letter_id)
         return to_dead_letter(entries[0])
 
+    async def ids(self) -> list[str]:
+        """All that are there now, the oldest first; letters that come meanwhile are not among them."""
+        found = list[str]()
+        after: str | None = None
+        while True:
+            page = await self.page(after=after, limit=_LARGEST_PAGE)
+            found += [letter.id for letter in page.letters]
+            after = page.next_after
+            if after is None:
+                return found
+
     async def replay(self, letter_ids: Iterable[str]) -> int:
         """Make them messages again, counted from the first delivery; how many there were. Each is replayed once."""
         keys = self._keys

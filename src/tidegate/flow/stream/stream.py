@@ -125,6 +125,8 @@ class Stream:
         """`one_of` is what metrics call it where there are many of a kind; their depths are not told one by one."""
         self.name, self.keys = name, StreamKeys(unit, name)
         self._told_as, self._tells_depth = one_of or name, one_of is None
+        self._buried = metrics.STREAM_BURIED.labels(self._told_as)
+        self._recovered = metrics.XAUTOCLAIM_RECOVERED.labels(self._told_as)
         self.settings = settings or StreamSettings()
         self.dead_letters = DeadLetters(valkey, self.keys)
         self._valkey, self._clock = valkey, clock or SystemClock()
@@ -214,6 +216,7 @@ class Stream:
             metrics.STREAM_DEPTH.labels(self.name).set(status.depth)
             metrics.STREAM_PENDING_COUNT.labels(self.name).set(status.pending)
             metrics.STREAM_CONSUMER_LAG.labels(self.name).set(status.lag)
+            metrics.STREAM_DEAD_LETTERS.labels(self.name).set(status.dead)
         return status
 
     async def holders(self) -> set[str]:
@@ -271,12 +274,12 @@ class Stream:
 
     def _note_buried(self, buried: int, reason: str) -> None:
         if buried:
-            metrics.STREAM_BURIED.labels(self._told_as).inc(buried)
+            self._buried.inc(buried)
             log.warning("stream.buried", stream=self.name, messages=buried, reason=reason)
 
     def _note_taken(self, taken: int, **facts: object) -> None:
         if taken:
-            metrics.XAUTOCLAIM_RECOVERED.labels(self._told_as).inc(taken)
+            self._recovered.inc(taken)
             log.warning("stream.taken_over", stream=self.name, messages=taken, **facts)
 
 

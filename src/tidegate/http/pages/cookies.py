@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from tidegate.crowd.waiting_room import RoomPlan
 from tidegate.http.places import COOKIE
+from tidegate.http.remote import speaks_tls
 
 _NUMBER = re.compile(r"[1-9]\d{0,15}")
 _FORGOTTEN_AFTER = timedelta(hours=1)
@@ -62,8 +63,4 @@ def forget_start(response: Response, request: Request, room: str) -> None:
 
 
 def _is_secure(request: Request) -> bool:
-    """Whether the browser speaks TLS, with us or with whoever stands before us.
-
-    Anybody can claim it; all he gets is a cookie that his browser keeps to itself.
-    """
-    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "").lower())
+    return speaks_tls(request.url.scheme, request.headers)

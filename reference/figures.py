@@ -1,0 +1,55 @@
+"""The page of metrics: what each is called where it is scraped, its labels, and what it means."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client.metrics import MetricWrapperBase
+
+from reference.markdown import MADE, code, page, prose, table
+from tidegate.telemetry import metrics
+
+_HEAD = f"""# Metrics
+
+{MADE}
+
+They are at `/metrics` of every process that answers over HTTP, in the format of Prometheus; how to use them is in
+[run it as a service](../guides/http.md#health-and-figures).
+
+A counter has `_total` at its end. A histogram is three: `_bucket` (with the label `le`), `_sum` and `_count`.
+Counters and histograms are those of one process, so add them up; a gauge that tells of the whole deployment is the
+same in every process, so take the greatest. NaN means that it could not be found out.
+"""
+
+
+def describe_figures() -> str:
+    """The page, as Markdown."""
+    lines = [_HEAD]
+    for section, found in _sections():
+        lines += ["", f"## {section}", ""]
+        lines += table(["metric", "type", "labels", "meaning"], map(_row, found))
+    return page(lines)
+
+
+def _sections() -> Iterator[tuple[str, list[Any]]]:
+    """The metrics by the comment that stands above them in the code: who counts them."""
+    section, found = "", list[Any]()
+    for line in inspect.getsource(metrics).splitlines():
+        if comment := re.match(r"# (\S[^:]*)", line):
+            if found:
+                yield section, found
+            section, found = comment[1].strip(), []
+        elif name := re.match(r"([A-Z][A-Z0-9_]*) = ", line):
+            metric = getattr(metrics, name[1])
+            found += [metric] if isinstance(metric, MetricWrapperBase) else []
+    if found:
+        yield section, found
+
+
+def _row(metric: Any) -> list[str]:
+    [family] = metric.describe()
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    buckets = [f"{edge:g}" for edge in getattr(metric, "_upper_bounds", []) if edge != float("inf")]
+    edges = f" Buckets end at {', '.join(buckets)}." if buckets else ""
+    return [code(name), family.type, ", ".join(map(code, metric._labelnames)), prose(family.documentation) + edges]

@@ -1,0 +1,151 @@
+"""`tidegate report`: what operators ask, one command for each question; without a question, all of them in brief.
+
+The same is answered under `/v1/reports`, and as SQL in docs/guides/operators-questions.md.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import typer
+
+from tidegate.assembly import open_database, open_valkey, put_together
+from tidegate.cli import report_text as text
+from tidegate.cli.running import load_settings, run
+from tidegate.cli.spans import parse_since, parse_span
+from tidegate.cli.tables import table_console
+from tidegate.collect.kind_reports import MOST_JOBS, failing_kinds, processing_times, retry_counts
+from tidegate.collect.reports import jobs_by_state, runs_by_state, slow_jobs
+from tidegate.database import Database
+from tidegate.http.waiting import WaitingReport, waiting_report
+from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.settings import Settings
+
+app = typer.Typer(help="Answer what operators ask; without a question, all of them in brief.")
+
+_JSON = typer.Option(False, "--json", help="Print the result as JSON.")
+_SINCE = typer.Option(
+    "24h", help="Runs that are not over, and those that ended since then: 90m, 24h, 7d, or a date or time (ISO 8601)."
+)
+_LIMIT = typer.Option(20, min=1, max=10_000, help="How many lines at most.")
+_MOST = typer.Option(MOST_JOBS, min=1, help="How many jobs to look at, at most; those of the newest runs.")
+_TOO_LONG = timedelta(minutes=10)
+_BRIEF = 5
+
+Question = Callable[[Database, Settings], Awaitable[Any]]
+
+
+@app.callback(invoke_without_command=True)
+def everything(context: typer.Context, *, as_json: bool = _JSON) -> None:
+    """Answer every question in brief, unless one is named."""
+    if context.invoked_subcommand is not None:
+        return
+    answers = run(_ask_all(load_settings()))
+    if as_json:
+        typer.echo(msgspec.json.encode(answers))
+        return
+    console = table_console()
+    for name, answer in answers.items():
+        console.print(f"{text.TITLES[name]}  (tidegate report {name})", style="bold", markup=False)
+        text.show(console, answer, _now())
+        console.print()
+
+
+@app.command()
+def runs(
+    *,
+    since: str | None = typer.Option(None, help="Of the runs that are over, only those that ended since then."),
+    as_json: bool = _JSON,
+) -> None:
+    """Runs by state."""
+    moment = None if since is None else parse_since(since, _now())
+    _tell(lambda database, _: database.read(runs_by_state, moment), as_json=as_json)
+
+
+@app.command()
+def jobs(*, as_json: bool = _JSON) -> None:
+    """Jobs of runs that are not over, by source and state."""
+    _tell(lambda database, _: database.read(jobs_by_state), as_json=as_json)
+
+
+@app.command()
+def failing(*, since: str = _SINCE, limit: int = _LIMIT, most_jobs: int = _MOST, as_json: bool = _JSON) -> None:
+    """Kinds of jobs that fail most, and why the last one did."""
+    moment = parse_since(since, _now())
+    _tell(lambda database, _: database.read(failing_kinds, moment, limit, most_jobs), as_json=as_json)
+
+
+@app.command()
+def slow(
+    *,
+    longer_than: str = typer.Option("10m", help="How long is too long: 90s, 10m, 2h."),
+    limit: int = _LIMIT,
+    as_json: bool = _JSON,
+) -> None:
+    """Jobs that have been running too long; a worker that died may have left them."""
+    too_long = parse_span("longer-than", longer_than)
+    _tell(lambda database, _: database.read(slow_jobs, too_long, limit), as_json=as_json)
+
+
+@app.command()
+def waiting(*, limit: int = _LIMIT, as_json: bool = _JSON) -> None:
+    """Jobs that wait for a quota: how many, why, and until when."""
+    _tell(lambda database, settings: _waiting(database, settings, limit), as_json=as_json)
+
+
+@app.command()
+def times(*, since: str = _SINCE, limit: int = _LIMIT, most_jobs: int = _MOST, as_json: bool = _JSON) -> None:
+    """How long jobs take by kind: half of them, 95 of 100, and the slowest."""
+    moment = parse_since(since, _now())
+    _tell(lambda database, _: database.read(processing_times, moment, limit, most_jobs), as_json=as_json)
+
+
+@app.command()
+def retries(*, since: str = _SINCE, limit: int = _LIMIT, most_jobs: int = _MOST, as_json: bool = _JSON) -> None:
+    """How often jobs are tried again, by kind."""
+    moment = parse_since(since, _now())
+    _tell(lambda database, _: database.read(retry_counts, moment, limit, most_jobs), as_json=as_json)
+
+
+def _tell(question: Question, *, as_json: bool) -> None:
+    answer = run(_ask(load_settings(), question))
+    if as_json:
+        typer.echo(msgspec.json.encode(answer))
+    else:
+        text.show(table_console(), answer, _now())
+
+
+async def _ask(settings: Settings, question: Question) -> Any:
+    async with open_database(settings) as database:
+        return await question(database, settings)
+
+
+async def _ask_all(settings: Settings) -> dict[str, Any]:
+    since = _now() - timedelta(days=1)
+    async with open_database(settings) as database:
+        return {
+            "runs": await database.read(runs_by_state),
+            "jobs": await database.read(jobs_by_state),
+            "failing": await database.read(failing_kinds, since, _BRIEF),
+            "slow": await database.read(slow_jobs, _TOO_LONG, _BRIEF),
+            "waiting": await _waiting(database, settings, _BRIEF),
+            "times": await database.read(processing_times, since, _BRIEF),
+            "retries": await database.read(retry_counts, since, _BRIEF),
+        }
+
+
+async def _waiting(database: Database, settings: Settings, limit: int) -> WaitingReport:
+    """With the gate's reasons, where anything waits and its server answers."""
+    found = await waiting_report(database, None, limit)
+    if not found.pools:
+        return found
+    try:
+        async with open_valkey(settings) as valkey:
+            return await waiting_report(database, put_together(settings, valkey, database).gate, limit)
+    except (Unavailable, ServerRefused):
+        return found
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,71 @@
+"""Who is there: the processes of the deployment, the one that leads, and whether anybody works."""
+
+import asyncio
+
+import msgspec
+
+from tidegate.assembly import Parts
+from tidegate.flow.presence import Election
+from tidegate.flow.stream.message import StreamStatus
+from tidegate.flow.stream.stream import is_waypoint, owner_of
+
+
+class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that is alive."""
+
+    owner: str
+    """Its name among all that ever ran."""
+    host: str
+    pid: int | None
+    lease_ms: int
+    """In how many milliseconds it counts as dead, unless it gives another sign of life."""
+    is_leader: bool
+    is_here: bool
+    """Whether it is the one that answers."""
+
+
+class Community(msgspec.Struct, frozen=True, kw_only=True):
+    """All of them."""
+
+    members: list[ProcessView]
+    jobs: StreamStatus
+    """Of the stream that workers take jobs from."""
+
+    @property
+    def leader(self) -> str | None:
+        """The one that leads; None where none does."""
+        return next((member.owner for member in self.members if member.is_leader), None)
+
+    @property
+    def works(self) -> bool:
+        """Whether some process takes jobs; where they leave by another queue, nobody here can tell, and is content."""
+        alive, names = {member.owner for member in self.members}, [each.name for each in self.jobs.consumers]
+        return any(is_waypoint(name) or owner_of(name) in alive for name in names)
+
+
+class CommunityReader:
+    """Looks."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._election = Election(parts.valkey, parts.unit, parts.owner)
+
+    async def read(self) -> Community:
+        """Who is there now."""
+        members, leader, jobs = await asyncio.gather(
+            self._parts.presence.members(), self._election.leader(), self._parts.jobs.status()
+        )
+        alive = [self._view(member.owner, member.remaining_ms, leader) for member in members if member.remaining_ms > 0]
+        return Community(members=sorted(alive, key=lambda each: each.owner), jobs=jobs)
+
+    def _view(self, owner: str, remaining_ms: int, leader: str | None) -> ProcessView:
+        host, _, rest = owner.partition(".")
+        pid = rest.partition(".")[0]
+        return ProcessView(
+            owner=owner,
+            host=host,
+            pid=int(pid) if pid.isdecimal() else None,
+            lease_ms=remaining_ms,
+            is_leader=owner == leader,
+            is_here=owner == self._parts.owner,
+        )

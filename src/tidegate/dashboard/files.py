@@ -1,0 +1,97 @@
+"""The page and its files. The page has no data, so everybody may have it; its files are found under a digest of them
+all, so that a browser asks for each once, and never mixes those of two versions.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from starlette.responses import Response
+
+from tidegate.http.endpoints import Endpoint
+from tidegate.http.problems import ProblemType, Trouble
+
+TAG = "dashboard"
+PAGE = "index.html"
+PLACEHOLDER = b"{digest}"
+"""What stands in the page where the digest belongs."""
+_FILES = Path(__file__).with_name("files")
+_KINDS = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".ico": "image/x-icon",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
+}
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+class Files:
+    """All of them, read once."""
+
+    def __init__(self, folder: Path = _FILES) -> None:
+        found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if _is_ours(path)}
+        contents = {name: path.read_bytes() for name, path in found.items()}
+        self.digest = _digest_of(contents)
+        page = contents.pop(PAGE, b"").replace(PLACEHOLDER, self.digest.encode())
+        self._page = page
+        self._answers = {name: (content, _KINDS[found[name].suffix]) for name, content in contents.items()}
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """For browsers."""
+        pages, everything = (_KINDS[".html"],), tuple(_KINDS.values())
+        return [
+            Endpoint("GET", "/", self.show_page, TAG, media_types=pages, is_open=True, is_page=True, is_chatter=True),
+            Endpoint(
+                "GET",
+                "/assets/{digest}/{name:path}",
+                self.show_file,
+                TAG,
+                media_types=everything,
+                is_open=True,
+                is_page=True,
+                is_chatter=True,
+            ),
+        ]
+
+    async def show_page(self) -> Response:
+        """Show the dashboard."""
+        headers = {"cache-control": "no-cache", "content-security-policy": _POLICY}
+        return Response(self._page, headers={**headers, "content-type": _KINDS[".html"]})
+
+    async def show_file(self, digest: str, name: str) -> Response:
+        """Show a file of the dashboard."""
+        answer = self._answers.get(name) if digest == self.digest else None
+        if answer is None:
+            raise Trouble(ProblemType.NOT_FOUND, "there is no such file, or none of this version; load the page again")
+        content, kind = answer
+        return Response(content, headers={"cache-control": _FOR_EVER, "content-type": kind})
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a browser may ask for it: what an editor leaves behind is not."""
+    return path.suffix in _KINDS and not path.name.startswith(".") and path.is_file()
+
+
+def _digest_of(contents: Mapping[str, bytes]) -> str:
+    """Changes with any name and any content."""
+    whole = sha256()
+    for name, content in contents.items():
+        whole.update(sha256(name.encode()).digest() + sha256(content).digest())
+    return whole.hexdigest()[:16]

@@ -1,0 +1,120 @@
+// Everything that the page asks of the server. It is the public API: what can be done here, a script can do.
+
+import { heardFromServer } from "./clock.js";
+import { shared, useShared } from "./state.js";
+
+const SESSION = "/v1/session";
+const WITHIN_MS = 20_000;
+const NO_ANSWER = "The server gives no answer. It may be restarting, or the way to it is cut.";
+
+/** What went wrong with a request, in the server's words where it had any. */
+export class Problem extends Error {
+  constructor(told) {
+    super(told.detail);
+    Object.assign(this, { status: 0, slug: "unknown", retryAfter: null, runId: null, field: null, ...told });
+  }
+}
+
+const current = shared({ state: "unknown" });
+
+/** Who uses the page: {state: "unknown" | "out" | "in" | "away", role, needsKey, csrf, expiresAt, problem}. */
+export const session = () => current.get();
+
+/** The same, for components: they are drawn again when it changes. */
+export const useSession = () => useShared(current);
+
+/** Ask the server who we are. */
+export async function loadSession() {
+  try {
+    enter(await call("GET", SESSION));
+  } catch (problem) {
+    // Who is in stays in while the server is away: what was shown last is worth more than nothing.
+    if (problem.status !== 401 && session().state !== "in") current.set({ state: "away", problem });
+  }
+  return session();
+}
+
+/** Show a key and be let in; throws a `Problem` where it is refused. */
+export async function signIn(key) {
+  enter(await call("POST", SESSION, { key }));
+}
+
+export async function signOut() {
+  await call("DELETE", SESSION);
+  current.set({ state: "out" });
+}
+
+/** Whether the one who looks may also act; the reason where not, null where so. */
+export function useWhyNotAct() {
+  const { role } = useSession();
+  return role === "operate" ? null : "Your key may look, and not act: sign in with a key of the role “operate”.";
+}
+
+/**
+ * The JSON that the server answers; null where it answers without a body. Throws a `Problem` for everything else.
+ * @param {string} method
+ * @param {string} path from the root: "/v1/runs?limit=20"
+ * @param {unknown} [body] sent as JSON
+ * @param {AbortSignal} [signal] to give up earlier
+ */
+export async function call(method, path, body, signal) {
+  const response = await send(method, path, body, signal);
+  heardFromServer(response.headers.get("date"));
+  if (response.ok) return response.status === 204 ? null : await readJson(response);
+  const problem = await toProblem(response);
+  const isWrongKey = method === "POST" && path === SESSION;
+  if (problem.status === 401 && !isWrongKey) current.set({ state: "out" });
+  throw problem;
+}
+
+async function send(method, path, body, signal) {
+  const headers = { Accept: "application/json" };
+  const { csrf } = session();
+  if (csrf && method !== "GET") headers["X-Tidegate-CSRF"] = csrf;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const tooLong = AbortSignal.timeout(WITHIN_MS);
+  try {
+    return await fetch(path, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      credentials: "same-origin",
+      cache: "no-store",
+      signal: signal ? AbortSignal.any([signal, tooLong]) : tooLong,
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Problem({ slug: "no-answer", title: "No answer", detail: NO_ANSWER });
+  }
+}
+
+async function readJson(response) {
+  try {
+    return await response.json();
+  } catch {
+    const detail = "It is no JSON, or was cut off.";
+    throw new Problem({ status: response.status, title: "The answer cannot be read", detail });
+  }
+}
+
+async function toProblem(response) {
+  let told = {};
+  try {
+    told = await response.json();
+  } catch {
+    // Whoever stands between us and the server answered in words of its own.
+  }
+  return new Problem({
+    status: response.status,
+    title: told.title ?? `The server answered ${response.status}`,
+    detail: told.detail ?? "It gave no reason.",
+    slug: (told.type ?? "").split("#").pop() || "unknown",
+    retryAfter: Number(response.headers.get("retry-after")) || null,
+    runId: told.run_id ?? null,
+    field: told.field ?? null,
+  });
+}
+
+function enter({ role, needs_key, csrf, expires_at }) {
+  current.set({ state: "in", role, needsKey: needs_key, csrf, expiresAt: expires_at });
+}

@@ -1,0 +1,61 @@
+// Series over time: what the server remembers, and the newest points as they come.
+
+import { useFetched, useTopic } from "./live.js";
+import { useEffect, useMemo, useRef, useState } from "./view.js";
+
+const MOST_POINTS = 720;
+
+/**
+ * The series of these names, as they are and as they grow: {series: [{name, unit, points: [[seconds, value]…]}],
+ * problem}; `series` is null until they are there. A name that ends with "/" means all below it. The order is that of
+ * `names`; what there is not yet is left out.
+ */
+export function useHistory(names) {
+  const query = names.map((name) => `series=${encodeURIComponent(name)}`).join("&");
+  const { value, problem, reload } = useFetched(`/v1/history?${query}`);
+  useEffect(() => onReturn(reload), [reload]);
+  const newest = useTopic("history").value;
+  const known = useRef(new Map());
+  const [drawn, draw] = useState(0);
+  useEffect(() => {
+    if (!value) return;
+    known.current = new Map(value.series.map((one) => [one.name, one]));
+    draw((last) => last + 1);
+  }, [value]);
+  useEffect(() => {
+    if (newest && value && grow(known.current, newest.series, names)) draw((last) => last + 1);
+  }, [newest]);
+  const series = useMemo(() => (value ? ordered(known.current, names) : null), [value, drawn, query]);
+  return { series, problem };
+}
+
+/** While nobody looked, points were not listened to: they are asked for. */
+function onReturn(reload) {
+  const look = () => document.hidden || reload();
+  document.addEventListener("visibilitychange", look);
+  return () => document.removeEventListener("visibilitychange", look);
+}
+
+/** Points of one series, or none. */
+export const pointsOf = (series, name) => series?.find((one) => one.name === name)?.points ?? [];
+
+function grow(known, newest, names) {
+  let hasGrown = false;
+  for (const { name, unit, points } of newest) {
+    if (!names.some((wanted) => covers(wanted, name)) || points.length === 0) continue;
+    const one = known.get(name) ?? { name, unit, points: [] };
+    const last = one.points.at(-1)?.[0] ?? 0;
+    const fresh = points.filter(([at]) => at > last);
+    if (fresh.length === 0) continue;
+    known.set(name, { ...one, points: [...one.points, ...fresh].slice(-MOST_POINTS) });
+    hasGrown = true;
+  }
+  return hasGrown;
+}
+
+function ordered(known, names) {
+  const found = new Set(names.flatMap((wanted) => [...known.keys()].filter((name) => covers(wanted, name)).sort()));
+  return [...found].map((name) => known.get(name));
+}
+
+const covers = (wanted, name) => (wanted.endsWith("/") ? name.startsWith(wanted) : name === wanted);

@@ -1,0 +1,174 @@
+// What moves by itself: topics by server-sent events, one stream for the whole tab; single runs; and plain answers.
+
+import { call, Problem } from "./api.js";
+import { openStream } from "./stream.js";
+import { shared, useShared } from "./state.js";
+import { useCallback, useEffect, useRef, useState } from "./view.js";
+
+const NOTHING_YET = Object.freeze({ value: null, at: null, problem: null });
+const ADDRESSES = {
+  overview: "/v1/overview",
+  machinery: "/v1/machinery",
+  quotas: "/v1/quotas",
+  runs: "/v1/runs",
+  snapshots: "/v1/snapshots/overview",
+  rooms: "/v1/rooms",
+  campaigns: "/v1/campaigns",
+  crawl: "/v1/crawl/overview",
+  dead: "/v1/overview/dead",
+};
+const connection = shared({ isLive: false, since: null });
+const topics = new Map();
+let stream = null;
+let streamed = "";
+let isSettling = false;
+
+/**
+ * A topic as it stands, and again when it moves: {value, at, problem, isLive, since}. `value` is what the topic's
+ * address answers, `at` when it came (ms). The value stays while the stream is broken: `isLive` is false then, `since`
+ * the moment at which that changed (ms; null at the beginning).
+ */
+export function useTopic(name) {
+  const topic = topicOf(name);
+  const state = useShared(topic.state);
+  const { isLive, since } = useShared(connection);
+  useEffect(() => use(topic), [topic]);
+  return { ...state, isLive, since };
+}
+
+/**
+ * What an address answers: {value, problem, isLoading, reload}. Asked again when `deps` change or by `reload()`; the
+ * old value stays until the new one is there. Without a path nothing is asked.
+ */
+export function useFetched(path, deps = []) {
+  const [answer, show] = useState({ path, value: null, problem: null, isLoading: path !== null });
+  const [turn, next] = useState(0);
+  useEffect(() => {
+    if (path === null) {
+      show({ path, value: null, problem: null, isLoading: false });
+      return undefined;
+    }
+    const leaving = new AbortController();
+    show((last) => ({ ...last, isLoading: true }));
+    call("GET", path, undefined, leaving.signal).then(
+      (value) => show({ path, value, problem: null, isLoading: false }),
+      (problem) => leaving.signal.aborted || show((last) => failed(last, path, problem)),
+    );
+    return () => leaving.abort();
+  }, [path, turn, ...deps]);
+  const reload = useCallback(() => next((last) => last + 1), []);
+  return { ...answer, reload };
+}
+
+/** One run, live until it ends: {value, at, problem, isLive, since, reload}; `reload` follows it anew. */
+export function useRun(id) {
+  const [state, show] = useState({ ...NOTHING_YET, isLive: false, since: null });
+  const [turn, next] = useState(0);
+  useEffect(() => followRun(id, (change) => show((last) => ({ ...last, ...change }))), [id, turn]);
+  const reload = useCallback(() => next((last) => last + 1), []);
+  return { ...state, reload };
+}
+
+/** A value that changes often, told at most every `ms`; the latest is always told in the end. */
+export function useSlowly(value, ms) {
+  const [told, tell] = useState(value);
+  const last = useRef(0);
+  useEffect(() => {
+    const waiting = setTimeout(() => {
+      last.current = Date.now();
+      tell(value);
+    }, Math.max(0, last.current + ms - Date.now()));
+    return () => clearTimeout(waiting);
+  }, [value, ms]);
+  return told;
+}
+
+function failed(last, path, problem) {
+  return { path, value: last.path === path ? last.value : null, problem, isLoading: false };
+}
+
+function followRun(id, show) {
+  const leaving = new AbortController();
+  const path = `/v1/runs/${id}`;
+  let following = null;
+  const see = (value) => show({ value, at: Date.now(), problem: null });
+  const begin = async () => {
+    try {
+      see(await call("GET", path, undefined, leaving.signal));
+    } catch (problem) {
+      if (!leaving.signal.aborted) show({ problem, isLive: false });
+      return;
+    }
+    if (leaving.signal.aborted) return;
+    following = openStream(`${path}/events`, {
+      events: { progress: see, ended: (value) => (see(value), following.close()) },
+      onState: (isLive) => show({ isLive, since: Date.now() }),
+    });
+  };
+  begin();
+  return () => {
+    leaving.abort();
+    following?.close();
+  };
+}
+
+function topicOf(name) {
+  if (!topics.has(name)) topics.set(name, { name, users: 0, state: shared(NOTHING_YET) });
+  return topics.get(name);
+}
+
+function use(topic) {
+  topic.users += 1;
+  settle();
+  return () => {
+    topic.users -= 1;
+    settle();
+  };
+}
+
+/** Pages come and go within one moment: the stream is changed once, when they have. */
+function settle() {
+  if (isSettling) return;
+  isSettling = true;
+  setTimeout(() => {
+    isSettling = false;
+    const wanted = [...topics.values()].filter((topic) => topic.users > 0);
+    const query = wanted.map((topic) => `topic=${encodeURIComponent(topic.name)}`).sort().join("&");
+    if (query === streamed) return;
+    streamed = query;
+    reopen(wanted, query);
+  });
+}
+
+function reopen(wanted, query) {
+  stream?.close();
+  stream = null;
+  if (!query) return;
+  const events = Object.fromEntries(wanted.map((topic) => [topic.name, (value) => hear(topic, value)]));
+  events.problem = ({ topic, ...told }) => complain(topicOf(topic), told);
+  stream = openStream(`/v1/live?${query}`, {
+    events,
+    onState: (isLive) => connection.set({ isLive, since: Date.now() }),
+    onFailure: () => wanted.forEach(ask),
+  });
+}
+
+/** Where the stream does not come, cut or refused, its topics are asked for one by one; that has the reason too. */
+async function ask(topic) {
+  const address = ADDRESSES[topic.name];
+  if (!address) return;
+  try {
+    hear(topic, await call("GET", address));
+  } catch (problem) {
+    topic.state.set({ ...topic.state.get(), problem });
+  }
+}
+
+function hear(topic, value) {
+  topic.state.set({ value, at: Date.now(), problem: null });
+}
+
+function complain(topic, { type, ...told }) {
+  const problem = new Problem({ ...told, slug: type.split("#").pop() });
+  topic.state.set({ ...topic.state.get(), problem });
+}

@@ -1,0 +1,102 @@
+// The page begins here: who looks, where to, and the component that shows it.
+
+import { loadSession, useSession } from "./api.js";
+import { Login } from "./pages/login.js";
+import { Notice, Page, Problem } from "./parts/index.js";
+import { useRoute } from "./router.js";
+import { Brand, Shell } from "./shell.js";
+import { beginTheme } from "./theme.js";
+import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useState } from "./view.js";
+
+const ASK_AGAIN_MS = 5000;
+
+function App() {
+  const { state, problem } = useSession();
+  useEffect(() => {
+    loadSession();
+  }, []);
+  if (state === "in") return html`<${Inside} />`;
+  if (state === "out") return html`<${Login} />`;
+  if (state === "away") return html`<${Away} problem=${problem} />`;
+  return html`<div class="alone" aria-busy="true"><span class="unseen">Loading</span></div>`;
+}
+
+function Inside() {
+  const route = useRoute();
+  const found = usePage(route.page);
+  useFocusOnArrival(route.visit, found.page === route.page);
+  return html`<${Shell} route=${route}>
+    ${route.page === null && html`<${Unknown} />`}
+    ${found.problem && html`<${Outdated} />`}
+    ${found.page === route.page && found.Shown && html`<${Guarded}
+      key=${route.visit}
+      Shown=${found.Shown}
+      rest=${route.rest}
+      query=${route.query}
+    />`}
+  <//>`;
+}
+
+/** A page is fetched when somebody goes there for the first time. */
+function usePage(page) {
+  const [found, show] = useState({ page: null, Shown: null, problem: null });
+  useEffect(() => {
+    let isCurrent = page !== null;
+    const name = page?.replace(/^./, (first) => first.toUpperCase());
+    if (page !== null) {
+      import(`./pages/${page}.js`).then(
+        (module) => isCurrent && show({ page, Shown: module[name], problem: null }),
+        (problem) => isCurrent && show({ page, Shown: null, problem }),
+      );
+    }
+    return () => {
+      isCurrent = false;
+    };
+  }, [page]);
+  return found;
+}
+
+/** Who goes somewhere by a link or a key begins to read at its heading. */
+function useFocusOnArrival(visit, isThere) {
+  useLayoutEffect(() => {
+    if (!isThere || visit === 0) return;
+    scrollTo(0, 0);
+    document.querySelector("h1")?.focus({ preventScroll: true });
+  }, [visit, isThere]);
+}
+
+/** A defect of one page must not take the others along. */
+function Guarded({ Shown, rest, query }) {
+  const [defect, forget] = useErrorBoundary((error) => console.error(error));
+  if (!defect) return html`<${Shown} rest=${rest} query=${query} />`;
+  const again = html`<button type="button" class="button" onClick=${forget}>Try again</button>`;
+  return html`<${Page} title="This page failed">
+    <${Notice} kind="critical" title="A defect of ours" actions=${again}>${defect.message}<//>
+  <//>`;
+}
+
+function Unknown() {
+  return html`<${Page} title="No such page"><p>Nothing has this address. <a href="#/">Go to the overview</a>.</p><//>`;
+}
+
+function Outdated() {
+  const reload = html`<button type="button" class="button" onClick=${() => location.reload()}>Load again</button>`;
+  return html`<${Page} title="This page could not be loaded">
+    <${Notice} kind="warning" title="The server may be another version now" actions=${reload}>
+      Load the dashboard again to get the page that belongs to it.
+    <//>
+  <//>`;
+}
+
+function Away({ problem }) {
+  useEffect(() => {
+    const asking = setInterval(loadSession, ASK_AGAIN_MS);
+    return () => clearInterval(asking);
+  }, []);
+  return html`<main class="alone">
+    <div class="alone-box"><${Brand} /><h1>Tidegate is away</h1><${Problem} of=${problem} retry=${loadSession} /></div>
+  </main>`;
+}
+
+beginTheme();
+render(html`<${App} />`, document.body);

@@ -1,0 +1,138 @@
+// What the list of rooms and the page of one room have in common.
+
+import { now } from "../clock.js";
+import { changed, given, toList, toMoment, toNumber } from "../fields.js";
+import { Action, Badge, Field, moment, When } from "../parts/index.js";
+import { html } from "../view.js";
+
+/** What is remembered of a room: [[name, value]…]. */
+export function figuresOf({ name, census }) {
+  const inside = census && census.active + census.entering;
+  return [[`room/${name}/waiting`, census?.waiting], [`room/${name}/inside`, inside]];
+}
+
+/** Whether people come, and nobody is let in yet. */
+export const isSoon = (room) => room.state === "open" && moment(room.opens_at) > now();
+
+export function RoomState({ of }) {
+  if (isSoon(of)) return html`<${Badge}
+    state="soon"
+    label="draw"
+  /> <span class="quiet">opens <${When} at=${of.opens_at} /></span>`;
+  return html`<${Badge} state=${of.state} />`;
+}
+
+export function OpenOrClose({ of, small = false, onDone }) {
+  const path = `/v1/rooms/${encodeURIComponent(of.name)}`;
+  if (of.state === "open") {
+    return html`<${Action}
+      label="Close"
+      name=${`Close room ${of.name}`}
+      icon="pause"
+      small=${small}
+      danger
+      question=${`Close room ${of.name}?`}
+      consequence="Nobody may come, and nobody is let in. Who waits keeps his place, who is inside stays."
+      path=${`${path}/close`}
+      done=${`Room ${of.name} is closed.`}
+      onDone=${onDone}
+    />`;
+  }
+  const hasStarted = moment(of.opens_at) <= now();
+  const consequence = hasStarted
+    ? "People may come, and are let in. The start of its draw has come, and stays."
+    : "People may come, and are let in from the start on. Whoever comes before a later start takes part in a draw.";
+  return html`<${Action}
+    label="Open"
+    name=${`Open room ${of.name}`}
+    icon="play"
+    small=${small}
+    question=${`Open room ${of.name}?`}
+    consequence=${consequence}
+    path=${`${path}/open`}
+    body=${({ opens_at }) => given({ opens_at: toMoment(opens_at) })}
+    done=${`Room ${of.name} is open.`}
+    onDone=${onDone}
+  >
+    ${!hasStarted && html`<${Field}
+      label="Start"
+      name="opens_at"
+      kind="datetime-local"
+      hint="By your clock; empty: now."
+    />`}
+  <//>`;
+}
+
+/** The fields of a plan, as they are now. */
+export function PlanFields({ plan = {} }) {
+  return html`
+    <${Field}
+      label="Capacity"
+      name="capacity"
+      kind="number"
+      min="0"
+      required
+      defaultValue=${plan.capacity ?? 100}
+      hint="How many may be inside at once. Fewer sends nobody out."
+    />
+    <${Field}
+      label="Let in per second"
+      name="admit_per_second"
+      kind="number"
+      min="0.01"
+      step="any"
+      defaultValue=${plan.admit_per_second ?? ""}
+      hint="Empty: any number."
+    />
+    <${Field}
+      label="Session, seconds"
+      name="session_s"
+      kind="number"
+      min="1"
+      max="86400"
+      step="any"
+      defaultValue=${plan.session_s ?? 600}
+      hint="How long one may stay without doing anything."
+    />
+    <${Field}
+      label="Longest session, seconds"
+      name="longest_session_s"
+      kind="number"
+      min="1"
+      max="86400"
+      step="any"
+      defaultValue=${plan.longest_session_s ?? 1800}
+    />
+    <${Field} label="Title" name="title" defaultValue=${plan.title ?? ""} hint="What people see." />
+    <${Field}
+      label="Entrance"
+      name="entrance"
+      defaultValue=${plan.entrance ?? ""}
+      placeholder="/shop"
+      hint="Where those go who were let in."
+    />
+    <${Field}
+      label="Take in whoever comes to the page"
+      name="anybody"
+      kind="check"
+      defaultChecked=${plan.anybody ?? false}
+      hint="Else only those whom the shop's server brings."
+    />`;
+}
+
+/** What was typed into `PlanFields`. */
+export const toPlan = (fields) => ({
+  capacity: toNumber(fields.capacity),
+  admit_per_second: toNumber(fields.admit_per_second),
+  session_s: toNumber(fields.session_s),
+  longest_session_s: toNumber(fields.longest_session_s),
+  title: fields.title,
+  entrance: fields.entrance || null,
+  anybody: fields.anybody === "on",
+});
+
+/** Only what differs from the plan as it was. */
+export const planChange = (before) => (fields) => changed(toPlan(fields), before);
+
+/** Names, one on each line. */
+export const toUsers = (fields) => ({ users: toList(fields.users) });

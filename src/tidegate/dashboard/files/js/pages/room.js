@@ -1,0 +1,169 @@
+// One waiting room: how many are where, its plan, and its draw.
+
+import { useFetched, useTopic } from "../live.js";
+import {
+  Action,
+  Chart,
+  duration,
+  exactly,
+  Facts,
+  Field,
+  number,
+  Page,
+  Problem,
+  rate,
+  Section,
+  Tile,
+  Tiles,
+  When,
+} from "../parts/index.js";
+import { useSeen } from "../seen.js";
+import { html } from "../view.js";
+import { figuresOf, isSoon, OpenOrClose, PlanFields, planChange, RoomState, toUsers } from "./room-parts.js";
+
+const BACK = { href: "#/rooms", label: "Rooms" };
+
+export function Room({ name }) {
+  const path = `/v1/rooms/${encodeURIComponent(name)}`;
+  const live = useTopic("rooms");
+  const row = live.value?.rooms.find((one) => one.name === name);
+  const asked = useFetched(path, [row?.state, row?.opens_at, JSON.stringify(row?.plan ?? null)]);
+  const census = row?.census ?? asked.value?.census;
+  const room = (row || asked.value) && { seed: null, ...asked.value, ...row, census };
+  if (!room) {
+    return html`<${Page}
+      title=${`Room ${name}`}
+      back=${BACK}
+    >
+      <${Problem} of=${asked.problem} retry=${asked.reload} />
+    <//>`;
+  }
+  const actions = html`<${OpenOrClose}
+    of=${room}
+    onDone=${asked.reload}
+  /><${Admit}
+    of=${room}
+    path=${path}
+    onDone=${asked.reload}
+  /><${Change} of=${room} path=${path} onDone=${asked.reload} />`;
+  return html`<${Page}
+    title=${`Room ${name}`}
+    lead=${room.plan.title}
+    back=${BACK}
+    live=${live}
+    badge=${html`<${RoomState} of=${room} />`}
+    actions=${actions}
+  >
+    <${Problem} of=${asked.problem} retry=${asked.reload} />
+    <${Figures} of=${room} />
+    <${History} of=${room} at=${live.at} />
+    <${Plan} of=${room} />
+    <${Draw} of=${room} />
+  <//>`;
+}
+
+function Figures({ of }) {
+  const { census, plan, opens_at } = of;
+  const counted = census && census.active + census.entering - census.guests;
+  return html`<${Tiles} label="Who is where">
+    <${Tile}
+      label="Waiting"
+      value=${number(census?.waiting)}
+      note=${isSoon(of) ? "take part in the draw" : "in line"}
+    />
+    <${Tile} label="On the way in" value=${number(census?.entering)} note="let in, not seen inside yet" />
+    <${Tile}
+      label="Inside"
+      value=${number(census?.active)}
+      note=${`${number(counted)} of ${number(plan.capacity)} places taken`}
+      kind=${plan.capacity > 0 && counted >= plan.capacity ? "warning" : undefined}
+    />
+    <${Tile} label="Guests" value=${number(census?.guests)} note="beside the capacity" />
+    <${Tile}
+      label="Start"
+      value=${html`<${When} at=${opens_at} none="none yet" />`}
+      note=${opens_at ? exactly(opens_at) : "it has never been opened"}
+    />
+  <//>`;
+}
+
+function History({ of, at }) {
+  const [waiting, inside] = figuresOf(of);
+  const seen = useSeen(Object.fromEntries([waiting, inside]), at);
+  const series = [
+    { label: "Waiting", points: seen[waiting[0]] },
+    { label: "Inside or on the way", points: seen[inside[0]] },
+  ];
+  return html`<${Section} title="Over time"><${Chart}
+    title=${`People at ${of.name}`}
+    unit="people"
+    series=${series}
+    isStep
+    empty="Points appear here while this page is open."
+  /><//>`;
+}
+
+function Plan({ of: { name, plan } }) {
+  const page = `${location.origin}/rooms/${encodeURIComponent(name)}`;
+  return html`<${Section} title="Plan" note="It can be changed during a sale, and is in force at once everywhere">
+    <${Facts} of=${[
+      ["Capacity", number(plan.capacity), "inside at once"],
+      ["Let in", plan.admit_per_second === null ? "any number at once" : `${rate(plan.admit_per_second)} per second`],
+      ["Session", duration(plan.session_s * 1000), "without doing anything"],
+      ["Longest session", duration(plan.longest_session_s * 1000)],
+      ["Given up after", duration(plan.abandon_after_s * 1000), "without a sign of life in line"],
+      ["Entrance", plan.entrance ? html`<code>${plan.entrance}</code>` : "none"],
+      ["Comes in", plan.anybody ? "whoever comes to the page" : "whom the shop's server brings"],
+      ["Waiting page", html`<a href=${page} rel="noreferrer">${page}</a>`],
+    ]} />
+  <//>`;
+}
+
+function Draw({ of: { commitment, seed } }) {
+  return html`<${Section} title="Draw" note="Everybody can check that places were not dealt out by hand">
+    <${Facts} isWide of=${[
+      ["SHA-256 of the seed", html`<code class="long">${commitment}</code>`],
+      ["Seed", seed ? html`<code class="long">${seed}</code>` : "told when the start has come"],
+    ]} />
+  <//>`;
+}
+
+function Admit({ of, path, onDone }) {
+  return html`<${Action}
+    label="Let users in"
+    name=${`Let users into room ${of.name}`}
+    question=${`Let users into room ${of.name}?`}
+    consequence="They come in at once, beside the capacity, whether they wait or not. That cannot be taken back."
+    confirm="Let them in"
+    path=${`${path}/admissions`}
+    body=${toUsers}
+    done=${({ admitted }) => `${number(admitted)} let in; who was inside before is not counted.`}
+    onDone=${onDone}
+  >
+    <${Field}
+      label="Users"
+      name="users"
+      kind="area"
+      required
+      placeholder="press@example.com"
+      hint="One on each line, 100 at most."
+    />
+  <//>`;
+}
+
+function Change({ of, path, onDone }) {
+  return html`<${Action}
+    label="Change the plan"
+    name=${`Change the plan of room ${of.name}`}
+    question=${`Change the plan of room ${of.name}`}
+    consequence="What you change is in force at once everywhere. Sessions that have begun end when they would have."
+    confirm="Change it"
+    method="PATCH"
+    path=${path}
+    body=${planChange(of.plan)}
+    done=${`The plan of room ${of.name} is changed.`}
+    onDone=${onDone}
+  >
+    <${PlanFields} plan=${of.plan} />
+  <//>`;
+}

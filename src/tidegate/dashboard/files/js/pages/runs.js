@@ -1,0 +1,183 @@
+// All runs, the newest first: filtered by state and login, page by page; the first page moves by itself.
+
+import { useFetched, useSlowly, useTopic } from "../live.js";
+import {
+  Action,
+  Choice,
+  Empty,
+  Field,
+  Lasted,
+  number,
+  Page,
+  Pager,
+  Problem,
+  Progress,
+  RunState,
+  Section,
+  Table,
+  usePages,
+  When,
+} from "../parts/index.js";
+import { go, refine } from "../router.js";
+import { html, useEffect, useState } from "../view.js";
+import { ACTIVE, endedJobs } from "../words.js";
+
+const STATES = [
+  ["", "All"],
+  ["active", "Active"],
+  ["completed", "Completed"],
+  ["failed", "Failed"],
+  ["canceled", "Canceled"],
+];
+const TYPED_FOR_MS = 300;
+const ASKED_AGAIN_MS = 3000;
+
+export function Runs({ query }) {
+  const [state, choose] = useState(query.get("state") ?? "");
+  const [login, typed] = useState(query.get("login") ?? "");
+  const asked = useSettled(login.trim());
+  const pages = usePages(pathOf(state, asked));
+  const isPlain = !state && !asked && pages.isFirst;
+  const topic = useTopic("runs");
+  const moved = useSlowly(useTopic("overview").value?.at, ASKED_AGAIN_MS);
+  // What is filtered is asked for again when something moved; the plain first page is told by the stream itself.
+  const fetched = useFetched(isPlain ? null : pages.path, [pages.isFirst ? moved : null]);
+  const shown = isPlain ? topic : fetched;
+  useEffect(() => refine(queryOf(state, asked)), [state, asked]);
+  return html`<${Page}
+    title="Runs"
+    lead="A run collects one user, or crawls once through a site."
+    live=${pages.isFirst ? topic : undefined}
+    actions=${html`<${BeginRun} />`}
+  >
+    <${Section} title="Runs, the newest first" aside=${html`<${Filter} ...${{ state, choose, login, typed }} />`}>
+      <${Problem} of=${shown.problem} retry=${fetched.reload} />
+      <${Table}
+        caption="Runs"
+        columns=${COLUMNS}
+        rows=${shown.value && shown.value.runs}
+        empty=${html`<${Nothing} isFiltered=${Boolean(state || asked)} />`}
+      />
+      <${Pager} pages=${pages} next=${shown.value?.next} label="runs" />
+    <//>
+  <//>`;
+}
+
+const COLUMNS = [
+  { head: "Run", cell: (run) => html`<a href=${`#/runs/${run.id}`}>#${run.id}</a>`, shrink: true },
+  {
+    head: "Login",
+    cell: (run) => html`<span class="clip clip-name" title=${run.login}>
+      ${run.login}${run.source === "github" ? null : html` <span class="quiet">${run.source}</span>`}
+    </span>`,
+  },
+  { head: "State", shrink: true, cell: (run) => html`<${RunState} run=${run} />` },
+  {
+    head: "Progress",
+    wide: true,
+    cell: (run) => html`<${Progress}
+      done=${endedJobs(run)}
+      failed=${run.failed_jobs}
+      most=${run.total_jobs}
+      label=${`Progress of run ${run.id}`}
+    />`,
+  },
+  { head: "Jobs", number: true, hideOnPhone: true, cell: (run) => number(run.total_jobs) },
+  {
+    head: "Failed",
+    number: true,
+    hideOnPhone: true,
+    cell: (run) => html`<span class=${run.failed_jobs ? "reason" : "quiet"}>${number(run.failed_jobs)}</span>`,
+  },
+  { head: "Calls", number: true, hideOnPhone: true, cell: (run) => number(run.calls) },
+  { head: "Documents", number: true, hideOnPhone: true, cell: (run) => number(run.documents) },
+  { head: "Began", number: true, cell: (run) => html`<${When} at=${run.created_at} />` },
+  {
+    head: "Took",
+    number: true,
+    hideOnPhone: true,
+    cell: (run) => html`<${Lasted} from=${run.started_at} to=${run.completed_at} />`,
+  },
+];
+
+function Nothing({ isFiltered }) {
+  if (isFiltered) return html`<${Empty} title="No run is like that">Choose another state, or clear the login.<//>`;
+  return html`<${Empty} title="No runs yet" command="tidegate collect LOGIN">
+    Begin one with the button above, by the API, or with a command:
+  <//>`;
+}
+
+function Filter({ state, choose, login, typed }) {
+  return html`<${Field}
+      label="Login"
+      placeholder="Filter by login   /"
+      hideLabel
+      kind="search"
+      data-filter
+      value=${login}
+      onInput=${(event) => typed(event.target.value)}
+    />
+    <${Choice} label="State" options=${STATES} value=${state} onChoose=${choose} />`;
+}
+
+/** One login or several; where it is one, we go to its run. */
+function BeginRun() {
+  const body = ({ logins, full }) => {
+    const wanted = logins.split(/[\s,]+/).filter(Boolean);
+    return { ...(wanted.length === 1 ? { login: wanted[0] } : { logins: wanted }), full: full === "on" };
+  };
+  const done = (answer) => (answer.results ? severalBegun(answer) : `Run ${answer.id} of ${answer.login} has begun.`);
+  return html`<${Action}
+    primary
+    icon="plus"
+    label="Begin a run"
+    question="Begin a run"
+    confirm="Begin"
+    path="/v1/runs"
+    body=${body}
+    done=${done}
+    onDone=${(answer) => answer.id && go(`#/runs/${answer.id}`)}
+  >
+    <${Field}
+      label="Logins"
+      name="logins"
+      kind="area"
+      required
+      placeholder="octocat torvalds"
+      hint="One or several GitHub logins, apart by spaces, commas or lines."
+      spellcheck=${false}
+    />
+    <${Field}
+      label="Read everything again"
+      name="full"
+      kind="check"
+      hint="So that deletions are noticed in long lists too. It costs more calls."
+    />
+  <//>`;
+}
+
+function severalBegun({ begun, results }) {
+  const refused = results.filter((one) => one.status !== 201).map((one) => `${one.login}: ${one.detail}`);
+  return [`${begun} of ${results.length} runs have begun.`, ...refused].join(" ");
+}
+
+/** What was typed, once typing paused. */
+function useSettled(text) {
+  const [settled, settle] = useState(text);
+  useEffect(() => {
+    const waiting = setTimeout(() => settle(text), TYPED_FOR_MS);
+    return () => clearTimeout(waiting);
+  }, [text]);
+  return settled;
+}
+
+function pathOf(state, login) {
+  const wanted = new URLSearchParams(login ? { login } : {});
+  for (const one of state === "active" ? ACTIVE : state ? [state] : []) wanted.append("state", one);
+  wanted.append("limit", 50);
+  return `/v1/runs?${wanted}`;
+}
+
+function queryOf(state, login) {
+  return new URLSearchParams({ ...(state && { state }), ...(login && { login }) });
+}

@@ -1,0 +1,203 @@
+// Schedules: runs that begin by the clock.
+
+import { given, toList, toNumber } from "../fields.js";
+import { useFetched, useTopic } from "../live.js";
+import { Action, Badge, Empty, Field, Page, Pager, Problem, Section, Table, usePages, When } from "../parts/index.js";
+import { html } from "../view.js";
+
+const LEAD = "Runs that begin by the clock: one for each due time, whoever is at work then.";
+const PAGE = 50;
+const HERE = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
+
+export function Schedules() {
+  const newest = useTopic("runs").value?.runs[0]?.id;
+  const pages = usePages(`/v1/schedules?limit=${PAGE}`);
+  const { value, problem, reload } = useFetched(pages.path, [newest]);
+  const rows = value?.schedules;
+  const next = rows?.length === PAGE ? `/v1/schedules?limit=${PAGE}&after=${rows.at(-1).id}` : null;
+  const actions = html`<${NewSchedule} onDone=${reload} /><${NewCrawlSchedule} onDone=${reload} />`;
+  return html`<${Page} title="Schedules" lead=${LEAD} actions=${actions}>
+    <${Problem} of=${problem} retry=${reload} />
+    <${Section} title="Schedules" note="In the order in which they were made">
+      <${Table}
+        stacks
+        columns=${columnsOf(reload)}
+        rows=${rows ?? (problem ? [] : null)}
+        caption="Schedules, when they are due, and what their last due time brought"
+        empty=${problem ? "They cannot be listed now." : html`<${NoSchedules} />`}
+      />
+      <${Pager} pages=${pages} next=${next} label="schedules" />
+    <//>
+  <//>`;
+}
+
+const columnsOf = (reload) => [
+  {
+    head: "Schedule",
+    cell: (row) => html`<strong>${nameOf(row)}</strong>
+      <span class="quiet"> ${row.source === "crawl" ? `crawl of ${row.login}` : row.source}</span>`,
+  },
+  { head: "Cron", cell: (row) => html`<code>${row.cron}</code> <span class="quiet">${row.timezone}</span>` },
+  { head: "State", hideOnPhone: true, cell: (row) => html`<${Badge} state=${row.next_at ? "active" : "paused"} />` },
+  {
+    head: "Next",
+    cell: (row) => (row.next_at ? html`<${When} at=${row.next_at} />` : html`<span class="quiet">paused</span>`),
+  },
+  { head: "Last", wide: true, hideOnPhone: true, cell: (row) => html`<${Last} of=${row} />` },
+  { head: "Actions", shrink: true, cell: (row) => html`<${Acts} of=${row} reload=${reload} />` },
+];
+
+function Last({ of }) {
+  if (!of.last_due_at && !of.last_run_id) return html`<span class="quiet">never due yet</span>`;
+  return html`<${When} at=${of.last_due_at} none="triggered" />
+    ${of.last_run_id && html` <a href=${`#/runs/${of.last_run_id}`}>run ${of.last_run_id}</a>`}
+    ${of.last_error && html` <span class="reason">${of.last_error}</span>`}`;
+}
+
+function Acts({ of, reload }) {
+  const path = `/v1/schedules/${of.id}`;
+  const whose = `schedule ${of.id} of ${nameOf(of)}`;
+  const turn = of.next_at
+    ? html`<${Action}
+      label="Pause"
+      name=${`Pause schedule ${of.id}`}
+      icon="pause"
+      small
+      question=${`Pause ${whose}?`}
+      consequence="It begins nothing until it is resumed. A run that it began goes on."
+      path=${`${path}/pause`}
+      done=${`Schedule ${of.id} is paused.`}
+      onDone=${reload}
+    />`
+    : html`<${Action}
+      label="Resume"
+      name=${`Resume schedule ${of.id}`}
+      icon="play"
+      small
+      question=${`Resume ${whose}?`}
+      consequence="It goes on with the next due time; what came due meanwhile is left out."
+      path=${`${path}/resume`}
+      done=${`Schedule ${of.id} goes on.`}
+      onDone=${reload}
+    />`;
+  return html`<div class="row-actions">
+    <${Action}
+      label="Trigger"
+      name=${`Trigger schedule ${of.id}`}
+      icon="play"
+      small
+      whyNot=${of.next_at ? null : "A schedule that is paused begins nothing: resume it first."}
+      question=${`Begin a run of ${whose} now?`}
+      consequence="One run begins at once, beside the due times. Where this subject has an active run, nothing begins."
+      path=${`${path}/trigger`}
+      body=${{}}
+      done=${fired}
+      onDone=${reload}
+    />
+    ${turn}
+    <${Action}
+      label="Remove"
+      name=${`Remove schedule ${of.id}`}
+      small
+      danger
+      question=${`Remove ${whose}?`}
+      consequence="It is forgotten. A run that it began goes on."
+      method="DELETE"
+      path=${path}
+      done=${`Schedule ${of.id} is removed.`}
+      onDone=${reload}
+    />
+  </div>`;
+}
+
+const nameOf = ({ source, user_id, login }) => (source === "crawl" ? user_id : login);
+
+const fired = ({ outcome, run_id, reason }) =>
+  outcome === "begun" ? `Run ${run_id} has begun.` : `Nothing began: ${reason ?? "this subject has an active run"}.`;
+
+function NewSchedule({ onDone }) {
+  return html`<${Action}
+    label="New schedule"
+    icon="plus"
+    primary
+    question="Collect a user by the clock"
+    consequence="A run begins for this user whenever the time has come. The same again changes only its options."
+    confirm="Add it"
+    path="/v1/schedules"
+    body=${toSchedule}
+    done=${(added) => `Schedule ${added.id} is added.`}
+    onDone=${onDone}
+  >
+    <${Field} label="GitHub login" name="login" required placeholder="mona" />
+    <${ClockFields} />
+    <${Field}
+      label="Read everything again each time"
+      name="full"
+      kind="check"
+      hint="So that deletions are noticed everywhere."
+    />
+  <//>`;
+}
+
+function NewCrawlSchedule({ onDone }) {
+  return html`<${Action}
+    label="New crawl schedule"
+    icon="plus"
+    question="Crawl by the clock"
+    consequence="A crawl begins whenever the time has come. The same again changes only its options."
+    confirm="Add it"
+    path="/v1/crawl/schedules"
+    body=${toCrawlSchedule}
+    done=${(added) => `Schedule ${added.id} is added.`}
+    onDone=${onDone}
+  >
+    <${Field}
+      label="Name"
+      name="name"
+      required
+      pattern="[A-Za-z0-9_.\\-]+"
+      placeholder="daily"
+      hint="One run at a time has this name."
+    />
+    <${Field}
+      label="Address"
+      name="url"
+      kind="url"
+      required
+      placeholder="https://shop.example"
+      hint="Scheme and host of the marketplace."
+    />
+    <${Field} label="Keywords" name="keywords" kind="area" required placeholder="lantern" hint="One on each line." />
+    <${Field} label="Pages of each search" name="pages" kind="number" min="1" defaultValue="100" />
+    <${ClockFields} />
+  <//>`;
+}
+
+const ClockFields = () => html`
+  <${Field}
+    label="Cron"
+    name="cron"
+    required
+    defaultValue="0 3 * * *"
+    hint="Minute, hour, day of month, month, day of week."
+  />
+  <${Field}
+    label="Time zone"
+    name="timezone"
+    required
+    defaultValue=${HERE}
+    hint="By whose clocks, like Europe/Berlin."
+  />`;
+
+const toSchedule = ({ login, cron, timezone, full }) =>
+  given({ login: login.trim(), cron, timezone, full: full === "on" });
+
+const toCrawlSchedule = ({ name, url, keywords, pages, cron, timezone }) =>
+  given({ name: name.trim(), url: url.trim(), keywords: toList(keywords), pages: toNumber(pages), cron, timezone });
+
+const NoSchedules = () => html`<${Empty}
+  title="Nothing begins by the clock yet"
+  command='tidegate schedules add mona --cron "0 3 * * *"'
+>
+  Add a schedule here, or type:
+<//>`;

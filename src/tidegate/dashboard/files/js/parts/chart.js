@@ -1,0 +1,183 @@
+// Figures over time, drawn by uPlot, with the same told in words.
+
+import uPlot from "../../vendor/uplot.js";
+import { useShared } from "../state.js";
+import { theme } from "../theme.js";
+import { html, useEffect, useMemo, useRef, useState } from "../view.js";
+import { clockTime, compact, rate } from "./format.js";
+import { Empty } from "./notice.js";
+
+const DASHES = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
+const COLOURS = 6;
+const FEWEST_POINTS = 2;
+const SHORT_S = 300;
+const LEAST_SPAN_S = 60;
+const HEADROOM = 1.12; // where the words of marks stand, and not on the line
+const NO_MARKS = [];
+
+/**
+ * @param title what is shown; `unit` of its values: "jobs"
+ * @param series [{label, points: [[seconds, value]…]}]; null while they are not there yet
+ * @param height of the drawing in px
+ * @param isStep whether a value holds until the next one, as what is left of a quota does
+ * @param most the top of the scale, where it is known
+ * @param marks moments worth a line, the earliest first: [{at: seconds, label}]; one to come is drawn where it has room
+ * @param empty what is said while there is nothing to draw
+ */
+export function Chart({ title, unit = "", series, height = 160, empty = "Points appear as things move.", ...drawn }) {
+  const [cursor, point] = useState(null);
+  const shown = series ?? [];
+  const hasPoints = shown.some((one) => one.points.length >= FEWEST_POINTS);
+  return html`<figure class="chart">
+    <figcaption class="chart-head">
+      <span class="chart-title">${title}</span>
+      ${cursor !== null && html`<span class="chart-at">${clockTime(cursor * 1000)}</span>`}
+      <${Legend} series=${shown} unit=${unit} at=${cursor} />
+    </figcaption>
+    ${hasPoints
+      ? html`<${Drawing} ...${{ ...drawn, title, unit, series: shown, height, point }} />`
+      : html`<div class="chart-none" style=${{ minHeight: `${height}px` }}>
+        ${series === null && html`<span class="skeleton"></span>`}
+        ${series && html`<${Empty} title="Nothing to draw yet">${empty}<//>`}
+      </div>`}
+  </figure>`;
+}
+
+function Legend({ series, unit, at }) {
+  return html`<ul class="chart-legend">
+    ${series.map((one, place) => html`<li key=${one.label}>
+      <span class="chart-line line-${place % COLOURS} dash-${Math.floor(place / COLOURS) % DASHES.length}"></span>
+      <span>${one.label}</span> <strong>${rate(valueAt(one.points, at))}</strong>
+      ${unit && html`<span class="quiet">${unit}</span>`}
+    </li>`)}
+  </ul>`;
+}
+
+function Drawing({ title, unit, series, height, isStep = false, most, marks = NO_MARKS, point }) {
+  const box = useRef(null);
+  const chart = useRef(null);
+  const colours = useShared(theme);
+  const labels = series.map((one) => one.label).join("\n");
+  const data = useMemo(() => joined(series), [series]);
+  const marked = useRef(marks);
+  marked.current = marks;
+  useEffect(() => {
+    const width = box.current.clientWidth;
+    const made = new uPlot(optionsOf({ series, width, height, isStep, most, marked, point }), data, box.current);
+    chart.current = made;
+    const look = new ResizeObserver(([{ contentRect }]) => made.setSize({ width: contentRect.width, height }));
+    look.observe(box.current);
+    return () => {
+      look.disconnect();
+      made.destroy();
+      chart.current = null;
+    };
+  }, [labels, height, isStep, most, colours]);
+  useEffect(() => chart.current?.setData(data), [data]);
+  return html`<div class="chart-box" ref=${box} role="img" aria-label=${inWords(title, unit, series)}></div>`;
+}
+
+function optionsOf({ series, width, height, isStep, most, marked, point }) {
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  const grid = { stroke: colour("grid"), width: 1 };
+  const axis = { stroke: colour("quiet"), font: `11px ${colour("font")}`, grid, ticks: { show: false } };
+  return {
+    width,
+    height,
+    legend: { show: false },
+    cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
+    padding: [8, 24, 0, 0],
+    scales: {
+      x: { range: (_, first, last) => [Math.min(first, last - LEAST_SPAN_S), upTo(first, last, marked.current)] },
+      y: { range: (_, low, high) => [0, HEADROOM * (most ?? Math.max(1 / HEADROOM, high))] },
+    },
+    axes: [
+      {
+        ...axis,
+        size: 24,
+        space: 56,
+        values: (_, times) => times.map(times.at(-1) - times[0] < SHORT_S ? exactTime : hourAndMinute),
+      },
+      {
+        ...axis,
+        size: 44,
+        space: 32,
+        values: (_, values) => values.map((value) => (value < 1000 ? rate(value) : compact(value))),
+      },
+    ],
+    series: [{}, ...series.map((one, place) => lineOf(one, place, { isStep, isAlone: series.length === 1, colour }))],
+    hooks: {
+      draw: [(made) => drawMarks(made, marked.current, colour("quiet"))],
+      setCursor: [(made) => point(made.data[0][made.cursor.idx ?? -1] ?? null)],
+    },
+  };
+}
+
+function lineOf({ label }, place, { isStep, isAlone, colour }) {
+  const stroke = colour(`line-${place % COLOURS}`);
+  return {
+    label,
+    stroke,
+    width: 1.75,
+    dash: DASHES[Math.floor(place / COLOURS) % DASHES.length],
+    fill: isAlone ? `color-mix(in srgb, ${stroke} 12%, transparent)` : undefined,
+    spanGaps: true,
+    points: { show: false },
+    paths: isStep ? uPlot.paths.stepped({ align: 1 }) : undefined,
+  };
+}
+
+/** The end of the scale: what is to come has its place, as long as it takes no more of it than what was. */
+function upTo(first, last, marks) {
+  const soon = marks.map(({ at }) => at).filter((at) => at > last && at - last <= last - first);
+  return Math.max(last, ...soon);
+}
+
+function drawMarks(made, marks, colour) {
+  const { ctx, bbox } = made;
+  ctx.save();
+  ctx.strokeStyle = ctx.fillStyle = colour;
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+  ctx.font = `${10 * devicePixelRatio}px sans-serif`;
+  ctx.textAlign = "left";
+  let free = bbox.left;
+  for (const { at, label } of marks) {
+    const left = Math.round(made.valToPos(at, "x", true));
+    if (left < bbox.left || left > bbox.left + bbox.width) continue;
+    ctx.beginPath();
+    ctx.moveTo(left, bbox.top);
+    ctx.lineTo(left, bbox.top + bbox.height);
+    ctx.stroke();
+    const wide = ctx.measureText(label).width + 8 * devicePixelRatio;
+    const begin = left + wide > bbox.left + bbox.width ? left - wide : left + 4 * devicePixelRatio;
+    if (begin < free) continue; // a line without a word is better than two words on each other
+    ctx.fillText(label, begin, bbox.top + 10 * devicePixelRatio);
+    free = begin + wide;
+  }
+  ctx.restore();
+}
+
+function joined(series) {
+  const tables = series.map(({ points }) => [points.map(([at]) => at), points.map(([, value]) => value)]);
+  return tables.length === 1 ? tables[0] : uPlot.join(tables);
+}
+
+function valueAt(points, at) {
+  if (at === null) return points.at(-1)?.[1] ?? null;
+  return points.findLast(([when]) => when <= at)?.[1] ?? null;
+}
+
+function inWords(title, unit, series) {
+  const told = series.filter(({ points }) => points.length > 0).map(({ label, points }) => {
+    const values = points.map(([, value]) => value);
+    const extremes = `lowest ${rate(Math.min(...values))}, highest ${rate(Math.max(...values))}`;
+    return `${label}: now ${rate(values.at(-1))} ${unit}, ${extremes}, since ${exactTime(points[0][0])}`;
+  });
+  return `${title}. ${told.join(". ")}`;
+}
+
+const exactTime = (seconds) => clockTime(seconds * 1000);
+
+const hourAndMinute = (seconds) => exactTime(seconds).slice(0, 5);

@@ -1,0 +1,17 @@
+// What lies above the page until it is closed: the browser keeps the focus inside, and Escape closes it.
+
+import { html } from "../view.js";
+
+/** `label` names it, or `labelledBy` is the id of its heading; `mayClose` is false while something is under way. */
+export function Dialog({ label, labelledBy, look = "", mayClose = true, onClose, children }) {
+  return html`<dialog
+    class="dialog ${look}"
+    aria-label=${label}
+    aria-labelledby=${labelledBy}
+    ref=${(dialog) => dialog && !dialog.open && dialog.showModal()}
+    onClose=${onClose}
+    onCancel=${(event) => mayClose || event.preventDefault()}
+  >
+    ${children}
+  </dialog>`;
+}

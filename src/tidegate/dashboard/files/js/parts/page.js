@@ -1,0 +1,49 @@
+// The frame of a page, and of a part of it.
+
+import { html, useEffect, useId } from "../view.js";
+import { clockTime } from "./format.js";
+import { Icon } from "./icon.js";
+
+/**
+ * One for each address. `lead` says in a sentence what is here; `live` is what `useTopic` or `useRun` gave, so that the
+ * page says whether it moves; `back` is {href, label} of the page above.
+ */
+export function Page({ title, lead, actions, live, back, badge, children }) {
+  useEffect(() => {
+    document.title = `${title} · Tidegate`;
+  }, [title]);
+  return html`<div class="page">
+    <header class="page-head">
+      <div class="page-title">
+        ${back && html`<a class="page-back" href=${back.href}><${Icon} name="back" size=${14} />${back.label}</a>`}
+        <div class="page-name"><h1 tabindex="-1">${title}</h1>${badge}${live && html`<${Liveness} of=${live} />`}</div>
+        ${lead && html`<p class="page-lead">${lead}</p>`}
+      </div>
+      ${actions && html`<div class="page-actions">${actions}</div>`}
+    </header>
+    ${children}
+  </div>`;
+}
+
+/** A part of a page, with a heading. `aside` stands at the end of the heading's line. */
+export function Section({ title, note, aside, children, plain = false }) {
+  const id = useId();
+  return html`<section class=${plain ? "section" : "section card"} aria-labelledby=${id}>
+    <div class="section-head">
+      <h2 id=${id}>${title}</h2>
+      ${note && html`<p class="section-note">${note}</p>`}
+      ${aside && html`<div class="section-aside">${aside}</div>`}
+    </div>
+    ${children}
+  </section>`;
+}
+
+/** Parts beside each other where there is room. */
+export const Columns = ({ children }) => html`<div class="columns">${children}</div>`;
+
+/** Whether what is shown moves by itself. */
+export function Liveness({ of }) {
+  if (of.isLive) return html`<span class="live live-on"><span class="live-dot"></span>Live</span>`;
+  if (of.since === null) return html`<span class="live"><span class="live-dot"></span>Connecting…</span>`;
+  return html`<span class="live live-off"><span class="live-dot"></span>Not live since ${clockTime(of.since)}</span>`;
+}

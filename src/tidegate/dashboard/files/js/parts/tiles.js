@@ -1,0 +1,15 @@
+// Figures to be seen at a glance.
+
+import { html } from "../view.js";
+
+export const Tiles = ({ children, label = "Figures" }) => html`<ul class="tiles" aria-label=${label}>${children}</ul>`;
+
+/** `kind`: good, warning or critical where the figure is a matter of that; `href` leads to where it comes from. */
+export function Tile({ label, value, note, kind, href }) {
+  const inside = html`<span class="tile-label">${label}</span>
+    <span class="tile-value">${value}</span>
+    <span class="tile-note">${note}</span>`;
+  return html`<li class="tile ${kind ? `tile-${kind}` : ""}">
+    ${href ? html`<a class="tile-inside" href=${href}>${inside}</a>` : html`<div class="tile-inside">${inside}</div>`}
+  </li>`;
+}

@@ -1,0 +1,19 @@
+// What an answer could not find out, since a server is away: said, so that nobody takes it for nothing.
+
+import { html } from "../view.js";
+import { partName } from "../words.js";
+import { Notice } from "./notice.js";
+
+/** `of` is an answer with `unknown: [{part, reason}]`, or null. What has the same reason is told together. */
+export function Unknown({ of }) {
+  const parts = new Map();
+  const unknown = of?.unknown ?? [];
+  for (const { part, reason } of unknown) parts.set(reason, [...(parts.get(reason) ?? []), partName(part)]);
+  return [...parts].map(([reason, names]) => html`<${Notice}
+    key=${reason}
+    kind="warning"
+    title=${`Not known now: ${names.join(", ")}`}
+  >
+    ${reason}
+  <//>`);
+}

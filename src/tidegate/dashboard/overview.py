@@ -1,0 +1,165 @@
+"""The deployment at a glance: what runs, what waits and why, what failed, and what needs somebody."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from tidegate import __version__
+from tidegate.assembly import Collection, Snapshots
+from tidegate.collect import overview
+from tidegate.collect.overview import FailedJob, JobCounts, RunCounts
+from tidegate.collect.runs import Run
+from tidegate.credentials import Credential
+from tidegate.credentials.records import everything
+from tidegate.dashboard.attention import Attention, Sight, attention_to
+from tidegate.dashboard.community import Community, CommunityReader
+from tidegate.dashboard.dead import DeadCount, DeadReader
+from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
+from tidegate.dashboard.waits import PoolWait, pool_waits
+from tidegate.database import Transaction
+from tidegate.flow.breaker import BreakerState
+
+_MOST_ACTIVE = 20
+_MOST_FAILED = 10
+_MOST_POOLS = 20
+"""Of which it is found out what they wait for: each is a question to the server."""
+
+
+class ServerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that everything stands on."""
+
+    name: Literal["database", "valkey"]
+    product: str
+    address: str
+    """Without password."""
+    is_up: bool
+    reason: str | None
+    """Why it is not."""
+    breaker: BreakerState | None
+    """Whether this process spares it, where it has reason to; null where it has no breaker."""
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """The deployment at a glance. What could not be found out is null, and `unknown` says why."""
+
+    at: datetime
+    version: str
+    servers: list[ServerView]
+    leader: str | None
+    """The process that leads; null where none does, or nobody knows."""
+    processes: int | None
+    """Those that are alive."""
+    runs: RunCounts | None
+    jobs: JobCounts | None
+    active: list[Run] | None
+    """Runs that are not over, the newest first, twenty at most."""
+    waits: list[PoolWait] | None
+    """What keeps jobs from being done, the earliest to end first."""
+    failed: list[FailedJob] | None
+    """The jobs that failed last, ten at most."""
+    dead: list[DeadCount] | None
+    attention: list[Attention]
+    """What needs somebody, the most severe first."""
+    unknown: list[Unknown]
+
+
+class _Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What SQL knows."""
+
+    runs: RunCounts
+    jobs: JobCounts
+    active: list[Run]
+    failed: list[FailedJob]
+    pools: list[str]
+    credentials: Sequence[Credential]
+
+
+class OverviewReader:
+    """Looks at everything at once."""
+
+    def __init__(self, collection: Collection, snapshots: Snapshots | None, dead: DeadReader) -> None:
+        self._parts, self._dead = collection.parts, dead
+        self._community = CommunityReader(self._parts)
+        self._breakers = {each.name: each for each in (snapshots.breakers if snapshots is not None else ())}
+
+    async def read(self) -> Overview:
+        """As things stand now."""
+        looks, database = Looks(), self._parts.database
+        (work, waits), community, dead = await asyncio.gather(
+            self._work(looks),
+            looks.at(VALKEY, self._community.read(), "leader", "processes"),
+            self._dead.counts(looks),
+        )
+        servers = [self._database_view(work), self._valkey_view(community)]
+        sight = Sight(
+            away=[server.name for server in servers if not server.is_up],
+            community=community,
+            runs=None if work is None else work.runs,
+            jobs=None if work is None else work.jobs,
+            waits=waits,
+            credentials=[] if work is None else work.credentials,
+            dead=dead,
+            open_breakers=[each.name for each in self._breakers.values() if each.state is not BreakerState.CLOSED],
+        )
+        return Overview(
+            at=database.clock.now(),
+            version=__version__,
+            servers=servers,
+            leader=None if community is None else community.leader,
+            processes=None if community is None else len(community.members),
+            runs=sight.runs,
+            jobs=sight.jobs,
+            active=None if work is None else work.active,
+            waits=waits,
+            failed=None if work is None else work.failed,
+            dead=dead,
+            attention=attention_to(sight),
+            unknown=looks.unknown,
+        )
+
+    async def _work(self, looks: Looks) -> tuple[_Work | None, list[PoolWait] | None]:
+        """What SQL knows, and then what the gate knows of it."""
+        work = await looks.at(
+            DATABASE, self._parts.database.read(_read), *("runs", "jobs", "active", "failed", "waits")
+        )
+        if work is None:
+            return None, None
+        gate, now = self._parts.gate, self._parts.database.clock.now()
+        statuses = await looks.at(VALKEY, asyncio.gather(*(gate.status(pool) for pool in work.pools)), "waits")
+        if statuses is None:
+            return work, None
+        return work, pool_waits(dict(zip(work.pools, statuses, strict=True)), work.credentials, now)
+
+    def _database_view(self, work: _Work | None) -> ServerView:
+        database = self._parts.database
+        return self._server("database", database.dialect, database.name, is_up=work is not None)
+
+    def _valkey_view(self, community: Community | None) -> ServerView:
+        valkey = self._parts.valkey
+        product = f"{valkey.info.product} {valkey.info.version}"
+        return self._server("valkey", product, valkey.address, is_up=community is not None)
+
+    def _server(self, name: Literal["database", "valkey"], product: str, address: str, *, is_up: bool) -> ServerView:
+        breaker = self._breakers.get(name)
+        return ServerView(
+            name=name,
+            product=product,
+            address=address,
+            is_up=is_up,
+            reason=None if is_up else "it does not answer",
+            breaker=None if breaker is None else breaker.state,
+        )
+
+
+def _read(tx: Transaction) -> _Work:
+    return _Work(
+        runs=overview.count_runs(tx),
+        jobs=overview.count_jobs(tx),
+        active=overview.newest_active(tx, _MOST_ACTIVE),
+        failed=overview.latest_failures(tx, _MOST_FAILED),
+        pools=overview.busy_pools(tx, _MOST_POOLS),
+        credentials=[stored.credential for stored in everything(tx)],
+    )

@@ -1,0 +1,164 @@
+"""Snapshots at a glance: calls against their limits, how fresh things are, and what waits."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from tidegate.assembly import Snapshots
+from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks, Unknown
+from tidegate.flow.limiter import LimiterStatus
+from tidegate.flow.limiter.settings import ALL, Limit, Rate
+from tidegate.kernel.clock import milliseconds, monotonic_ms
+from tidegate.kernel.priority import Priority
+from tidegate.snapshots.sample import FreshnessMix, freshness_mix
+from tidegate.snapshots.transport import GROUPS
+
+EVERYBODY = "all"
+_A_MOMENT = timedelta(seconds=1)
+"""What a window of this length holds is a rate per second."""
+_SAMPLE_FOR_MS = milliseconds(timedelta(seconds=10))
+
+
+class KindView(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of snapshots."""
+
+    name: str
+    ttl_s: float
+    """For how long one is fresh."""
+
+
+class RateView(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of the last second."""
+
+    priority: str
+    """high, low, or all."""
+    per_second: float | None
+    """Null where no rule counts them."""
+    limit: float | None
+
+
+class RuleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that holds all callers together."""
+
+    name: str
+    used: int
+    limit: int
+    window_s: float | None
+    """Null for a rate, which has no window."""
+    per_second: float | None
+    """Of a rate."""
+    priorities: list[str]
+
+
+class TopicView(msgspec.Struct, frozen=True, kw_only=True):
+    """Refreshes that are asked for, and begun by nobody."""
+
+    topic: str
+    group: str
+    lag: int
+
+
+class SnapshotsOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """Snapshots at a glance. What could not be found out is null, and `unknown` says why."""
+
+    at: datetime
+    kinds: list[KindView]
+    rates: list[RateView] | None
+    rules: list[RuleView] | None
+    waiting: dict[str, int] | None
+    """Calls that wait for a permit, by priority."""
+    paused_until: datetime | None
+    """The upstream asked for a rest until then; null where it did not."""
+    freshness: FreshnessMix | None
+    topics: list[TopicView] | None
+    dead: int | None
+    unknown: list[Unknown]
+
+
+class SnapshotsReader:
+    """Looks at them."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._snapshots, self._database = snapshots, snapshots.parts.database
+        self._ttls = {name: kind.ttl for name, kind in snapshots.kinds.items()}
+        self._sample: tuple[float, FreshnessMix | None] = (0.0, None)
+
+    async def read(self) -> SnapshotsOverview:
+        """As they stand now."""
+        looks = Looks()
+        status, lags, dead, mix = await asyncio.gather(
+            looks.at(VALKEY, self._snapshots.limiter.status(), "rates", "rules", "waiting"),
+            looks.at(TRANSPORT, self.lags(), "topics"),
+            looks.at(TRANSPORT, self._snapshots.transport.dead_count(), "dead"),
+            looks.at(DATABASE, self._freshness(), "freshness"),
+        )
+        now = self._database.clock.now()
+        return SnapshotsOverview(
+            at=now,
+            kinds=[KindView(name=name, ttl_s=ttl.total_seconds()) for name, ttl in sorted(self._ttls.items())],
+            rates=None if status is None else self.rates(status),
+            rules=None if status is None else self._used(status),
+            waiting=None if status is None else {str(each): units for each, units in status.waiting.items()},
+            paused_until=now + status.paused_for if status is not None and status.paused_for else None,
+            freshness=mix,
+            topics=lags,
+            dead=dead,
+            unknown=looks.unknown,
+        )
+
+    async def lags(self) -> list[TopicView]:
+        """How many refreshes wait in each topic."""
+        lags = await asyncio.gather(*(self._snapshots.transport.lag(*place) for place in GROUPS.items()))
+        return [
+            TopicView(topic=str(topic), group=group, lag=lag)
+            for (topic, group), lag in zip(GROUPS.items(), lags, strict=True)
+        ]
+
+    def rates(self, status: LimiterStatus) -> list[RateView]:
+        """Calls of the last second: all, those of LOW, and so those of HIGH, as far as there are rules that count."""
+        every, low = self._second_of(status, ALL), self._second_of(status, frozenset({Priority.LOW}))
+        high = None if every is None or low is None else max(0.0, every[0] - low[0])
+        top = None if every is None else every[1]
+        return [
+            RateView(priority=EVERYBODY, per_second=None if every is None else every[0], limit=top),
+            RateView(priority=str(Priority.HIGH), per_second=high, limit=top),
+            RateView(
+                priority=str(Priority.LOW),
+                per_second=None if low is None else low[0],
+                limit=top if low is None else low[1],
+            ),
+        ]
+
+    def _second_of(self, status: LimiterStatus, whose: frozenset[Priority]) -> tuple[float, float] | None:
+        used = {usage.name: usage.used for usage in status.usage}
+        for rule in self._rules:
+            if isinstance(rule, Limit) and rule.window == _A_MOMENT and rule.priorities == whose:
+                return float(used[rule.name]), float(rule.permits)
+        return None
+
+    def _used(self, status: LimiterStatus) -> list[RuleView]:
+        return [
+            RuleView(
+                name=usage.name,
+                used=usage.used,
+                limit=usage.limit,
+                window_s=rule.window.total_seconds() if isinstance(rule, Limit) else None,
+                per_second=rule.per_second if isinstance(rule, Rate) else None,
+                priorities=sorted(str(each) for each in rule.priorities),
+            )
+            for usage, rule in zip(status.usage, self._rules, strict=True)
+        ]
+
+    @property
+    def _rules(self) -> Sequence[Limit | Rate]:
+        return self._snapshots.limiter.settings.rules
+
+    async def _freshness(self) -> FreshnessMix:
+        """A thousand rows with their bodies beside them are not read every second."""
+        kept_until_ms, mix = self._sample
+        if mix is None or monotonic_ms() >= kept_until_ms:
+            mix = await self._database.read(freshness_mix, self._ttls)
+            self._sample = monotonic_ms() + _SAMPLE_FOR_MS, mix
+        return mix

@@ -1,0 +1,155 @@
+"""Feeds the history: after something moved, and while somebody watches; never by the clock alone.
+
+It hears of moves on the bulletins, at most every few seconds, looks at everything once, and once more after that: so a
+chart also shows that it became quiet. Then it waits, for as long as nothing moves.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+
+from tidegate.assembly import Collection as Installation
+from tidegate.assembly import Snapshots
+from tidegate.collect import gauges
+from tidegate.collect.overview import Ended, ended_of
+from tidegate.credentials import GENERAL_POOL, Credential
+from tidegate.credentials.records import everything
+from tidegate.dashboard.history import Figure, History
+from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks
+from tidegate.dashboard.pace import PaceMaker
+from tidegate.dashboard.refreshes import SnapshotsReader
+from tidegate.database import Transaction, outbox
+from tidegate.flow.gate import CredentialStatus
+from tidegate.flow.stream import Stream
+from tidegate.kernel.clock import monotonic_ms
+from tidegate.runtime.waiting import first_of, occurs
+
+GAP = timedelta(seconds=5)
+_MOST_POOLS = 20
+_LONG_AGO_MS = 15_000.0
+"""After so long without a look, a pace since then would say nothing."""
+
+
+class Sampler:
+    """A service: see above. `sample` is for those who watch."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        streams: Sequence[Stream],
+        history: History,
+        *,
+        snapshots: Snapshots | None = None,
+        gap: timedelta = GAP,
+    ) -> None:
+        self._parts, self._bulletin = installation.parts, installation.bulletin
+        self._streams, self._history, self._gap = streams, history, gap
+        self._snapshots = snapshots
+        self._refreshes = None if snapshots is None else SnapshotsReader(snapshots)
+        self._pace, self._moved = PaceMaker(), asyncio.Event()
+        self._sampling, self._sampled_ms = asyncio.Lock(), float("-inf")
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """See `Service`."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._bulletin.follow(self._hear, gap=self._gap))
+            if self._snapshots is not None:
+                await stack.enter_async_context(self._snapshots.news.follow(self._hear_of_refreshes, gap=self._gap))
+            was_quiet = True
+            while not stopping.is_set():
+                if was_quiet:
+                    await first_of(self._moved, stopping)
+                was_quiet = not self._moved.is_set()
+                self._moved.clear()
+                if not stopping.is_set():
+                    await self.sample()
+                    await occurs(stopping, within_s=self._gap.total_seconds())
+
+    async def sample(self) -> None:
+        """Look at everything, unless that was done a moment ago; those who come at once wait for one look."""
+        async with self._sampling:
+            elapsed_ms, gap_ms = monotonic_ms() - self._sampled_ms, self._gap.total_seconds() * 1000
+            if elapsed_ms < gap_ms * 0.9:
+                return
+            self._sampled_ms = monotonic_ms()
+            elapsed_s = elapsed_ms / 1000 if elapsed_ms < _LONG_AGO_MS else None
+            figures = await self._look(elapsed_s)
+            self._history.record(round(self._parts.database.clock.now().timestamp(), 1), figures)
+
+    def _hear(self, moved: Collection[int] | None) -> None:
+        self._pace.hear(moved)
+        self._moved.set()
+
+    def _hear_of_refreshes(self, moved: Collection[str] | None) -> None:
+        del moved
+        self._moved.set()
+
+    async def _look(self, elapsed_s: float | None) -> dict[str, Figure]:
+        looks = Looks()
+        work, machinery, quotas, refreshes = await asyncio.gather(
+            looks.at(DATABASE, self._work(elapsed_s), "work"),
+            looks.at(VALKEY, self._machinery(), "machinery"),
+            looks.at(f"{DATABASE} or {VALKEY}", self._quotas(), "quotas"),
+            looks.at(TRANSPORT, self._of_snapshots(), "snapshots"),
+        )
+        return {**(work or {}), **(machinery or {}), **(quotas or {}), **(refreshes or {})}
+
+    async def _work(self, elapsed_s: float | None) -> dict[str, Figure]:
+        runs, depth, ended, now = await self._parts.database.read(_read, self._pace.to_look_at())
+        pace = self._pace.learn(ended, now, elapsed_s)
+        return {
+            "runs/active": Figure(runs.active, "runs"),
+            "jobs/pending": Figure(runs.pending, "jobs"),
+            "jobs/done": Figure(round(pace.done, 2), "jobs/s"),
+            "jobs/failed": Figure(round(pace.failed, 2), "jobs/s"),
+            "outbox/pending": Figure(depth.pending, "events"),
+        }
+
+    async def _machinery(self) -> dict[str, Figure]:
+        (waiting, planned), alarms = await asyncio.gather(self._parts.gate.lengths(), self._parts.timers.status())
+        found = {
+            "jobs/waiting": Figure(waiting, "jobs"),
+            "timers/gate": Figure(planned, "timers"),
+            "timers/alarms": Figure(alarms.count, "timers"),
+        }
+        for stream in self._streams:
+            status = await stream.status()
+            found[f"stream/{stream.name}/depth"] = Figure(status.depth, "messages")
+            found[f"stream/{stream.name}/lag"] = Figure(status.lag, "messages")
+        return found
+
+    async def _quotas(self) -> dict[str, Figure]:
+        known = [stored.credential for stored in await self._parts.database.read(everything)]
+        pools = sorted({GENERAL_POOL, *(each.pool for each in known)})[:_MOST_POOLS]
+        found: dict[str, Figure] = {}
+        for pool in pools:
+            for one in (await self._parts.gate.status(pool)).credentials:
+                found |= _left(one, known)
+        return found
+
+    async def _of_snapshots(self) -> dict[str, Figure]:
+        if self._snapshots is None or self._refreshes is None:
+            return {}
+        status, lags = await asyncio.gather(self._snapshots.limiter.status(), self._refreshes.lags())
+        rates = self._refreshes.rates(status)
+        found = {
+            f"snapshots/rate/{each.priority}": Figure(each.per_second, "calls/s")
+            for each in rates
+            if each.per_second is not None
+        }
+        return found | {f"snapshots/lag/{each.topic}": Figure(each.lag, "messages") for each in lags}
+
+
+def _left(one: CredentialStatus, known: Sequence[Credential]) -> dict[str, Figure]:
+    """What is left to a credential, by bucket, as far as the upstream has told."""
+    name = ", ".join(each.name for each in known if each.allowance == one.name) or one.name
+    return {
+        f"quota/{name}/{bucket.name}": Figure(max(0, bucket.remaining - bucket.held - bucket.lost), "calls")
+        for bucket in one.buckets
+        if bucket.remaining is not None
+    }
+
+
+def _read(tx: Transaction, moved: Sequence[int]) -> tuple[gauges.RunFigures, outbox.Depth, dict[int, Ended], datetime]:
+    return gauges.count_runs(tx), outbox.depth(tx), ended_of(tx, moved), tx.now

@@ -1,0 +1,108 @@
+"""What can be watched: the overviews of the dashboard, and the first pages of what else is listed."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from tidegate.assembly import Collection, Snapshots
+from tidegate.assembly.kinds import NO_KINDS
+from tidegate.campaigns.campaigns import Campaigns
+from tidegate.crowd.waiting_room import Reception
+from tidegate.dashboard.crawling import CrawlReader
+from tidegate.dashboard.dead import DeadReader
+from tidegate.dashboard.history import History, HistoryView
+from tidegate.dashboard.hub import Topic
+from tidegate.dashboard.machinery import MachineryReader
+from tidegate.dashboard.overview import OverviewReader
+from tidegate.dashboard.refreshes import SnapshotsReader
+from tidegate.dashboard.sampler import GAP, Sampler
+from tidegate.http.campaigns import CampaignDesk, CampaignFilter
+from tidegate.http.places import Paces
+from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.quotas import PoolFilter, Quotas
+from tidegate.http.rooms import Rooms
+from tidegate.http.runs import RunFilter, run_page
+
+
+class TopicName(StrEnum):
+    """Something to watch. Each event of a topic has what its address answers."""
+
+    OVERVIEW = "overview"  # /v1/overview
+    MACHINERY = "machinery"  # /v1/machinery
+    QUOTAS = "quotas"  # /v1/quotas
+    RUNS = "runs"  # /v1/runs
+    SNAPSHOTS = "snapshots"  # /v1/snapshots/overview
+    ROOMS = "rooms"  # /v1/rooms
+    CAMPAIGNS = "campaigns"  # /v1/campaigns
+    CRAWL = "crawl"  # /v1/crawl/overview
+    DEAD = "dead"  # /v1/overview/dead
+    HISTORY = "history"  # /v1/history, the newest points
+
+
+class Readers:
+    """Everything that is looked at, and who looks."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        *,
+        snapshots: Snapshots | None,
+        reception: Reception | None,
+        campaigns: Campaigns | None,
+    ) -> None:
+        self._database = collection.parts.database
+        self.dead = DeadReader(collection, snapshots)
+        self.overview = OverviewReader(collection, snapshots, self.dead)
+        self.machinery = MachineryReader(collection, snapshots)
+        self.crawl = CrawlReader(collection)
+        self.snapshots = None if snapshots is None else SnapshotsReader(snapshots)
+        self.history = History()
+        self.sampler = Sampler(collection, self.machinery.streams, self.history, snapshots=snapshots)
+        self._quotas = Quotas(collection)
+        self._rooms = None if reception is None else Rooms(reception, Paces())
+        self._campaigns = None if campaigns is None else CampaignDesk(campaigns)
+
+    def now(self) -> datetime:
+        """By the clock of the database."""
+        return self._database.clock.now()
+
+    def topics(self) -> Iterator[Topic]:
+        """All topics."""
+        yield Topic(TopicName.OVERVIEW, self.overview.read, heeds_runs=True)
+        yield Topic(TopicName.MACHINERY, self.machinery.read)
+        yield Topic(TopicName.QUOTAS, self._read_quotas, heeds_runs=True)
+        yield Topic(TopicName.RUNS, self._read_runs, heeds_runs=True)
+        yield Topic(TopicName.SNAPSHOTS, self._read_snapshots)
+        yield Topic(TopicName.ROOMS, self._read_rooms)
+        yield Topic(TopicName.CAMPAIGNS, self._read_campaigns)
+        yield Topic(TopicName.CRAWL, self.crawl.read, heeds_runs=True)
+        yield Topic(TopicName.DEAD, self.dead.read)
+        yield Topic(TopicName.HISTORY, self._read_history, gap=GAP, silence=GAP)
+
+    async def _read_quotas(self) -> msgspec.Struct:
+        return await self._quotas.list_quotas(PoolFilter())
+
+    async def _read_runs(self) -> msgspec.Struct:
+        return await run_page(self._database, RunFilter())
+
+    async def _read_snapshots(self) -> msgspec.Struct:
+        if self.snapshots is None:
+            raise Trouble(ProblemType.NOT_FOUND, NO_KINDS)
+        return await self.snapshots.read()
+
+    async def _read_rooms(self) -> msgspec.Struct:
+        if self._rooms is None:
+            raise Trouble(ProblemType.NOT_FOUND, "this process has no waiting rooms")
+        return await self._rooms.list_rooms()
+
+    async def _read_campaigns(self) -> msgspec.Struct:
+        if self._campaigns is None:
+            raise Trouble(ProblemType.NOT_FOUND, "this process has no campaigns")
+        return await self._campaigns.list_campaigns(CampaignFilter())
+
+    async def _read_history(self) -> HistoryView:
+        await self.sampler.sample()
+        history = self.history
+        return HistoryView(at=self.now(), names=history.names, series=history.newest())

@@ -1,0 +1,45 @@
+"""Headers that tell a browser what it must not do with our answers, on every answer of ours.
+
+Most answers are data, and data needs nothing: it may not be run, framed, or shown by pages of others. A page of ours
+brings a policy of its own, which says what it needs.
+"""
+
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from tidegate.http.remote import speaks_tls
+
+Pair = tuple[bytes, bytes]
+
+ALWAYS: Final[tuple[Pair, ...]] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_ON_PAGES: Final[tuple[Pair, ...]] = (
+    (
+        b"permissions-policy",
+        b"camera=(), microphone=(), geolocation=(), payment=(), usb=(), display-capture=()",
+    ),
+)
+_OVER_TLS: Final[tuple[Pair, ...]] = ((b"strict-transport-security", b"max-age=31536000"),)
+"""Browsers heed it only where they speak TLS; where a proxy does that for us, it passes this on."""
+
+
+def put_on(headers: list[Pair], scope: Scope) -> None:
+    """Add what an answer to this request has, unless it says otherwise itself."""
+    own = dict(headers)
+    is_page = own.get(b"content-type", b"").startswith(b"text/html")
+    is_secure = speaks_tls(scope["scheme"], Headers(scope=scope))
+    wanted = (*ALWAYS, *(_ON_PAGES if is_page else ()), *(_OVER_TLS if is_secure else ()))
+    headers.extend(pair for pair in wanted if pair[0] not in own)
+
+
+def as_bytes(*, is_secure: bool) -> bytes:
+    """What data has, as it is sent: for those who write their answers themselves."""
+    return b"".join(b"%b: %b\r\n" % pair for pair in (*ALWAYS, *(_OVER_TLS if is_secure else ())))

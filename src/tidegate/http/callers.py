@@ -1,0 +1,155 @@
+"""Who came: by which key, in which role, and how."""
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+
+from starlette.requests import Request
+from starlette.types import Scope
+
+from tidegate.http.problems import ProblemType, Trouble
+from tidegate.settings.http import HttpSettings
+
+CALLER = "tidegate.caller"
+"""Where the scope of a request tells who came."""
+CSRF_HEADER = "X-Tidegate-CSRF"
+_SALT = b"tidegate/keys/1"
+_COST = {"n": 2**14, "r": 8, "p": 1}
+_ID_LENGTH = 12
+
+
+class Role(Enum):
+    """What a caller may do. Whoever may operate may read too."""
+
+    READ = "read"
+    OPERATE = "operate"
+
+    def includes(self, needed: "Role") -> bool:
+        """Whether this is enough where `needed` is asked for."""
+        return self is Role.OPERATE or needed is Role.READ
+
+
+class How(Enum):
+    """What a caller showed."""
+
+    KEY = "key"
+    SESSION = "session"
+    LOOPBACK = "loopback"
+    """Nothing: he is on this machine, and no key is set."""
+    OPEN = "open"
+    """Nothing, and he wants nothing for which anything would have to be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who came, as far as he showed it."""
+
+    role: Role | None
+    """None: nobody in particular, who gets what everybody gets."""
+    how: How
+    key_id: str | None = None
+    """Tells keys apart in the log, and tells nothing of them."""
+    csrf: str | None = field(default=None, repr=False)
+    """What his page must send along with everything that changes something, where he came with a session."""
+    until_ms: int | None = None
+    """When his session ends."""
+
+    def require(self, needed: Role) -> None:
+        """Raise `Trouble` where he may not do what needs this role."""
+        if self.role is None or not self.role.includes(needed):
+            has = "nobody" if self.role is None else self.role.value
+            detail = f"this needs the role {needed.value}, and the key has the role {has}"
+            raise Trouble(ProblemType.ROLE_NEEDED, detail)
+
+    def require_own_page(self, csrf: str | None) -> None:
+        """Raise `Trouble` where he came with a session, and whoever sent the request could not read what we told him.
+
+        A browser sends the cookie of a session for any page; `csrf` only our own page knows.
+        """
+        if self.csrf is None:
+            return
+        if csrf is None or not hmac.compare_digest(self.csrf.encode(), csrf.encode("latin-1", "replace")):
+            detail = "it is not that of this session" if csrf else "it is missing"
+            raise Trouble(ProblemType.CSRF_NEEDED, f"{CSRF_HEADER}: {detail}")
+
+
+LOOPBACK = Caller(Role.OPERATE, How.LOOPBACK)
+NOBODY = Caller(None, How.OPEN)
+
+
+def caller_of(request: Request) -> Caller:
+    """Whoever sent a request that the front has let in."""
+    return caller_in(request.scope)
+
+
+def caller_in(scope: Scope) -> Caller:
+    """The same, of the scope of a request."""
+    found = scope.get(CALLER, NOBODY)
+    assert isinstance(found, Caller)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that is good, without the key."""
+
+    id: str
+    role: Role
+    digest: bytes = field(repr=False)
+    """What is compared."""
+    secret: bytes = field(repr=False)
+    """What its sessions are signed with."""
+    bearer: Caller
+    """Whoever sends it."""
+
+
+class Keyring:
+    """Every key that the settings name."""
+
+    def __init__(self, settings: HttpSettings) -> None:
+        roles = dict.fromkeys(settings.keys_to_read, Role.READ) | dict.fromkeys(settings.keys_to_operate, Role.OPERATE)
+        self._keys = [_known(text, role) for text, role in roles.items()]
+        self._by_id = {key.id: key for key in self._keys}
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """All of them."""
+        return self._keys
+
+    def find(self, text: str) -> Key | None:
+        """The key that somebody showed; None where it is none of ours."""
+        given = _digest(text.encode("latin-1", "replace"))
+        # Every key is compared, in a time that does not tell how much of one was right.
+        fits = [key for key in self._keys if hmac.compare_digest(given, key.digest)]
+        return fits[0] if fits else None
+
+    def by_id(self, key_id: str) -> Key | None:
+        """The key that goes by this id."""
+        return self._by_id.get(key_id)
+
+
+def _known(text: str, role: Role) -> Key:
+    secret = _secret_of(text)
+    found = hmac.digest(secret, b"tidegate/key-id", hashlib.sha256).hex()[:_ID_LENGTH]
+    signing = hmac.digest(secret, b"tidegate/session", hashlib.sha256)
+    return Key(found, role, _digest(text.encode()), signing, Caller(role, How.KEY, found))
+
+
+@lru_cache(maxsize=64)
+def _secret_of(text: str) -> bytes:
+    """A secret that is the same in every process that knows the key.
+
+    What hangs on it leaves the house, in cookies and in the log. It is slow on purpose: whoever gets hold of that, and
+    guesses at a key that somebody made up instead of drawing it, pays this price for each guess.
+    """
+    return hashlib.scrypt(text.encode(), salt=_SALT, **_COST)
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.sha256(text).digest()

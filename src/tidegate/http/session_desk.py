@@ -1,0 +1,144 @@
+"""`/v1/session`: log in with a key, be told who one is, log out."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+
+from tidegate.http.attempts import Attempts
+from tidegate.http.callers import CSRF_HEADER, LOOPBACK, Caller, How, Keyring, Role, caller_of
+from tidegate.http.door import stranger
+from tidegate.http.endpoints import Answer, Endpoint, Given
+from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.remote import client_address, speaks_tls
+from tidegate.http.sessions import SessionOffice
+from tidegate.kernel.clock import Clock, from_ms
+from tidegate.settings.http import HttpSettings
+from tidegate.telemetry import metrics
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+TAG = "session"
+ADDRESS = "/v1/session"
+_KEPT = {"Set-Cookie": "The session, for browsers."}
+
+
+class Login(Given, frozen=True, kw_only=True):
+    """The key of somebody who logs in."""
+
+    key: Annotated[
+        str, Meta(min_length=1, max_length=1024, extra_json_schema={"format": "password", "writeOnly": True})
+    ]
+
+    def __repr__(self) -> str:
+        return "Login()"
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """Who somebody is here, and what he may do."""
+
+    role: Role
+    needs_key: bool
+    """False where no key is set, and everybody on this machine may do everything."""
+    csrf: str | None
+    """What must be sent as `X-Tidegate-CSRF` with everything that changes something; null where there is no session."""
+    expires_at: datetime | None
+    """When the session ends; null where there is none."""
+
+
+class LoggedOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The browser has forgotten the session."""
+
+    logged_out: bool
+
+
+class SessionDesk:
+    """The handlers."""
+
+    def __init__(self, settings: HttpSettings, *, attempts: Attempts | None = None, clock: Clock | None = None) -> None:
+        self._keyring, self._proxies = Keyring(settings), settings.proxies
+        self._sessions = SessionOffice(self._keyring, settings.session_lasts, clock)
+        self._attempts = Attempts() if attempts is None else attempts
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What can be done. The address is open: it is where one comes in."""
+        stranger = (ProblemType.KEY_NEEDED,)
+        return [
+            Endpoint("GET", ADDRESS, self.show_session, TAG, problems=stranger, is_open=True),
+            Endpoint(
+                "POST",
+                ADDRESS,
+                self.log_in,
+                TAG,
+                problems=(*stranger, ProblemType.TOO_MANY_ATTEMPTS),
+                headers=_KEPT,
+                is_open=True,
+            ),
+            Endpoint(
+                "DELETE",
+                ADDRESS,
+                self.log_out,
+                TAG,
+                problems=(ProblemType.CSRF_NEEDED,),
+                headers=_KEPT,
+                sent={CSRF_HEADER: "What was told as `csrf`."},
+                is_open=True,
+            ),
+        ]
+
+    async def show_session(self, request: Request) -> SessionView:
+        """Tell who somebody is: what his key, or his session, lets him do. 401 where he showed neither."""
+        caller = caller_of(request)
+        if caller.role is None:
+            raise stranger(request.headers)
+        return self._view(caller, caller.role)
+
+    async def log_in(self, body: Login, request: Request) -> Answer[SessionView]:
+        """Log in: a key is exchanged for a cookie that scripts cannot read and other sites cannot use.
+
+        Too many wrong keys, from one address or from all, are answered with 429 for a while, and so are right ones:
+        else whoever guesses would learn when he is right. Where no key is needed, nothing happens.
+        """
+        if not self._keyring:
+            return Answer(self._view(LOOPBACK, Role.OPERATE))
+        address = client_address(request.scope, proxies=self._proxies)
+        wait_s = self._attempts.wait_s(address)
+        if wait_s is not None:
+            metrics.HTTP_LOGINS.labels("blocked").inc()
+            detail = f"too many wrong keys were shown here lately; try again in {wait_s} s"
+            raise Trouble(ProblemType.TOO_MANY_ATTEMPTS, detail, headers={"Retry-After": str(wait_s)})
+        key = self._keyring.find(body.key)
+        if key is None:
+            self._attempts.failed(address)
+            metrics.HTTP_LOGINS.labels("wrong").inc()
+            metrics.HTTP_KEYS_REFUSED.labels("login").inc()
+            log.warning("http.login_refused", address=address)
+            raise stranger(request.headers, "the key is not one of ours")
+        token, caller = self._sessions.open(key)
+        metrics.HTTP_LOGINS.labels("good").inc()
+        log.info("http.logged_in", address=address, role=key.role.value, key_id=key.id)
+        return Answer(self._view(caller, key.role), self._cookie(request, token))
+
+    async def log_out(self, request: Request) -> Answer[LoggedOut]:
+        """Log out: the browser forgets the session. Whoever has none may ask for it all the same."""
+        caller = caller_of(request)
+        caller.require_own_page(request.headers.get(CSRF_HEADER))
+        if caller.how is How.SESSION:
+            log.info("http.logged_out", key_id=caller.key_id)
+        return Answer(LoggedOut(logged_out=True), self._cookie(request, ""))
+
+    def _view(self, caller: Caller, role: Role) -> SessionView:
+        return SessionView(
+            role=role,
+            needs_key=bool(self._keyring),
+            csrf=caller.csrf,
+            expires_at=None if caller.until_ms is None else from_ms(caller.until_ms),
+        )
+
+    def _cookie(self, request: Request, token: str) -> dict[str, str]:
+        is_secure = speaks_tls(request.scope["scheme"], request.headers)
+        return {"Set-Cookie": self._sessions.cookie(token, is_secure=is_secure)}

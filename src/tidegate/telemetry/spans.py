@@ -1,0 +1,142 @@
+"""Spans as OpenTelemetry makes and sends them. Imported only where somebody wants traces: see `traces.py`."""
+
+import os
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from structlog.contextvars import bound_contextvars
+
+from tidegate.telemetry.redaction import fit_to_keep, redact_text
+from tidegate.telemetry.traces import Facts, Kind
+
+_HEADER = "traceparent"
+_PATH = "/v1/traces"
+_LONGEST_REASON = 500
+SENT_WITHIN_S = 3.0
+"""At the end of a process, which others wait for; a collector that is away gets no more."""
+_KINDS = {kind.name.lower(): kind for kind in trace.SpanKind}
+_propagator = TraceContextTextMapPropagator()
+
+
+class Span:
+    """Something that happens, from its beginning to its end; nothing is sent before it ended."""
+
+    def __init__(self, tracer: "Tracer", span: trace.Span) -> None:
+        self.tracer, self.inner = tracer, span
+
+    @property
+    def trace_id(self) -> str:
+        """32 hexadecimal digits."""
+        return trace.format_trace_id(self.inner.get_span_context().trace_id)
+
+    @property
+    def traceparent(self) -> str | None:
+        """For whoever goes on with it, in another process or on another day; None where it is not among the sample."""
+        context = self.inner.get_span_context()
+        if not context.trace_flags.sampled:
+            return None
+        return f"00-{self.trace_id}-{trace.format_span_id(context.span_id)}-01"
+
+    def note(self, facts: Facts) -> None:
+        """Say more of it."""
+        for name, value in facts.items():
+            self.inner.set_attribute(name, _told(value))
+
+    def fail(self, reason: str) -> None:
+        """It went wrong."""
+        self.inner.set_status(trace.Status(trace.StatusCode.ERROR, fit_to_keep(reason, most=_LONGEST_REASON)))
+
+    def child(self, name: str, facts: Facts | None = None, *, began_ns: int, ended_ns: int | None = None) -> None:
+        """A part of it that is over."""
+        parent = trace.set_span_in_context(self.inner)
+        part = self.tracer.inner.start_span(name, parent, start_time=began_ns, attributes=_all_told(facts))
+        part.end(ended_ns)
+
+    @contextmanager
+    def current(self) -> Generator[None]:
+        """For the length of a block, spans that name no parent are below this one, and log lines say its trace."""
+        with (
+            trace.use_span(self.inner, record_exception=False, set_status_on_exception=False),
+            bound_contextvars(trace_id=self.trace_id),
+        ):
+            yield
+
+    def end(self) -> None:
+        """It is over, and may be sent."""
+        self.inner.end()
+
+
+class Tracer:
+    """Makes spans, and sends them from a thread of its own."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider, self.inner = provider, provider.get_tracer("tidegate")
+
+    @classmethod
+    def open(cls, endpoint: str | None, sample: float | None, service_name: str | None) -> "Tracer":
+        """For the rest of the process; whatever is None is as the standard variables say."""
+        resource = Resource.create({"process.pid": os.getpid()})
+        if service_name or str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
+            resource = resource.merge(Resource({SERVICE_NAME: service_name or "tidegate"}))
+        sampler = None if sample is None else ParentBased(TraceIdRatioBased(sample))
+        provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+        address = None if endpoint is None else endpoint.removesuffix("/").removesuffix(_PATH) + _PATH
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(address)))
+        return cls(provider)
+
+    @property
+    def is_inside(self) -> bool:
+        """See `traces.is_inside`."""
+        return trace.get_current_span().get_span_context().is_valid
+
+    def begin(
+        self,
+        name: str,
+        facts: Facts | None = None,
+        *,
+        parent: str | None = None,
+        kind: Kind = "internal",
+        began_ns: int | None = None,
+    ) -> Span:
+        """A span that whoever holds it must end."""
+        context = None if parent is None else _propagator.extract({_HEADER: parent})
+        begun = self.inner.start_span(name, context, _KINDS[kind], _all_told(facts), start_time=began_ns)
+        return Span(self, begun)
+
+    @contextmanager
+    def span(
+        self, name: str, facts: Facts | None = None, *, parent: str | None = None, kind: Kind = "internal"
+    ) -> Generator[Span]:
+        """See `traces.span`."""
+        begun = self.begin(name, facts, parent=parent, kind=kind)
+        try:
+            with begun.current():
+                yield begun
+        except BaseException as error:
+            begun.fail(f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            begun.end()
+
+    def close(self) -> None:
+        """Send what is left, within seconds."""
+        # In a thread that nobody waits for: a collector that is away would keep us for as long as it is tried.
+        closing = threading.Thread(target=self._provider.shutdown, name="send the last spans", daemon=True)
+        closing.start()
+        closing.join(SENT_WITHIN_S)
+
+
+def _all_told(facts: Facts | None) -> dict[str, str | int | float | bool] | None:
+    return None if facts is None else {name: _told(value) for name, value in facts.items()}
+
+
+def _told(value: str | float | bool) -> str | int | float | bool:
+    return redact_text(value) if isinstance(value, str) else value

@@ -1,0 +1,14 @@
+"""One server with a dashboard for each module of tests; each test has users and runs of its own."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+import pytest_asyncio
+
+from tests.http.serving import Served, served
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Served]:
+    async with served(tmp_path_factory.mktemp("dashboard"), users=4, dashboard=True) as started:
+        yield started

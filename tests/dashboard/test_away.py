@@ -1,0 +1,162 @@
+"""A server that is away costs its own parts of the dashboard, soon and with a reason; the page stays up."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.http.serving import Client, Served, served
+from tests.servers.migrated import migrated_on
+from tests.servers.proxy import Proxy
+from tests.servers.valkey import ValkeyServer, free_ports
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+AWAY_WITHIN_S = 2.5
+"""Two seconds, and what a busy machine takes."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A deployment whose wires to both servers can be cut."""
+
+    served: Served
+    valkey: Proxy
+    database: Proxy
+
+    @property
+    def client(self) -> Client:
+        return self.served.client
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def wired(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Cut]:
+    [port] = free_ports(1)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(ValkeyServer(port=port))
+        to_valkey = await stack.enter_async_context(Proxy(port))
+        postgres, name = await stack.enter_async_context(migrated_on("postgres"))
+        to_database = await stack.enter_async_context(Proxy(postgres.port))
+        started = await stack.enter_async_context(
+            served(
+                tmp_path_factory.mktemp("away"),
+                users=1,
+                dashboard=True,
+                valkey_url=f"redis://127.0.0.1:{to_valkey.port}",
+                database_url=postgres.url(name, port=to_database.port),
+            )
+        )
+        yield Cut(started, to_valkey, to_database)
+
+
+async def until_whole(client: Client) -> None:
+    """Until everything is known again, and somebody leads."""
+    async with asyncio.timeout(30):
+        while True:
+            told = (await client.get("/v1/overview")).json
+            if not told["unknown"] and told["leader"]:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def asked(client: Client, path: str) -> dict[str, Any]:
+    began = time.monotonic()
+    answer = await client.get(path)
+    assert (answer.status, time.monotonic() - began < AWAY_WITHIN_S) == (200, True), answer
+    return answer.json
+
+
+def unknown(told: dict[str, Any]) -> set[str]:
+    return {each["part"] for each in told["unknown"]}
+
+
+SILENT, REFUSING = "silent", "refusing"
+
+
+@pytest.mark.parametrize("how", [REFUSING, SILENT])
+async def test_without_valkey_what_sql_knows_is_told_and_the_rest_is_null_with_a_reason(how: str, wired: Cut):
+    client = wired.client
+    await until_whole(client)
+    if how == SILENT:
+        wired.valkey.delay(60)
+    else:
+        await wired.valkey.refuse()
+    try:
+        overview = await asked(client, "/v1/overview")
+        machinery = await asked(client, "/v1/machinery")
+        page = await client.get("/")
+    finally:
+        wired.valkey.delay(0)
+        if how == REFUSING:
+            await wired.valkey.listen()
+
+    assert page.status == 200
+    assert unknown(overview) == {"leader", "processes", "dead/messages"}
+    assert (overview["leader"], overview["processes"]) == (None, None)
+    assert overview["runs"] is not None
+    assert overview["waits"] == [], "nobody waits, which SQL knows"
+    up = {server["name"]: server["is_up"] for server in overview["servers"]}
+    assert up == {"database": True, "valkey": False}
+    assert overview["attention"][0] == {
+        "severity": "critical",
+        "text": "Valkey does not answer",
+        "link": "#/machinery",
+        "until": None,
+    }
+    assert not any("leads" in each["text"] for each in overview["attention"]), "nobody knows"
+    assert {"streams", "timers", "gate", "processes"} == unknown(machinery)
+    assert machinery["outbox"] == {"pending": 0, "dead": 0, "oldest_at": None}
+    assert {each["reason"] for each in machinery["unknown"]} <= {
+        f"{whom} {what}"
+        for whom in ("Valkey", "Valkey or the database")
+        for what in ("cannot be reached", "does not answer in time")
+    }
+
+
+async def test_without_its_database_it_tells_who_is_there_and_what_valkey_knows(wired: Cut):
+    client = wired.client
+    await until_whole(client)
+    await wired.database.refuse()
+    try:
+        overview = await asked(client, "/v1/overview")
+        machinery = await asked(client, "/v1/machinery")
+        crawl = await asked(client, "/v1/crawl/overview")
+        history = await asked(client, "/v1/history?series=stream/")
+    finally:
+        await wired.database.listen()
+
+    assert {"runs", "jobs", "active", "failed", "waits", "dead/events", "dead/crawl"} <= unknown(overview)
+    assert (overview["runs"], overview["waits"], overview["failed"]) == (None, None, None)
+    assert overview["leader"] == wired.served.collection.parts.owner
+    assert overview["attention"][0]["text"] == "The database does not answer"
+    assert machinery["outbox"] is None
+    assert [stream["name"] for stream in machinery["streams"]] == ["jobs", "alarms"]
+    assert unknown(crawl) == {"active", "pages", "raws", "hosts", "identities"}
+    assert history["series"], "what was seen before is there"
+
+
+async def test_those_who_watch_are_told_that_it_is_away_and_that_it_is_back(wired: Cut):
+    await until_whole(wired.client)
+    events = wired.client.events("/v1/live?topic=runs&topic=overview")
+
+    async def until_told(is_so: Callable[[str, Any], bool]) -> None:
+        async with asyncio.timeout(20):
+            while True:
+                event = await anext(events)
+                if event.kind and is_so(event.kind, event.data):
+                    return
+
+    await until_told(lambda kind, _: kind == "runs")
+    await wired.database.refuse()
+    try:
+        await until_told(lambda kind, data: kind == "problem" and (data["topic"], data["status"]) == ("runs", 503))
+        await until_told(lambda kind, data: kind == "overview" and data["runs"] is None)
+    finally:
+        await wired.database.listen()
+    await until_told(lambda kind, _: kind == "runs")
+    await until_told(lambda kind, data: kind == "overview" and data["runs"] is not None)

@@ -1,0 +1,95 @@
+"""Histories are fed by moves, and stay quiet where everything is."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http.serving import Served, served
+from tests.http.test_events import until
+from tests.http.test_runs import TIGHT, begin
+from tidegate.dashboard.history import History
+from tidegate.dashboard.sampler import Sampler
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+AT_ONCE = timedelta(milliseconds=20)
+
+
+def values(history: History, name: str) -> list[tuple[float, float]]:
+    [series] = history.series([name])
+    return series.points
+
+
+async def test_a_run_leaves_its_traces_and_then_it_is_quiet(tmp_path: Path):
+    async with served(tmp_path, limits=TIGHT, users=1) as poor:
+        collection, history = poor.collection, History()
+        parts = collection.parts
+        sampler = Sampler(collection, [parts.jobs], history, gap=AT_ONCE)
+        stopping = asyncio.Event()
+        looks = Counting(history)
+        working = asyncio.create_task(sampler.run(stopping))
+        await until(lambda: looks.count >= 2)  # the first look, and one more after it
+        await asyncio.sleep(0.1)
+        quiet = looks.count
+        await asyncio.sleep(0.2)
+        assert looks.count == quiet, "no clock ticks while nothing moves"
+
+        run_id = await begin(poor.client, poor.logins[0])
+        await until(lambda: history.names.count("quota/GITHUB_TOKEN/core") == 1)
+        await until(lambda: values(history, "runs/active")[-1][1] == 1)
+        await until(lambda: values(history, "jobs/waiting")[-1][1] > 0)
+        await until(lambda: any(value > 0 for _, value in values(history, "jobs/done")))
+        await poor.client.post(f"/v1/runs/{run_id}/cancel")
+        await until(lambda: values(history, "jobs/pending")[-1][1] == 0)
+        await until(lambda: values(history, "jobs/done")[-1][1] == 0)
+
+        assert {"jobs/failed", "outbox/pending", "stream/jobs/depth", "stream/jobs/lag", "timers/alarms"} <= {
+            *history.names
+        }
+        stopping.set()
+        await working
+
+
+class Counting:
+    """Counts what is recorded in a history."""
+
+    def __init__(self, history: History) -> None:
+        self.count, record = 0, history.record
+
+        def counted(at_s: float, figures: Any) -> None:
+            self.count += 1
+            record(at_s, figures)
+
+        history.record = counted
+
+
+async def test_those_who_watch_at_once_cause_one_look_and_not_before_it_is_time(deployment: Served):
+    history = History()
+    sampler = Sampler(deployment.collection, [], history, gap=timedelta(minutes=1))
+    looks = Counting(history)
+
+    await asyncio.gather(*(sampler.sample() for _ in range(20)))
+    await sampler.sample()
+
+    assert looks.count == 1
+
+
+async def test_history_is_told_by_name_and_without_one_only_which_there_are(deployment: Served):
+    client = deployment.client
+
+    names = (await client.get("/v1/history")).json
+    some = (await client.get("/v1/history?series=jobs/&series=runs/active&series=weather")).json
+
+    assert names["series"] == []
+    assert {"jobs/done", "jobs/pending", "runs/active", "timers/gate"} <= set(names["names"])
+    assert [each["name"] for each in some["series"]] == [
+        name for name in names["names"] if name.startswith("jobs/") or name == "runs/active"
+    ]
+    assert {each["name"]: each["unit"] for each in some["series"]}["jobs/done"] == "jobs/s"
+    [[moment, _], *_] = some["series"][0]["points"]
+    assert abs(moment - datetime.now(UTC).timestamp()) < 600
+    too_many = "&".join(f"series=s{n}" for n in range(51))
+    assert (await client.get(f"/v1/history?{too_many}")).problem == "invalid"

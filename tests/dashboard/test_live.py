@@ -1,0 +1,296 @@
+"""Topics are told as they change: read once for all who watch, and not at all while nobody does."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from tests.http.serving import Event, Served, read_events, served
+from tests.http.test_events import until
+from tests.http.test_runs import TIGHT, begin
+from tidegate.collect.bulletin import Bulletin
+from tidegate.dashboard.hub import Hub, SharedRead, Topic
+from tidegate.dashboard.topics import TopicName
+from tidegate.http.channel import Channel, Listener, Seats, Snapshot
+from tidegate.kernel.errors import DatabaseUnavailable, TooManyWaiting
+from tidegate.settings.http import HttpSettings
+from tidegate.valkey import Valkey
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SOON, LATE = timedelta(milliseconds=50), timedelta(minutes=10)
+
+
+class Reading(msgspec.Struct, kw_only=True):
+    """Something that changes when the test says so."""
+
+    at: datetime
+    value: int
+
+
+class Source:
+    """Reads it, and counts how often."""
+
+    def __init__(self) -> None:
+        self.value, self.reads, self.error = 0, 0, None
+        self.error: Exception | None
+        self.may_go_on = asyncio.Event()
+        self.may_go_on.set()
+
+    async def read(self) -> Reading:
+        self.reads += 1
+        value = self.value
+        await self.may_go_on.wait()
+        if self.error is not None:
+            raise self.error
+        return Reading(at=datetime.now(), value=value)  # noqa: DTZ005
+
+
+def hub_of(
+    source: Source, bulletin: Bulletin, *, seats: int = 10, heeds: bool = True, silence: timedelta = LATE
+) -> Hub:
+    topic = Topic("it", source.read, heeds_runs=heeds, gap=SOON, silence=silence)
+    return Hub([topic], bulletin, Seats(seats))
+
+
+async def shown(listener: Listener, within_s: float = 5) -> int:
+    snapshot = await listener.next(within_s)
+    assert snapshot is not None
+    return msgspec.json.decode(snapshot.body)["value"]
+
+
+async def test_a_move_of_any_run_is_read_once_for_all_who_watch(deployment: Served):
+    source, bulletin = Source(), deployment.collection.bulletin
+    hub = hub_of(source, bulletin)
+    async with AsyncExitStack() as stack:
+        listeners = [await stack.enter_async_context(hub.listen(["it"])) for _ in range(10)]
+        assert [await shown(listener) for listener in listeners] == [0] * 10
+        before = source.reads
+
+        source.value = 1
+        await bulletin.tell([4711])
+
+        assert [await shown(listener) for listener in listeners] == [1] * 10
+        assert source.reads - before <= 2, "once for the move; and once where it came during a read"
+    settled = source.reads
+    await bulletin.tell([4711])
+    assert not {task.get_name() for task in asyncio.all_tasks()} & {"follow topic it"}
+    assert source.reads == settled, "nobody watches, nothing is read"
+
+
+async def test_what_has_no_news_is_read_after_a_silence_and_shown_when_it_changed(deployment: Served):
+    source = Source()
+    hub = hub_of(source, deployment.collection.bulletin, heeds=False, silence=SOON * 2)
+    async with hub.listen(["it"]) as listener:
+        assert await shown(listener) == 0
+        await until(lambda: source.reads >= 3)
+        assert await listener.next(0.01) is None, "only the moment of the look is another"
+        source.value = 1
+        assert await shown(listener) == 1
+
+
+async def test_a_slow_listener_is_shown_the_latest(deployment: Served):
+    source, bulletin = Source(), deployment.collection.bulletin
+    hub = hub_of(source, bulletin)
+    async with hub.listen(["it"]) as quick, hub.listen(["it"]) as slow:
+        for value in range(4):
+            source.value = value
+            await bulletin.tell([1])
+            while await shown(quick) != value:
+                pass
+        assert await shown(slow) == 3
+        assert await slow.next(0.01) is None
+
+
+async def test_a_topic_that_changes_faster_than_somebody_reads_does_not_keep_the_others_from_him():
+    busy, calm = Channel(), Channel()
+    listener = Listener([busy, calm], asyncio.Event())
+    seen: list[bytes] = []
+    calm.show(Snapshot.of(1, b"calm", "calm"))
+    for number in range(4):
+        busy.show(Snapshot.of(number, b"busy %d" % number, "busy"))
+        told = await listener.next(1)
+        assert told is not None
+        seen.append(told.body)
+
+    assert seen == [b"busy 0", b"calm", b"busy 2", b"busy 3"]
+
+
+async def test_what_cannot_be_read_is_a_problem_until_it_can(deployment: Served):
+    source = Source()
+    hub = hub_of(source, deployment.collection.bulletin, heeds=False, silence=SOON * 2)
+    source.error = DatabaseUnavailable("postgres at 10.0.0.7 is away")
+    async with hub.listen(["it"]) as listener:
+        told = await listener.next(5)
+        assert told is not None
+        assert told.event.startswith(b"id: it-1\nevent: problem\ndata: {")
+        problem = msgspec.json.decode(told.body)
+        assert (problem["topic"], problem["status"], problem["type"]) == ("it", 503, "/docs#unavailable")
+        assert "10.0.0.7" not in problem["detail"]
+        source.error = None
+        assert await shown(listener) == 0
+
+
+async def test_a_defect_of_one_topic_is_a_problem_and_not_the_end(deployment: Served):
+    source = Source()
+    hub = hub_of(source, deployment.collection.bulletin, heeds=False, silence=SOON * 2)
+    source.error = ZeroDivisionError()
+    async with hub.listen(["it"]) as listener:
+        told = await listener.next(5)
+        assert told is not None
+        assert msgspec.json.decode(told.body)["status"] == 500
+        source.error = None
+        assert await shown(listener) == 0
+
+
+async def test_whoever_asks_is_told_what_was_read_after_he_asked_and_many_share_it():
+    source = Source()
+    shared = SharedRead(source.read)
+    source.may_go_on.clear()
+    first = asyncio.create_task(shared.next())
+    await until(lambda: source.reads == 1)
+
+    source.value = 1  # somebody changes it, and asks how it is
+    later = [asyncio.create_task(shared.next()) for _ in range(20)]
+    await asyncio.sleep(0)
+    source.may_go_on.set()
+
+    assert msgspec.json.decode(await first)["value"] == 0
+    assert {msgspec.json.decode(body)["value"] for body in await asyncio.gather(*later)} == {1}
+    assert source.reads == 2
+
+
+async def test_one_who_gives_up_does_not_take_the_answer_from_the_others():
+    source = Source()
+    shared = SharedRead(source.read)
+    source.may_go_on.clear()
+    gives_up, stays = asyncio.create_task(shared.next()), asyncio.create_task(shared.next())
+    await until(lambda: source.reads == 1)
+
+    gives_up.cancel()
+    source.may_go_on.set()
+
+    assert msgspec.json.decode(await stays)["value"] == 0
+    assert source.reads == 1
+
+
+async def test_seats_are_shared_and_those_of_who_left_are_free(deployment: Served):
+    hub = hub_of(Source(), deployment.collection.bulletin, seats=1)
+    for _ in range(3):
+        async with hub.listen(["it"]):
+            with pytest.raises(TooManyWaiting):
+                async with hub.listen(["it"]):
+                    pass
+
+
+async def test_closing_sends_everybody_home(deployment: Served):
+    hub = hub_of(Source(), deployment.collection.bulletin)
+    async with hub.listen(["it"]) as listener:
+        await listener.next(5)
+        waiting = asyncio.create_task(listener.next(60))
+        await asyncio.sleep(0)
+        hub.close()
+        async with asyncio.timeout(5):
+            assert await waiting is None
+        assert listener.is_over
+
+
+async def first_of_each(client_url: str, session: aiohttp.ClientSession, topics: set[str]) -> dict[str, Event]:
+    query = "&".join(f"topic={topic}" for topic in sorted(topics))
+    found: dict[str, Event] = {}
+    async with asyncio.timeout(20), session.get(f"{client_url}/v1/live?{query}") as answer:
+        assert (answer.status, answer.content_type) == (200, "text/event-stream")
+        async for event in read_events(answer):
+            if event.kind:
+                found[event.id.rpartition("-")[0]] = event
+            if found.keys() == topics:
+                break
+    return found
+
+
+async def test_every_topic_is_told_as_its_address_answers(deployment: Served):
+    client = deployment.client
+    addresses = {
+        "overview": "/v1/overview",
+        "machinery": "/v1/machinery",
+        "quotas": "/v1/quotas",
+        "runs": "/v1/runs",
+        "rooms": "/v1/rooms",
+        "crawl": "/v1/crawl/overview",
+        "dead": "/v1/overview/dead",
+        "history": "/v1/history",
+    }
+    events = await first_of_each(client.url, client.session, {str(topic) for topic in TopicName})
+
+    assert {name: event.kind for name, event in events.items() if event.kind != name} == {
+        "snapshots": "problem",  # this installation keeps none
+        "campaigns": "problem",
+    }
+    for name, address in addresses.items():
+        assert events[name].data.keys() == (await client.get(address)).json.keys(), name
+    assert events["snapshots"].data["status"] == 404
+
+
+async def overview_in(events: AsyncIterator[Event], is_so: Callable[[Any], bool]) -> Any:
+    """The first of which that is so."""
+    async with asyncio.timeout(15):
+        while True:
+            event = await anext(events)
+            if event.kind == "overview" and is_so(event.data):
+                return event.data
+
+
+async def test_the_overview_is_told_anew_when_a_run_moves(tmp_path: Path):
+    async with served(tmp_path, limits=TIGHT, users=1, dashboard=True) as poor:
+        events = poor.client.events("/v1/live?topic=overview&topic=runs")
+        seen: list[Event] = [await anext(events), await anext(events)]
+        assert {event.kind for event in seen} == {"overview", "runs"}
+        assert all(not event.data.get("active") for event in seen)
+
+        run_id = await begin(poor.client, poor.logins[0])
+        told = await overview_in(events, lambda told: bool(told["waits"]))
+        assert [run["id"] for run in told["active"]] == [run_id]
+
+        await poor.client.post(f"/v1/runs/{run_id}/cancel")
+        told = await overview_in(events, lambda told: not told["active"])
+        assert told["runs"]["canceled"] == 1
+
+        poor.stop()
+        assert {event.kind async for event in events} <= {"overview", "runs", ""}, "the stream ends"
+
+
+async def test_nonsense_is_refused_and_says_what_there_is(deployment: Served):
+    for path in ("/v1/live", "/v1/live?topic=weather", "/v1/live?topic=overview&topic=", "/v1/live?topics=runs"):
+        answer = await deployment.client.get(path)
+        assert (answer.status, answer.problem) == (422, "invalid"), path
+    assert "overview, machinery" in (await deployment.client.get("/v1/live?topic=weather")).json["detail"]
+
+
+async def commands_of(valkey: Valkey) -> int:
+    info: Any = await valkey.execute("INFO", "stats")
+    return int(info["total_commands_processed"])
+
+
+async def test_nobody_watches_and_nothing_is_read(tmp_path: Path):
+    async with served(tmp_path, users=1, dashboard=True, http=HttpSettings(most_listeners=3)) as quiet:
+        valkey = quiet.collection.parts.valkey
+        async with asyncio.timeout(10):  # the first looks of a process that begins
+            while b" cmd=xread " not in await valkey.execute("CLIENT", "LIST"):
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
+        before = await commands_of(valkey)
+        await asyncio.sleep(1)
+        idle = await commands_of(valkey) - before
+
+        streams = [quiet.client.events("/v1/live?topic=machinery") for _ in range(3)]
+        for stream in streams:
+            await anext(stream)
+        assert (await quiet.client.get("/v1/live?topic=machinery")).problem == "too-many"
+
+        assert idle <= 3, "the heartbeat, and our own question"

@@ -1,0 +1,217 @@
+"""The overview is right: while a run goes on, when it failed, while it waits for a quota, and when nobody works."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http.serving import Client, Served, served
+from tests.http.test_runs import TIGHT, begin
+from tidegate.collect.overview import JobCounts, RunCounts
+from tidegate.dashboard.attention import Sight, attention_to
+from tidegate.dashboard.community import Community
+from tidegate.dashboard.dead import DeadCount
+from tidegate.dashboard.waits import CredentialWait, PoolWait
+from tidegate.database import outbox
+from tidegate.database.outbox import Event
+from tidegate.flow.stream.message import StreamStatus
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def until(client: Client, path: str, is_so: Callable[[Any], bool]) -> dict[str, Any]:
+    """What is told, as soon as it is so."""
+    async with asyncio.timeout(15):
+        while not is_so(told := (await client.get(path)).json):
+            await asyncio.sleep(0.05)
+    return told
+
+
+async def test_a_quiet_deployment_is_told_as_one(deployment: Served):
+    told = (await deployment.client.get("/v1/overview")).json
+
+    assert [(server["name"], server["is_up"], server["reason"]) for server in told["servers"]] == [
+        ("database", True, None),
+        ("valkey", True, None),
+    ]
+    assert (told["leader"], told["processes"]) == (deployment.collection.parts.owner, 1)
+    assert (told["active"], told["waits"], told["unknown"]) == ([], [], [])
+    assert told["jobs"] == dict.fromkeys(JobCounts.__struct_fields__, 0)
+    assert [each for each in told["attention"] if each["severity"] == "critical"] == []
+    assert {each["kind"] for each in told["dead"]} == {"events", "messages", "campaigns", "crawl"}
+    assert datetime.fromisoformat(told["at"]) <= datetime.now(UTC)
+
+
+async def test_a_run_that_ended_is_counted_and_is_active_no_more(deployment: Served):
+    before = (await deployment.client.get("/v1/overview")).json["runs"]
+
+    await deployment.collect(deployment.logins[0])
+
+    told = (await deployment.client.get("/v1/overview")).json
+    assert told["runs"] == before | {"completed": before["completed"] + 1}
+    assert told["active"] == []
+
+
+async def test_what_failed_is_told_with_its_reason_and_where_it_is(deployment: Served):
+    ended = await deployment.collect("nobody-of-this-name")
+
+    told = (await deployment.client.get("/v1/overview")).json
+
+    ours = [job for job in told["failed"] if job["run_id"] == ended["id"]]
+    assert {job["job_id"] for job in ours} == {failure["job_id"] for failure in ended["failures"]}
+    assert {(job["login"], job["source"], job["reason"]) for job in ours} == {
+        ("nobody-of-this-name", "github", "404: Not Found")
+    }
+    assert [job["at"] for job in ours] == sorted((job["at"] for job in ours), reverse=True)
+    assert told["runs"]["failed"] >= 1
+    assert {"severity": "info", "link": "#/runs?state=failed"}.items() <= told["attention"][-1].items()
+
+
+async def test_a_run_that_waits_for_a_quota_is_told_with_the_reason_and_the_moment(tmp_path: Path):
+    async with served(tmp_path, limits=TIGHT, users=1, dashboard=True) as poor:
+        run_id = await begin(poor.client, poor.logins[0])
+        told = await until(poor.client, "/v1/overview", lambda told: told["waits"] and not told["jobs"]["running"])
+        detail = (await poor.client.get(f"/v1/runs/{run_id}")).json
+
+        [wait] = told["waits"]
+        assert (wait["bucket"], wait["reason"], wait["jobs"]) == ("core", "exhausted", told["jobs"]["waiting"])
+        [credential] = wait["credentials"]
+        assert credential == {"credential": "GITHUB_TOKEN", "reason": "exhausted", "opens_at": wait["until"]}
+        left = datetime.fromisoformat(wait["until"]) - datetime.now(UTC)
+        assert timedelta(minutes=50) < left < timedelta(minutes=61)
+        assert [run["id"] for run in told["active"]] == [run_id]
+        assert {name: told["jobs"][name] for name in ("total", "succeeded", "failed")} == {
+            "total": detail["total_jobs"],
+            "succeeded": detail["succeeded_jobs"],
+            "failed": 0,
+        }
+        assert told["runs"]["running"] + told["runs"]["planning"] == 1
+        [attention] = told["attention"]
+        assert (attention["severity"], attention["until"]) == ("info", wait["until"])
+        assert "GITHUB_TOKEN" in attention["text"]
+
+        machinery = (await poor.client.get("/v1/machinery")).json
+        assert machinery["gate"]["pools"][0]["waiting"] == {"core": wait["jobs"]}
+        assert machinery["gate"]["waiting"] == wait["jobs"]
+        await poor.client.post(f"/v1/runs/{run_id}/cancel")
+
+
+async def test_without_anybody_who_works_that_is_the_first_thing_told(tmp_path: Path):
+    async with served(tmp_path, users=1, works=False, dashboard=True) as idle:
+        run_id = await begin(idle.client, idle.logins[0])
+        told = await until(idle.client, "/v1/overview", lambda told: told["jobs"]["waiting"] > 0)
+
+        assert told["attention"][0]["severity"] == "critical"
+        assert told["attention"][0]["text"].startswith(f"No process works: {told['jobs']['waiting']} jobs to do")
+        await idle.client.post(f"/v1/runs/{run_id}/cancel")
+
+
+def is_anything_dead(told: Any) -> bool:
+    return any(each["count"] for each in told["dead"])
+
+
+async def test_dead_letters_are_counted_by_kind_and_need_attention(deployment: Served):
+    database = deployment.collection.parts.database
+    await database.transaction(lambda tx: outbox.add(tx, Event("nobody.handles", "dead letters", {})))
+
+    counts = (await until(deployment.client, "/v1/overview/dead", is_anything_dead))["dead"]
+    told = (await deployment.client.get("/v1/overview")).json
+
+    [events] = [each for each in counts if each["kind"] == "events"]
+    assert events == {"kind": "events", "count": 1, "parts": [], "link": "#/dead/events"}
+    assert told["dead"] == counts
+    assert {"severity": "warning", "text": "1 dead letter of events", "link": "#/dead/events", "until": None} in (
+        told["attention"]
+    )
+
+
+async def test_the_machinery_is_told_with_who_leads_and_who_takes_jobs(deployment: Served):
+    owner = deployment.collection.parts.owner
+
+    told = (await deployment.client.get("/v1/machinery")).json
+
+    assert [stream["name"] for stream in told["streams"]] == ["jobs", "alarms"]
+    [jobs, _] = told["streams"]
+    assert any(consumer["name"].startswith(owner) for consumer in jobs["consumers"])
+    [process] = told["processes"]
+    assert (process["owner"], process["is_leader"], process["is_here"]) == (owner, True, True)
+    assert owner.startswith(f"{process['host']}.{process['pid']}.")
+    assert 0 < process["lease_ms"] <= 10_000
+    assert [timers["name"] for timers in told["timers"]] == ["alarms", "gate"]
+    assert (told["outbox"]["pending"], told["unknown"]) == (0, [])
+
+
+async def test_the_crawl_is_told_also_where_there_is_none(deployment: Served):
+    told = (await deployment.client.get("/v1/crawl/overview")).json
+
+    assert (told["active"], told["unknown"]) == ([], [])
+    assert set(told["pages"].values()) == {0}
+    assert told["raws"] == {"pending": 0, "failed": 0, "processed_day": 0}
+    assert told["hosts"] == {"total": 0, "resting": []}
+    assert told["identities"] == {"enabled": 1, "disabled": 0, "resting": 0}
+
+
+async def test_where_there_are_no_kinds_of_snapshots_it_is_said_why(deployment: Served):
+    answer = await deployment.client.get("/v1/snapshots/overview")
+
+    assert (answer.status, answer.problem) == (404, "not-found")
+    assert "keeps no snapshots" in answer.json["detail"]
+
+
+def sight(**changes: Any) -> Sight:
+    quiet: dict[str, Any] = {
+        "away": [],
+        "community": None,
+        "runs": RunCounts(),
+        "jobs": JobCounts(),
+        "waits": [],
+        "credentials": [],
+        "dead": [],
+        "open_breakers": [],
+    }
+    return Sight(**(quiet | changes))
+
+
+def waiting(reason: str, *credentials: str) -> PoolWait:
+    waits = [CredentialWait(credential=name, reason=reason, opens_at=None) for name in credentials]
+    return PoolWait(pool="github", bucket="core", jobs=3, reason=reason, until=None, credentials=waits)
+
+
+async def test_what_is_most_severe_is_said_first_and_what_passes_by_itself_is_not_said():
+    nobody = Community(members=[], jobs=StreamStatus(0, 0, 0, 0, []))
+    dead = DeadCount(kind="snapshots", count=12, parts=[], link="#/dead/snapshots")
+    none = DeadCount(kind="crawl", count=0, parts=[], link="#/dead/crawl")
+
+    told = attention_to(
+        sight(
+            runs=RunCounts(failed=1),
+            waits=[waiting("exhausted", "mona"), waiting("concurrency", "mona"), waiting("no_credential")],
+            dead=[dead, none],
+            community=nobody,
+            away=["database"],
+        )
+    )
+
+    assert [(each.severity, each.text) for each in told] == [
+        ("critical", "The database does not answer"),
+        ("critical", "No process leads: timers, schedules and the ends of runs wait"),
+        ("critical", "No credential serves the pool github; waiting for core: 3 jobs"),
+        ("warning", "12 dead letters of snapshots"),
+        ("info", "The quota of mona for core is used up; waiting: 3 jobs"),
+        ("info", "1 run failed in the last 24 hours"),
+    ]
+    assert attention_to(sight()) == []
+
+
+async def ask(client: Client, path: str, times: int) -> list[bytes]:
+    asked: list[Awaitable[Any]] = [client.get(path) for _ in range(times)]
+    return [answer.body for answer in await asyncio.gather(*asked)]
+
+
+async def test_many_who_ask_at_once_are_answered_from_few_reads(deployment: Served):
+    bodies = await ask(deployment.client, "/v1/overview", 20)
+
+    assert len(set(bodies)) <= 5, "each read has a moment of its own"

@@ -1,0 +1,88 @@
+"""Snapshots at a glance: what is used of the limits, what waits, and how fresh a sample of them is."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tests.snapshots.deployment import Deployment, deployed, game, until
+from tidegate.dashboard.refreshes import SnapshotsReader
+from tidegate.flow.limiter import LimiterSettings
+from tidegate.flow.limiter.settings import Limit, Rate
+from tidegate.kernel.priority import Priority
+from tidegate.snapshots.sample import FreshnessMix, freshness_mix
+from tidegate.valkey import Valkey
+
+_TTL = timedelta(minutes=15)
+
+
+async def test_what_was_refreshed_is_fresh_and_what_waits_is_counted(tmp_path: Path, embedded: Valkey):
+    async with game() as sim, deployed(tmp_path, embedded, sim) as deployment:
+        reader = SnapshotsReader(deployment.snapshots)
+        for key in (1, 2, 3):
+            await deployment.read(key)
+        await until(lambda: _has_lag(deployment, 3))
+        waiting = await reader.read()
+        async with deployment.working():
+            for key in (1, 2, 3):
+                await deployment.until_fresh(key)
+        told = await SnapshotsReader(deployment.snapshots).read()
+
+        assert [(kind.name, kind.ttl_s) for kind in told.kinds] == [("character", 900.0)]
+        assert waiting.topics is not None
+        assert [(topic.topic, topic.group, topic.lag) for topic in waiting.topics] == [
+            ("update-priority-high", "high-worker", 3),
+            ("update-priority-low", "low-worker", 0),
+        ]
+        assert told.freshness is not None
+        assert (told.freshness.sampled, told.freshness.fresh, told.freshness.is_all) == (3, 3, True)
+        assert told.rules is not None
+        assert {rule.name: (rule.window_s, rule.per_second) for rule in told.rules} == {
+            "second": (1.0, None),
+            "low": (1.0, None),
+            "day": (86_400.0, None),
+            "sustained": (None, 450),
+        }
+        assert [rule.used for rule in told.rules if rule.name == "day"] == [3]
+        assert (told.waiting, told.paused_until, told.dead, told.unknown) == ({"high": 0, "low": 0}, None, 0, [])
+        assert told.rates is not None
+        assert [(rate.priority, rate.limit) for rate in told.rates] == [("all", 500), ("high", 500), ("low", 350)]
+
+        await deployment.snapshots.limiter.pause(timedelta(seconds=30))
+        paused = (await reader.read()).paused_until
+        assert paused is not None
+        assert paused > datetime.now(UTC)
+
+
+async def _has_lag(deployment: Deployment, lag: int) -> bool:
+    return (await deployment.snapshots.recoverable[0].status()).lag == lag
+
+
+async def test_calls_are_told_by_priority_as_far_as_rules_count_them(tmp_path: Path, embedded: Valkey):
+    rules = LimiterSettings(
+        limits=(Limit(name="all", permits=100, window=timedelta(seconds=1)),),
+        rates=(Rate(name="pace", per_second=1000, burst=100),),
+        quiet_start=timedelta(0),
+    )
+    async with game() as sim, deployed(tmp_path, embedded, sim, limiter=rules) as deployment:
+        await deployment.snapshots.limiter.acquire(Priority.LOW, units=2)
+        told = await SnapshotsReader(deployment.snapshots).read()
+
+        assert told.rates is not None
+        assert [(rate.priority, rate.per_second) for rate in told.rates] == [("all", 2), ("high", None), ("low", None)]
+
+
+async def test_a_sample_is_bounded_and_judges_as_readers_would(tmp_path: Path, embedded: Valkey):
+    async with game() as sim, deployed(tmp_path, embedded, sim) as deployment, deployment.working():
+        for key in range(1, 5):
+            await deployment.until_fresh(key)
+
+        some = await _mix(deployment, _TTL, 2)
+        whole = await _mix(deployment, _TTL)
+        old = await _mix(deployment, -_TTL)  # what was checked just now is older than that
+
+        assert (some.sampled, some.is_all, some.fresh) == (2, False, 2)
+        assert (whole.sampled, whole.is_all, whole.fresh, whole.stale) == (4, True, 4, 0)
+        assert (old.fresh, old.stale) == (0, 4)
+
+
+async def _mix(deployment: Deployment, ttl: timedelta, most: int = 1000) -> FreshnessMix:
+    return await deployment.database.read(freshness_mix, {"character": ttl}, most)

@@ -1,0 +1,108 @@
+"""The memory behind the charts: rings of points, and how fast jobs end."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.collect.overview import Ended
+from tidegate.dashboard.history import Figure, History
+from tidegate.dashboard.pace import Pace, PaceMaker
+from tidegate.kernel.errors import InvalidArgument
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+
+
+def values(history: History, name: str) -> list[tuple[float, float]]:
+    [series] = history.series([name])
+    return series.points
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 3), max_size=40), st.integers(2, 6))
+def test_a_series_keeps_the_newest_points_and_every_change_among_them(seen: list[int], most: int):
+    history = History(most_points=most)
+    for moment, value in enumerate(seen):
+        history.record(moment, {"it": Figure(value, "jobs")})
+    if not seen:
+        assert history.names == []
+        return
+
+    points = values(history, "it")
+
+    assert len(points) <= most
+    assert points[-1] == (len(seen) - 1, seen[-1])
+    assert all(before[0] < after[0] for before, after in pairwise(points))
+    # What a chart draws between two points is what was seen: either nothing was, or the same all the time.
+    for (since, value), (until_s, _) in pairwise(points):
+        between = seen[int(since) + 1 : int(until_s)]
+        assert all(each == value for each in between)
+
+
+def test_what_stays_the_same_needs_two_points_however_long_it_does():
+    history = History(most_points=4)
+    history.record(0, {"it": Figure(1, "jobs")})
+    for moment in range(1, 1000):
+        history.record(moment, {"it": Figure(5, "jobs")})
+    history.record(1000, {"it": Figure(2, "jobs")})
+
+    assert values(history, "it") == [(0, 1), (1, 5), (999, 5), (1000, 2)]
+
+
+def test_of_too_many_series_the_one_goes_that_was_not_written_for_the_longest_time():
+    history = History(most_series=2)
+    history.record(0, {"a": Figure(1, "jobs"), "b": Figure(1, "jobs")})
+    history.record(1, {"a": Figure(1, "jobs")})
+    history.record(2, {"c": Figure(1, "jobs")})
+
+    assert history.names == ["a", "c"]
+    with pytest.raises(InvalidArgument):
+        History(most_points=0)
+
+
+def test_series_are_found_by_their_names_and_by_how_they_begin():
+    history = History()
+    history.record(0, {name: Figure(1, "calls") for name in ("quota/a/core", "quota/b/core", "quotas", "runs/active")})
+    history.record(5, {"runs/active": Figure(2, "runs")})
+
+    assert [each.name for each in history.series(["quota/"])] == ["quota/a/core", "quota/b/core"]
+    assert [each.name for each in history.series(["runs/active", "weather"])] == ["runs/active"]
+    assert history.series([]) == []
+    assert [(each.name, each.points) for each in history.newest()][-1] == ("runs/active", [(5, 2)])
+
+
+def ended(succeeded: int, failed: int = 0, *, since: timedelta = timedelta(0)) -> Ended:
+    return Ended(created_at=NOW + since, succeeded=succeeded, failed=failed)
+
+
+def test_a_pace_is_what_ended_since_the_last_look():
+    pace = PaceMaker()
+    pace.hear([1, 2])
+    assert pace.to_look_at() == [1, 2]
+    old = timedelta(hours=-1)
+    assert pace.learn({1: ended(10, since=old), 2: ended(0, since=old)}, NOW, 5.0) == Pace(0, 0), "of old: unknown"
+
+    found = {1: ended(15, 2, since=old), 2: ended(5, since=old), 3: ended(10, since=timedelta(seconds=1))}
+    assert pace.learn(found, NOW + timedelta(seconds=5), 5.0) == Pace(4.0, 0.4), "all that ended of a new one counts"
+    assert pace.learn({1: ended(15, 0, since=old)}, NOW, 5.0) == Pace(0, 0), "tried again is not unhappened"
+
+
+def test_after_a_long_silence_what_has_ended_counts_for_the_next_look():
+    pace = PaceMaker()
+    pace.learn({}, NOW - timedelta(hours=1), None)
+    pace.hear([1])
+    began = timedelta(seconds=-1)
+
+    assert pace.learn({1: ended(5, since=began)}, NOW, None) == Pace(0, 0)
+    assert pace.to_look_at() == [1], "it is looked at again, though it may have ended"
+    assert pace.learn({1: ended(5, since=began)}, NOW, 5.0) == Pace(1.0, 0)
+
+
+def test_when_something_may_have_been_missed_all_that_is_known_is_looked_at():
+    pace = PaceMaker()
+    pace.learn({1: ended(1), 2: ended(1)}, NOW, 5.0)
+    pace.hear(None)
+    assert pace.to_look_at() == [1, 2]
+    assert pace.to_look_at() == []

@@ -1,0 +1,148 @@
+"""The alerts are those of the specifications, fire when they should, and speak of figures that there are."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.promql import faults_of, labels_of, metrics_of
+from tests.deploy.rules import PROMETHEUS, RUNBOOKS, Alert, alerts, cases, recorded, rules
+from tests.servers.registry import record_used, skip_or_fail
+from tidegate.telemetry.catalogue import EVENTS
+
+OF_THE_SPECIFICATIONS = {
+    "TooManyRuns": (100, None, "warning"),
+    "JobsPileUp": (1000, None, "warning"),
+    "JobsFail": (0.1, None, "warning"),
+    "JobsAreSlow": (30, None, "warning"),
+    "ManyDelays": (500, "10m", "warning"),
+    "WorkersHoldTooMuch": (100, "5m", "warning"),
+    "WorkersLagBehind": (50, None, "warning"),
+    "TokensBlocked": (10, "5m", "warning"),
+    "ManyRecoveries": (10, None, "warning"),
+    "StatisticsWait": (20, "15m", "warning"),
+    "NoLeader": (1, "2m", "critical"),
+    "LimitBroken": (500, None, "critical"),
+    "SnapshotsLag": (1000, None, "warning"),
+    "SnapshotsFarBehind": (5000, None, "critical"),
+    "SnapshotsDie": (100, None, "critical"),
+    "ValkeyBreakerOpen": (2, None, "critical"),
+    "DatabaseBreakerOpen": (2, None, "critical"),
+    "RefreshesAreSlow": (3, None, "warning"),
+}
+"""Threshold, duration and severity, as they stand there."""
+
+
+@pytest.fixture(scope="module")
+def promtool() -> str:
+    """The checker that comes with Prometheus."""
+    found = shutil.which("promtool")
+    if found is None:
+        skip_or_fail("promtool", "it is not installed; `make services` does that")
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True)
+    record_used("promtool", (version.stdout or version.stderr).split()[2])
+    return found
+
+
+def check(promtool: str, *arguments: str, folder: Path = PROMETHEUS) -> str:
+    """What it says; it has to be content."""
+    done = subprocess.run([promtool, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_rules_are_valid(promtool: str):
+    assert f"{len(rules())} rules found" in check(promtool, "check", "rules", "alerts.yml")
+
+
+def test_the_configuration_is_valid_and_loads_the_rules(promtool: str, tmp_path: Path):
+    for name in ("prometheus.yml", "alerts.yml"):
+        shutil.copy(PROMETHEUS / name, tmp_path)
+    (tmp_path / "tidegate-key").write_text("a key")
+
+    said = check(promtool, "check", "config", "prometheus.yml", folder=tmp_path)
+
+    assert "SUCCESS: 1 rule files found" in said
+    assert f"{len(rules())} rules found" in said
+
+
+def test_every_case_of_every_alert_comes_out_as_it_says(promtool: str):
+    assert "SUCCESS" in check(promtool, "test", "rules", "alerts_test.yml")
+
+
+@pytest.mark.parametrize("name", OF_THE_SPECIFICATIONS)
+def test_an_alert_of_the_specifications_has_their_threshold_and_duration(name: str):
+    alert = alerts()[name]
+
+    assert (alert.limit, alert.lasting, alert.labels["severity"]) == OF_THE_SPECIFICATIONS[name]
+
+
+@pytest.mark.parametrize("alert", alerts().values(), ids=alerts().keys())
+def test_an_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(alert: Alert):
+    asked = [each for case in cases() for each in case["alert_rule_test"] if each["alertname"] == alert.name]
+    fires = [told for each in asked for told in each["exp_alerts"]]
+
+    assert [told["exp_annotations"]["runbook_url"] for told in fires][:1] == [alert.annotations["runbook_url"]]
+    assert [each for each in asked if not each["exp_alerts"]], "it is never seen quiet"
+
+
+@pytest.mark.parametrize("alert", alerts().values(), ids=alerts().keys())
+def test_an_alert_says_what_is_wrong_how_much_and_where_to_read_on(alert: Alert):
+    assert set(alert.annotations) == {"summary", "description", "runbook_url"}
+    assert "$value" in alert.annotations["description"]
+    assert alert.annotations["description"].endswith(".")
+    assert alert.annotations["runbook_url"] == f"docs/runbooks/{alert.name}.md"
+    assert alert.labels["severity"] in {"critical", "warning"}
+    assert alert.labels.keys().isdisjoint(labels_of(alert.expression)), (
+        "a label of the rule would hide one of the figure"
+    )
+    assert set(re.findall(r"`([a-z_]+\.[a-z_]+)`", alert.annotations["description"])) <= EVENTS.keys()
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
+def test_a_rule_asks_for_figures_that_there_are(rule: dict[str, str]):
+    assert metrics_of(rule["expr"])
+    assert faults_of(rule["expr"], recorded()) == []
+
+
+@pytest.mark.parametrize("alert", alerts().values(), ids=alerts().keys())
+def test_an_alert_tells_the_deployment(alert: Alert):
+    """Each aggregation keeps it; what is not aggregated has all its labels."""
+    groups = re.findall(r"\b(?:by|on) \(([^)]*)\)", alert.expression)
+    aggregations = re.findall(r"\b(?:sum|max|min)\b", alert.expression)
+
+    assert [group for group in groups if "deployment" not in group] == []
+    assert len(groups) >= len(aggregations), "one is without `by`"
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert():
+    pages = {page.stem for page in RUNBOOKS.glob("*.md")} - {"README"}
+
+    assert pages == alerts().keys()
+
+
+def test_the_index_of_runbooks_tells_every_alert_with_its_severity_and_summary():
+    index = (RUNBOOKS / "README.md").read_text()
+
+    missing = [
+        alert.name
+        for alert in alerts().values()
+        if not re.search(
+            rf"^\| \[{alert.name}\]\({alert.name}\.md\) \| {alert.labels['severity']} \| .+ \|$", index, re.M
+        )
+    ]
+    assert missing == []
+
+
+def test_names_that_nobody_tells_are_found():
+    """The checks above would say nothing if they understood nothing."""
+    expression = 'sum by (deployment, room) (rate(page_jobs_lost_total{kind="x"}[5m])) / max(outbox_dead) > 3'
+
+    assert metrics_of(expression) == {"page_jobs_lost_total", "outbox_dead"}
+    assert faults_of(expression, {}) == [
+        "page_jobs_lost_total: nobody tells it",
+        "kind: none of them has it",
+        "room: none of them has it",
+    ]
