@@ -1,6 +1,7 @@
 """One server with a dashboard for each module of tests; each test has users and runs of its own."""
 
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -11,4 +12,10 @@ from tests.http.serving import Served, served
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Served]:
     async with served(tmp_path_factory.mktemp("dashboard"), users=4, dashboard=True) as started:
+        await started.client.until("/v1/machinery", is_at_work)
         yield started
+
+
+def is_at_work(told: Any) -> bool:
+    """Whether somebody leads, and somebody takes jobs."""
+    return any(each["is_leader"] for each in told["processes"]) and bool(told["streams"][0]["consumers"])

@@ -1,7 +1,7 @@
 """The overview is right: while a run goes on, when it failed, while it waits for a quota, and when nobody works."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,6 @@ from tidegate.database.outbox import Event
 from tidegate.flow.stream.message import StreamStatus
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-async def until(client: Client, path: str, is_so: Callable[[Any], bool]) -> dict[str, Any]:
-    """What is told, as soon as it is so."""
-    async with asyncio.timeout(15):
-        while not is_so(told := (await client.get(path)).json):
-            await asyncio.sleep(0.05)
-    return told
 
 
 async def test_a_quiet_deployment_is_told_as_one(deployment: Served):
@@ -73,7 +65,7 @@ async def test_what_failed_is_told_with_its_reason_and_where_it_is(deployment: S
 async def test_a_run_that_waits_for_a_quota_is_told_with_the_reason_and_the_moment(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT, users=1, dashboard=True) as poor:
         run_id = await begin(poor.client, poor.logins[0])
-        told = await until(poor.client, "/v1/overview", lambda told: told["waits"] and not told["jobs"]["running"])
+        told = await poor.client.until("/v1/overview", lambda told: told["waits"] and not told["jobs"]["running"])
         detail = (await poor.client.get(f"/v1/runs/{run_id}")).json
 
         [wait] = told["waits"]
@@ -102,7 +94,7 @@ async def test_a_run_that_waits_for_a_quota_is_told_with_the_reason_and_the_mome
 async def test_without_anybody_who_works_that_is_the_first_thing_told(tmp_path: Path):
     async with served(tmp_path, users=1, works=False, dashboard=True) as idle:
         run_id = await begin(idle.client, idle.logins[0])
-        told = await until(idle.client, "/v1/overview", lambda told: told["jobs"]["waiting"] > 0)
+        told = await idle.client.until("/v1/overview", lambda told: told["jobs"]["waiting"] > 0)
 
         assert told["attention"][0]["severity"] == "critical"
         assert told["attention"][0]["text"].startswith(f"No process works: {told['jobs']['waiting']} jobs to do")
@@ -117,7 +109,7 @@ async def test_dead_letters_are_counted_by_kind_and_need_attention(deployment: S
     database = deployment.collection.parts.database
     await database.transaction(lambda tx: outbox.add(tx, Event("nobody.handles", "dead letters", {})))
 
-    counts = (await until(deployment.client, "/v1/overview/dead", is_anything_dead))["dead"]
+    counts = (await deployment.client.until("/v1/overview/dead", is_anything_dead))["dead"]
     told = (await deployment.client.get("/v1/overview")).json
 
     [events] = [each for each in counts if each["kind"] == "events"]

@@ -75,6 +75,13 @@ class Client:
             async for event in read_events(answer):
                 yield event
 
+    async def until(self, path: str, is_so: Callable[[Any], bool]) -> dict[str, Any]:
+        """What is told there, as soon as it is so."""
+        async with asyncio.timeout(30):
+            while not is_so(told := (await self.get(path)).json):
+                await asyncio.sleep(0.05)
+        return told
+
     async def until_over(self, run_id: int) -> dict[str, Any]:
         """The run, when it has ended."""
         async with asyncio.timeout(30):
