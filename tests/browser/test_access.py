@@ -19,6 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NARROW = ViewportSize(width=320, height=640)
 COLOURS = {"runOnly": ["color-contrast"]}
+AXE = Axe()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -29,7 +30,7 @@ async def wired(tmp_path: Path) -> AsyncGenerator[tuple[RoomSite, Proxy]]:
 
 async def faults(page: Page, options: dict[str, Any] | None = None) -> list[str]:
     """What is serious or critical."""
-    found = (await Axe().run(page, options=options)).response["violations"]
+    found = (await AXE.run(page, options=options)).response["violations"]
     return [
         f"{each['id']}: {each['nodes'][0]['html']}: {each['nodes'][0]['failureSummary']}"
         for each in found

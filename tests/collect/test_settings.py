@@ -9,11 +9,12 @@ from pydantic import ValidationError
 from sqlalchemy import select
 
 from tests.collect.conftest import Library
-from tests.collect.shelf import ShelfSource, ShelfUpstream
-from tests.collect.test_ways import ADMITTED, Secrets, claim_of
+from tests.collect.shelf import HOST, ShelfSource, ShelfUpstream
+from tests.collect.test_ways import ADMITTED, PATH, Secrets, claim_of
 from tidegate.assembly.sources import open_sources
 from tidegate.collect.calls import Calls, Way
 from tidegate.collect.lifecycle import JobState
+from tidegate.collect.parking import Parked
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Subject, Task
 from tidegate.collect.tables import page_jobs
@@ -49,6 +50,18 @@ async def test_a_job_that_kills_its_workers_is_tried_as_often_as_one_that_fails(
     assert (await calls.make(last, taken_over)).ending.state is JobState.READY
     ended = (await calls.make(msgspec.structs.replace(last, attempt=6), taken_over)).ending
     assert (ended.state, ended.reason) == (JobState.FAILED, "a worker died with this job at its last try, of 5")
+
+
+async def test_an_answer_that_kills_its_readers_is_read_no_more_often_than_a_job_is_tried(clock: ManualClock):
+    """It is parked, so that no call is needed; it still must not kill one worker after the other."""
+    calls = Calls({"shelves": ShelfSource()}, Way(ShelfUpstream({}), Secrets("")), clock)
+    read = await ShelfUpstream({}).fetch(Request(url=HOST + PATH, purpose="USER"))
+    kept = msgspec.structs.replace(claim_of(), parked=Parked("c", read.pack(), clock.now()), attempt=5, max_attempts=5)
+    taken_over = msgspec.structs.replace(ADMITTED, deliveries=2)
+
+    assert (await calls.make(kept, taken_over)).ending.state is JobState.SUCCEEDED
+    ended = (await calls.make(msgspec.structs.replace(kept, attempt=6), taken_over)).ending
+    assert (ended.state, ended.parked) == (JobState.FAILED, None)
 
 
 async def test_the_permit_of_a_dead_worker_is_not_used_again(clock: ManualClock):

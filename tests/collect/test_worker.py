@@ -12,7 +12,8 @@ from tests.collect.rounds import claimed, finished, write
 from tests.collect.shelf import ShelfUpstream
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.recovery import Recovery
-from tidegate.flow.gate import Gate, Settlement
+from tidegate.flow.gate import Gate, Outcome, Settlement
+from tidegate.runtime.waiting import end
 
 
 async def test_calls_that_have_to_be_waited_for_are_made_side_by_side(local: Library, upstream: ShelfUpstream):
@@ -108,6 +109,41 @@ async def test_whoever_stops_keeps_what_it_called_until_it_is_written(local: Lib
     assert not done
     assert (status.pending, status.lag) == (1, 0)
     assert (await local.orchestrator.show(run_id)).succeeded_jobs == 1
+
+
+async def test_a_call_that_is_cut_off_by_a_stop_is_made_again_with_another_permit(
+    local: Library, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
+):
+    """It may have been made: whoever has its job next must not make another with the same permit."""
+    reached, held = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    def hold(path: str) -> "asyncio.Future[None] | None":
+        del path
+        reached.set()
+        return held
+
+    settle, ended = Gate.settle, list[Settlement]()
+
+    async def noted(gate: Gate, results: Sequence[Settlement], **offers: Any) -> Any:
+        ended.extend(results)
+        return await settle(gate, results, **offers)
+
+    monkeypatch.setattr(Gate, "settle", noted)
+    upstream.before_answer = hold
+    await local.enrol()
+    services = [asyncio.create_task(one.run(asyncio.Event())) for one in local.collector.services.values()]
+    run_id = await local.begin()
+    await reached.wait()
+    await end(*services)  # as whoever stops us does when our time is over
+    assert not ended
+
+    upstream.before_answer = lambda _: None
+    async with local.working():
+        await local.until(run_id)
+
+    assert (ended[0].outcome, ended[0].deliveries) == (Outcome.UNUSED, 2), "which counts as one call"
+    assert (ended[1].job, ended[1].outcome) == (ended[0].job, Outcome.ANSWERED)
+    assert ended[1].permit != ended[0].permit
 
 
 async def test_a_failed_job_that_is_retried_before_its_permit_has_ended_is_not_lost(

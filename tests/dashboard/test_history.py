@@ -1,6 +1,8 @@
 """Histories are fed by moves, and stay quiet where everything is."""
 
 import asyncio
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,14 @@ import pytest
 from tests.http.serving import Served, served
 from tests.http.test_events import until
 from tests.http.test_runs import TIGHT, begin
+from tidegate.collect.gauges import RunFigures
+from tidegate.collect.overview import Ended
+from tidegate.dashboard import sampler as sampler_module
 from tidegate.dashboard.history import History
 from tidegate.dashboard.sampler import Sampler
+from tidegate.database import Transaction
+from tidegate.database.outbox import Depth
+from tidegate.kernel.errors import DatabaseUnavailable
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -64,6 +72,60 @@ class Counting:
             record(at_s, figures)
 
         history.record = counted
+
+
+async def test_a_pace_is_not_overstated_after_looks_that_failed(deployment: Served, monkeypatch: pytest.MonkeyPatch):
+    """A hundred jobs end in every second, also while nobody here can see it."""
+    collection, history, began = deployment.collection, History(), time.monotonic()
+    created_at, is_away = datetime.now(UTC), False
+
+    def read(tx: Transaction, moved: Sequence[int]) -> Any:
+        if is_away:
+            raise DatabaseUnavailable("it is away")
+        done = round((time.monotonic() - began) * 100)
+        ended = {run: Ended(created_at=created_at, succeeded=done, failed=0) for run in moved if run == 4711}
+        return RunFigures(active=1, pending=1, failed=0, ended=0), Depth(0, 0, None), ended, tx.now
+
+    monkeypatch.setattr(sampler_module, "_read", read)
+    sampler, stopping = Sampler(collection, [], history, gap=timedelta(milliseconds=100)), asyncio.Event()
+    working = asyncio.create_task(sampler.run(stopping))
+
+    async def seen(looks: int) -> list[float | None]:
+        """The paces of so many looks."""
+        before = counting.count
+        while counting.count < before + looks:
+            await collection.bulletin.tell([4711])
+            await asyncio.sleep(0.02)
+        return counting.paces[before:]
+
+    counting = Paces(history)
+    await seen(4)
+    is_away = True
+    await seen(8)
+    is_away = False
+    paces = [pace for pace in await seen(6) if pace is not None]
+    stopping.set()
+    await working
+
+    assert paces, "it is back"
+    assert 10 < max(paces) < 400, "it was about 1000 where what ended in all that time counted for the last look"
+
+
+class Paces:
+    """Notes the pace of jobs that is recorded in a history."""
+
+    def __init__(self, history: History) -> None:
+        self.paces, record = list[float | None](), history.record
+
+        def noted(at_s: float, figures: Any) -> None:
+            self.paces.append(figures["jobs/done"].value if "jobs/done" in figures else None)
+            record(at_s, figures)
+
+        history.record = noted
+
+    @property
+    def count(self) -> int:
+        return len(self.paces)
 
 
 async def test_those_who_watch_at_once_cause_one_look_and_not_before_it_is_time(deployment: Served):

@@ -15,6 +15,7 @@ from tests.http.serving import Event, Served, read_events, served
 from tests.http.test_events import until
 from tests.http.test_runs import TIGHT, begin
 from tidegate.collect.bulletin import Bulletin
+from tidegate.dashboard import hub as hub_module
 from tidegate.dashboard.hub import Hub, SharedRead, Topic
 from tidegate.dashboard.topics import TopicName
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
@@ -135,6 +136,29 @@ async def test_what_cannot_be_read_is_a_problem_until_it_can(deployment: Served)
         assert "10.0.0.7" not in problem["detail"]
         source.error = None
         assert await shown(listener) == 0
+
+
+async def test_a_server_that_hangs_is_told_of_and_shown_soon_after_it_is_back(
+    deployment: Served, monkeypatch: pytest.MonkeyPatch
+):
+    """However long it hung: that says nothing of what a look costs, and nobody rests for a multiple of it."""
+    monkeypatch.setattr(hub_module, "_NEVER_LONGER_S", 0.2)
+    source = Source()
+    topic = Topic("it", source.read, gap=SOON, silence=SOON, within=SOON * 2)
+    hub = Hub([topic], deployment.collection.bulletin, Seats(1))
+    async with hub.listen(["it"]) as listener:
+        assert await shown(listener) == 0
+        source.may_go_on.clear()
+        told = await listener.next(5)
+        assert told is not None
+        problem = msgspec.json.decode(told.body)
+        assert (told.event.splitlines()[1], problem["status"]) == (b"event: problem", 503)
+        await asyncio.sleep(0.5)
+        reads, source.value = source.reads, 1
+        source.may_go_on.set()
+        while await shown(listener, within_s=1) != 1:  # after 2 s, were a hang of half a second taken for its cost
+            pass
+        assert source.reads - reads <= 2, "nothing piled up meanwhile"
 
 
 async def test_a_defect_of_one_topic_is_a_problem_and_not_the_end(deployment: Served):

@@ -177,6 +177,7 @@ async def test_the_calls_of_the_last_minute_count_when_the_server_forgets_them(s
     async with site(repositories=6, limits=few) as it:
         await it.working()
         run_ids = await it.begin(*it.logins)
+        await it.github.until_arrived(9)
         await until_waiting(it, "minute")
         assert it.github.arrived == 9
         await asyncio.to_thread(losable.flush)

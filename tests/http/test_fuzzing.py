@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aiohttp
 import msgspec
+import pytest
 
 from tests.credentials.office import app_key
 from tests.http.processes import started
@@ -99,6 +100,7 @@ async def fuzz_everything(folder: Path, *, examples: int, within_s: float) -> No
             assert (await server.stop())["in_good_order"]
 
 
+@pytest.mark.timeout(240)
 async def test_the_server_does_what_its_document_says(tmp_path: Path):
     """Statuses, content types and schemas of all answers; bad data refused, good data taken; the key needed."""
     await fuzz_everything(tmp_path, examples=3, within_s=180)

@@ -14,18 +14,22 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from tests.cli.test_commands import tidegate
 from tests.docs.pages import ROOT, blocks_of
+from tests.http.asgi import ask
 from tests.http.processes import started
 from tests.http.test_commands import client_of
 from tests.schedules.clockwork import HOUR, Clockwork, clockwork_at
 from tests.servers.migrated import migrated_file
 from tests.snapshots.deployment import deployed, game
 from tests.telemetry.collector import Collector, Received, collecting
+from tidegate.http.application import build_application
+from tidegate.http.session_desk import SessionDesk
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import InvalidSettings
+from tidegate.settings.http import HttpSettings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 from tidegate.telemetry import spans, traces
 from tidegate.telemetry.logs import configure, get_logger
@@ -249,6 +253,20 @@ async def test_what_is_not_among_the_sample_is_nowhere(collector: Collector, clo
         ("grace", False),
     ]
     assert sorted(each.name for each in collector.spans) == ["message", f"schedule {grace.id}"]
+
+
+async def test_a_stranger_does_not_choose_what_is_traced(collector: Collector):
+    """What is open to everybody is traced as the settings say; whoever showed a key may have it traced."""
+    key = "operate-0123456789abcdef"
+    settings = HttpSettings(api_key=SecretStr(key))
+    app = build_application(SessionDesk(settings).endpoints(), settings)
+    async with traced(collector, sample=0):
+        stranger = await ask(app, "POST", "/v1/session", {"traceparent": TRACEPARENT}, {"key": "wrong"})
+        known = {"traceparent": TRACEPARENT, "authorization": f"Bearer {key}"}
+        friend = await ask(app, "POST", "/v1/session", known, {"key": key})
+
+    assert (stranger.status, friend.status) == (401, 200)
+    assert [each.name for each in collector.spans] == ["POST /v1/session"]
 
 
 @asynccontextmanager

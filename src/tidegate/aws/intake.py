@@ -60,12 +60,12 @@ class QueueIntake:
         """These were acknowledged, or somebody else will see to them; forget them."""
         self._held.difference_update(ids)
 
-    async def leave(self) -> int:
-        """Give back what was read and not settled, at once and uncounted; how many messages that were."""
+    async def leave(self, *, counts: bool = False) -> int:
+        """Give back what was read and not settled, at once, uncounted or not; how many messages that were."""
         if self._deleting:
             await asyncio.wait(self._deleting, timeout=_LAST_DELETES_WITHIN_S)
             await end(*self._deleting)
-        released = await self._passage.release(self._owner)
+        released = await self._passage.release(self._owner, counts=counts)
         self._held.clear()
         return released
 

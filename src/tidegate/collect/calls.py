@@ -97,9 +97,12 @@ class Calls:
 
     async def make(self, claim: Claim, admitted: Admitted) -> Finished:
         """Work on one job, and say what came of it."""
+        is_taken_over = admitted.deliveries > 1
+        if is_taken_over and claim.attempt > claim.max_attempts:
+            return from_poison(claim, admitted)
         if claim.parked is not None:
             return self._read_again(claim, admitted)
-        if admitted.deliveries > 1:
+        if is_taken_over:
             return self._ask_anew(claim, admitted)
         way = self._ways.get(claim.source, self._way)
         try:
@@ -111,8 +114,6 @@ class Calls:
     def _ask_anew(self, claim: Claim, admitted: Admitted) -> Finished:
         """Whoever had it before died, and may have called: the permit is spent, for all we know, and the call needs
         another. With that one deliveries begin anew, so deaths are counted as attempts."""
-        if claim.attempt > claim.max_attempts:
-            return from_poison(claim, admitted)
         said = Reading(verdict=Verdict.LATER, reason="a worker died with it, and may have called", delay_ms=0)
         return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
 

@@ -71,7 +71,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     documents: int
     """Read, and written where they were new."""
     triggered_by: str
-    traceparent: str | None
+    traceparent: str | None = None
     """The trace that it belongs to, where it is traced."""
     options: Mapping[str, Any]
     created_at: datetime

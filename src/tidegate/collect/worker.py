@@ -67,17 +67,23 @@ class Worker:
         self._room = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Work until told to stop; then finish what is begun and give the rest back."""
+        """Work until told to stop; then finish what is begun and give the rest back.
+
+        Where there is no time for that, calls are cut off that may have been made, and answers lost. Then whatever we
+        had counts as that of a dead worker: nobody makes another call with the same permit.
+        """
+        is_cut_off = True
         try:
             await unless(stopping, self._take_all())
             while self._tasks:
                 await asyncio.wait(self._tasks)
             await self._committer.settled()
+            is_cut_off = False
         finally:
             await end(*self._tasks)
             self._claimed.clear()
             self._is_opening = False
-            await self._consumer.leave()
+            await self._consumer.leave(counts=is_cut_off)
 
     async def _take_all(self) -> None:
         while True:

@@ -2,7 +2,8 @@
 
 A topic that somebody listens to has one follower. It reads when runs moved, where the topic is about them, and at the
 latest after two seconds, since most things have no news of their own; never more often than once a second, and never
-so often that it would be reading most of the time. What it read is encoded once, and shown where it has changed.
+so often that it would be reading most of the time. What it read is encoded once, and shown where it has changed. A
+server that hangs is told of, and what was read when it is back is shown soon after, however long it hung.
 """
 
 import asyncio
@@ -24,10 +25,13 @@ log = get_logger(__name__)
 
 PROBLEM = "problem"
 """The kind of the event that a topic cannot be told now."""
+_NO_ANSWER = "a server that is needed does not answer in time"
 _AT_MOST = 4
 """A topic rests for so many times as long as it took to read it: it takes a fifth of one reader, and no more."""
 _WHILE_BUSY, _LONGEST_REST_S = 100, 3.0
 """Up to so many seconds it rests so many times as long: where others work, it costs them a hundredth."""
+_NEVER_LONGER_S = 5.0
+"""But no longer: where a read took that long somebody hung, and whoever watches waits for him to be back."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Topic:
     """It is read no more often."""
     silence: timedelta = timedelta(seconds=2)
     """It is read again after so long, whatever was heard."""
+    within: timedelta = timedelta(seconds=5)
+    """What has not been read by then is told to be away; what is read after all is shown."""
 
 
 class LiveProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,14 +120,17 @@ class Hub:
                     channel.show(Snapshot.of(number, body, kind, ident=f"{name}-{number}"))
                 took_s = (monotonic_ms() - began_ms) / 1000
                 rest_s = max(took_s * _AT_MOST, min(took_s * _WHILE_BUSY, _LONGEST_REST_S))
-                gap_s = max(topic.gap.total_seconds() - took_s, rest_s)
+                gap_s = max(topic.gap.total_seconds() - took_s, min(rest_s, _NEVER_LONGER_S))
                 await asyncio.sleep(gap_s)
                 await occurs(moved, within_s=max(0.0, topic.silence.total_seconds() - took_s - gap_s))
 
     async def _look(self, name: str) -> tuple[bytes, str]:
         """The body of the next event, and its kind."""
         try:
-            return await self._reads[name].next(), name
+            async with asyncio.timeout(self._topics[name].within.total_seconds()):
+                return await self._reads[name].next(), name
+        except TimeoutError:  # the read goes on, and the next one begins after it
+            return _problem(name, Trouble(ProblemType.UNAVAILABLE, _NO_ANSWER)), PROBLEM
         except Exception as error:  # whatever it is, the other topics are shown
             trouble = to_trouble(error)
             if trouble is None:

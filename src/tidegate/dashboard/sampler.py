@@ -5,6 +5,7 @@ chart also shows that it became quiet. Then it waits, for as long as nothing mov
 """
 
 import asyncio
+import math
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
@@ -49,6 +50,8 @@ class Sampler:
         self._refreshes = None if snapshots is None else SnapshotsReader(snapshots)
         self._pace, self._moved = PaceMaker(), asyncio.Event()
         self._sampling, self._sampled_ms = asyncio.Lock(), float("-inf")
+        self._counted_ms = float("-inf")
+        """When the database last told what has ended; it may not have been asked since, or not have answered."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """See `Service`."""
@@ -73,8 +76,7 @@ class Sampler:
             if elapsed_ms < gap_ms * 0.9:
                 return
             self._sampled_ms = monotonic_ms()
-            elapsed_s = elapsed_ms / 1000 if elapsed_ms < _LONG_AGO_MS else None
-            figures = await self._look(elapsed_s)
+            figures = await self._look(was_quiet=elapsed_ms >= _LONG_AGO_MS)
             self._history.record(round(self._parts.database.clock.now().timestamp(), 1), figures)
 
     def _hear(self, moved: Collection[int] | None) -> None:
@@ -85,19 +87,27 @@ class Sampler:
         del moved
         self._moved.set()
 
-    async def _look(self, elapsed_s: float | None) -> dict[str, Figure]:
+    async def _look(self, *, was_quiet: bool) -> dict[str, Figure]:
         looks = Looks()
         work, machinery, quotas, refreshes = await asyncio.gather(
-            looks.at(DATABASE, self._work(elapsed_s), "work"),
+            looks.at(DATABASE, self._work(was_quiet=was_quiet), "work"),
             looks.at(VALKEY, self._machinery(), "machinery"),
             looks.at(f"{DATABASE} or {VALKEY}", self._quotas(), "quotas"),
             looks.at(TRANSPORT, self._of_snapshots(), "snapshots"),
         )
         return {**(work or {}), **(machinery or {}), **(quotas or {}), **(refreshes or {})}
 
-    async def _work(self, elapsed_s: float | None) -> dict[str, Figure]:
-        runs, depth, ended, now = await self._parts.database.read(_read, self._pace.to_look_at())
-        pace = self._pace.learn(ended, now, elapsed_s)
+    async def _work(self, *, was_quiet: bool) -> dict[str, Figure]:
+        """What a look that failed did not see, the next one does: it counts for the time of both."""
+        moved, began_ms = self._pace.to_look_at(), monotonic_ms()
+        try:
+            runs, depth, ended, now = await self._parts.database.read(_read, moved)
+        except BaseException:
+            self._pace.hear(moved)
+            raise
+        elapsed_s = (began_ms - self._counted_ms) / 1000
+        pace = self._pace.learn(ended, now, None if was_quiet or math.isinf(elapsed_s) else elapsed_s)
+        self._counted_ms = began_ms
         return {
             "runs/active": Figure(runs.active, "runs"),
             "jobs/pending": Figure(runs.pending, "jobs"),

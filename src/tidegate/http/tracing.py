@@ -1,11 +1,13 @@
 """Requests that change something are the beginning of a trace, or a part of their caller's.
 
-Those that only look are not traced: a dashboard asks all day, and no run comes of it.
+Those that only look are not traced: a dashboard asks all day, and no run comes of it. A stranger, at an address that
+is open to everybody, has no say in what is traced.
 """
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tidegate.http.callers import caller_of
 from tidegate.http.dispatch import answer
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.problems import to_trouble
@@ -21,8 +23,9 @@ async def answer_traced(endpoint: Endpoint, request: Request, settings: HttpSett
     tracer = traces.tracer()
     if tracer is None or endpoint.method == "GET":
         return await answer(endpoint, request, settings)
+    parent = None if caller_of(request).role is None else request.headers.get(_PLACE)
     facts = {"http.request.method": endpoint.method, "http.route": endpoint.path}
-    span = tracer.begin(f"{endpoint.method} {endpoint.path}", facts, parent=request.headers.get(_PLACE), kind="server")
+    span = tracer.begin(f"{endpoint.method} {endpoint.path}", facts, parent=parent, kind="server")
     try:
         with span.current():
             response = await answer(endpoint, request, settings)

@@ -208,6 +208,15 @@ async def test_leaving_keeps_the_count_of_earlier_failures(stream: Stream):
         assert await consumer.leave() == 1
 
 
+async def test_leaving_in_the_middle_of_something_counts(stream: Stream):
+    await stream.add(numbered([1]))
+    consumer = stream.consumer("w")
+    for deliveries in (1, 2, 3):
+        [message] = await consumer.read(1, 0)
+        assert message.deliveries == deliveries
+        assert await consumer.leave(counts=True) == 1
+
+
 async def test_a_read_cut_short_by_leaving_keeps_nothing(stream: Stream, valkey: Valkey):
     """Whatever comes first, the message, the end of the read or the leave: the message is there for others."""
     other = stream.consumer("other")

@@ -130,6 +130,9 @@ async def test_a_worker_that_leaves_gives_back_what_it_has_taken(passage: Passag
 
     again = await passage.sender("post").read(10, 0)
     assert [message.deliveries for message in again] == [1, 1]
+    await passage.take("worker", [message.id for message in again])
+    assert await passage.release("worker", counts=True) == 2, "it was cut off"
+    assert [message.deliveries for message in await passage.sender("post").read(10, 0)] == [2, 2]
 
 
 async def test_what_nobody_looks_after_comes_back_uncounted(passage: Passage, valkey: Valkey):

@@ -86,13 +86,13 @@ class Consumer:
         """These were acknowledged by a script of the caller's own; forget them."""
         self._held.difference_update(ids)
 
-    async def leave(self) -> int:
-        """Give back what was read and not acknowledged, at once and uncounted, and leave the group.
+    async def leave(self, *, counts: bool = False) -> int:
+        """Give back what was read and not acknowledged, at once and uncounted, unless it `counts`; leave the group.
 
         No `read` may be under way; one that was cancelled is fine, as it closed its connection and the server serves
         it no more. Returns how many messages that were.
         """
-        released = await self._stream.release(self.name)
+        released = await self._stream.release(self.name, counts=counts)
         self._held.clear()
         return released
 

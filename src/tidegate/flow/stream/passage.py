@@ -53,8 +53,8 @@ class Intake(Protocol):
         """These were acknowledged, or somebody else will see to them; forget them."""
         ...
 
-    async def leave(self) -> int:
-        """Give back what was read and not acknowledged, uncounted; how many messages that were."""
+    async def leave(self, *, counts: bool = False) -> int:
+        """Give back what was read and not acknowledged, uncounted or not; how many messages that were."""
         ...
 
 
@@ -98,9 +98,9 @@ class Passage:
             taken += [to_message((entry_id, _pairs(fields))) for entry_id, fields in found]
         return taken
 
-    async def release(self, consumer: str) -> int:
-        """Give back all that `consumer` has taken, uncounted; how many messages that were."""
-        return await self.stream.release(consumer)
+    async def release(self, consumer: str, *, counts: bool = False) -> int:
+        """Give back all that `consumer` has taken, uncounted or not; how many messages that were."""
+        return await self.stream.release(consumer, counts=counts)
 
     async def overdue(self, after: timedelta) -> Overdue:
         """What has stood in the queue's name for so long, since it was sent or last looked after."""

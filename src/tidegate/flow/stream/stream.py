@@ -5,7 +5,7 @@ the stream holds exactly what is not done. What a consumer does not acknowledge 
 
     retry      the consumer could not handle it             count + 1
     fail       the consumer knows that nobody can           dead letter at once
-    release    the consumer leaves in good order            count stays
+    release    the consumer leaves in good order            count stays, unless told to count
     take_over  the consumer's process died                  count + 1
     sweep_idle it was held too long, whatever the cause     count + 1, unless told not to
 
@@ -163,9 +163,10 @@ class Stream:
         """Bury those that `consumer` holds: nobody could handle them. How many it held."""
         return await self._refuse_all(consumer, ids, reason, most=1)
 
-    async def release(self, consumer: str) -> int:
-        """Give back all that `consumer` holds, as if it had never been delivered, and take it out of the group."""
-        return await self._empty_all(require_name("consumer", consumer), reason="", most=0)
+    async def release(self, consumer: str, *, counts: bool = False) -> int:
+        """Give back all that `consumer` holds, and take it out of the group. It `counts` where it was cut off."""
+        most = self.settings.max_deliveries if counts else 0
+        return await self._empty_all(require_name("consumer", consumer), _DIED, most)
 
     async def take_over(self, owner: str) -> int:
         """Give what the dead process `owner` held to others, or bury it; how many messages that were."""

@@ -89,7 +89,7 @@ function failed(last, path, problem) {
 
 function followRun(id, show) {
   const leaving = new AbortController();
-  const path = `/v1/runs/${id}`;
+  const path = `/v1/runs/${encodeURIComponent(id)}`;
   let following = null;
   const see = (value) => show({ value, at: Date.now(), problem: null });
   const begin = async () => {

@@ -101,7 +101,7 @@ function History({ of, at }) {
     { label: "Issued", points: seen[names.issued] },
     { label: "In line", points: seen[names.depth] },
   ];
-  return html`<${Section} title="Over time"><${Chart}
+  return html`<${Section} title="Over time" note="Since this page was opened."><${Chart}
     title=${`Entries of ${id}`}
     unit="entries"
     series=${series}

@@ -99,7 +99,7 @@ function InLine({ of, at }) {
   const entered = of.filter((one) => one.entered > 0).sort((one, other) => other.entered - one.entered);
   const pointsOf = (id) => seen[`campaign/${id}/entered`] ?? [];
   const series = entered.slice(0, MOST_LINES).map(({ id }) => ({ label: id, points: pointsOf(id) }));
-  return html`<${Section} title="Entries over time"><${Chart}
+  return html`<${Section} title="Entries over time" note="Since this page was opened."><${Chart}
     title="Entries that the door took"
     unit="entries"
     series=${series}

@@ -28,7 +28,8 @@ import { endedJobs, kindName, whyWaits } from "../words.js";
 const SERIES = ["jobs/done", "jobs/failed", "jobs/pending", "jobs/waiting", "quota/"];
 const MOST_LINES = 8;
 const MOST_MATTERS = 5;
-const MOST_FAILED = 5;
+const MOST_FAILED = 4;
+const OPENS_WHEN = { no_credential: "one is added", concurrency: "one of them ends", probing: "it is known" };
 const MOST_QUOTAS = 6;
 
 export function Overview() {
@@ -134,7 +135,7 @@ function leaderNote(now) {
   // host.pid.random: the last part tells two lives of one process apart, which matters to nobody here.
   return now.leader ? html`<span title=${now.leader}>
     led by ${now.leader.replace(/\.[^.]*$/, "")}
-  </span>` : "nobody leads";
+  </span>` : now.processes === null ? "not known who leads" : "nobody leads";
 }
 
 function Running({ now }) {
@@ -185,7 +186,7 @@ function Waiting({ now }) {
       number: true,
       cell: (wait) => html`<${When}
         at=${wait.until}
-        none=${wait.reason === "no_credential" ? "one is added" : "not known"}
+        none=${OPENS_WHEN[wait.reason] ?? "not known"}
       />`,
     },
   ];
@@ -207,7 +208,7 @@ function Waiting({ now }) {
 /** Calls may be made; jobs can wait all the same, for those before them or for the end of a pause. */
 function nothingKeeps(jobs) {
   const { waiting = 0, retrying = 0 } = jobs ?? {};
-  if (waiting + retrying === 0) return "Nothing waits: every job that can be done is being done.";
+  if (waiting + retrying === 0) return "Nothing waits.";
   const turn = waiting > 0 && `${count(waiting, "job")} in line: nothing but the calls before keeps them.`;
   const pause = retrying > 0 && `${count(retrying, "job")} failed and will be tried again after a pause.`;
   return ["Calls may be made.", turn, pause].filter(Boolean).join(" ");

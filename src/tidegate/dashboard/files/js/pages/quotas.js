@@ -26,6 +26,7 @@ import { whyWaits } from "../words.js";
 
 const SERIES = ["quota/"];
 const MOST_DRAWN = 8;
+const BUSY = ["concurrency", "probing"];
 
 export function Quotas() {
   const topic = useTopic("quotas");
@@ -112,7 +113,10 @@ function Pool({ pool, isOnly, isOneOfMany, series, at }) {
 
 const inWords = ([bucket, jobs]) => `${count(jobs, "job")} for ${bucket}`;
 
-const isResting = (one) => one.is_retired || one.blocked_until || one.buckets.some((bucket) => bucket.reason);
+const isResting = (one) => one.is_retired || one.blocked_until || one.buckets.some(isUsedUp);
+
+/** For a while, and not only until a call that is under way ends. */
+const isUsedUp = ({ reason }) => reason !== null && !BUSY.includes(reason);
 
 function Allowance({ of, series, at, isOneOfMany }) {
   const [isDrawn, draw] = useState(!isOneOfMany);
@@ -179,7 +183,7 @@ const COLUMNS = [
       value=${bucket.left ?? 0}
       most=${bucket.limit}
       label=${`Left of ${bucket.name}`}
-      isWorrying=${bucket.reason !== null}
+      isWorrying=${isUsedUp(bucket)}
     />`),
   },
   {

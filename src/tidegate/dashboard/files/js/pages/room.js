@@ -94,7 +94,7 @@ function History({ of, at }) {
     { label: "Waiting", points: seen[waiting[0]] },
     { label: "Inside or on the way", points: seen[inside[0]] },
   ];
-  return html`<${Section} title="Over time"><${Chart}
+  return html`<${Section} title="Over time" note="Since this page was opened."><${Chart}
     title=${`People at ${of.name}`}
     unit="people"
     series=${series}

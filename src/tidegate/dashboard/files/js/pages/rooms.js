@@ -69,7 +69,7 @@ function Charts({ rooms, at }) {
   const shown = [...rooms].sort((one, other) => waiting(other) - waiting(one)).slice(0, MOST_LINES);
   const seen = useSeen(Object.fromEntries(rooms.flatMap(figuresOf)), at);
   const lines = (figure) => shown.map(({ name }) => ({ label: name, points: seen[`room/${name}/${figure}`] ?? [] }));
-  return html`<${Section} title="Over time">
+  return html`<${Section} title="Over time" note="Since this page was opened.">
     <div class="charts">
       <${Chart}
         title="People who wait"

@@ -6,6 +6,7 @@ import { Dialog } from "./dialog.js";
 import { sentence } from "./format.js";
 import { Icon } from "./icon.js";
 import { Notice } from "./notice.js";
+import { keepFocus } from "./page.js";
 import { tell } from "./toast.js";
 
 /**
@@ -31,7 +32,7 @@ export function Action({ label, name, icon, primary = false, small = false, whyN
     open(false);
     requestAnimationFrame(() => button.current?.focus());
   };
-  useEffect(() => keepFocus, []);
+  useEffect(() => keepFocus, []); // what was acted upon goes, and its button or dialog with it
   const ask = () => (reason ? tell(reason, "info") : open(true));
   const looks = { "button-primary": primary, "button-danger": asked.danger, "button-small": small };
   const classes = ["button", ...Object.keys(looks).filter((look) => looks[look])].join(" ");
@@ -50,13 +51,6 @@ export function Action({ label, name, icon, primary = false, small = false, whyN
     </button>
     ${reason && html`<span class="unseen" id=${note}>${reason}</span>`}
     ${isOpen && html`<${Question} ...${asked} confirm=${asked.confirm ?? label} close=${close} />`}`;
-}
-
-/** What was acted upon goes, and its button or dialog with it: who uses the keyboard must not be lost. */
-function keepFocus() {
-  setTimeout(() => {
-    if (document.activeElement === document.body) document.querySelector("h1")?.focus({ preventScroll: true });
-  });
 }
 
 function Question({ question, consequence, danger = false, confirm, close, children, ...asked }) {

@@ -102,7 +102,7 @@ function optionsOf({ series, width, height, isStep, most, marked, point }) {
       {
         ...axis,
         size: 44,
-        space: 32,
+        space: 26,
         values: (_, values) => values.map((value) => (value < 1000 ? rate(value) : compact(value))),
       },
     ],

@@ -12,6 +12,7 @@ export function Page({ title, lead, actions, live, back, badge, children }) {
   useEffect(() => {
     document.title = `${title} · Tidegate`;
   }, [title]);
+  useEffect(() => keepFocus, []); // another may take its place: what was not found, for what was awaited
   return html`<div class="page">
     <header class="page-head">
       <div class="page-title">
@@ -23,6 +24,13 @@ export function Page({ title, lead, actions, live, back, badge, children }) {
     </header>
     ${children}
   </div>`;
+}
+
+/** For when something goes: who uses the keyboard, and was there, must not be lost. */
+export function keepFocus() {
+  setTimeout(() => {
+    if (document.activeElement === document.body) document.querySelector("h1")?.focus({ preventScroll: true });
+  });
 }
 
 /** A part of a page, with a heading. `aside` stands at the end of the heading's line. */
