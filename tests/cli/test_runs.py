@@ -106,14 +106,20 @@ async def test_what_failed_is_done_again_all_of_it_or_one_job(tmp_path: Path):
         failed = await database.transaction(complete_with_a_failure, octocat)
         hubot = await database.transaction(begin, "hubot")
 
-    one, again, others, unknown = await tidegate_each(
+    several, missing, vague, one, again, others, unknown = await tidegate_each(
         tmp_path,
+        f"runs retry {hubot} {hubot}",
+        f"runs retry {octocat} 99",
+        f"runs retry {octocat} {hubot} --job {failed}",
         f"runs retry {octocat} --job {failed}",
         f"runs retry {octocat} --json",
         f"runs retry {hubot} --job {failed}",
         "runs retry 99",
     )
 
+    assert (several.code, several.out.strip()) == (0, f"no job of run {hubot} has failed")
+    assert (missing.code, missing.out, missing.err) == (1, "", "there is no run 99")
+    assert (vague.code, vague.err) == (1, f"job is {failed}: it belongs to one run: name that one alone")
     assert "1 failed job of run 1 waits to be done again" in one.out
     assert "tidegate up, or tidegate collect octocat" in one.out
     assert json.loads(again.out)["jobs"] == 0

@@ -10,7 +10,7 @@ import pytest
 
 from tests.http.serving import Client, Served, served
 from tests.http.test_runs import TIGHT, begin
-from tidegate.collect.overview import JobCounts, RunCounts
+from tidegate.collect.overview import FailedJob, JobCounts, RunCounts
 from tidegate.dashboard.attention import Sight, attention_to
 from tidegate.dashboard.community import Community
 from tidegate.dashboard.dead import DeadCount
@@ -20,6 +20,8 @@ from tidegate.database.outbox import Event
 from tidegate.flow.stream.message import StreamStatus
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 async def test_a_quiet_deployment_is_told_as_one(deployment: Served):
@@ -155,10 +157,12 @@ async def test_where_there_are_no_kinds_of_snapshots_it_is_said_why(deployment: 
 
 def sight(**changes: Any) -> Sight:
     quiet: dict[str, Any] = {
+        "now": NOW,
         "away": [],
         "community": None,
         "runs": RunCounts(),
         "jobs": JobCounts(),
+        "failed": [],
         "waits": [],
         "credentials": [],
         "dead": [],
@@ -196,6 +200,38 @@ async def test_what_is_most_severe_is_said_first_and_what_passes_by_itself_is_no
         ("info", "1 run failed in the last 24 hours"),
     ]
     assert attention_to(sight()) == []
+
+
+def failed(minutes_ago: int) -> FailedJob:
+    return FailedJob(
+        job_id=1,
+        run_id=7,
+        source="github",
+        login="mona",
+        kind="commits",
+        resource="mona/left-pad",
+        attempts=5,
+        reason="no connection",
+        at=NOW - timedelta(minutes=minutes_ago),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ages", "text"),
+    [
+        ([1], "1 job failed in the last 10 minutes. The last one: no connection"),
+        ([1, 9, 11], "2 jobs failed in the last 10 minutes. The last one: no connection"),
+        ([1] * 10, "10 jobs or more failed in the last 10 minutes. The last one: no connection"),
+    ],
+)
+async def test_an_upstream_that_is_away_is_seen_by_the_jobs_that_fail(ages: list[int], text: str):
+    [told] = attention_to(sight(failed=[failed(age) for age in ages]))
+
+    assert (told.severity, told.text, told.link) == ("warning", text, "#/runs/7")
+
+
+async def test_what_failed_long_ago_needs_nobody_now():
+    assert attention_to(sight(failed=[failed(11)])) == []
 
 
 async def ask(client: Client, path: str, times: int) -> list[bytes]:

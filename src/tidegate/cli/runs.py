@@ -1,13 +1,13 @@
 """`tidegate runs`: look at runs, cancel them, and have what failed done again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
 import msgspec
 import typer
 
-from tidegate.assembly import open_database, open_parts, open_valkey, put_together
+from tidegate.assembly import Parts, open_database, open_parts, open_valkey, put_together
 from tidegate.assembly.workforce import has_workers
 from tidegate.cli.run_text import job_table, print_lines, run_lines, run_table
 from tidegate.cli.running import load_settings, run
@@ -39,6 +39,7 @@ app = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and hav
 
 _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 _RUN = typer.Argument(help="The number of a run, as `list` shows it.", min=1)
+_RUNS = typer.Argument(help="The numbers of runs, as `list` shows them.", min=1)
 _ACTIVE = "active"
 _CRAWL = "crawl"
 _STATES = (_ACTIVE, *RunState)
@@ -153,28 +154,40 @@ def cancel(number: int = _RUN, *, as_json: bool = _JSON) -> None:
 
 @app.command()
 def retry(
-    number: int = _RUN,
+    numbers: list[int] = _RUNS,
     *,
     job: int | None = typer.Option(None, min=1, help="Only this job of it, as `show --jobs failed` lists them."),
     as_json: bool = _JSON,
 ) -> None:
-    """Do the failed jobs of a run again, from their first attempt, and its statistics where they failed for good.
+    """Do the failed jobs of runs again, from their first attempt, and their statistics where they failed for good.
 
-    A process that works has to do them.
+    A process that works has to do them. With --json there is a line for each run.
     """
-    again, computes, retried = run(_retry(load_settings(), number, job))
-    if as_json:
-        typer.echo(msgspec.json.encode({"run": retried, "jobs": again, "statistics": computes}))
-        return
+    if job is not None and len(numbers) > 1:
+        raise InvalidArgument("job", job, "it belongs to one run: name that one alone")
+    for retried in run(_retry(load_settings(), list(dict.fromkeys(numbers)), job)):
+        typer.echo(msgspec.json.encode(retried) if as_json else "\n".join(_told(retried)))
+
+
+class _Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done again of a run."""
+
+    run: Run
+    jobs: int
+    statistics: bool
+
+
+def _told(retried: _Retried) -> Iterator[str]:
+    number, again = retried.run.id, retried.jobs
     if again:
         wait = "waits" if again == 1 else "wait"
-        typer.echo(f"{counted(again, 'failed job')} of run {number} {wait} to be done again")
-    if computes:
-        typer.echo(f"the statistics of run {number} wait to be computed again")
-    if again or computes:
-        typer.echo(f"Whoever works does it: tidegate up, or {_again([retried], retried.login)}")
+        yield f"{counted(again, 'failed job')} of run {number} {wait} to be done again"
+    if retried.statistics:
+        yield f"the statistics of run {number} wait to be computed again"
+    if again or retried.statistics:
+        yield f"Whoever works does it: tidegate up, or {_again([retried.run], retried.run.login)}"
     else:
-        typer.echo(f"no job of run {number} has failed")
+        yield f"no job of run {number} has failed"
 
 
 async def _list(settings: Settings, wanted: Callable[[Transaction], list[Run]]) -> tuple[list[Run], bool | None]:
@@ -230,18 +243,25 @@ async def _canceled(database: Database, before: Run) -> Canceled:
     return Canceled(run=run_, was_active=before.status in ACTIVE_RUNS and run_.status is RunState.CANCELED)
 
 
-async def _retry(settings: Settings, number: int, job: int | None) -> tuple[int, bool, Run]:
-    """How many jobs are done again, whether the statistics are, and the run."""
+async def _retry(settings: Settings, numbers: Sequence[int], job: int | None) -> list[_Retried]:
+    """All of them, or none where one is not there."""
     async with open_parts(settings) as parts:
         orchestrator = Orchestrator(parts.database, parts.gate, {})
+        for number in numbers:
+            await orchestrator.show(number)
         if job is not None:
-            await parts.database.read(_require_job, number, job)
-        computes = job is None and number in await parts.database.read(buried, [number])
-        again = await orchestrator.retry(number) if job is None else int(await orchestrator.retry_job(job))
-        # Whoever asked before may have died between the commit and the offer; offering again is always right.
-        await Recovery(parts.database, parts.gate).offer_run(number)
+            await parts.database.read(_require_job, numbers[0], job)
+        retried = [await _retry_one(parts, orchestrator, number, job) for number in numbers]
         await parts.commits.ring()
-        return again, computes, await orchestrator.show(number)
+        return retried
+
+
+async def _retry_one(parts: Parts, orchestrator: Orchestrator, number: int, job: int | None) -> _Retried:
+    computes = job is None and number in await parts.database.read(buried, [number])
+    again = await orchestrator.retry(number) if job is None else int(await orchestrator.retry_job(job))
+    # Whoever asked before may have died between the commit and the offer; offering again is always right.
+    await Recovery(parts.database, parts.gate).offer_run(number)
+    return _Retried(run=await orchestrator.show(number), jobs=again, statistics=computes)
 
 
 def _require_job(tx: Transaction, number: int, job: int) -> None:

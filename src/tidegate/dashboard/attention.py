@@ -1,12 +1,12 @@
 """What needs somebody, said in a sentence, with the place where something can be done about it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
 
-from tidegate.collect.overview import JobCounts, RunCounts
+from tidegate.collect.overview import FailedJob, JobCounts, RunCounts
 from tidegate.credentials import Credential, State
 from tidegate.dashboard.community import Community
 from tidegate.dashboard.dead import DeadCount
@@ -15,6 +15,9 @@ from tidegate.dashboard.waits import RESTING, PoolWait
 Severity = Literal["critical", "warning", "info"]
 _ORDER: Sequence[Severity] = ("critical", "warning", "info")
 _MOST_CREDENTIALS = 5
+MOST_FAILED = 10
+"""Of the jobs that failed last, so many are looked at."""
+_LATELY = timedelta(minutes=10)
 _SERVERS = {"database": "The database", "valkey": "Valkey"}
 _OF_DEAD = {
     "events": "events",
@@ -51,10 +54,13 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to judge; None: it could not be found out."""
 
+    now: datetime
     away: Sequence[str]
     community: Community | None
     runs: RunCounts | None
     jobs: JobCounts | None
+    failed: Sequence[FailedJob]
+    """The latest, `MOST_FAILED` at most."""
     waits: Sequence[PoolWait] | None
     credentials: Sequence[Credential]
     dead: Sequence[DeadCount]
@@ -68,6 +74,7 @@ def attention_to(sight: Sight) -> list[Attention]:
         *_processes(sight),
         *_waits(sight.waits or ()),
         *_credentials(sight.credentials),
+        *_failing(sight.failed, sight.now),
         *_dead(sight.dead),
         *_runs(sight.runs),
     ]
@@ -113,6 +120,16 @@ def _credentials(credentials: Sequence[Credential]) -> Iterator[Attention]:
     if len(refused) > _MOST_CREDENTIALS:
         text = f"{len(refused) - _MOST_CREDENTIALS} more credentials are refused"
         yield Attention(severity="warning", text=text, link="#/credentials")
+
+
+def _failing(latest: Sequence[FailedJob], now: datetime) -> Iterator[Attention]:
+    """What goes wrong now, with its reason: an upstream that is away looks like this."""
+    lately = [job for job in latest if job.at is not None and now - job.at < _LATELY]
+    if lately:
+        how_many = f"{MOST_FAILED} jobs or more" if len(lately) == MOST_FAILED else _count(len(lately), "job")
+        minutes = round(_LATELY.total_seconds() / 60)
+        text = f"{how_many} failed in the last {minutes} minutes. The last one: {lately[0].reason}"
+        yield Attention(severity="warning", text=text, link=f"#/runs/{lately[0].run_id}")
 
 
 def _dead(dead: Sequence[DeadCount]) -> Iterator[Attention]:

@@ -14,7 +14,7 @@ from tidegate.collect.overview import FailedJob, JobCounts, RunCounts
 from tidegate.collect.runs import Run
 from tidegate.credentials import Credential
 from tidegate.credentials.records import everything
-from tidegate.dashboard.attention import Attention, Sight, attention_to
+from tidegate.dashboard.attention import MOST_FAILED, Attention, Sight, attention_to
 from tidegate.dashboard.community import Community, CommunityReader
 from tidegate.dashboard.dead import DeadCount, DeadReader
 from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
@@ -23,7 +23,6 @@ from tidegate.database import Transaction
 from tidegate.flow.breaker import BreakerState
 
 _MOST_ACTIVE = 20
-_MOST_FAILED = 10
 _MOST_POOLS = 20
 """Of which it is found out what they wait for: each is a question to the server."""
 
@@ -95,17 +94,19 @@ class OverviewReader:
         )
         servers = [self._database_view(work), self._valkey_view(community)]
         sight = Sight(
+            now=database.clock.now(),
             away=[server.name for server in servers if not server.is_up],
             community=community,
             runs=None if work is None else work.runs,
             jobs=None if work is None else work.jobs,
+            failed=[] if work is None else work.failed,
             waits=waits,
             credentials=[] if work is None else work.credentials,
             dead=dead,
             open_breakers=[each.name for each in self._breakers.values() if each.state is not BreakerState.CLOSED],
         )
         return Overview(
-            at=database.clock.now(),
+            at=sight.now,
             version=__version__,
             servers=servers,
             leader=None if community is None else community.leader,
@@ -159,7 +160,7 @@ def _read(tx: Transaction) -> _Work:
         runs=overview.count_runs(tx),
         jobs=overview.count_jobs(tx),
         active=overview.newest_active(tx, _MOST_ACTIVE),
-        failed=overview.latest_failures(tx, _MOST_FAILED),
+        failed=overview.latest_failures(tx, MOST_FAILED),
         pools=overview.busy_pools(tx, _MOST_POOLS),
         credentials=[stored.credential for stored in everything(tx)],
     )
