@@ -300,7 +300,8 @@ async def test_more_is_read_at_once_where_there_is_plenty(library: SqsLibrary, s
     first = await library.intake.read(35, 5)
     rest = await library.intake.read(100, 5)
 
-    assert (len(first), len(rest)) == (30, 34)
+    assert 10 < len(first) <= 35, "more than a receive brings, and no more than was asked for"
+    assert len(first) + len(rest) == 64
     assert Counter(message.fields[b"job"] for message in first + rest) == Counter(b"%d" % n for n in range(64))
     sqs.put(url, write_ticket(str(jobs.keys.stream), first[0].id))  # the same once more
     assert await library.intake.read(10, 0.1) == []

@@ -39,7 +39,8 @@ async def test_the_late_result_of_a_frozen_worker_is_rejected(site: Open):
             while (await it.orchestrator.show(run_ids[0])).calls == calls:
                 await asyncio.sleep(0.02)
         states = {job.page_key: job.status for job in await it.jobs(run_ids[0]) if job.job_type == "REPO_ISSUES"}
-        assert states == {"first": JobState.RUNNING}, "nobody but the other may end it"
+        # Ready where the frozen one was given the message once more before it was taken for dead: it asks for a permit.
+        assert states["first"] in (JobState.RUNNING, JobState.READY), "nobody but the other may end it"
 
         hold.release()
         await it.until_over(run_ids)
