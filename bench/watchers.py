@@ -29,7 +29,7 @@ from tidegate.documents import SqlDocuments
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
 
-BROWSERS, JOBS, PAIRS = 20, 120_000, 5
+BROWSERS, JOBS, PAIRS = 20, 240_000, 5
 MOST_LOST = 0.02
 
 
