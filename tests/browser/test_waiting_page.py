@@ -92,7 +92,9 @@ async def test_in_korean_from_the_draw_to_the_line(site: RoomSite, visitors: Vis
     page = await visitors.come(locale="ko-KR", viewport=PHONE)
     await page.clock.install()
 
-    await join(page, site, "참여하기")
+    # It is connected before its time is turned forward: else it would give up waiting for its first news.
+    async with page.expect_response(lambda answer: "event-stream" in answer.headers.get("content-type", "")):
+        await join(page, site, "참여하기")
     await expect(page.locator("html")).to_have_attribute("lang", "ko")
     await expect(page.get_by_role("heading", name="추첨에 참여했습니다")).to_be_visible()
     await expect(page.locator("#start")).to_have_text(re.compile(r"2:00|1:5\d"))

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -65,7 +66,8 @@ class WarmProcess:
     def send_signal(self, number: signal.Signals) -> None:
         """Nothing happens if it has ended."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has ended, and we were not told yet
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Ask it to end."""
