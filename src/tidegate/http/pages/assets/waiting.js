@@ -242,6 +242,8 @@ function begin(given) {
     addEventListener("online", () => ask());
     addEventListener("pageshow", (event) => { if (event.persisted) ask(); });
     addEventListener("pagehide", stop);
+    // Who leaves is shown what came of it: news of the same must not lead elsewhere first.
+    document.addEventListener("submit", stop);
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) {
         // A last sign of life and the newest pass, should this be the end of the tab: the place is kept from now on.
