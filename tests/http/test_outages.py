@@ -6,17 +6,13 @@ Apart from its other figures: who leads is told for the whole of a Python proces
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from tests.http.serving import Client, Served, figures, served
-from tests.servers.migrated import migrated_on
-from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer, free_ports
+from tests.http.serving import Client, figures, served
+from tests.http.wires import Cut, wired_to_servers
 from tidegate.collect import runs
 from tidegate.collect.runs import Beginning
 from tidegate.collect.source import JobSpec, Subject
@@ -27,35 +23,10 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures(
 FIRST = JobSpec(kind="USER_BASIC", resource="user:ada")
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A deployment whose wires to both servers can be cut."""
-
-    served: Served
-    valkey: Proxy
-    database: Proxy
-
-    @property
-    def client(self) -> Client:
-        return self.served.client
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def wired(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Cut]:
-    [port] = free_ports(1)
-    async with AsyncExitStack() as stack:
-        stack.enter_context(ValkeyServer(port=port))
-        to_valkey = await stack.enter_async_context(Proxy(port))
-        postgres, name = await stack.enter_async_context(migrated_on("postgres"))
-        to_database = await stack.enter_async_context(Proxy(postgres.port))
-        started = await stack.enter_async_context(
-            served(
-                tmp_path_factory.mktemp("wired"),
-                valkey_url=f"redis://127.0.0.1:{to_valkey.port}",
-                database_url=postgres.url(name, port=to_database.port),
-            )
-        )
-        yield Cut(started, to_valkey, to_database)
+    async with wired_to_servers(tmp_path_factory.mktemp("wired")) as cut:
+        yield cut
 
 
 async def until_ready(client: Client) -> None:

@@ -1,13 +1,11 @@
 // Crawls: what is read now, what came of it, who calls, and which hosts rest.
 
-import { given, toList, toNumber } from "../fields.js";
 import { useTopic } from "../live.js";
 import {
   Action,
   Badge,
   Columns,
   Empty,
-  Field,
   Lasted,
   number,
   Page,
@@ -25,6 +23,7 @@ import {
 import { html } from "../view.js";
 import { Products, Raws } from "./crawl-found.js";
 import { Hosts, Identities, Robots } from "./crawl-hosts.js";
+import { CrawlFields, toCrawl } from "./crawl-parts.js";
 
 const LEAD = "Marketplaces, read politely: searches, the products on them, and every answer.";
 const PARTS = { overview: Overview, products: Products, raws: Raws, hosts: Hosts, identities: Identities };
@@ -191,29 +190,9 @@ function Begin() {
     done=${(run) => `Run ${run.id} has begun.`}
     onDone=${(run) => (location.hash = `#/runs/${run.id}`)}
   >
-    <${Field}
-      label="Name"
-      name="name"
-      required
-      pattern="[A-Za-z0-9_.\\-]+"
-      placeholder="daily"
-      hint="What you call this crawl; it has one run at a time."
-    />
-    <${Field}
-      label="Address"
-      name="url"
-      kind="url"
-      required
-      placeholder="https://shop.example"
-      hint="Scheme and host of the marketplace."
-    />
-    <${Field} label="Keywords" name="keywords" kind="area" required placeholder="lantern" hint="One on each line." />
-    <${Field} label="Pages of each search" name="pages" kind="number" min="1" defaultValue="100" />
+    <${CrawlFields} />
   <//>`;
 }
-
-const toCrawl = ({ name, url, keywords, pages }) =>
-  given({ name: name.trim(), url: url.trim(), keywords: toList(keywords), pages: toNumber(pages) });
 
 const NoCrawls = () => html`<${Empty}
   title="No crawl runs now"

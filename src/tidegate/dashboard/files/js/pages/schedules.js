@@ -1,9 +1,10 @@
 // Schedules: runs that begin by the clock.
 
-import { given, toList, toNumber } from "../fields.js";
+import { given } from "../fields.js";
 import { useFetched, useTopic } from "../live.js";
 import { Action, Badge, Empty, Field, Page, Pager, Problem, Section, Table, usePages, When } from "../parts/index.js";
 import { html } from "../view.js";
+import { CrawlFields, toCrawl } from "./crawl-parts.js";
 
 const LEAD = "Runs that begin by the clock: one for each due time, whoever is at work then.";
 const PAGE = 50;
@@ -151,24 +152,7 @@ function NewCrawlSchedule({ onDone }) {
     done=${(added) => `Schedule ${added.id} is added.`}
     onDone=${onDone}
   >
-    <${Field}
-      label="Name"
-      name="name"
-      required
-      pattern="[A-Za-z0-9_.\\-]+"
-      placeholder="daily"
-      hint="One run at a time has this name."
-    />
-    <${Field}
-      label="Address"
-      name="url"
-      kind="url"
-      required
-      placeholder="https://shop.example"
-      hint="Scheme and host of the marketplace."
-    />
-    <${Field} label="Keywords" name="keywords" kind="area" required placeholder="lantern" hint="One on each line." />
-    <${Field} label="Pages of each search" name="pages" kind="number" min="1" defaultValue="100" />
+    <${CrawlFields} />
     <${ClockFields} />
   <//>`;
 }
@@ -192,8 +176,7 @@ const ClockFields = () => html`
 const toSchedule = ({ login, cron, timezone, full }) =>
   given({ login: login.trim(), cron, timezone, full: full === "on" });
 
-const toCrawlSchedule = ({ name, url, keywords, pages, cron, timezone }) =>
-  given({ name: name.trim(), url: url.trim(), keywords: toList(keywords), pages: toNumber(pages), cron, timezone });
+const toCrawlSchedule = ({ cron, timezone, ...crawl }) => ({ ...toCrawl(crawl), ...given({ cron, timezone }) });
 
 const NoSchedules = () => html`<${Empty}
   title="Nothing begins by the clock yet"
