@@ -15,10 +15,10 @@ command -v $(PYTHON) >/dev/null 2>&1 || { echo "There is no '$(PYTHON)'. Name yo
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer, and '$(PYTHON)' is older. Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 endef
 
-.PHONY: help install demo dashboard ticketing test check format lint types contract tests bench chaos scenarios docs reference pictures grafana services pins clean
+.PHONY: help install demo dashboard ticketing test test-all check format lint types contract bench chaos scenarios docs reference pictures grafana services pins clean
 
 help: ## Show this list.
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 .uv/bin/uv:
 	@$(CHECK_PYTHON)
@@ -44,16 +44,18 @@ dashboard: install ## All five systems at work, and the dashboard that shows it,
 ticketing: install ## Open a ticket shop with a crowd at its door, at a printed address; Ctrl-C ends it (ARGS='--people 500 --once').
 	@$(BIN)/python -m examples.ticketing $(ARGS)
 
-test: tests ## Run the tests on every server this machine has.
-
-# More than there are cores, since tests wait a lot. Compiled files are written, whatever the environment says: many
-# processes import the same, and each would compile it anew.
+# More workers than cores, since tests wait a lot. Compiled files are written, whatever the environment says: many
+# processes import the same modules, and each would compile them again.
 WORKERS ?= 4
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-tests: install
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+test: install ## Run the quick tier of the tests: embedded servers, nothing to install (about 3 minutes on 2 cores).
+	@$(PYTEST) --tier=quick --randomly-seed=1
 
-check: format lint types contract tests ## Format, lint, types, import contract, tests.
+test-all: install ## Run all tests, on every server of this machine (about 12 minutes on 2 cores).
+	@$(PYTEST)
+
+check: format lint types contract test-all ## Format, lint, types, import contract, all tests.
 
 format: install
 	@$(BIN)/ruff format --check .

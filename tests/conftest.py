@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.examples import examples
+from tests import examples, tiers
 from tests.servers.migrated import migrated_database
 from tests.servers.registry import ServerTable, record_used, skip_or_fail
 from tests.servers.sql import ALL_SQL, empty_database
@@ -18,29 +18,47 @@ from tidegate.kernel.clock import ManualClock
 from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 
-# A busy machine is slow, and no property says how fast anything is.
-settings.register_profile(
-    "tidegate", max_examples=examples(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("tidegate")
-
-
 SLOW_TO_START = ("kafka", "s3", "aws", "mongo", "mariadb", "postgres", "browser")
 LONG = ("faults/test_campaign", "http/test_fuzzing", "browser/test_access", "ticketing/test_sale")
 FIRST = (*LONG, *SLOW_TO_START)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    tiers.add_option(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(ServerTable())
+    tier = tiers.tier_of_run(config)
+    is_quick = tier is tiers.Tier.QUICK
+    for marker in tiers.MARKERS:
+        config.addinivalue_line("markers", marker)
+    config.pluginmanager.register(ServerTable(left_out="not in this tier: make test-all" if is_quick else None))
+    examples.use(tier)
+    # No deadline: a busy machine is slow, and no property says how fast anything is.
+    settings.register_profile(
+        "tidegate",
+        max_examples=examples.examples(),
+        deadline=None,
+        derandomize=is_quick,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("tidegate")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return tiers.is_ignored(collection_path, tiers.tier_of_run(config)) or None
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put together what needs the same slow server: of the processes of pytest-xdist one starts it then, not each.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the tier, and sort tests that need the same slow server together.
 
-    Each process is given a stretch of the tests, and another only helps it from the end. What takes longest comes
-    first: begun last, it would be waited for by all.
+    pytest-xdist gives each worker a contiguous part of the list, so one worker starts the server, not each. Another
+    worker only takes tests from the end of that part. The longest tests come first: started last, all workers would
+    wait for them.
     """
+    items[:], others = tiers.split(items, tiers.tier_of_run(config))
+    config.hook.pytest_deselected(items=others)
 
     def slowest_of(item: pytest.Item) -> int:
         return next((n for n, name in enumerate(FIRST) if name in item.nodeid), len(FIRST))

@@ -51,6 +51,7 @@ class Judge:
         return (await self.database.read(records.get, "it")).issued
 
 
+@pytest.mark.every_server
 async def test_never_more_than_the_stock_is_issued_and_the_first_by_number_get_it(judge: Judge):
     await judge.open(total=3)
 
@@ -93,6 +94,7 @@ async def test_a_user_twice_in_one_batch_is_decided_once(judge: Judge):
     assert await judge.issued() == 2
 
 
+@pytest.mark.every_server
 async def test_whoever_got_nothing_may_try_again_but_the_same_entry_stays_what_it_was(judge: Judge):
     await judge.open("PICKY", total=5, stock=1)
 
@@ -105,6 +107,7 @@ async def test_whoever_got_nothing_may_try_again_but_the_same_entry_stays_what_i
     assert await judge.rows() == [("ann", 2, ISSUED), ("bob", 3, ISSUED), ("no", 7, REFUSED)]
 
 
+@pytest.mark.every_server
 async def test_points_are_credited_once_with_the_entry(judge: Judge):
     await judge.open(POINTS, total=10)
 

@@ -38,6 +38,7 @@ def duplicate(number: int) -> Entered:
     return Entered(Answer.DUPLICATE, number)
 
 
+@pytest.mark.every_server
 async def test_those_who_come_are_numbered_and_stand_in_line_in_this_order(valkey: Valkey, tmp_path: Path):
     """On each kind of server."""
     async with shop_at(await migrated_file(tmp_path / "shop.db"), valkey) as shop:

@@ -34,6 +34,7 @@ async def serve_and_read(works: Works, owner: str) -> None:
     await works.valkey.execute("XREADGROUP", "GROUP", "workers", owner, "COUNT", 2, "STREAMS", stream, ">")
 
 
+@pytest.mark.every_server
 async def test_messages_hands_and_calls_of_the_dead_go_to_others(quiet: Works):
     await quiet.open(total=50)
     await quiet.enter("ann", "bob", "eve")
@@ -56,6 +57,7 @@ async def test_messages_hands_and_calls_of_the_dead_go_to_others(quiet: Works):
     await quiet.until_decided(1, "other")
 
 
+@pytest.mark.every_server
 async def test_one_that_is_only_frozen_is_given_messages_after_it_was_removed_and_they_are_found(quiet: Works):
     """The server gives what comes next to whoever waits longest at the stream."""
     await quiet.open(total=50)
@@ -71,6 +73,7 @@ async def test_one_that_is_only_frozen_is_given_messages_after_it_was_removed_an
     assert (await quiet.status()).lag == 1
 
 
+@pytest.mark.every_server
 async def test_a_campaign_whose_call_is_lost_calls_again_and_what_is_empty_is_torn_down(quiet: Works):
     await quiet.open(total=50)
     await quiet.enter("ann")
@@ -84,6 +87,7 @@ async def test_a_campaign_whose_call_is_lost_calls_again_and_what_is_empty_is_to
     assert await quiet.valkey.execute("SMEMBERS", keys["busy"]) == {CAMPAIGN.encode()}
 
 
+@pytest.mark.every_server
 async def test_to_be_held_for_long_does_not_count(quiet: Works):
     """The database was away for an hour. A process that dies after that must not take what it held with it."""
     await quiet.open(total=50)
@@ -102,6 +106,7 @@ async def test_to_be_held_for_long_does_not_count(quiet: Works):
     assert (status.lag, status.dead) == (1, 0)
 
 
+@pytest.mark.every_server
 async def test_a_campaign_whose_hands_have_forgotten_it_calls_again(quiet: Works):
     """A server that lost its last moment believes in hands that have left since: they live, and do not come."""
     await quiet.open(total=50)

@@ -23,6 +23,7 @@ def decide(tx: Transaction, *rows: tuple[str, int, str]) -> None:
     tx.execute(insert(campaign_entries), [{**values, "user_id": u, "number": n, "outcome": o} for u, n, o in rows])
 
 
+@pytest.mark.every_server
 async def test_a_campaign_lives_its_life_on_each_database(database: Database):
     """In one test, since each database takes its time to be made."""
     made = await database.transaction(records.create, PLAN)
@@ -90,6 +91,7 @@ def test_a_plan_that_makes_no_sense_is_refused(plan: dict[str, Any]):
         CampaignPlan(**{**good, **plan})
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_what_is_issued_is_not_taken_back_and_what_is_over_not_started(database: Database):
     await database.transaction(records.create, PLAN)

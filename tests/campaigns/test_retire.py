@@ -88,6 +88,7 @@ async def hands(tmp_path: Path, valkey: Valkey, clock: ManualClock) -> AsyncGene
         yield Hands(shop, clock)
 
 
+@pytest.mark.every_server
 async def test_the_last_of_the_hands_tears_down_what_is_empty_and_the_next_message_calls(hands: Hands):
     await hands.enter("ann")
     assert await hands.shop.calls() == [CAMPAIGN.encode()]
@@ -153,6 +154,7 @@ async def test_quiet_means_that_no_message_came_to_anybody(hands: Hands):
     assert await hands.leave("one") == [b"left"]
 
 
+@pytest.mark.every_server
 async def test_whoever_leaves_messages_behind_calls_for_others(hands: Hands):
     await hands.enter("ann")
     await hands.shop.valkey.execute("LPOP", hands.shop.keys()["calls"])
@@ -166,6 +168,7 @@ async def test_whoever_leaves_messages_behind_calls_for_others(hands: Hands):
     assert await hands.serve("two", if_needed=True) == [b"serving", 10]
 
 
+@pytest.mark.every_server
 async def test_a_late_settlement_acknowledges_nothing_and_counts_nothing(hands: Hands):
     """What was taken over has another id; and the same settlement again, after a broken connection, is nothing."""
     await hands.serve("one")

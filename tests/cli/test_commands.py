@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.processes import start_warm
 from tidegate import __version__
 
@@ -89,6 +91,7 @@ async def test_the_doctor_tells_to_name_another_data_folder_where_this_one_canno
     assert not any("_URL" in remedy for remedy in failed.values())
 
 
+@pytest.mark.every_server
 async def test_the_doctor_tells_of_a_schema_that_is_behind(tmp_path: Path, database_url: str):
     behind = await tidegate(tmp_path, "doctor", TIDEGATE_DATABASE_URL=database_url)
     assert behind.code == 1

@@ -81,6 +81,7 @@ async def test_another_process_is_heard(bulletin: Bulletin, valkey: Valkey, unit
         await other.close()
 
 
+@pytest.mark.every_server
 async def test_what_is_told_between_the_watchers_look_and_the_readers_first_read_is_not_lost(
     bulletin: Bulletin, valkey: Valkey, unit: Unit
 ):
@@ -135,6 +136,7 @@ async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(bulletin: Bulle
     await until_reading(valkey, 0)
 
 
+@pytest.mark.every_server
 async def test_the_stream_stays_short(bulletin: Bulletin, valkey: Valkey, unit: Unit):
     for _ in range(1_500):
         await bulletin.tell([1])
@@ -143,6 +145,7 @@ async def test_the_stream_stays_short(bulletin: Bulletin, valkey: Valkey, unit: 
     assert (await leftover_keys(valkey, unit)).keys() == {"bulletin"}
 
 
+@pytest.mark.every_server
 async def test_whoever_says_often_that_runs_moved_tells_it_together(bulletin: Bulletin, valkey: Valkey, unit: Unit):
     async with bulletin.watch([150]) as watch:
         await until_reading(valkey, 1)
@@ -158,6 +161,7 @@ async def test_whoever_says_often_that_runs_moved_tells_it_together(bulletin: Bu
     assert told <= 2 + (time.monotonic() - began) * 20
 
 
+@pytest.mark.every_server
 async def test_what_moved_last_is_told_before_the_end(bulletin: Bulletin, valkey: Valkey, unit: Unit):
     bulletin.moved([1])
     bulletin.moved([2])

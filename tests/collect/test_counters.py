@@ -111,6 +111,7 @@ def _has_active_key(tx: Transaction, run_id: int) -> bool:
     return key is not None
 
 
+@pytest.mark.every_server
 @settings(
     max_examples=examples(12),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -153,6 +154,7 @@ def _states(tx: Transaction) -> Counter[str]:
     return Counter({row[0]: row[1] for row in tx.execute(counted)})
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 @pytest.mark.timeout(60)
 async def test_of_many_who_write_at_once_each_job_is_ended_once_and_the_run_too(database: Database):
@@ -166,6 +168,7 @@ async def test_of_many_who_write_at_once_each_job_is_ended_once_and_the_run_too(
     assert await database.read(told_ends, run_id) == 1
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 @pytest.mark.timeout(60)
 async def test_a_run_that_is_canceled_while_many_write_has_no_job_left(database: Database):

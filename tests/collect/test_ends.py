@@ -43,6 +43,7 @@ async def test_a_run_says_why_its_last_job_failed(local: Library, upstream: Shel
     assert (run.status, run.last_error) == (RunState.COMPLETED, "SHELF of shelf:ada-poems: no such shelf")
 
 
+@pytest.mark.every_server
 async def test_what_is_kept_of_a_reason_is_short_without_secrets_and_text_to_every_server(database: Database):
     run_id, (job_id, _) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     (claim,) = await claimed(database, job_id)
@@ -58,6 +59,7 @@ async def test_what_is_kept_of_a_reason_is_short_without_secrets_and_text_to_eve
     assert (len(kept), len(told)) == (2000, 2000)
 
 
+@pytest.mark.every_server
 async def test_a_result_that_the_database_refuses_is_kept_with_the_words_of_its_driver_alone(database: Database):
     _, (job_id,) = await begun(database)
     (claim,) = await claimed(database, job_id)
@@ -95,6 +97,7 @@ async def test_whoever_watches_is_told_of_every_move(local: Library):
     assert len(local.moved) >= 3  # its beginning, rounds, its end
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.SUCCEEDED])
 async def test_it_fails_where_a_planning_job_did(database: Database, state: JobState):
     run_id, (user,) = await begun(database)
@@ -141,6 +144,7 @@ async def test_one_failed_job_is_done_again_alone(database: Database):
     assert second > first
 
 
+@pytest.mark.every_server
 async def test_a_run_is_not_taken_up_again_while_the_user_has_another(database: Database):
     old, (job, _) = await failed_run(database)
     new, _ = await begun(database)
@@ -153,6 +157,7 @@ async def test_a_run_is_not_taken_up_again_while_the_user_has_another(database: 
     assert (run.status, run.failed_jobs) == (RunState.COMPLETED, 2)
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 async def test_of_a_retry_and_a_beginning_at_once_one_wins(database: Database):
     for n in range(3):
@@ -175,6 +180,7 @@ async def test_a_canceled_run_stays_canceled(database: Database):
     assert (await assert_counted(database, run_id)).status is RunState.CANCELED
 
 
+@pytest.mark.every_server
 async def test_failures_of_a_run_that_goes_on_are_retried_without_disturbing_it(database: Database):
     run_id, job_ids = await begun(database)
     (user,) = await claimed(database, *job_ids)

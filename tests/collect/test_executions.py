@@ -87,6 +87,7 @@ async def _stranded(database: Database, _run_id: int) -> None:
     await database.transaction(stranded.fail, "pool", "no valid credential")
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize(
     ("end", "outcome", "reason"), [(_canceled, Came.CANCELED, None), (_stranded, Came.FAILED, "no valid credential")]
 )
@@ -102,6 +103,7 @@ async def test_what_is_under_way_ends_with_its_run(database: Database, end: Any,
     assert [each.outcome for each in await executed(database, other)] == [Came.SUCCEEDED]
 
 
+@pytest.mark.every_server
 async def test_they_go_with_their_jobs_and_others_are_not_recorded(database: Database):
     run_id, (job_id,) = await begun(database)
     await write(database, wanted={job_id: "a"}, terms=Terms(recorded=frozenset({"others"})))

@@ -1,11 +1,14 @@
 """Whoever claimed last may end a job, and nobody else."""
 
+import pytest
+
 from tests.collect.rounds import assert_counted, begun, claimed, finished, shelf_job, shown, write
 from tidegate.collect.lifecycle import JobState
 from tidegate.database import Database
 from tidegate.documents import Document, SqlDocuments
 
 
+@pytest.mark.every_server
 async def test_the_result_of_a_worker_that_was_overtaken_changes_nothing(database: Database):
     run_id, (job_id,) = await begun(database)
     (first,) = await claimed(database, job_id)
@@ -34,6 +37,7 @@ async def test_two_results_of_one_job_in_a_round_count_once(database: Database):
     assert (run.succeeded_jobs, run.failed_jobs) == (0, 1)
 
 
+@pytest.mark.every_server
 async def test_what_an_overtaken_result_brought_is_not_written(database: Database):
     """Its documents stand among those of others, which are."""
     _, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])

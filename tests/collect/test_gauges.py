@@ -56,6 +56,7 @@ def add_runs(tx: Transaction, more: int = 0) -> None:
     tx.execute(insert(collection_runs), rows)
 
 
+@pytest.mark.every_server
 async def test_runs_are_counted_and_of_jobs_those_that_count(database: Database):
     assert await database.read(count_runs) == RunFigures(active=0, pending=0, failed=0, ended=0)
     await database.transaction(add_runs)

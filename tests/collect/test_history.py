@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from tests.collect.conftest import Library
 from tests.collect.shelf import ShelfUpstream
 from tidegate.collect import history
@@ -32,6 +34,7 @@ async def test_users_have_the_run_that_is_active_the_last_that_was_completed_and
     assert await read(history.last_completed, "another source", ["ada"]) == {}
 
 
+@pytest.mark.every_server
 async def test_what_users_took_is_told_by_their_largest_run(library: Library, upstream: ShelfUpstream):
     read = library.parts.database.read
     assert await read(history.typical, NAME) == Typical(users=0, calls=0)
@@ -46,6 +49,7 @@ async def test_what_users_took_is_told_by_their_largest_run(library: Library, up
     assert await read(history.typical, "another source") == Typical(users=0, calls=0)
 
 
+@pytest.mark.every_server
 async def test_more_users_are_asked_about_than_fit_into_one_statement(library: Library):
     run_id = await library.begin("ada")
     many = [f"user-{n}" for n in range(1_200)] + ["ada"]

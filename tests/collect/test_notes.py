@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from tests.collect.rounds import begun, claimed, finished, shelf_job, write
 from tidegate.collect import notes
@@ -50,6 +51,7 @@ async def test_a_newer_window_counts_and_an_older_one_that_comes_late_does_not(d
     assert (note.window, note.remaining) == (WINDOW + 3600, 90)
 
 
+@pytest.mark.every_server
 async def test_a_rest_is_noted_and_the_longest_counts(database: Database):
     await told(database, {"blocked_ms": 60_000}, {"blocked_ms": 2_000}, {"remaining": 30})
     (note,) = await remembered(database)

@@ -131,6 +131,7 @@ async def parked_job(database: Database, body: bytes = b"{}", user: str = "ada")
     return run_id, job_id
 
 
+@pytest.mark.every_server
 async def test_the_next_try_finds_the_answer_within_the_hour(still: Database, clock: ManualClock):
     body = bytes(range(256)) * 1000  # longer than the shortest blob of any server
     _, job_id = await parked_job(still, body)

@@ -56,6 +56,7 @@ async def begin(database: Database, user: str, address: str | None) -> None:
     await database.transaction(runs.begin, runs.Beginning("shelves", subject, "pool", "manual", first, address))
 
 
+@pytest.mark.every_server
 async def test_who_settled_a_place_that_was_moved_since_begins_no_run(database: Database):
     await settle(database, HERE)
     await settle(database, THERE)
@@ -66,6 +67,7 @@ async def test_who_settled_a_place_that_was_moved_since_begins_no_run(database: 
     await begin(database, "ben", None)
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 async def test_runs_begin_at_one_place_whoever_comes_at_once(database: Database):
     await settle(database, HERE)
@@ -85,6 +87,7 @@ async def test_runs_begin_at_one_place_whoever_comes_at_once(database: Database)
     assert len({number % 2 for number, has_begun in enumerate(came) if has_begun}) == 1
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 async def test_of_many_who_come_at_once_one_is_first(database: Database):
     assert sum(await asyncio.gather(*(settle(database, HERE) for _ in range(8)))) == 1

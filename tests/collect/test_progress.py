@@ -19,6 +19,7 @@ async def runs_in(library: Library, **wanted: object) -> list[int]:
     return [run.id for run in found]
 
 
+@pytest.mark.every_server
 async def test_runs_are_listed_the_newest_first_and_can_be_narrowed_down(library: Library):
     ada, eve, zoe = [await library.begin(login) for login in ("ada", "eve", "zoe")]
     assert await library.orchestrator.cancel(eve)
@@ -36,6 +37,7 @@ async def test_runs_are_listed_the_newest_first_and_can_be_narrowed_down(library
         await runs_in(library, limit=0)
 
 
+@pytest.mark.every_server
 async def test_the_jobs_of_runs_are_counted_by_kind_and_state(library: Library, upstream: ShelfUpstream):
     upstream.trouble["/shelves/ada-poems/0"] = [404]
     async with library.working():
@@ -58,6 +60,7 @@ async def test_the_jobs_of_runs_are_counted_by_kind_and_state(library: Library, 
     assert await library.parts.database.read(kinds_of, []) == []
 
 
+@pytest.mark.every_server
 async def test_every_state_of_a_job_has_its_own_count(library: Library):
     run_id = await library.begin()
     names = {
@@ -79,6 +82,7 @@ async def test_every_state_of_a_job_has_its_own_count(library: Library):
     assert found.ended == sum(counts[state] for state in JobState if state not in UNFINISHED_JOBS)
 
 
+@pytest.mark.every_server
 async def test_jobs_are_shown_a_page_at_a_time_and_by_state(library: Library, upstream: ShelfUpstream):
     upstream.trouble["/shelves/ada-poems/0"] = [404]
     async with library.working():

@@ -14,6 +14,7 @@ from tidegate.kernel.errors import InvalidArgument
 DAY = timedelta(days=1)
 
 
+@pytest.mark.every_server
 async def test_every_question_is_answered_from_what_is_there(database: Database):
     await database.transaction(fill)
     since = database.clock.now() - DAY
@@ -55,6 +56,7 @@ async def test_every_question_is_answered_from_what_is_there(database: Database)
     assert [*told][:2] == ["REPO_COMMITS", "detail"]
 
 
+@pytest.mark.every_server
 async def test_jobs_that_run_too_long_and_jobs_that_wait_are_found(database: Database):
     await database.transaction(fill)
 
@@ -92,6 +94,7 @@ async def test_no_more_jobs_are_looked_at_than_asked_for(database: Database):
         assert len((await database.read(report, since, 1)).kinds) == 1
 
 
+@pytest.mark.every_server
 async def test_an_empty_deployment_answers_nothing(database: Database):
     since = database.clock.now() - DAY
 

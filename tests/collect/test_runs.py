@@ -14,6 +14,7 @@ from tidegate.kernel.errors import InvalidArgument, NotFound
 ADAS = [f"ada-novels-{n}" for n in range(7)] + [f"ada-poems-{n}" for n in range(3)]
 
 
+@pytest.mark.every_server
 async def test_a_run_collects_everything_with_one_call_per_page(library: Library, upstream: ShelfUpstream):
     async with library.working():
         run = await library.until(await library.begin())
@@ -34,6 +35,7 @@ async def test_a_second_run_of_a_user_is_refused_while_the_first_is_active(libra
         await library.until(second)
 
 
+@pytest.mark.every_server
 async def test_of_two_who_begin_at_once_one_wins(library: Library):
     results = await asyncio.gather(*(library.begin() for _ in range(5)), return_exceptions=True)
 
@@ -41,6 +43,7 @@ async def test_of_two_who_begin_at_once_one_wins(library: Library):
     assert all(isinstance(result, int | RunActive) for result in results), results
 
 
+@pytest.mark.every_server
 async def test_a_fault_that_passes_is_tried_again(library: Library, upstream: ShelfUpstream):
     upstream.trouble["/shelves/ada-poems/0"] = [500, 502, 200]
     async with library.working():
@@ -82,6 +85,7 @@ async def test_being_asked_to_wait_costs_no_attempt(library: Library, upstream: 
     assert [job.attempt_count for job in await library.jobs(run_id) if job.job_type == "USER"] == [1]
 
 
+@pytest.mark.every_server
 async def test_failed_jobs_are_retried_and_the_run_ends_again(library: Library, upstream: ShelfUpstream):
     upstream.trouble["/shelves/ada-poems/0"] = [404]
     async with library.working():
@@ -95,6 +99,7 @@ async def test_failed_jobs_are_retried_and_the_run_ends_again(library: Library, 
     assert await library.items() == sorted(ADAS)
 
 
+@pytest.mark.every_server
 async def test_a_canceled_run_starts_no_further_call(library: Library, upstream: ShelfUpstream):
     held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     reached = asyncio.Event()

@@ -72,6 +72,7 @@ def stamped(local: Library, writer: Stamps, **wishes: Any) -> Library:
     return library
 
 
+@pytest.mark.every_server
 async def test_effects_are_written_with_the_end_of_their_job_and_not_without_it(database: Database):
     writer = Stamps()
     terms = Terms(writers={"shelves": writer, "others": Stamps(lambda _: True)})

@@ -130,6 +130,7 @@ async def test_a_login_that_is_taken_as_a_name_gives_way(small_office: Office):
     assert added.name == added.allowance != office.login(0)
 
 
+@pytest.mark.every_server
 async def test_a_removed_credential_is_used_no_more(office: Office):
     added = await office.book.add_token(office.token())
     elsewhere = office.again().book
@@ -267,6 +268,7 @@ async def test_an_app_that_is_issued_no_token_is_not_stored(small_office: Office
     assert await office.book.list() == []
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 async def test_of_two_who_add_one_account_to_different_pools_at_once_one_is_refused(office: Office):
     other = office.again().book
@@ -282,6 +284,7 @@ async def test_of_two_who_add_one_account_to_different_pools_at_once_one_is_refu
     assert await office.good_members(stored.pool) == [stored.allowance]
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 async def test_credentials_added_and_removed_at_once_leave_no_trace(office: Office):
     tokens = {f"t{n}": office.token(ordinal=n) for n in range(6)}
@@ -416,6 +419,7 @@ async def test_a_credential_for_another_place_is_not_sent_here(small_office: Off
     assert [one.name for one in await other.list()] == [added.name]
 
 
+@pytest.mark.every_server
 async def test_rotating_the_key_changes_every_row_and_loses_nothing(office: Office):
     first = await office.book.add_token(office.token(0))
     second = await office.book.add_token(office.token(1))

@@ -35,6 +35,7 @@ async def test_a_refused_secret_is_condemned_and_there_is_no_other(office: Offic
         await office.book.secret_of(added.allowance)
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 async def test_many_refusals_of_one_secret_condemn_that_one_and_no_other(office: Office):
     """Fifty calls were under way when it was revoked."""
@@ -67,6 +68,7 @@ async def test_a_secret_that_was_replaced_meanwhile_is_not_held_against_the_new_
     assert await state_of(office, added.name) is State.VALID
 
 
+@pytest.mark.every_server
 async def test_what_is_found_out_about_an_old_secret_does_not_concern_the_new_one(office: Office):
     added = await office.book.add_token(office.token())
     old = await office.database.read(records.get, added.name)
@@ -150,6 +152,7 @@ async def test_an_app_that_was_thrown_out_is_condemned_with_the_reason(small_off
     )
 
 
+@pytest.mark.every_server
 async def test_a_given_token_serves_everybody_while_nothing_is_stored(office: Office):
     await office.book.borrow(office.token())
     await office.book.enrol()

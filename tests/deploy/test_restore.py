@@ -92,10 +92,11 @@ def put_a_run(tx: Transaction) -> int:
     return run_id
 
 
-@pytest.mark.parametrize("name", ["postgres", "mariadb"])
-async def test_a_dump_holds_everything_and_is_a_database_again(name: SqlName, tmp_path: Path):
-    tools = ("pg_dump", "pg_restore") if name == "postgres" else ("mysqldump", "mysql")
-    async with migrated_on(name) as (server, origin), server.database() as empty:
+@pytest.mark.every_server
+@pytest.mark.parametrize("server_name", ["postgres", "mariadb"])
+async def test_a_dump_holds_everything_and_is_a_database_again(server_name: SqlName, tmp_path: Path):
+    tools = ("pg_dump", "pg_restore") if server_name == "postgres" else ("mysqldump", "mysql")
+    async with migrated_on(server_name) as (server, origin), server.database() as empty:
         async with await Database.open(server.url(origin)) as database:
             run_id = await database.transaction(put_a_run)
         dump, restore = (commands(tool)[0] for tool in tools)

@@ -32,6 +32,7 @@ MINUTES_20 = 20 * 60_000
 Rows = Sequence[Sequence[Any]]
 
 
+@pytest.mark.every_server
 async def test_the_sql_of_the_page_finds_what_the_commands_tell(database: Database):
     await database.transaction(fill)
     since = database.clock.now() - timedelta(days=1)
@@ -75,6 +76,7 @@ async def test_the_sql_of_the_page_finds_what_the_commands_tell(database: Databa
             assert sorted(found) == sorted(expected), f"{question}, {block.place}"
 
 
+@pytest.mark.every_server
 @on_sqlite
 async def test_the_commands_print_what_the_page_shows(database: Database, embedded: Valkey):
     await database.transaction(fill)

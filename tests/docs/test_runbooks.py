@@ -96,6 +96,7 @@ async def test_the_commands_to_type_run_on_a_fresh_folder(tmp_path: Path):
         assert is_in_good_order, f"{line}: {output}"
 
 
+@pytest.mark.every_server
 async def test_the_statements_are_understood_by_every_database(database: Database):
     def read(tx: Transaction, statement: str) -> list[Any]:
         return list(tx.execute(text(statement)))

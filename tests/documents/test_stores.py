@@ -21,9 +21,9 @@ from tidegate.kernel.errors import InvalidArgument, Unavailable
 SQL = tuple(name for name in ALL_STORES if name != "mongo")
 
 
-@pytest.mark.parametrize("name", SQL)
-async def test_in_sql_documents_share_the_fate_of_their_transaction(name: StoreName, tmp_path: Path) -> None:
-    async with open_shelf(name, tmp_path) as shelf:
+@pytest.mark.parametrize("server_name", SQL)
+async def test_in_sql_documents_share_the_fate_of_their_transaction(server_name: StoreName, tmp_path: Path) -> None:
+    async with open_shelf(server_name, tmp_path) as shelf:
         staged = await shelf.store.stage([issue("a")])
 
         def fails(tx: Transaction) -> None:
@@ -36,12 +36,12 @@ async def test_in_sql_documents_share_the_fate_of_their_transaction(name: StoreN
         assert await shelf.store.get("issue", "a") is None
 
 
-@pytest.mark.parametrize("name", SQL)
+@pytest.mark.parametrize("server_name", SQL)
 async def test_statements_of_one_row_do_what_one_of_many_does(
-    name: StoreName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server_name: StoreName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statements, "_MOST_ROWS", 1)
-    async with open_shelf(name, tmp_path) as shelf:
+    async with open_shelf(server_name, tmp_path) as shelf:
         assert await shelf.changed(*map(issue, "abcde")) == 5
         assert await shelf.changed(*map(issue, "abcdefg")) == 2
 

@@ -49,6 +49,7 @@ FULL: dict[str, Any] = {
 }
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("form", FORMATS)
 async def test_every_document_is_in_the_file_of_its_kind_as_the_store_has_it(
     shelf: Shelf, tmp_path: Path, form: Format
@@ -167,6 +168,7 @@ async def test_bodies_as_the_upstream_wrote_them_come_back(local: Shelf, tmp_pat
         assert rows[1]["title"] is None
 
 
+@pytest.mark.every_server
 async def test_only_some_kinds_and_some_owners_can_be_exported(shelf: Shelf, tmp_path: Path):
     await shelf.write(*(document(f"{n}", owner=f"user{n % 4}") for n in range(12)), document("1", kind="pull"))
 
@@ -181,6 +183,7 @@ async def test_only_some_kinds_and_some_owners_can_be_exported(shelf: Shelf, tmp
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["issue.csv", "manifest.json"]
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("with_gone", [True, False])
 async def test_what_is_gone_upstream_is_left_out_unless_asked_for(shelf: Shelf, tmp_path: Path, with_gone: bool):
     await shelf.write(*(issue(each, sweep=1) for each in "abc"))

@@ -7,6 +7,7 @@ from chaos.campaign import Backend, Plan, conduct
 from chaos.fleet import Nursery
 
 
+@pytest.mark.every_server
 @pytest.mark.crash
 @pytest.mark.parametrize("backend", Backend)
 async def test_a_short_campaign_ends_well(nursery: Nursery, tmp_path: Path, backend: Backend):

@@ -2,11 +2,14 @@
 
 from datetime import timedelta
 
+import pytest
+
 from tidegate.database import Database, outbox
 from tidegate.kernel.clock import ManualClock
 from tidegate.runtime.pruner import EVERY, KEEP, Pruner
 
 
+@pytest.mark.every_server
 async def test_a_note_is_kept_as_long_as_its_event_could_come_again(migrated_url: str, clock: ManualClock):
     async with await Database.open(migrated_url, clock=clock) as database:
         now_ms = 0.0

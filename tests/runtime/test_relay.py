@@ -248,6 +248,7 @@ async def test_after_the_last_try_an_event_is_buried_with_its_reason_and_its_key
     assert letter.last_error == "handler: RuntimeError: never"
 
 
+@pytest.mark.every_server
 @on_sqlite
 async def test_a_replayed_dead_letter_is_delivered_like_a_new_event(database: Database) -> None:
     log, healed = Log(), False
@@ -287,6 +288,7 @@ async def test_an_event_without_a_handler_is_not_lost_silently(database: Databas
     assert letter.last_error == "no handler for this kind of event"
 
 
+@pytest.mark.every_server
 @on_sqlite
 async def test_an_event_with_a_spoilt_payload_is_buried(database: Database) -> None:
     await add(database, "key", 1)
@@ -466,6 +468,7 @@ async def test_order_is_kept_in_a_key_that_is_read_over_many_pages(database: Dat
     assert log.payloads == list(range(450))
 
 
+@pytest.mark.every_server
 @on_sqlite
 async def test_a_key_whose_next_try_comes_due_between_two_pages_stays_in_order(migrated_url: str) -> None:
     clock, log = ManualClock(), Log()
@@ -509,6 +512,7 @@ async def test_a_key_that_hangs_does_not_fill_the_memory(database: Database) -> 
         await log.has(301)
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("server_name", SERVERS)
 async def test_a_lower_id_that_commits_after_a_higher_one_is_delivered(server_name: SqlName) -> None:
     from sqlalchemy.util import await_only
@@ -530,6 +534,7 @@ async def test_a_lower_id_that_commits_after_a_higher_one_is_delivered(server_na
         assert log.payloads == ["higher", "lower"]
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("server_name", SERVERS)
 async def test_a_database_that_goes_away_is_waited_for(server_name: SqlName) -> None:
     async with (
@@ -556,6 +561,7 @@ async def test_a_database_that_goes_away_is_waited_for(server_name: SqlName) -> 
         assert (await direct.read(outbox.depth)).pending == 0
 
 
+@pytest.mark.every_server
 async def test_two_relays_at_once_still_have_an_effect_once(database: Database) -> None:
     """For the moment when a leader has lost its lease and does not know it yet."""
     effects = outbox_events.metadata.tables["handled_events"]

@@ -90,6 +90,7 @@ async def test_whoever_buries_an_event_is_told(database: Database, error: Except
     assert told == [(7, f"{type(error).__name__}: never")]
 
 
+@pytest.mark.every_server
 @on_sqlite
 async def test_events_that_wait_for_another_try_are_counted(database: Database):
     waiting, handler = Count(), Failing(RuntimeError("not yet"))

@@ -62,6 +62,7 @@ async def test_it_goes_on_day_after_day(local: Clockwork, clock: ManualClock):
         assert len(await local.runs()) == day
 
 
+@pytest.mark.every_server
 async def test_times_that_were_missed_begin_one_run_together(works: Clockwork, clock: ManualClock):
     [hourly] = await works.add("ada", cron="0 * * * *")
     clock.advance(timedelta(days=40, minutes=20))
@@ -107,6 +108,7 @@ async def test_two_schedules_of_one_user_at_the_same_time_begin_one_run(local: C
     assert await local.offered() == 1
 
 
+@pytest.mark.every_server
 async def test_one_that_cannot_begin_is_in_nobodys_way(works: Clockwork, clock: ManualClock):
     """A defect of the source, rows that cannot be written, a source that is not here, a user whom nobody serves."""
     added = await works.add("ada", "broken", "endless", "stranger", "unserved", "unwritable", "zoe")
@@ -155,6 +157,7 @@ async def test_many_at_once_are_begun_in_small_transactions(local: Clockwork, cl
     assert await local.offered() == 120
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 async def test_of_several_who_believe_to_lead_each_time_is_taken_by_one(
     works: Clockwork, clock: ManualClock, migrated_url: str, embedded: Valkey
@@ -204,6 +207,7 @@ async def test_an_unfinished_transaction_begins_nothing(works: Clockwork, clock:
     assert await works.schedules.show(schedule.id) == schedule
 
 
+@pytest.mark.every_server
 @pytest.mark.crash
 @pytest.mark.parametrize("moment", ["before commit", "before offer"])
 async def test_a_leader_killed_in_the_middle_loses_no_run_and_begins_none_twice(

@@ -15,6 +15,7 @@ from tidegate.valkey import Valkey
 THREE = datetime(2026, 1, 1, 3, tzinfo=UTC)
 
 
+@pytest.mark.every_server
 async def test_what_was_added_is_listed_with_its_next_time(works: Clockwork):
     added = await works.add("grace", "ada", full=True)
 
@@ -25,6 +26,7 @@ async def test_what_was_added_is_listed_with_its_next_time(works: Clockwork):
     assert [each.login for each in await works.schedules.list_schedules("grace")] == ["grace"]
 
 
+@pytest.mark.every_server
 async def test_the_same_again_changes_its_options_and_nothing_else(works: Clockwork, clock: ManualClock):
     [first] = await works.add("ada")
     [paused] = await works.add("bob")

@@ -28,6 +28,7 @@ def _firings(tx: Transaction) -> list[Any]:
     return list(tx.execute(select(schedule_firings).order_by(schedule_firings.c.firing_key)))
 
 
+@pytest.mark.every_server
 async def test_a_key_begins_one_run_and_says_so_again(works: Clockwork):
     [schedule] = await works.add("ada", full=True)
 
@@ -123,6 +124,7 @@ async def test_a_due_time_that_was_fired_from_elsewhere_begins_no_other_run(work
     assert len(await works.runs()) == 2
 
 
+@pytest.mark.every_server
 async def test_firings_are_forgotten_after_a_month_or_with_their_schedule(works: Clockwork, clock: ManualClock):
     ada, bob = await works.add("ada", "bob")
     await works.schedules.trigger(ada.id, "old")
@@ -161,6 +163,7 @@ async def test_jobs_that_could_not_be_offered_are_promised(local: Clockwork):
     assert (await local.schedules.trigger(schedule.id, "order-1")).outcome is FiringOutcome.BEGUN
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 async def test_the_same_key_from_many_processes_begins_one_run(works: Clockwork, migrated_url: str):
     [schedule] = await works.add("ada")

@@ -1,4 +1,4 @@
-"""Which servers the tests ran on, and which they went without: told at the end of every run."""
+"""Which servers the tests ran on, and which were missing: the table at the end of every run."""
 
 import os
 from dataclasses import dataclass
@@ -8,6 +8,23 @@ import pytest
 
 REQUIRE_ALL = "TIDEGATE_TEST_REQUIRE_ALL_SERVERS"
 """Set to 1 (by CI), a test whose server is missing fails instead of being skipped."""
+
+SERVERS = (
+    "Chromium",
+    "Kafka",
+    "MariaDB",
+    "MongoDB",
+    "PostgreSQL",
+    "Redis",
+    "S3 (moto)",
+    "SQLite",
+    "SQS (moto)",
+    "Valkey, cluster of three",
+    "Valkey, embedded",
+    "nginx",
+    "promtool",
+)
+"""All that some test uses."""
 
 _WORKER_KEY = "tidegate_servers"
 
@@ -38,7 +55,13 @@ def skip_or_fail(name: str, reason: str) -> NoReturn:
 
 
 class ServerTable:
-    """A pytest plugin: collects the entries of all processes (pytest-xdist) and prints them."""
+    """A pytest plugin: collects the entries of all processes (pytest-xdist) and prints them.
+
+    `left_out`: the reason to print for servers that no test of this run asked for; None: they are not printed.
+    """
+
+    def __init__(self, left_out: str | None = None) -> None:
+        self._left_out = left_out
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """In a worker: hand our entries over to the process that prints."""
@@ -58,6 +81,9 @@ class ServerTable:
         """Print the table."""
         if not _entries:
             return
+        if self._left_out is not None:
+            for name in SERVERS:
+                _entries.setdefault(name, Entry(name, used=False, detail=self._left_out))
         terminalreporter.section("servers", sep="-")
         width = max(len(name) for name in _entries)
         for entry in sorted(_entries.values()):

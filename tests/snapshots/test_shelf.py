@@ -91,6 +91,7 @@ async def test_a_row_that_was_read_before_a_failure_does_not_undo_it(shelf: Shel
     assert newer.failed is None, "a newer success has ended it"
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("is_changed", [True, False])
 async def test_a_success_ends_a_failure(shelf: Shelf, is_changed: bool):
     await shelf.put_written([brought(5, b"{}")], only_known=False)
@@ -124,6 +125,7 @@ async def test_what_nobody_has_read_is_not_kept_for_the_background(shelf: Shelf)
     assert await shelf.get(HERO) is None
 
 
+@pytest.mark.every_server
 async def test_in_whatever_order_they_come_the_newest_stays(shelf: Shelf):
     chance = random.Random(7)
     for turn in range(10):
@@ -148,6 +150,7 @@ async def test_a_slow_reader_of_sql_puts_nothing_old_over_a_refresh(shelf: Shelf
     assert kept.body == b'{"level":2}'
 
 
+@pytest.mark.every_server
 async def test_a_copy_ends_by_itself(shelf: Shelf, valkey: Valkey):
     await shelf.put_row(row(5, b"{}"))
 

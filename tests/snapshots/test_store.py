@@ -53,6 +53,7 @@ async def test_a_new_subject_is_written_and_read_back(database: Database):
     assert await database.read(store.get_many, [MAGE]) == {}
 
 
+@pytest.mark.every_server
 async def test_an_older_version_writes_nothing(database: Database):
     await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 2}')])
 
@@ -89,6 +90,7 @@ async def test_of_one_version_the_later_check_counts_whoever_comes_last(database
     assert unpack(snapshot.body) == b'{"level": 3}'
 
 
+@pytest.mark.every_server
 async def test_a_failure_is_noted_unless_something_as_new_has_succeeded(database: Database):
     await database.transaction(store.write_round, [found(HERO, 5, b"{}")])
 
@@ -150,6 +152,7 @@ async def test_a_time_of_asking_never_goes_back(database: Database):
     assert (await one(database, HERO)).last_asked_at == NOON + timedelta(minutes=5)
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 async def test_no_failure_stays_behind_a_newer_success_that_came_at_the_same_time(database: Database):
     subjects = [Subject("character", f"c{n}") for n in range(20)]
@@ -165,6 +168,7 @@ async def test_no_failure_stays_behind_a_newer_success_that_came_at_the_same_tim
     assert await database.read(store.troubled) == []
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 async def test_many_writers_of_one_subject_leave_the_newest(database: Database):
     subjects = [Subject("character", f"c{n}") for n in range(5)]

@@ -216,6 +216,7 @@ async def test_figures_are_those_of_the_slow_computation(small_world: World, ste
     await compare(small_world, steps, order)
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("world", SERVERS, indirect=True)
 @settings(patient, max_examples=examples(3))
 @plays

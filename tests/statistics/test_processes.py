@@ -33,6 +33,7 @@ async def go(process: WarmProcess) -> bytes:
     return await next_line(process)
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 @pytest.mark.parametrize("world", SEVERAL_PROCESSES, indirect=True)
 async def test_processes_that_compute_the_same_users_at_once_agree(world: World):

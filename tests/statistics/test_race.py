@@ -27,6 +27,7 @@ def busy_repository(number: int, owner: str) -> Repository:
     return found
 
 
+@pytest.mark.every_server
 async def test_many_users_at_once_give_the_same_sums_as_one_after_the_other(world: World):
     repositories = [busy_repository(n, f"user{n % 12}") for n in range(24)]
     for found in repositories:
@@ -42,6 +43,7 @@ async def test_many_users_at_once_give_the_same_sums_as_one_after_the_other(worl
     await world.assert_right()
 
 
+@pytest.mark.every_server
 async def test_computations_of_one_user_at_once_end_with_the_right_figures(world: World):
     for login in USERS:
         await world.write_profile(login)
@@ -54,6 +56,7 @@ async def test_computations_of_one_user_at_once_end_with_the_right_figures(world
     assert (await world.of("ann")).run_id == 4
 
 
+@pytest.mark.every_server
 async def test_documents_that_pass_from_hand_to_hand_are_counted_once(world: World):
     """Everybody is computed again and again while repositories change hands."""
     repositories = [busy_repository(n, USERS[n % 3]) for n in range(3)]
@@ -77,6 +80,7 @@ async def test_documents_that_pass_from_hand_to_hand_are_counted_once(world: Wor
     await world.assert_right()
 
 
+@pytest.mark.every_server
 async def test_one_that_was_frozen_writes_nothing_when_it_wakes(world: World):
     """It read the documents before a later computation read newer ones."""
     await world.write_profile("ann")
@@ -96,6 +100,7 @@ async def test_one_that_was_frozen_writes_nothing_when_it_wakes(world: World):
     await world.assert_right()
 
 
+@pytest.mark.every_server
 async def test_one_that_read_a_document_before_it_passed_to_another_does_not_take_it(world: World):
     moved = busy_repository(1, "ann")
     for login in USERS:

@@ -27,6 +27,7 @@ async def test_where_nothing_was_computed_there_is_nothing(world: World):
         await world.statistics.recompute("ann")
 
 
+@pytest.mark.every_server
 async def test_a_user_of_whom_nothing_was_found_has_no_statistics(world: World):
     """As when there is no such login: the run ended, and brought nothing."""
     await world.finalize("ann")
@@ -94,6 +95,7 @@ async def test_commits_of_a_fork_count_for_nobody_until_it_is_none(small_world: 
     assert (await small_world.of("ann")).by_user.commits == 1
 
 
+@pytest.mark.every_server
 async def test_what_is_in_a_repository_that_is_gone_counts_no_more_and_comes_back_with_it(world: World):
     mine = filled(Repository(id=1, owner="ann", name="x"), "commit", w.commit("ann", days_ago(0)))
     await world.write_profile("ann")
@@ -112,6 +114,7 @@ async def test_what_is_in_a_repository_that_is_gone_counts_no_more_and_comes_bac
     await world.assert_right()
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("first", ["ann", "bob"])
 async def test_a_transferred_repository_is_counted_once_whoever_is_computed_first(world: World, first: str):
     second = "bob" if first == "ann" else "ann"
@@ -184,6 +187,7 @@ async def documents_read(world: World, login: str) -> int:
     return recount.read
 
 
+@pytest.mark.every_server
 async def test_a_recomputation_alone_notices_what_came_changed_and_went(world: World):
     mine = filled(Repository(id=1, owner="ann", name="x"), "commit", *(w.commit("ann", days_ago(n)) for n in range(4)))
     moved = filled(Repository(id=2, owner="ann", name="y"), "issue", w.issue("dan", days_ago(0)))

@@ -99,6 +99,7 @@ async def test_a_seat_that_is_paid_is_not_given_back(stall: Stall):
         await stall.database.transaction(reservations.release, held.id, "ada")
 
 
+@pytest.mark.every_server
 async def test_a_hold_ends_at_its_time_and_not_before(anywhere: Stall):
     sale = await anywhere.sale()
     await anywhere.enter(sale, "ada")

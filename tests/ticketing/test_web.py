@@ -347,6 +347,7 @@ async def test_the_address_of_a_form_leads_back_to_where_it_stands(stall: Stall,
     assert (await client.ask("PUT", "/reservations/one/payments")).status == 405
 
 
+@pytest.mark.every_server
 async def test_no_database_minds_a_nul(anywhere: Stall):
     sale = await anywhere.sale()
     async with served(anywhere) as client:

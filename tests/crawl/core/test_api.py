@@ -26,6 +26,7 @@ async def filled(stall: Stall, products: int = 5) -> int:
     return run_id
 
 
+@pytest.mark.every_server
 async def test_products_are_listed_page_by_page(stall: Stall):
     await filled(stall)
     later(stall.database)
@@ -42,6 +43,7 @@ async def test_products_are_listed_page_by_page(stall: Stall):
     assert await stall.products.count(host="elsewhere") == 0
 
 
+@pytest.mark.every_server
 async def test_kept_answers_are_listed_page_by_page(stall: Stall):
     run_id = await filled(stall)
     first = await stall.raws.page(limit=10)
@@ -95,6 +97,7 @@ async def test_a_replay_rings_and_counts_also_where_nobody_hears(local: Stall):
     assert rings == ["ring"]
 
 
+@pytest.mark.every_server
 @on_sqlite
 async def test_what_was_processed_long_ago_is_forgotten_and_dead_letters_are_not(stall: Stall):
     await filled(stall, products=1)

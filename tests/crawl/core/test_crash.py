@@ -22,9 +22,10 @@ PRODUCTS, TOGETHER, KILLS = 200, 10, 4
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
 
-@pytest.mark.parametrize("name", ALL_SQL)
-async def test_killed_processors_apply_each_answer_once(name: SqlName, tmp_path: Path):
-    async with migrated_database(name, tmp_path) as url, await Database.open(url) as database:
+@pytest.mark.every_server
+@pytest.mark.parametrize("server_name", ALL_SQL)
+async def test_killed_processors_apply_each_answer_once(server_name: SqlName, tmp_path: Path):
+    async with migrated_database(server_name, tmp_path) as url, await Database.open(url) as database:
         stall = Stall(database)
         products = [f"p{n}" for n in range(PRODUCTS)]
         run_id = await stall.begin(*products)

@@ -67,6 +67,7 @@ def _file(local: Stall) -> str:
     return "/" + local.database.name.partition("///")[2]
 
 
+@pytest.mark.every_server
 async def test_an_answer_that_fails_too_often_is_a_dead_letter_with_its_reason_until_it_is_replayed(stall: Stall):
     run_id = await stall.begin("p1", "p2")
     stall.site.sick.update(("bad", "worse"))
@@ -116,6 +117,7 @@ async def test_later_stages_pass_over_a_dead_letter_and_say_so_until_it_is_repla
     assert (found.mini_shop, found.missing, found.applied) == (content(MINI, "p1", "bad"), {}, 2)
 
 
+@pytest.mark.every_server
 async def test_what_waits_for_a_failed_answer_goes_on_as_soon_as_that_is_applied(stall: Stall):
     run_id = await stall.begin("p1")
     stall.site.sick.add("bad")
@@ -175,6 +177,7 @@ async def test_a_transaction_that_fails_applies_nothing_and_the_next_applies_it_
     assert sorted(raw.applied_as or 0 for raw in await stall.all_raws()) == [1, 2, 3]
 
 
+@pytest.mark.every_server
 async def test_two_who_believe_to_lead_apply_each_answer_once(stall: Stall):
     """A leader that was frozen wakes up while its successor works."""
     other = RawProcessor(stall.database, Sites([stall.site]), SETTINGS)
@@ -187,6 +190,7 @@ async def test_two_who_believe_to_lead_apply_each_answer_once(stall: Stall):
     assert sorted(raw.applied_as or 0 for raw in await stall.all_raws()) == [1] * 8 + [2] * 8 + [3] * 8
 
 
+@pytest.mark.every_server
 @pytest.mark.parametrize("migrated_url", ["mariadb", "postgres"], indirect=True)
 async def test_who_applies_another_answer_of_the_same_product_sees_what_was_applied_before(
     stall: Stall, monkeypatch: pytest.MonkeyPatch

@@ -65,6 +65,7 @@ async def test_a_run_that_read_as_many_pages_as_it_may_cannot_tell_what_is_gone(
     assert await gone(stall) == set()
 
 
+@pytest.mark.every_server
 async def test_a_run_with_a_search_that_failed_cannot_tell_what_is_gone(stall: Stall):
     await crawled(stall, "p1", "p2")
     run_id = await stall.begin("p2", keywords=["rope", "net"], others=400)
@@ -87,6 +88,7 @@ async def test_a_failed_last_stage_is_noted_on_the_product_and_taken_back_by_the
     assert (await stall.product("p1")).missing == {}
 
 
+@pytest.mark.every_server
 async def test_a_lack_is_taken_back_also_where_nothing_else_changed(stall: Stall):
     """MINI_SHOP is known from the first run, fails in the second, and is unchanged in the third."""
     await crawled(stall, "p1")
@@ -118,6 +120,7 @@ async def test_a_dead_letter_is_a_lack_until_it_is_replayed(stall: Stall):
     assert (await stall.product("p1")).missing == {}
 
 
+@pytest.mark.every_server
 async def test_what_becomes_a_dead_letter_after_the_end_of_its_run_is_a_lack_too_and_stays_one(stall: Stall):
     run_id = await stall.begin("p1")
     await stall.answer(run_id, MINI, "p1")
@@ -146,6 +149,7 @@ async def test_what_becomes_a_dead_letter_after_the_end_of_its_run_is_a_lack_too
     assert (product.missing, product.option) == ({}, content(OPTION, "p1", "bad"))
 
 
+@pytest.mark.every_server
 async def test_the_end_of_a_run_lets_go_what_waits(stall: Stall):
     """As when the end of an earlier stage and the arrival of a later one missed each other."""
     run_id = await stall.begin("p1")

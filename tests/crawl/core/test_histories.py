@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -163,6 +164,7 @@ async def test_order_holds_and_the_newest_wins_after_any_history(local: Stall, e
     await play(local, example)
 
 
+@pytest.mark.every_server
 @settings(max_examples=examples(6), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(example=ARRIVALS)
 async def test_order_holds_on_every_server(stall: Stall, example: list[Step]):

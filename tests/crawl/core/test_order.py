@@ -82,6 +82,7 @@ async def test_what_waits_goes_on_when_the_earlier_stage_says_nothing_new(stall:
     assert (await stall.product("p1")).detail == content(DETAIL, "p1", "new")
 
 
+@pytest.mark.every_server
 async def test_an_answer_that_nobody_let_go_is_looked_at_again_by_itself(stall: Stall):
     """As when the run was canceled: no round ends its jobs."""
     run_id = await stall.begin("p1")

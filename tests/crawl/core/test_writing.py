@@ -26,6 +26,7 @@ def sightings(tx: Transaction) -> list[tuple[str, str, int]]:
     return [tuple(row) for row in rows]
 
 
+@pytest.mark.every_server
 async def test_a_run_in_which_nothing_changed_writes_nothing_to_products(stall: Stall):
     first = await stall.begin("p1", "p2")
     for product in ("p1", "p2"):
@@ -133,6 +134,7 @@ async def test_a_304_for_something_that_another_crawl_replaced_is_forgotten(stal
     assert (await stall.product("p1")).mini_shop == content(MINI, "p1", "A")
 
 
+@pytest.mark.every_server
 async def test_sightings_tell_which_crawl_lists_what(stall: Stall):
     daily = await stall.begin("p1", "p2")
     weekly = await stall.begin("p2", "p3", crawl="weekly")
@@ -149,6 +151,7 @@ async def test_a_product_found_by_two_searches_is_fetched_once(local: Stall):
     assert (await local.run(run_id)).total_jobs == 2 + 3
 
 
+@pytest.mark.every_server
 async def test_every_answer_is_kept_as_it_came(stall: Stall):
     run_id = await stall.begin("p1", "p2")
     long = "x" * 5_000 + "海\x00"

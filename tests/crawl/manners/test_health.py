@@ -53,6 +53,7 @@ def refused(host: str, effect: Refused = GUESS, *, name: str = "tidegate") -> En
     return ending(host, effect, name=name, state=JobState.READY)
 
 
+@pytest.mark.every_server
 async def test_a_refusal_is_remembered_and_answers_and_time_heal(everywhere: Visit):
     visit = everywhere
     await noted(visit, refused("shop"), ending("other"))
@@ -82,6 +83,7 @@ async def test_rests_that_nobody_gave_a_length_grow_where_one_follows_another(vi
     assert health.resting_until == visit.clock.now() + timedelta(seconds=30)
 
 
+@pytest.mark.every_server
 async def test_a_pause_of_the_host_is_remembered_and_the_longest_counts(everywhere: Visit):
     visit = everywhere
     await visit.book.hosts.meet(visit.host)
@@ -134,6 +136,7 @@ async def test_a_round_of_healthy_calls_costs_one_question(visit: Visit):
     assert len(asked) == 1
 
 
+@pytest.mark.every_server
 async def test_those_who_write_of_the_same_identities_at_once_lose_nothing(everywhere: Visit):
     names = [f"i{n}" for n in range(6)]
 

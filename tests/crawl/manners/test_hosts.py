@@ -43,6 +43,7 @@ def test_what_names_no_host_is_refused(url: str):
         host_of(url)
 
 
+@pytest.mark.every_server
 async def test_a_host_is_met_once_and_what_is_known_of_it_stays(everywhere: Visit):
     visit = everywhere
     with pytest.raises(NotFound):

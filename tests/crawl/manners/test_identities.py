@@ -57,6 +57,7 @@ async def test_without_any_identity_we_say_honestly_who_we_are(visit: Visit):
     assert await headers_of(visit.again(user_agent="me/1"), "tidegate") == {"User-Agent": "me/1"}
 
 
+@pytest.mark.every_server
 async def test_an_identity_comes_and_goes(everywhere: Visit):
     visit = everywhere
     await visit.book.enrol()
@@ -153,6 +154,7 @@ async def test_a_lost_key_is_noticed_where_only_identities_need_it(visit: Visit,
         await visit.again().book.add("other", SPY)
 
 
+@pytest.mark.every_server
 async def test_rotating_the_key_encrypts_identities_anew(everywhere: Visit):
     visit = everywhere
     await visit.book.add("spy", SPY)
@@ -166,6 +168,7 @@ async def test_rotating_the_key_encrypts_identities_anew(everywhere: Visit):
     assert await headers_of(visit.again(), "spy") == SPY
 
 
+@pytest.mark.every_server
 async def test_enrolment_after_the_server_lost_everything_restores_pace_and_rests(everywhere: Visit):
     visit = everywhere.again(delay=timedelta(seconds=4))
     await visit.book.add("spy", SPY)
@@ -194,6 +197,7 @@ async def test_enrolment_changes_nothing_for_a_gate_that_knows(visit: Visit):
     assert (await visit.pace(), await visit.members()) == before
 
 
+@pytest.mark.every_server
 async def test_two_who_add_the_same_identity_at_once_both_succeed(everywhere: Visit):
     visits = [everywhere.again() for _ in range(4)]
     await asyncio.gather(*(one.book.add("spy", {"User-Agent": f"spy/{n}"}) for n, one in enumerate(visits)))

@@ -34,6 +34,7 @@ async def order(copy: BoardCopy) -> list[list[tuple[str, int]]]:
     return [[(entry.member, entry.score) for entry in each.entries] for each in found if each is not None]
 
 
+@pytest.mark.every_server
 async def test_the_copy_keeps_order_time_and_place(copy: BoardCopy, valkey: Valkey):
     """All of it on each server, since starting one takes longer than the test."""
     assert await copy.put([standing("a", 2, MINUTE), standing("b", 3, 2 * MINUTE), standing("c", 2, MINUTE / 2)])
@@ -62,6 +63,7 @@ async def test_the_copy_keeps_order_time_and_place(copy: BoardCopy, valkey: Valk
     assert lives == {}, "nothing else is left behind"
 
 
+@pytest.mark.every_server
 async def test_what_is_made_aside_takes_the_place_of_what_was_there_in_one_step(copy: BoardCopy, valkey: Valkey):
     day = WINDOWS[0]
     await copy.put([standing("wrong", 9, MINUTE), standing("a", 5, MINUTE)])
@@ -79,6 +81,7 @@ async def test_what_is_made_aside_takes_the_place_of_what_was_there_in_one_step(
     assert (await order(copy))[0] == []
 
 
+@pytest.mark.every_server
 async def test_a_large_window_that_is_replaced_does_not_hold_the_server(copy: BoardCopy, valkey: Valkey):
     """What was there is taken apart behind the scenes, whatever the server's settings are."""
     if valkey.is_cluster:

@@ -48,6 +48,7 @@ def events_of(tx: Transaction) -> int:
     return tx.execute(select(func.count()).select_from(ranking_events)).scalar_one()
 
 
+@pytest.mark.every_server
 async def test_an_event_counts_once_in_its_day_its_week_and_its_month(db: Database):
     first = await tally(db, count("a", "1"), count("b", "2", amount=3), count("a", "3", ago=DAY))
     again = await tally(db, count("a", "1"), count("a", "4"), count("a", "4"))
@@ -81,6 +82,7 @@ async def test_an_event_counts_only_where_it_is_still_kept(lone: Database):
     assert await lone.read(events_of) == 1, "what counts nowhere need not be remembered"
 
 
+@pytest.mark.every_server
 async def test_two_who_count_at_once_lose_and_double_nothing(db: Database):
     """Two leaders for a moment: both deliver the same events."""
     counts = [count(f"m{n % 5}", str(n)) for n in range(40)]
@@ -91,6 +93,7 @@ async def test_two_who_count_at_once_lose_and_double_nothing(db: Database):
     assert {row for row in await db.read(rows_of) if row[0] == "2025-12"} == {("2025-12", f"m{n}", 8) for n in range(5)}
 
 
+@pytest.mark.every_server
 async def test_counting_everything_anew_comes_to_the_same(db: Database):
     await tally(db, *(count(f"m{n % 3}", str(n), ago=n * DAY / 4, amount=n + 1) for n in range(30)))
     before = await db.read(_all_rows)
@@ -104,6 +107,7 @@ def _all_rows(tx: Transaction) -> list[tuple[object, ...]]:
     return sorted(tuple(row) for row in tx.execute(select(ranking_scores)))
 
 
+@pytest.mark.every_server
 async def test_another_calendar_has_everything_counted_anew(db: Database):
     """16:00 in London is the next day in Seoul."""
     evening = Count(event_id="1", member="a", at=NOW + timedelta(hours=4))
@@ -117,6 +121,7 @@ async def test_another_calendar_has_everything_counted_anew(db: Database):
     assert (await tally(db, evening, board=london)).repeated == 1
 
 
+@pytest.mark.every_server
 async def test_what_counts_nowhere_any_more_is_forgotten_and_nothing_else(db: Database):
     kept = oldest_kept(Period.MONTHLY, NOW, SEOUL.zone).starts_at
     other = Board(name="other")

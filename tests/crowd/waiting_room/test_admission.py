@@ -14,6 +14,7 @@ from tidegate.kernel.errors import InvalidArgument
 USERS = [f"user-{n:02}" for n in range(20)]
 
 
+@pytest.mark.every_server
 async def test_as_many_are_let_in_as_there_is_room_for_and_in_order(anywhere: Venue):
     room = await anywhere.open(capacity=7)
     await come(room, *USERS)
@@ -76,6 +77,7 @@ async def test_a_slow_rate_lets_one_in_at_a_time(venue: Venue):
     assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 0, "the rate does not allow anybody yet"
 
 
+@pytest.mark.every_server
 async def test_when_sql_fails_everybody_has_the_old_place_again(anywhere: Venue):
     room = await anywhere.open(capacity=5)
     await come(room, *USERS)
@@ -132,6 +134,7 @@ async def test_an_admission_that_died_after_its_second_step_is_confirmed_in_due_
     assert await anywhere.states() == [(user, "active") for user in USERS[:5]]
 
 
+@pytest.mark.every_server
 async def test_a_slow_process_admits_nobody_whose_admission_was_settled(anywhere: Venue):
     """It took them, slept, and comes back when they have their places again, or are inside by another one."""
     room = await anywhere.open(capacity=5)

@@ -61,6 +61,7 @@ async def test_the_rate_goes_on_when_the_servers_clock_is_set_back(venue: Venue)
     assert next_in_ms <= 1000, "no more than a second's worth was ever ahead"
 
 
+@pytest.mark.every_server
 async def test_who_leaves_while_his_token_is_written_does_not_find_himself_in_line_again(anywhere: Venue):
     """He is taken out of the line, leaves in SQL, the admission finds his row, and only then he tells the server."""
     room = await anywhere.open(capacity=2)

@@ -63,6 +63,7 @@ async def test_before_the_opening_nobody_has_a_position_and_nobody_gets_in(venue
     assert replace(await room.line.look(EARLY[0]), is_new=True) == standings[0]
 
 
+@pytest.mark.every_server
 async def test_the_server_draws_as_the_published_rule_says_and_the_seed_is_the_one_promised(on_any_server: Venue):
     venue = on_any_server
     room = await before_the_opening(venue)

@@ -9,6 +9,7 @@ from tidegate.crowd.waiting_room import Inside, Nowhere, RoomClosed, Waiting
 from tidegate.kernel.errors import InvalidArgument
 
 
+@pytest.mark.every_server
 async def test_the_line_is_in_the_order_of_arrival_also_within_one_millisecond(on_any_server: Venue):
     venue = on_any_server
     room = await venue.open()
@@ -57,6 +58,7 @@ async def test_leaving_the_line_moves_everybody_up(venue: Venue):
     assert (await room.look(passed)).standing == Nowhere()
 
 
+@pytest.mark.every_server
 async def test_who_gives_no_sign_of_life_is_dropped_when_the_time_is_over_and_not_before(on_any_server: Venue):
     venue = on_any_server
     room = await venue.open(capacity=0, abandon_after=timedelta(seconds=60))

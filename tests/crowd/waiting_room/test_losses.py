@@ -27,6 +27,7 @@ from tidegate.valkey.embedded import EmbeddedServer
 USERS = [f"user-{n:02}" for n in range(12)]
 
 
+@pytest.mark.every_server
 async def test_after_a_loss_of_everything_sql_says_who_is_inside_before_anybody_is_admitted(on_any_server: Venue):
     venue = on_any_server
     room = await venue.open(capacity=3)

@@ -39,6 +39,7 @@ async def test_a_session_ends_when_its_time_is_over_and_the_next_comes_in(anywhe
     assert await anywhere.states() == [("ada", "expired"), ("bob", "active")]
 
 
+@pytest.mark.every_server
 async def test_activity_prolongs_a_session_of_which_less_than_half_is_left_up_to_its_longest(anywhere: Venue):
     room = await anywhere.open(session=SESSION, longest_session=LONGEST)
     token = await enter(anywhere, room, "ada")
@@ -84,6 +85,7 @@ async def test_the_binding_check_holds_until_the_very_end_of_the_session(anywher
         await buy(require_active, ROOM, "ada")
 
 
+@pytest.mark.every_server
 async def test_a_purchase_under_way_and_the_end_of_its_session_do_not_cross(anywhere: Venue):
     """The session ends after the purchase, or the purchase fails: it is never ended in the middle of one."""
     room = await anywhere.open(session=SESSION)
@@ -116,6 +118,7 @@ async def test_a_purchase_under_way_and_the_end_of_its_session_do_not_cross(anyw
     assert state == "active" or order == ["bought", "expired"], "nobody ends what somebody is buying in"
 
 
+@pytest.mark.every_server
 async def test_a_slow_purchase_holds_nobody_else_up(anywhere: Venue, request: pytest.FixtureRequest):
     """Its session is over, and has to wait for it; the others end, and the next come in."""
     if "sqlite" in request.node.name:

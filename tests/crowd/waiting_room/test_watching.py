@@ -131,6 +131,7 @@ async def test_who_is_on_the_way_in_is_told_when_he_is_inside_and_when_he_is_bac
     assert (await seen("inside"))["left_ms"] == 600_000
 
 
+@pytest.mark.every_server
 async def test_two_rooms_are_watched_at_once_on_any_kind_of_server(on_any_server: Venue):
     """In a cluster each room lives somewhere else."""
     venue = on_any_server

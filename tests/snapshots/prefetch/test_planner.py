@@ -70,6 +70,7 @@ async def test_a_subject_that_was_refreshed_for_a_reader_is_not_asked_for(planni
     assert await planning.spent() == 0
 
 
+@pytest.mark.every_server
 async def test_a_subject_that_is_read_is_looked_at_within_the_hour(planning_everywhere: Planning):
     planning = planning_everywhere
     await planning.check(["hero", "mage"])
@@ -201,6 +202,7 @@ async def test_whoever_dies_between_two_steps_loses_nobody_and_causes_no_second_
         assert due > planning.clock.now()
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 async def test_however_many_book_at_once_the_budget_is_not_exceeded(planning_everywhere: Planning):
     planning = planning_everywhere
@@ -218,6 +220,7 @@ async def test_however_many_book_at_once_the_budget_is_not_exceeded(planning_eve
     assert await planning.spent(TODAY + timedelta(days=2)) == 25
 
 
+@pytest.mark.every_server
 @pytest.mark.race
 async def test_two_who_believe_to_lead_do_not_exceed_the_budget(planning_everywhere: Planning):
     planning = planning_everywhere
@@ -286,6 +289,7 @@ async def test_learned_rates_look_more_often_at_what_changes_and_keep_their_pric
     assert told.price == price
 
 
+@pytest.mark.every_server
 async def test_the_status_tells_what_is_due_and_what_was_spent(planning_everywhere: Planning):
     planning = planning_everywhere
     await planning.check([f"c{n}" for n in range(8)])
@@ -301,6 +305,7 @@ async def test_the_status_tells_what_is_due_and_what_was_spent(planning_everywhe
     assert 0 < status.calls_per_second < status.target_per_second == 250
 
 
+@pytest.mark.every_server
 async def test_each_check_teaches_the_row_how_often_its_subject_changes(planning_everywhere: Planning):
     planning = planning_everywhere
     for hour in range(6):
