@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from typing import Any, Self
 
 from redis import exceptions as redis_errors
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
+from redis.driver_info import DriverInfo
 
 from tidegate.kernel.arguments import require_name, require_not_negative
 from tidegate.kernel.errors import ServerRefused, TidegateError, ValkeyUnavailable
@@ -202,7 +204,14 @@ def _open(url: str, is_cluster: bool, *, answer_within_s: float | None, retries:
         "socket_connect_timeout": _ANSWER_WITHIN_S,
         "retry": Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), retries),
         "max_connections": at_once,
+        "driver_info": _driver_info(),
     }
     if is_cluster:
         return RedisCluster.from_url(url.replace("+cluster", "", 1), **options)
     return Redis.from_url(url, **options)
+
+
+@cache
+def _driver_info() -> DriverInfo:
+    """Built once: by default each new connection reads the metadata of the installed package."""
+    return DriverInfo()
