@@ -1,6 +1,6 @@
 """Whether what was collected is what there is: documents against the simulator's truth, counters against a recount."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,11 +25,6 @@ class Comparison(msgspec.Struct, frozen=True):
     differences: list[str]
 
 
-def visible_events(github: GithubSimulator, logins: Iterable[str]) -> dict[str, set[str]]:
-    """What can be read of each user's events now; more of them appear as time goes by."""
-    return {login: {event["id"] for event in github.truth(login).events} for login in logins}
-
-
 def documents_of(truth: Truth) -> int:
     """How many documents a copy of this user has."""
     return sum(len(found) for found in _wanted(truth).values())
@@ -41,9 +36,8 @@ async def compare(
     logins: Sequence[str],
     *,
     kinds: Container[str],
-    seen_before: Mapping[str, set[str]],
 ) -> Comparison:
-    """Compare the copy of these users with the truth, item by item; `seen_before` are events of before the run."""
+    """Compare the copy of these users with the truth, item by item."""
     count, differences = 0, list[str]()
     for login in logins:
         for kind, truly in _wanted(github.truth(login)).items():
@@ -54,8 +48,7 @@ async def compare(
             count += len(truly)
             if gone:
                 differences.append(f"{login}: {gone} of {kind} are marked as gone, and are not")
-            optional = truly.keys() - seen_before[login] if kind == "event" else set[str]()
-            differences += _differences(f"{kind} of {login}", copied, truly, optional)
+            differences += _differences(f"{kind} of {login}", copied, truly)
     return Comparison(count, differences)
 
 
@@ -78,8 +71,8 @@ def _seen(kind: str, body: Any) -> Any:
     return {name: body[name] for name in _OF_A_REVIEW} if kind == "review" else body
 
 
-def _differences(what: str, copied: Mapping[str, Any], truly: Mapping[str, Any], optional: set[str]) -> list[str]:
-    missing = truly.keys() - copied.keys() - optional
+def _differences(what: str, copied: Mapping[str, Any], truly: Mapping[str, Any]) -> list[str]:
+    missing = truly.keys() - copied.keys()
     surplus = copied.keys() - truly.keys()
     different = [id_ for id_ in copied.keys() & truly.keys() if copied[id_] != truly[id_]]
     told = (("missing", missing), ("nobody knows", surplus), ("differ", different))

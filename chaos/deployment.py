@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import func, select
 
 from chaos import audit
-from chaos.comparison import Comparison, compare, disagreements, visible_events
+from chaos.comparison import Comparison, compare, disagreements
 from chaos.fleet import Fleet, Nursery, Worker
 from chaos.github import WatchedGithub
 from chaos.orders import Order
@@ -51,7 +51,6 @@ class Site:
         self.parts, self.documents = collection.parts, collection.documents
         self.orchestrator = collection.orchestrator
         self._order = order
-        self._seen_before = visible_events(github, self.logins)
 
     @property
     def logins(self) -> list[str]:
@@ -110,9 +109,7 @@ class Site:
         """The copy against the truth."""
         include = self.parts.settings.github.include
         kinds = {USER, REPOSITORY} | {DOCUMENTS[kind] for kind in include if kind in DOCUMENTS}
-        return await compare(
-            self.github, self.documents, logins or self.logins, kinds=kinds, seen_before=self._seen_before
-        )
+        return await compare(self.github, self.documents, logins or self.logins, kinds=kinds)
 
     async def disagreements(self, run_ids: Sequence[int]) -> list[str]:
         """Counters and ends of runs against a recount, once every event was handled."""

@@ -8,7 +8,8 @@ copy is compared with what it has, item by item.
 """
 
 import tempfile
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import uvloop
 from rich.console import Console
 
-from tidegate.assembly import open_collection
+from tidegate.assembly import Collection, open_collection
 from tidegate.cli.collecting import collect_all
 from tidegate.cli.run_text import labelled, print_lines
 from tidegate.cli.running import configure_log
@@ -44,6 +45,11 @@ from tidegate.telemetry.logs import LogSettings
 USERS, QUOTA, WINDOW_S, LATENCY_MS = 25, 200, 8, 20
 LIMITS = CredentialLimits(concurrency=20, floor=0, window=timedelta(seconds=WINDOW_S))
 LOG = LogSettings(level="error")
+CONFIG = SimulatorConfig(
+    world=WorldShape(users=USERS),
+    limits=LimitSettings(quota=QUOTA, window_s=WINDOW_S),
+    manners=Manners(latency_ms=LATENCY_MS, events_late_s=(0, 0)),
+)
 
 console = Console(highlight=False)
 
@@ -93,21 +99,10 @@ async def prove(simulator: GithubSimulator, documents: DocumentStore) -> bool:
     return report.broken == 0 and not wrong
 
 
-async def main() -> None:
-    """Collect everybody, and prove it."""
-    configure_log(LOG)
-    config = SimulatorConfig(
-        world=WorldShape(users=USERS),
-        limits=LimitSettings(quota=QUOTA, window_s=WINDOW_S),
-        manners=Manners(latency_ms=LATENCY_MS, events_late_s=(0, 0)),
-    )
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-demo-")))
-        simulator = await stack.enter_async_context(GithubSimulator(config))
-        console.print(f"[bold]A GitHub of our own[/] at {simulator.url}: {USERS} users")
-        console.print(f"2 tokens, each with {QUOTA} calls per {WINDOW_S} s, so waiting is seen\n")
-        settings = settings_for(folder, simulator)
-        collection = await stack.enter_async_context(open_collection(settings, needs_credential=False))
+@asynccontextmanager
+async def collected(simulator: GithubSimulator, folder: Path) -> AsyncGenerator[Collection]:
+    """Collect every user into `folder` as `tidegate collect` does. Exits where something was not collected."""
+    async with open_collection(settings_for(folder, simulator), needs_credential=False) as collection:
         for owner in simulator.world.operators():
             await collection.credentials.add_token(simulator.token_of(owner), owner=owner, name=owner)
         subjects = [Subject(user_id=login, login=login) for login in simulator.world.logins()]
@@ -119,9 +114,21 @@ async def main() -> None:
         print_lines(console, result_lines(summary))
         if not summary.over:
             raise SystemExit(summary.exit_code)
+        yield collection
+
+
+async def main() -> None:
+    """Collect all users, and prove that the copy is complete."""
+    configure_log(LOG)
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-demo-")))
+        simulator = await stack.enter_async_context(GithubSimulator(CONFIG))
+        console.print(f"[bold]A GitHub of our own[/] at {simulator.url}: {USERS} users")
+        console.print(f"2 tokens, each with {QUOTA} calls per {WINDOW_S} s, so waiting is seen\n")
+        collection = await stack.enter_async_context(collected(simulator, folder))
         if not await prove(simulator, collection.documents):
             raise SystemExit("the demo's own proof failed")
-        if found := await collection.statistics.of_user(subjects[0].login):
+        if found := await collection.statistics.of_user(simulator.world.logins()[0]):
             console.print("\n[bold]What tidegate stats shows of one of them[/]\n")
             print_user(console, found, datetime.now(UTC))
     console.print("\nThe same with the real one: GITHUB_TOKEN=... .venv/bin/tidegate collect LOGIN")

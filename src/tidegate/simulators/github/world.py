@@ -11,7 +11,7 @@ from tidegate.simulators.github.repository import Account, Repository
 
 
 class World:
-    """Accounts and their repositories. The same shape and epoch give the same world."""
+    """Accounts and their repositories. The same shape and epoch give the same world; only mutations change it."""
 
     def __init__(self, shape: WorldShape | None = None, clock: Clock | None = None) -> None:
         self.shape = shape or WorldShape()
