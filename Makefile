@@ -4,8 +4,8 @@ SHELL := /bin/sh
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The machine's uv where there is one; else one from PyPI, kept in a folder of its own.
-UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+# Uses the machine's uv, else one in a folder of its own, with pip's settings; pip where uv fails.
+ENVIRONMENT := $(PYTHON) requirements/environment.py
 PINS := requirements/dev.txt
 # Named after where we are: an environment that was moved along with its folder is made again.
 INSTALLED := $(VENV)/.installed.$(shell pwd | cksum | cut -d' ' -f1)
@@ -15,22 +15,15 @@ command -v $(PYTHON) >/dev/null 2>&1 || { echo "There is no '$(PYTHON)'. Name yo
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer, and '$(PYTHON)' is older. Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 endef
 
-.PHONY: help install demo dashboard ticketing test test-all check format lint types contract bench chaos scenarios docs reference pictures grafana services pins clean
+.PHONY: help install demo dashboard ticketing test test-all check format lint types contract package bench chaos scenarios docs reference pictures grafana services pins clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
-.uv/bin/uv:
-	@$(CHECK_PYTHON)
-	@$(PYTHON) -m venv .uv || { rm -rf .uv; echo "'$(PYTHON) -m venv' failed. On Debian: apt-get install python3-venv (or install uv), then run make again." >&2; exit 1; }
-	@.uv/bin/python -m pip install --quiet --disable-pip-version-check uv
-
-$(INSTALLED): pyproject.toml $(PINS) $(filter .uv/bin/uv,$(UV))
+$(INSTALLED): pyproject.toml $(PINS)
 	@$(CHECK_PYTHON)
 	@echo "Making the environment in $(VENV), once ..."
-	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
-	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $(PINS)
-	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@$(ENVIRONMENT) install $(VENV) $(PINS) --editable .
 	@rm -f $(VENV)/.installed.*; touch $@
 
 install: $(INSTALLED) ## Make .venv with the package and its tools.
@@ -55,7 +48,7 @@ test: install ## Run the quick tier of the tests: embedded servers, nothing to i
 test-all: install ## Run all tests, on every server of this machine (about 12 minutes on 2 cores).
 	@$(PYTEST)
 
-check: format lint types contract test-all ## Format, lint, types, import contract, all tests.
+check: format lint types contract package test-all ## Format, lint, types, import contract, package, all tests.
 
 format: install
 	@$(BIN)/ruff format --check .
@@ -69,9 +62,13 @@ types: install
 contract: install
 	@$(BIN)/lint-imports --config pyproject.toml
 
+package: install ## Build the package into dist/ and check what a package index would show of it.
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	@$(BIN)/twine check --strict dist/*
+
 bench: install ## Measure, and keep the figures in bench/RESULTS.md (only some, and not kept: make bench ONLY='gate idle').
-	@test -x .peers/bin/python || $(UV) venv --quiet --allow-existing --python $(PYTHON) .peers
-	@$(UV) pip install --quiet --python .peers/bin/python --require-hashes -r requirements/peers.txt
+	@$(ENVIRONMENT) install .peers requirements/peers.txt
 	@$(BIN)/python -m bench $(ONLY)
 
 CAMPAIGNS = collection crowd sale rush crawl
@@ -104,11 +101,11 @@ services: ## Install the servers that come from the system (Debian: Redis, Maria
 # What the image of deploy/Dockerfile brings along, in the versions that the tests ran with.
 IMAGE_EXTRAS := postgres mysql mongo kafka aws archive otel
 
-pins: $(filter .uv/bin/uv,$(UV)) ## Pin the newest versions again.
-	@$(UV) pip compile --quiet --universal --python-version 3.11 --all-extras --group dev --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements/dev.txt
-	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade bench/peers/requirements.in -o requirements/peers.txt
-	@$(UV) pip compile --quiet --universal --python-version 3.11 $(addprefix --extra ,$(IMAGE_EXTRAS)) --constraint requirements/dev.txt --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements/runtime.txt
-	@echo 'hatchling>=1.27' | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade - -o requirements/build.txt
+pins: ## Pin the newest versions again.
+	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements/dev.txt
+	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade bench/peers/requirements.in -o requirements/peers.txt
+	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 $(addprefix --extra ,$(IMAGE_EXTRAS)) --constraint requirements/dev.txt --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements/runtime.txt
+	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 --group build --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade -o requirements/build.txt
 
 clean: ## Remove the environment and what the tools left behind.
 	@rm -rf $(VENV) .uv .peers .kafka .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site

@@ -1,0 +1,1 @@
+"""Pinned requirements, and the script that installs them."""

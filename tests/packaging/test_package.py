@@ -1,0 +1,44 @@
+"""What a package index shows of the package. `make package` builds it and has twine check it."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
+
+from tests.docs.pages import anchors_of
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+HOME = "https://github.com/tidegate/tidegate/blob/main/"
+PICTURES = "https://raw.githubusercontent.com/tidegate/tidegate/main/"
+
+
+def readme() -> str:
+    return ProjectMetadata(str(ROOT), PluginManager()).core.readme
+
+
+def test_links_of_the_readme_are_absolute_and_name_files_that_exist():
+    links = re.findall(r"\]\(([^)]+)\)", readme())
+    own = [link.removeprefix(HOME).removeprefix(PICTURES) for link in links if link.startswith((HOME, PICTURES))]
+
+    assert [link for link in links if not link.startswith(("https://", "http://", "#"))] == []
+    assert len(own) > 20
+    assert [link for link in own if not (ROOT / link.partition("#")[0]).exists()] == []
+    assert {f"#{name}" for name in anchors_of(ROOT / "README.md")} >= {link for link in links if link.startswith("#")}
+
+
+def test_pictures_of_the_readme_are_files_and_not_pages():
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", readme())
+
+    assert pictures
+    assert [link for link in pictures if not link.startswith(PICTURES)] == []
+
+
+def test_a_build_without_isolation_has_what_an_isolated_one_would_get():
+    assert PROJECT["build-system"]["requires"] == PROJECT["dependency-groups"]["build"]
+
+
+def test_the_package_says_where_its_home_is():
+    assert {"Homepage", "Documentation", "Repository", "Issues", "Changelog"} <= PROJECT["project"]["urls"].keys()
