@@ -276,3 +276,63 @@ async def test_without_any_credential_both_ways_are_told(small_office: Office):
     await office.book.rejected(added.allowance, office.token(), REASON)
     with pytest.raises(InvalidSettings, match=f"{added.name}: refused before"):
         await office.book.require_any()
+
+
+@pytest.mark.race
+async def test_processes_that_start_together_with_one_token_all_have_it(office: Office):
+    processes = [office.again().book for _ in range(8)]
+
+    await asyncio.gather(*(book.borrow(office.token()) for book in processes))
+
+    (known,) = await office.book.list()
+    assert [await book.secret_of(known.allowance) for book in processes] == [office.token()] * 8
+
+
+@pytest.mark.race
+async def test_processes_that_start_together_with_tokens_of_two_accounts_leave_one_row(office: Office):
+    processes = [(office.again().book, office.token(of)) for of in (0, 1) * 4]
+
+    await asyncio.gather(*(book.borrow(token) for book, token in processes))
+
+    (known,) = await office.book.list()
+    winner = [office.token(of) for of in (0, 1) if office.login(of) == known.account]
+    assert await office.rows("SELECT name FROM credential_allowances") == [(known.allowance,)]
+    assert {await book.secret_of(known.allowance) for book, token in processes if token in winner} == set(winner)
+
+
+async def test_a_given_token_serves_whose_row_was_written_for_another_one_of_its_account(small_office: Office):
+    office = small_office
+    first, second = office.again().book, office.again().book
+    await first.borrow(office.token(ordinal=0))
+    await second.borrow(office.token(ordinal=1))
+    (known,) = await office.book.list()
+
+    assert await first.secret_of(known.allowance) == office.token(ordinal=0)
+    assert await first.rejected(known.allowance, office.token(ordinal=0), REASON), "another process can make the call"
+    assert await first.rejected(known.allowance, office.token(ordinal=0), REASON), "and so for calls under way"
+
+    with pytest.raises(SecretElsewhere):
+        await first.secret_of(known.allowance)
+    assert await state_of(office, known.name) is State.VALID
+    assert await second.secret_of(known.allowance) == office.token(ordinal=1)
+
+
+async def test_a_given_token_does_not_take_the_place_of_a_stored_one_of_its_name(small_office: Office):
+    office = small_office
+    await office.book.add_token(office.token(1), name="GITHUB_TOKEN", user_id="ada")
+
+    with pytest.raises(records.NameTaken):
+        await office.again().book.borrow(office.token(0))
+
+    assert (await office.book.get("GITHUB_TOKEN")).user_id == "ada"
+
+
+@pytest.mark.race
+async def test_of_two_accounts_that_are_added_under_one_name_at_once_one_is_refused(office: Office):
+    books = [office.again().book for _ in range(2)]
+
+    added = await asyncio.gather(
+        *(book.add_token(office.token(of), name="ours") for of, book in enumerate(books)), return_exceptions=True
+    )
+
+    assert sorted(type(one).__name__ for one in added) == ["Credential", "NameTaken"]

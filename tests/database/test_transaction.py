@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table, func, insert, select, text, update
+from sqlalchemy import Column, Integer, MetaData, Table, delete, func, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from tidegate.database import Database, Transaction
@@ -221,3 +221,26 @@ async def test_the_server_describes_itself(db: Database) -> None:
     assert server.version[0].isdigit()
     assert server.capabilities
     assert not server.read_only
+
+
+@pytest.mark.race
+async def test_a_row_that_others_insert_and_delete_at_once_is_there_and_ours_until_the_commit(db: Database) -> None:
+    def take(tx: Transaction) -> tuple[int, bool]:
+        row, is_new = tx.insert_or_lock(numbers, {"id": 1, "n": 7}, key="id")
+        tx.execute(delete(numbers).where(numbers.c.id == 1))
+        return row.n, is_new
+
+    taken = await asyncio.gather(*(db.transaction(take) for _ in range(40)))
+
+    assert taken == [(7, True)] * 40
+
+
+async def test_of_those_who_insert_one_row_at_once_the_first_wins_and_the_others_read_it(db: Database) -> None:
+    def make(tx: Transaction, n: int) -> tuple[int, bool]:
+        row, is_new = tx.insert_or_lock(numbers, {"id": 1, "n": n}, key="id")
+        return row.n, is_new
+
+    made = await asyncio.gather(*(db.transaction(make, n) for n in range(20)))
+
+    assert [is_new for _, is_new in made].count(True) == 1
+    assert len({n for n, _ in made}) == 1

@@ -44,10 +44,10 @@ def settle_place(tx: Transaction, source: str, address: str, moved_from: str | N
     """
     wanted = _normal(address)
     place = collection_places.c
-    if tx.execute(tx.insert_if_absent(collection_places), [_row(source, wanted)]).rowcount == 1:
+    settled, is_new = tx.insert_or_lock(collection_places, _row(source, wanted), key="source")
+    present: str = settled.address
+    if is_new:
         return True
-    locked = select(place.address).where(place.source == source).with_for_update()
-    present: str = tx.execute(locked).scalar_one()
     if present == wanted:
         return False
     has_runs = tx.execute(select(collection_runs.c.id).where(collection_runs.c.source == source).limit(1)).first()

@@ -207,7 +207,7 @@ class CredentialBook:
 
     async def borrow(self, token: str) -> None:
         """Use a token that is kept in the memory of this process alone; not where stored ones serve everybody."""
-        borrowed = await borrow(token, self._database, self._gate, self._vault, self._authority)
+        borrowed = await borrow(token, self._database, self._vault, self._authority, dismiss=self._dismiss)
         self.wallet.borrowed = borrowed
         if borrowed is not None:
             await self.enrol_one(borrowed.stored.credential.allowance, GENERAL_POOL)
@@ -316,7 +316,7 @@ class CredentialBook:
     async def _check(self, stored: Stored) -> Checked:
         credential, borrowed = stored.credential, self.wallet.borrowed
         if stored.sealed is None:
-            if borrowed is None or borrowed.stored.id != stored.id:
+            if borrowed is None or borrowed.stored.fingerprint != stored.fingerprint:
                 raise InvalidArgument(
                     "name", credential.name, "is not stored; it is tested when a process starts with it"
                 )

@@ -4,15 +4,16 @@ It serves everybody's pool, and only while no stored credential does. What is kn
 token itself, under a keyed hash: whose it is, so that it need not be asked again, and that it was refused.
 """
 
+from collections.abc import Awaitable, Callable
+
 from tidegate.credentials import records
 from tidegate.credentials.authority import Authority, NotNow, SecretRefused
 from tidegate.credentials.checks import details_of, require_token
 from tidegate.credentials.pools import GENERAL_POOL
-from tidegate.credentials.records import Kind, NewCredential, Stored
+from tidegate.credentials.records import Kind, NewCredential
 from tidegate.credentials.vault import Vault
 from tidegate.credentials.wallet import Borrowed
 from tidegate.database import Database, Transaction
-from tidegate.flow.gate import Gate
 from tidegate.kernel.errors import InvalidSettings
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.redaction import redact_text
@@ -22,10 +23,13 @@ log = get_logger(__name__)
 VARIABLE = "GITHUB_TOKEN"
 
 
-async def borrow(token: str, database: Database, gate: Gate, vault: Vault, authority: Authority) -> Borrowed | None:
+async def borrow(
+    token: str, database: Database, vault: Vault, authority: Authority, *, dismiss: Callable[[str], Awaitable[None]]
+) -> Borrowed | None:
     """Take the token into use; None where stored credentials serve everybody already.
 
-    Raises `InvalidSettings` where the upstream refuses it, or where its account serves one user only.
+    `dismiss` is awaited with the allowance of a token whose place this one took, unless they share it. Raises
+    `InvalidSettings` where the upstream refuses the token, or where its account serves one user only.
     """
     token = require_token(token)
     if await database.read(_is_needless, authority.audience):
@@ -33,7 +37,7 @@ async def borrow(token: str, database: Database, gate: Gate, vault: Vault, autho
         return None
     fingerprint = await vault.fingerprint(token)
     known = await database.read(records.find, VARIABLE)
-    if known is not None and _is_good(known, fingerprint, authority.audience):
+    if known is not None and known.is_valid_token(fingerprint, authority.audience):
         return Borrowed(token, known)
     try:
         checked = await authority.check(token, identify=True)
@@ -56,25 +60,11 @@ async def borrow(token: str, database: Database, gate: Gate, vault: Vault, autho
         fingerprint=fingerprint,
         is_checked=True,
     )
-    stored, replaced = await database.transaction(_replace, new)
+    stored, replaced = await database.transaction(records.adopt, new)
     if replaced is not None and replaced.credential.allowance != checked.account.allowance:
-        await gate.dismiss(replaced.credential.allowance)
+        await dismiss(replaced.credential.allowance)
     return Borrowed(token, stored)
 
 
 def _is_needless(tx: Transaction, audience: str) -> bool:
     return records.is_served(tx, GENERAL_POOL, audience, by_stored=True)
-
-
-def _is_good(known: Stored, fingerprint: str, audience: str) -> bool:
-    credential = known.credential
-    return (known.fingerprint, credential.state, credential.audience) == (fingerprint, records.State.VALID, audience)
-
-
-def _replace(tx: Transaction, new: NewCredential) -> tuple[Stored, Stored | None]:
-    """There is one such row; what another token had left there is of no use."""
-    before = records.find(tx, new.name)
-    if before is not None:
-        records.remove(tx, new.name)
-    records.put(tx, new)
-    return records.get(tx, new.name), before

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, select, update
 
 from tidegate.credentials.authority import Account
 from tidegate.credentials.tables import credential_allowances, credentials
@@ -71,6 +71,12 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
         """What its secret is bound to."""
         return Label(self.credential.name, self.credential.kind, self.credential.audience)
 
+    def is_valid_token(self, fingerprint: str | None, audience: str) -> bool:
+        """Whether this is the row of a token that is not stored, and that token is good at `audience`."""
+        credential = self.credential
+        is_ours = (self.fingerprint, credential.audience) == (fingerprint, audience)
+        return fingerprint is not None and is_ours and credential.state is State.VALID
+
 
 class NewCredential(msgspec.Struct, frozen=True, kw_only=True):
     """A credential that is to be stored, or one whose secret is to be replaced."""
@@ -113,9 +119,6 @@ def put(tx: Transaction, new: NewCredential) -> Credential:
     """Store a credential, or replace the secret of the one of this name; it is valid from now on."""
     allowance = new.account.allowance
     _put_allowance(tx, new.account, audience=new.audience, pool=new.pool, user_id=new.user_id)
-    present = _one(tx, credentials.c.name == new.name, lock=True)
-    if present is not None and (present.credential.allowance, present.credential.kind) != (allowance, new.kind):
-        raise NameTaken(new.name, present.credential.account)
     values: dict[str, Any] = {
         "owner": new.owner,
         "details": new.details,
@@ -128,21 +131,42 @@ def put(tx: Transaction, new: NewCredential) -> Credential:
         "invalid_at": None,
         "invalid_reason": None,
     }
-    if present is None:
-        first = {"name": new.name, "kind": new.kind, "allowance": allowance, "version": 1, "created_at": tx.now}
-        tx.execute(insert(credentials).values(values | first))
-    else:
+    first = {"name": new.name, "kind": new.kind, "allowance": allowance, "version": 1, "created_at": tx.now}
+    present, is_new = tx.insert_or_lock(credentials, values | first, key="name")
+    if not is_new:
+        if (present.allowance, present.kind) != (allowance, new.kind):
+            raise NameTaken(new.name, get(tx, new.name).credential.account)
         values["version"] = credentials.c.version + 1
         tx.execute(update(credentials).where(credentials.c.id == present.id).values(values))
     return get(tx, new.name).credential
+
+
+def adopt(tx: Transaction, new: NewCredential) -> tuple[Stored, Stored | None]:
+    """Make `new` the token that processes have in memory; return its row, and the row that it replaced, if any.
+
+    Of several processes that start with the same token, the first one writes the row and the others read it: each of
+    them may hold its number. A token of another account takes the place of the one before, of which there is one row.
+    """
+    _put_allowance(tx, new.account, audience=new.audience, pool=new.pool, user_id=new.user_id)
+    before = _one(tx, credentials.c.name == new.name, lock=True)
+    if before is not None and before.is_valid_token(new.fingerprint, new.audience):
+        return before, None
+    try:
+        put(tx, new)
+    except NameTaken:
+        before = get(tx, new.name)
+        if before.credential.kind is not Kind.ENVIRONMENT:
+            raise
+        remove(tx, new.name)
+        put(tx, new)
+    return get(tx, new.name), before
 
 
 def _put_allowance(tx: Transaction, account: Account, *, audience: str, pool: str, user_id: str | None) -> None:
     """Its row, locked; raise where it serves another pool. Of two who add at once, one waits here for the other."""
     at, name = credential_allowances.c, account.allowance
     values = {"audience": audience, "account": account.login, "pool": pool, "user_id": user_id}
-    tx.execute(tx.insert_if_absent(credential_allowances), [{"name": name, **values}])
-    present = tx.execute(select(credential_allowances).where(at.name == name).with_for_update()).one()
+    present, _ = tx.insert_or_lock(credential_allowances, {"name": name, **values}, key="name")
     if (present.pool, present.audience) != (pool, audience) and _ids_of(tx, name):
         raise AllowanceElsewhere(present.account, present.user_id)
     tx.execute(update(credential_allowances).where(at.name == name).values(values))  # logins change

@@ -45,6 +45,14 @@ class Borrowed(msgspec.Struct, frozen=True):
     token: str
     stored: Stored
 
+    def known_as(self, present: Stored) -> Stored:
+        """The row of this token, given the one that is there now for its account.
+
+        Any process may have written that one anew. Where it is for another token of the account, this token may be
+        used too, and what is found out about it does not concern that row.
+        """
+        return present if present.fingerprint == self.stored.fingerprint else self.stored
+
     def __repr__(self) -> str:
         return f"Borrowed({self.stored.credential.allowance})"
 
@@ -93,19 +101,19 @@ class Wallet:
                 await self.condemn(held.stored, refused.reason)
 
     async def rejected(self, allowance: str, secret: str, reason: str) -> bool:
-        """The upstream refused `secret`. True if there is another one to try, False if there is none.
+        """The upstream refused `secret`. True if there is another one to try, here or in another process.
 
         Asked many times for one secret, which calls in flight do, it condemns that one once, and no other.
         """
         held = await self._read(allowance)
         if held is None:
-            return False
+            return bool(await self._in_memory(allowance))
         if not held.is_in_use(secret):  # replaced or condemned meanwhile
             return True
         if isinstance(held.secret, RenewedToken) and held.secret.refuse(secret):
             return True
         await self.condemn(held.stored, reason)
-        return await self._read(allowance) is not None
+        return await self._read(allowance) is not None or bool(await self._in_memory(allowance))
 
     async def condemn(self, stored: Stored, reason: str) -> None:
         """Use this secret no more, here and anywhere, until somebody says that it is good."""
@@ -113,7 +121,7 @@ class Wallet:
         if await self._database.transaction(records.condemn, stored, reason):
             metrics.CREDENTIALS_REFUSED.inc()
             log.warning("credentials.refused", credential_name=stored.credential.name, reason=reason)
-        if self.borrowed is not None and self.borrowed.stored.id == stored.id:
+        if stored.credential.kind is Kind.ENVIRONMENT:
             self.borrowed = None
         self.forget(stored.credential.allowance)
 
@@ -134,7 +142,7 @@ class Wallet:
 
     async def _lack_of(self, allowance: str) -> TidegateError:
         """Why there is no secret."""
-        for stored in await self._database.read(records.borrowed_of, allowance):
+        for stored in await self._in_memory(allowance):
             return SecretElsewhere(stored.credential.name)
         return NoCredential(f"there is no valid secret for {allowance}")
 
@@ -144,11 +152,16 @@ class Wallet:
         if found:
             return await self._hold(allowance, found[0])
         self.forget(allowance)
-        for known in await self._database.read(records.borrowed_of, allowance):
-            if self.borrowed is not None and self.borrowed.stored.id == known.id:
-                held = self._held[allowance] = _Held(known, self.borrowed.token, monotonic())
+        for known in await self._in_memory(allowance):
+            borrowed = self.borrowed
+            if borrowed is not None and borrowed.stored.credential.allowance == allowance:
+                held = self._held[allowance] = _Held(borrowed.known_as(known), borrowed.token, monotonic())
                 return held
         return None
+
+    async def _in_memory(self, allowance: str) -> list[Stored]:
+        """The row of a token that processes have in memory for an allowance, if there is one that is valid."""
+        return await self._database.read(records.borrowed_of, allowance)
 
     async def _hold(self, allowance: str, stored: Stored) -> _Held:
         """What is at hand already, if it is the same; many may come here at once, and must leave with one."""

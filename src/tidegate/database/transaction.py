@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVarTuple, overload
 
-from sqlalchemy import Connection, CursorResult, Executable, Table, insert
+from sqlalchemy import Connection, CursorResult, Executable, Table, insert, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import StatementError
@@ -84,6 +84,20 @@ class Transaction:
             case "mysql":
                 # Not ON DUPLICATE KEY UPDATE: its row count cannot tell an insert from a duplicate.
                 return insert(table).prefix_with("IGNORE")
+
+    def insert_or_lock(self, table: Table, row: Row, *, key: str) -> tuple[Any, bool]:
+        """Insert `row` unless there is one with the same `key`, a unique column; lock the one that is there.
+
+        Returns the row as it is now, which no other transaction changes or deletes until the commit, and whether it is
+        new. Of transactions that come at once, the first one inserts and the others read what it wrote.
+        """
+        present = select(table).where(table.c[key] == row[key]).with_for_update()
+        while True:
+            is_new = self.execute(self.insert_if_absent(table), [row]).rowcount == 1
+            found = self.execute(present).one_or_none()
+            if found is not None:
+                return found, is_new
+            # A transaction deleted it between our two statements: insert again.
 
     @contextmanager
     def savepoint(self) -> Generator[None]:
