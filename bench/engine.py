@@ -152,7 +152,7 @@ async def _measure(jobs: int, settings: Settings) -> Measured:
         process = build_process(
             parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}
         )
-        running = asyncio.create_task(process.run(heed_signals=False))
+        running = asyncio.create_task(process.run())
         gc.collect()
         cpu, began = time.process_time(), time.perf_counter()
         await collector.orchestrator.begin("bench", Subject(user_id="u", login="u"), pool="pool")

@@ -124,7 +124,7 @@ async def measure() -> Section:
             process = build_process(
                 parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}
             )
-            running = asyncio.create_task(process.run(heed_signals=False))
+            running = asyncio.create_task(process.run())
             bench = Bench(collector, ended)
             await bench.small("warm-up")
             alone = [await bench.small(f"alone-{n}") for n in range(SMALL_RUNS)]

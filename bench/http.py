@@ -163,7 +163,7 @@ async def _tidegate(url: str, upstream: str) -> Measured:
             process = build_process(
                 parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}
             )
-            running = asyncio.create_task(process.run(heed_signals=False))
+            running = asyncio.create_task(process.run())
             began, cpu = time.perf_counter(), time.process_time()
             await collector.orchestrator.begin("bench", Subject(user_id="u", login="u"), pool="pool")
             await ended.wait()

@@ -28,7 +28,7 @@ async def measure() -> Section:
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         async with open_parts(Settings(data_dir=Path(folder))) as parts:
             process = build_process(parts, services={"worker": IdleWorker(parts)})
-            running = asyncio.create_task(process.run(heed_signals=False))
+            running = asyncio.create_task(process.run())
             await asyncio.sleep(15)  # until everybody waits, and the leader has looked once for what others left
             commands, cpu_s = await _commands(parts), _cpu_s()
             await asyncio.sleep(SECONDS)

@@ -83,7 +83,7 @@ async def _work(folder: Path) -> list[Sample]:
         process = build_process(
             parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}
         )
-        running = asyncio.create_task(process.run(heed_signals=False))
+        running = asyncio.create_task(process.run())
         run_id = await collector.orchestrator.begin("bench", Subject(user_id="u", login="u"), pool="pool")
         samples: list[Sample] = []
         while (run := await collector.orchestrator.show(run_id)).status in ACTIVE_RUNS:

@@ -84,7 +84,7 @@ async def _at_work(settings: Settings) -> AsyncGenerator[tuple[_Bench, int]]:
             services={**collector.services, **site.services},
             duties={"recovery": collector.duty},
         )
-        running = asyncio.create_task(process.run(heed_signals=False))
+        running = asyncio.create_task(process.run())
         try:
             yield bench, int(site.binding.url.rpartition(":")[2])
         finally:

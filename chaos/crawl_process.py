@@ -22,7 +22,7 @@ async def work(settings: Settings) -> None:
             async with open_collection(settings, needs_credential=False) as collection:
                 process = collection.process()
                 print("there", flush=True)
-                await process.run()
+                await process.run(handle_signals=True)
                 return
         await asyncio.sleep(_AGAIN_S)
 

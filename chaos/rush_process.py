@@ -106,7 +106,7 @@ async def run_instance(settings: Settings, port: int) -> None:
                 services = {**campaign_workers(parts, campaigns), "http": service}
                 process = build_process(parts, services=services, estates=[campaign_estate(parts)])
                 print("there", flush=True)
-                await process.run()
+                await process.run(handle_signals=True)
                 return
         await asyncio.sleep(_AGAIN_S)
 

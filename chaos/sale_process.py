@@ -75,7 +75,7 @@ async def run_shop(settings: Settings, port: int) -> None:
             async with open_shop(settings, PLAN) as shop:
                 process = process_of(shop, {"http": serve(shop, binding)})
                 print("there", flush=True)
-                await process.run()
+                await process.run(handle_signals=True)
                 return
         await asyncio.sleep(0.2)
 

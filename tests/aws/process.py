@@ -57,7 +57,7 @@ async def main(data_dir: Path, upstream: str, lease: timedelta, endpoint: str, q
             duties={"recovery": collector.duty},
             on_death=[collector.duty.ring],
         )
-        await process.run()
+        await process.run(handle_signals=True)
 
 
 if __name__ == "__main__":

@@ -198,7 +198,7 @@ async def test_who_leads_elsewhere_hears_at_once_that_statistics_are_to_be_compu
     settings = Settings(data_dir=tmp_path / "data")
     async with open_collection(settings, needs_credential=False) as collection:
         database, process = collection.parts.database, collection.process()
-        running = asyncio.create_task(process.run(heed_signals=False))
+        running = asyncio.create_task(process.run())
         run_id = await database.transaction(begin, "octocat")
         await database.transaction(bury_the_end, run_id)
 

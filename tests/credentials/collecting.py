@@ -17,7 +17,7 @@ from tidegate.telemetry.logs import configure
 async def main(settings: Settings, login: str) -> None:
     async with open_collection(settings, token=os.environ.get("GITHUB_TOKEN")) as collection:
         process = collection.process()
-        running = asyncio.create_task(process.run(heed_signals=False))
+        running = asyncio.create_task(process.run())
         pool = await collection.credentials.pool_for(login)
         run_id = await collection.orchestrator.begin("github", Subject(user_id=login, login=login), pool=pool)
         while (run := await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS:

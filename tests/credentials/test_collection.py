@@ -66,7 +66,7 @@ MakeSettings = Callable[[GithubSimulator], Settings]
 async def at_work(settings: Settings, token: str | None = None) -> AsyncGenerator[Collection]:
     async with open_collection(settings, token=token, needs_credential=False) as collection:
         process = collection.process()
-        running = asyncio.create_task(process.run(heed_signals=False))
+        running = asyncio.create_task(process.run())
         try:
             yield collection
         finally:
@@ -293,7 +293,7 @@ async def test_who_died_before_he_could_fail_the_runs_is_finished_by_the_next_le
 
         async with open_collection(settings(sim), needs_credential=False) as later:
             process = later.process()
-            running = asyncio.create_task(process.run(heed_signals=False))
+            running = asyncio.create_task(process.run())
             run = await until_over(later, run_id)
             process.stop()
             await running

@@ -201,7 +201,7 @@ async def running(
     service = serve_collection(collection, http, binding, reception=reception, seats=seats, further=further)
     services = {"http": service} if further is None else {"http": service, "dashboard": further}
     process = collection.process(works=works, services=services)
-    task = asyncio.create_task(process.run(heed_signals=False))
+    task = asyncio.create_task(process.run())
     asked = asyncio.Event()
 
     def stop() -> None:

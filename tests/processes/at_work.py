@@ -12,7 +12,7 @@ from tidegate.runtime.supervisor import Supervisor
 @asynccontextmanager
 async def at_work(process: Supervisor) -> AsyncGenerator[None]:
     """It runs for the length of a block."""
-    running = asyncio.create_task(process.run(heed_signals=False))
+    running = asyncio.create_task(process.run())
     try:
         yield
     finally:

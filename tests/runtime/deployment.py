@@ -77,7 +77,7 @@ def supervised(valkey: Valkey, lease: timedelta) -> Supervisor:
 
 async def main(url: str, lease: timedelta) -> int:
     async with connected(url) as valkey:
-        report = await supervised(valkey, lease).run()
+        report = await supervised(valkey, lease).run(handle_signals=True)
     return 0 if report.in_good_order else 1
 
 

@@ -22,7 +22,7 @@ class Worker:
 async def main() -> int:
     supervisor = Supervisor()
     supervisor.add("worker", Worker())
-    report = await supervisor.run()
+    report = await supervisor.run(handle_signals=True)
     print("left in good order" if report.in_good_order else "cut off", flush=True)
     return 0 if report.in_good_order else 1
 

@@ -26,7 +26,7 @@ async def main(login: str) -> None:
     async with open_collection(Settings.load(), token=os.environ["GITHUB_TOKEN"]) as collection:
         await released("opened")
         process = collection.process()
-        running = asyncio.create_task(process.run(heed_signals=False))
+        running = asyncio.create_task(process.run())
         known = await collection.credentials.list()
         try:
             has_token = await collection.credentials.secret_of(known[0].allowance) == os.environ["GITHUB_TOKEN"]

@@ -161,7 +161,7 @@ async def test_the_leader_delivers_what_another_process_committed(tmp_path: Path
     await migrated_file(tmp_path / "tidegate.db")
     async with open_parts(Settings(data_dir=tmp_path, presence=LEASE)) as parts:
         process = build_process(parts, handlers=[Handler("told", "listener", hear)])
-        running = asyncio.create_task(process.run(heed_signals=False))
+        running = asyncio.create_task(process.run())
         await parts.database.transaction(outbox.add, Event("told", "first", {}))
         await heard.wait()  # we lead
         heard.clear()

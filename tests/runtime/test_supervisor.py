@@ -16,6 +16,7 @@ from tidegate.kernel.errors import InvalidArgument, ValkeyUnavailable
 from tidegate.runtime.service import Restarts, Service, keep_running
 from tidegate.runtime.supervisor import StopReport, Supervisor
 
+EMBEDDING = Path(__file__).with_name("embedding.py")
 DRAINING = Path(__file__).with_name("draining.py")
 AT_ONCE = Restarts(backoff=Backoff(first=timedelta(microseconds=1), most=timedelta(microseconds=1)))
 
@@ -258,14 +259,23 @@ async def test_a_service_whose_task_somebody_cancelled_takes_no_other_with_it():
         assert await running == StopReport(drained=("steady",), failed=(), cancelled=("hanging",))
 
 
-async def test_signals_are_heeded_while_it_runs_and_handed_back_after():
+async def test_signals_are_handled_while_it_runs_if_it_was_asked_for_and_handed_back_after():
     before = signal.getsignal(signal.SIGTERM)
     steady = Steady()
-    running = asyncio.create_task(supervisor(("steady", steady)).run())
+    running = asyncio.create_task(supervisor(("steady", steady)).run(handle_signals=True))
     await steady.running.wait()
     os.kill(os.getpid(), signal.SIGTERM)
     assert (await running).in_good_order
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+async def test_signals_are_left_alone_unless_it_was_asked_for():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    steady = Steady()
+    async with supervisor(("steady", steady)).running():
+        await steady.running.wait()
+        assert {number: signal.getsignal(number) for number in before} == before
+    assert steady.log == [""], "it drained at the end of the block"
 
 
 async def test_nonsense_is_refused():
@@ -308,3 +318,15 @@ async def test_a_process_signalled_twice_does_not_wait(loop: str):
         printed, _ = await child.communicate()
     assert printed == b"cut off\n"
     assert child.returncode == 1
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_web_server_whose_lifespan_runs_a_process_ends_on_its_own_handler_and_drains_it(number: signal.Signals):
+    child = await start_warm(sys.executable, str(EMBEDDING), stdout=PIPE)
+    assert child.stdout is not None
+    async with asyncio.timeout(60):
+        assert await child.stdout.readline() == b"working\n"
+        child.send_signal(number)
+        printed, _ = await child.communicate()
+    assert printed.splitlines() == [b"uvicorn was signalled", b"worker drained", b"lifespan ended"]

@@ -68,7 +68,7 @@ async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenera
             sources=[due],
             duties={"recovery": collector.duty},
         )
-        running = asyncio.create_task(process.run(heed_signals=False))
+        running = asyncio.create_task(process.run())
         try:
             yield Clockwork(parts), upstream
         finally:

@@ -32,7 +32,7 @@ async def main(folder: str, valkey_url: str, url: str, key: str) -> None:
         open_parts(settings_for(Path(folder), valkey_url, url, key)) as parts,
         open_snapshots(parts) as snapshots,
     ):
-        await snapshots.process().run()
+        await snapshots.process().run(handle_signals=True)
 
 
 if __name__ == "__main__":

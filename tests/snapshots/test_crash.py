@@ -52,7 +52,7 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path, embedded: V
             assert await deployment.pending() > 0
 
             process = snapshots.process()
-            running = asyncio.create_task(process.run(heed_signals=False))
+            running = asyncio.create_task(process.run())
             try:
                 await until(lambda: _is_done(deployment), within_s=40)
             finally:

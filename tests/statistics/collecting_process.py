@@ -61,7 +61,7 @@ async def main(data_dir: Path, url: str, token: str, *, stops: bool) -> None:
             duties={"recovery": collector.duty},
             on_death=[collector.duty.ring],
         )
-        await process.run()
+        await process.run(handle_signals=True)
 
 
 if __name__ == "__main__":

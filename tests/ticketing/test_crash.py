@@ -131,7 +131,7 @@ async def test_a_payment_whose_process_died_before_it_could_tell_is_ranked(
 ):
     async with after_the_death_of_one("complete", tmp_path, embedded, clock) as (stall, _, _):
         process = process_of(stall.shop)
-        running = asyncio.create_task(process.run(heed_signals=False))
+        running = asyncio.create_task(process.run())
 
         async def is_ranked() -> bool:
             return await stall.ranked() == [("1", 1)]

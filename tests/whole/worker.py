@@ -63,7 +63,7 @@ class Recorder:
 async def main(data_dir: Path, port: int) -> None:
     async with open_parts(Settings(data_dir=data_dir)) as parts:
         handlers = [Handler("job.done", "recorder", Recorder(parts).note)]
-        await build_process(parts, handlers=handlers, services={"worker": Worker(parts, port)}).run()
+        await build_process(parts, handlers=handlers, services={"worker": Worker(parts, port)}).run(handle_signals=True)
 
 
 if __name__ == "__main__":

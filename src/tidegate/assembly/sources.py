@@ -65,14 +65,15 @@ class SourceCollection(Collecting):
             await Recovery(self.parts.database, self.parts.gate).offer_run(active.run_id)
             return active.run_id
 
-    async def collect(self, source: str, subjects: Sequence[Subject]) -> list[Run]:
+    async def collect(self, source: str, subjects: Sequence[Subject], *, handle_signals: bool = False) -> list[Run]:
         """Collect all of `subjects`, with workers of this process, until their runs are over.
 
-        SIGINT and SIGTERM stop it in good order: then some runs are not over, and the same call goes on with them.
+        With `handle_signals`, SIGINT and SIGTERM stop it in good order: then some runs are not over, and the same call
+        goes on with them. A caller that is cancelled stops it in good order too.
         """
         run_ids = [await self.begin(source, subject) for subject in subjects]
         process = self.process()
-        running = asyncio.create_task(process.run(), name="process")
+        running = asyncio.create_task(process.run(handle_signals=handle_signals), name="process")
         watching = asyncio.create_task(self._until_over(run_ids), name="watch the runs")
         try:
             await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)

@@ -21,7 +21,7 @@ async def work_until_over(process: Supervisor, watch: Coroutine[Any, Any, None],
     watching = asyncio.create_task(watch, name="watch the runs")
     watching.add_done_callback(lambda _: stopping.because_it_is_over())
     with stopping.on_signals():
-        await process.run(heed_signals=False)
+        await process.run()
     if watching.done():
         watching.result()  # raises what was wrong with it
     await end(watching)

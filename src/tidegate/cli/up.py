@@ -166,7 +166,7 @@ async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_js
         banner = await _banner(role, collection, binding)
         typer.echo(msgspec.json.encode(banner) if as_json else greeting(role, banner))
         settle_in()
-        return await process.run()
+        return await process.run(handle_signals=True)
 
 
 def _services(

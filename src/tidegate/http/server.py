@@ -76,7 +76,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Signals belong to the supervisor."""
+        """Signals belong to the program."""
         yield
 
     async def main_loop(self) -> None:

@@ -1,14 +1,18 @@
 """The root of a process: starts its services, keeps them running, and stops them in good order.
 
 Services start in the order in which they were added and stop in the reverse one, so each may rely on those before it
-until its own end: the heartbeat, added first, beats until the last worker has drained. The first SIGTERM or SIGINT asks
-everything to drain; what has not finished in time is cancelled and named. A second signal cancels at once.
+until its own end: the heartbeat, added first, beats until the last worker has drained. What has not finished in time is
+cancelled and named.
+
+Signals belong to the program, not to this class: in a web framework's lifespan the server handles them. A program that
+is nothing but a process of ours asks for it with `handle_signals`: then the first SIGTERM or SIGINT asks everything to
+drain, and a second one cancels at once.
 """
 
 import asyncio
 import signal
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -74,11 +78,14 @@ class Supervisor:
         """Ask for an orderly stop; asked again, cancel what still runs."""
         (self._told_to_hurry if self._told_to_stop.is_set() else self._told_to_stop).set()
 
-    async def run(self, *, heed_signals: bool = True) -> StopReport:
-        """Run until told to stop, or until all services that may end have and there are no others."""
+    async def run(self, *, handle_signals: bool = False) -> StopReport:
+        """Run until told to stop, or until all services that may end have and there are no others.
+
+        With `handle_signals`, SIGTERM and SIGINT call `stop`; without it, no signal handler of the program is touched.
+        """
         if not self._charges:
             raise InvalidArgument("services", [], "there is nothing to run")
-        with self._signals(heed=heed_signals):
+        with self._signals() if handle_signals else nullcontext():
             tasks = [self._start(charge) for charge in self._charges]
             everything = asyncio.gather(*tasks)
             ended = asyncio.Event()
@@ -88,6 +95,20 @@ class Supervisor:
                 return await self._stop_all()
             finally:
                 await end(everything, *tasks)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Run for the length of a block, and stop in good order at its end: for use inside another program.
+
+        async with process.running():
+            yield  # the lifespan of a web application
+        """
+        task = asyncio.create_task(self.run(), name="process")
+        try:
+            yield
+        finally:
+            self._told_to_stop.set()
+            await task
 
     def _start(self, charge: _Charge) -> "asyncio.Task[bool]":
         work = keep_running(
@@ -120,12 +141,12 @@ class Supervisor:
         return "cancelled"
 
     @contextmanager
-    def _signals(self, *, heed: bool) -> Generator[None]:
+    def _signals(self) -> Generator[None]:
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS if heed else ():
+        for number in _SIGNALS:
             loop.add_signal_handler(number, self.stop)
         try:
             yield
         finally:
-            for number in _SIGNALS if heed else ():
+            for number in _SIGNALS:
                 loop.remove_signal_handler(number)

@@ -36,7 +36,7 @@ async def test_payments_are_ranked_and_a_server_that_forgets_is_made_whole(embed
         assert ranking is not None
         parts = put_together(settings, embedded, database)
         process = build_process(parts, handlers=ranking.handlers, duties={"ranking": ranking.duty})
-        running = asyncio.create_task(process.run(heed_signals=False))
+        running = asyncio.create_task(process.run())
 
         async def is_shown(wanted: list[tuple[str, int]]) -> bool:
             top = await ranking.top("concerts", Period.MONTHLY)
@@ -67,7 +67,7 @@ async def test_payments_go_on_without_the_server_and_the_ranking_catches_up_by_i
         assert ranking is not None
         parts = put_together(settings, valkey, database)
         process = build_process(parts, handlers=ranking.handlers, duties={"ranking": ranking.duty})
-        running = asyncio.create_task(process.run(heed_signals=False))
+        running = asyncio.create_task(process.run())
 
         async def shown() -> list[tuple[str, int]]:
             top = await ranking.top("concerts", Period.MONTHLY)

@@ -26,7 +26,7 @@ async def running(folder: Path, valkey: Valkey) -> AsyncGenerator[Reception]:
     async with open_parts(settings) as parts:
         reception = open_reception(settings, parts.database, parts.valkey)
         process = build_process(parts, duties={"rooms": reception.keepers()})
-        task = asyncio.create_task(process.run(heed_signals=False))
+        task = asyncio.create_task(process.run())
         try:
             yield reception
         finally:
