@@ -16,6 +16,7 @@ import uvloop
 from aiohttp import web
 
 from tidegate.assembly import SourceCollection, open_sources
+from tidegate.collect.items import read_items
 from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.collect.tokens import Tokens
 from tidegate.flow.gate import Allowance, CredentialLimits
@@ -66,24 +67,36 @@ class BookshopSource:
 
 def read_shelves(answer: Answer) -> Reading:
     """A job for the first page of every shelf."""
-    paths = {shelf: f"/shelves/{shelf}" for shelf in msgspec.json.decode(answer.body)}
-    return Reading(
-        follow_ups=[
-            JobSpec(kind=BOOKS, resource=f"shelf:{name}", params={"path": path}) for name, path in paths.items()
-        ]
-    )
+    shelves = read_items(answer.body, str)
+    jobs = [JobSpec(kind=BOOKS, resource=f"shelf:{name}", params={"path": f"/shelves/{name}"}) for name in shelves.read]
+    return Reading(follow_ups=jobs, skipped=shelves.skipped)
+
+
+class Book(msgspec.Struct):
+    """What has to be known of a book; the rest is stored as it came."""
+
+    isbn: str
+    changed: int
+
+
+class Page(msgspec.Struct):
+    """A page of a shelf."""
+
+    books: list[msgspec.Raw]
+    next: str | None
 
 
 def read_books(task: Task, answer: Answer) -> Reading:
     """The books of a page, and either the next page or the end of the shelf."""
-    page = msgspec.json.decode(answer.body)
-    books = [task.document("book", book["isbn"], book, version=book["changed"]) for book in page["books"]]
+    page = msgspec.json.decode(answer.body, type=Page)
+    books = read_items(page.books, Book, lambda book, raw: task.document("book", book.isbn, raw, version=book.changed))
     # That of the first page: what changes while we read is then read again by the next run.
     etag = task.spec.params.get("etag", answer.headers.get("ETag"))
-    if page["next"] is not None:
-        return Reading(documents=books, follow_ups=[task.next_page(page["next"], path=page["next"], etag=etag)])
-    cursor = Cursor(etag=etag, credential=task.credential)
-    return Reading(documents=books, completed=[task.listing("book")], cursor=cursor)
+    if page.next is not None:
+        jobs = [task.next_page(page.next, path=page.next, etag=etag)]
+        return Reading(documents=books.documents, skipped=books.skipped, follow_ups=jobs)
+    cursor, whole = Cursor(etag=etag, credential=task.credential), [task.listing("book")]
+    return Reading(documents=books.documents, skipped=books.skipped, completed=whole, cursor=cursor)
 
 
 def allowance(answer: Answer) -> Allowance | None:

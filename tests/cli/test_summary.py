@@ -42,6 +42,13 @@ def test_everything_is_told_in_a_few_lines():
     ]
 
 
+def test_items_that_could_not_be_read_are_counted_and_no_failure():
+    skipped = summary(DONE, run(2, status=RunState.COMPLETED, skipped_items=3), issue=1)
+
+    assert (skipped.exit_code, skipped.skipped_items) == (0, 3)
+    assert "skipped    3 items that could not be read; the rest of their pages is stored" in summary_lines(skipped)
+
+
 def test_failures_are_grouped_by_their_reason():
     failed = run(status=RunState.COMPLETED, succeeded_jobs=5, failed_jobs=205)
     alike = [

@@ -82,7 +82,7 @@ def test_reviews_that_turn_out_not_to_be_known_are_queried_from_where_the_last_r
     request = source.request(follow_up(look, spec), "x")
     assert request.url == f"{API}/graphql"
     assert order in (request.body or b"")
-    ended = {"data": {"node": {"pullRequests": {"nodes": []}}}}
+    ended = {"data": {"node": {"pullRequests": {"nodes": [], "pageInfo": {"hasNextPage": False}}}}}
     assert source.read(follow_up(look, spec), answer(200, ended)).cursor == Cursor(timestamp=NEWEST, etag='"e"')
 
 

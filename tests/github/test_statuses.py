@@ -112,7 +112,7 @@ def test_whoever_says_when_to_ask_again_is_asked_then(status: int):
     assert source.read(task(), answer(status, {})).delay_ms is None
 
 
-@pytest.mark.parametrize("body", [b'[{"id": 1', b"<html>", b"{}", b'[{"id": "x"}]', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b'[{"id": 1', b"<html>", b"{}", b"\xff", b"[" * 100_000])
 def test_a_body_that_cannot_be_read_is_asked_for_again(body: bytes):
     for kind in (kinds.REPO_ISSUES, kinds.REPO_COMMITS, kinds.USER_EVENTS):
         assert source.read(task(kind), answer(200, body)).verdict is Verdict.RETRY

@@ -123,6 +123,19 @@ async def test_a_shop_with_troubles_is_collected_without_breaking_its_limit(tmp_
         assert run.calls == shop.calls == 1 + (3 + 1) + 4 + 1
 
 
+async def test_a_bad_book_is_skipped_and_counted_and_its_shelf_is_kept(tmp_path: Path):
+    shop = Bookshop({"maps": 25}, calls=100)
+    async with opened(shop, tmp_path) as collection:
+        await collect(collection)
+        for isbn, spoilt in {"maps-003": None, "maps-014": {"price": 1}, "maps-024": {"isbn": 7, "changed": 1}}.items():
+            shop.reprice("maps", isbn, 1)
+            shop.books["maps"][isbn] = spoilt  # pyright: ignore[reportArgumentType]
+        run = await collect(collection)
+
+        assert (run.status, run.failed_jobs, run.skipped_items) == (RunState.COMPLETED, 0, 3)
+        assert await collection.documents.count("book") == 25, "what was collected before is not called gone"
+
+
 async def test_what_was_sold_is_gone_and_what_did_not_change_is_free(tmp_path: Path):
     shop = Bookshop({"maps": 25, "poems": 8}, calls=100)
     async with opened(shop, tmp_path) as collection:

@@ -6,7 +6,7 @@ import msgspec
 
 from tidegate.assembly import Collection
 from tidegate.cli.crawl_waits import wait_of
-from tidegate.cli.run_text import WITHHELD, failure_lines, labelled
+from tidegate.cli.run_text import SKIPPED, WITHHELD, failure_lines, labelled, skipped_lines
 from tidegate.cli.wording import counted, number, span
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.collect.progress import Failure, failures_of, kinds_of, unavailable_of
@@ -39,6 +39,8 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     unchanged: int
     """Pages that had not changed."""
+    skipped_items: int
+    """Products of listings that could not be read, and were left out."""
     products: int
     """Of this host, that are listed."""
     gone: int
@@ -87,6 +89,7 @@ async def summarise(collection: Collection, run_id: int, seconds: float, *, was_
         searches_read=sum(kind.succeeded for kind in kinds if kind.kind == SEARCH),
         calls=run.calls,
         unchanged=run.unchanged_calls,
+        skipped_items=run.skipped_items,
         products=await crawl.products.count(host=run.login, is_gone=False),
         gone=await crawl.products.count(host=run.login, is_gone=True),
         waiting=counts[RawState.PENDING],
@@ -108,6 +111,7 @@ def summary_lines(summary: CrawlSummary) -> Iterator[str]:
     unchanged = f", {number(summary.unchanged)} of them unchanged" if summary.unchanged else ""
     yield from labelled("calls", [f"{number(summary.calls)}{unchanged}"])
     yield from labelled("products", [_products(summary)])
+    yield from labelled(SKIPPED, skipped_lines(summary.skipped_items))
     if summary.waiting:
         yield from labelled("applying", [f"{counted(summary.waiting, 'answer')} left; any process goes on"])
     if summary.dead:

@@ -17,6 +17,8 @@ from tidegate.github import NAMES
 
 WITHHELD = "withheld"
 """What stands before that which the upstream shows to nobody: repositories that are blocked, or were taken down."""
+SKIPPED = "skipped"
+"""Label of the number of items that could not be read."""
 STATISTICS = "statistics"
 """What stands before runs whose statistics failed for good."""
 NO_WORKER = "no worker"
@@ -108,6 +110,7 @@ def run_lines(
     yield from labelled("wishes", [wishes or "none"])
     yield from labelled("pages", [_pages(run), *(_kind(one) for one in kinds)])
     yield from labelled("documents", [number(run.documents)])
+    yield from labelled(SKIPPED, skipped_lines(run.skipped_items))
     yield from labelled("calls", [calls_line(run.calls, run.unchanged_calls)])
     yield from labelled(WITHHELD, [*failure_lines(unavailable, sum(one.unavailable for one in kinds))])
     yield from labelled("failures", [*failure_lines(failures, run.failed_jobs)])
@@ -120,6 +123,11 @@ def calls_line(calls: int, unchanged: int) -> str:
     """How many calls, and how many of them were free."""
     free = f", {number(unchanged)} of them free: nothing had changed (304)" if unchanged else ""
     return f"{number(calls)}{free}"
+
+
+def skipped_lines(skipped: int) -> list[str]:
+    """How many items were left out because they could not be read; nothing where none was."""
+    return [f"{counted(skipped, 'item')} that could not be read; the rest of their pages is stored"] if skipped else []
 
 
 def failure_lines(failures: Sequence[Failure], failed_jobs: int) -> Iterator[str]:

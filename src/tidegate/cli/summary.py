@@ -6,7 +6,17 @@ import msgspec
 
 from tidegate.cli.collecting import Outcome
 from tidegate.cli.plan import Plan
-from tidegate.cli.run_text import STATISTICS, WITHHELD, buried_lines, calls_line, failure_lines, labelled, users_line
+from tidegate.cli.run_text import (
+    SKIPPED,
+    STATISTICS,
+    WITHHELD,
+    buried_lines,
+    calls_line,
+    failure_lines,
+    labelled,
+    skipped_lines,
+    users_line,
+)
 from tidegate.cli.wording import counted, listed, number, span
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.collect.progress import Failure
@@ -30,6 +40,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     unchanged_calls: int
     documents: Mapping[str, int]
     """What is stored of these users, by kind."""
+    skipped_items: int
+    """Items of lists that could not be read, and were left out; `runs show N --jobs succeeded` tells why."""
     runs: list[Run]
     failed_jobs: int
     failures: list[Failure]
@@ -69,6 +81,7 @@ def summarise(
         calls=sum(run.calls for run in runs),
         unchanged_calls=sum(run.unchanged_calls for run in runs),
         documents=documents,
+        skipped_items=sum(run.skipped_items for run in runs),
         runs=runs,
         failed_jobs=sum(run.failed_jobs for run in runs),
         failures=list(failures),
@@ -92,6 +105,7 @@ def result_lines(summary: Summary) -> Iterator[str]:
     yield from labelled("users", [*_users(summary)])
     documents = ", ".join(f"{kind} {number(count)}" for kind, count in summary.documents.items() if count)
     yield from labelled("documents", [documents] if documents else [])
+    yield from labelled(SKIPPED, skipped_lines(summary.skipped_items))
     yield from labelled("calls", [calls_line(summary.calls, summary.unchanged_calls)])
     yield from labelled(WITHHELD, [*failure_lines(summary.unavailable, summary.unavailable_jobs)])
     yield from labelled("failures", [*failure_lines(summary.failures, summary.failed_jobs)])

@@ -6,6 +6,7 @@ that somebody else with that lock could want.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from sqlalchemy import exists, update
 
@@ -17,6 +18,7 @@ from tidegate.collect.terms import Planning, Terms
 from tidegate.database import Transaction, outbox
 from tidegate.database.outbox import Event
 from tidegate.database.statements import Statement
+from tidegate.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.telemetry.redaction import fit_to_keep
 
 RUN_ENDED = "collection.run_ended"
@@ -32,7 +34,8 @@ class _Change:
     """By how much the counters of a run move."""
 
     def __init__(self) -> None:
-        self.total = self.succeeded = self.failed = self.calls = self.unchanged_calls = self.documents = 0
+        self.total = self.succeeded = self.failed = 0
+        self.calls = self.unchanged_calls = self.documents = self.skipped = 0
         self.last_error: str | None = None
 
     def called(self, ending: Ending) -> None:
@@ -43,6 +46,7 @@ class _Change:
     def ended(self, ending: Ending) -> None:
         self.called(ending)
         self.documents += ending.documents
+        self.skipped += ending.skipped
         if ending.state in (JobState.SUCCEEDED, JobState.UNAVAILABLE):  # of both nothing is left to do
             self.succeeded += 1
         elif ending.state is JobState.FAILED:
@@ -51,8 +55,8 @@ class _Change:
             self.last_error = fit_to_keep(why, most=LONGEST_REASON)
 
     def row(self, run_id: int) -> tuple[int | str | None, ...]:
-        counted = (self.total, self.succeeded, self.failed, self.calls, self.unchanged_calls, self.documents)
-        return (run_id, *counted, self.last_error)
+        jobs = (self.total, self.succeeded, self.failed)
+        return (run_id, *jobs, self.calls, self.unchanged_calls, self.documents, self.skipped, self.last_error)
 
 
 def explain(kind: str, resource: str, reason: str | None) -> str:
@@ -70,6 +74,8 @@ def account_for(
     changes: defaultdict[int, _Change] = defaultdict(_Change)
     for ending in endings:
         changes[ending.claim.job.run_id].ended(ending)
+        if ending.skipped:
+            tx.after_commit(partial(_count_skipped, ending))
     for ending in late:
         changes[ending.claim.job.run_id].called(ending)
     if not changes:
@@ -84,6 +90,10 @@ def account_for(
     _note_planned(tx, endings, terms.planning)
     end_if_done(tx, run_ids)
     return added
+
+
+def _count_skipped(ending: Ending) -> None:
+    COLLECT_ITEMS_SKIPPED.labels(ending.claim.source, ending.claim.job.spec.kind).inc(ending.skipped)
 
 
 def end_if_done(tx: Transaction, run_ids: Sequence[int]) -> None:
@@ -125,7 +135,7 @@ WHERE id IN :ids[] AND status IN ({_OPEN}) AND succeeded_jobs + failed_jobs + ca
 )
 _MOVED = """:moved(
   run_id number, total number, succeeded number, failed number,
-  called number, unchanged number, brought number, error text
+  called number, unchanged number, brought number, unread number, error text
 )"""
 _CHANGES = """
 SET total_jobs = total_jobs + moved.total,
@@ -134,6 +144,7 @@ SET total_jobs = total_jobs + moved.total,
     calls = calls + moved.called,
     unchanged_calls = unchanged_calls + moved.unchanged,
     documents = documents + moved.brought,
+    skipped_items = skipped_items + moved.unread,
     last_error = coalesce(moved.error, last_error),
     started_at = coalesce(started_at, :now)"""
 _FROM_MOVED = f"UPDATE collection_runs {_CHANGES} FROM {_MOVED} WHERE id = moved.run_id"

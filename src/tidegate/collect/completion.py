@@ -79,6 +79,8 @@ class Completion:
 
     async def _complete(self, event: Event) -> None:
         run = await self._database.read(runs.get, event.payload["run_id"])
+        if run.skipped_items:
+            log.warning("collect.items_skipped", run_id=run.id, source=run.source, items=run.skipped_items)
         with tracing.completion(run, event):
             for finalize in self._finalizers:
                 with tracing.finalizer(finalize):

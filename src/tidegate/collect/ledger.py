@@ -77,6 +77,8 @@ class Ending(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     calls: int = 0
     unchanged_calls: int = 0
     documents: int = 0
+    skipped: int = 0
+    """Items of its list that could not be read."""
 
 
 def claim(tx: Transaction, job_ids: Iterable[int]) -> dict[int, Claim]:

@@ -70,6 +70,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Those that were answered "nothing changed", which the upstream does not count."""
     documents: int
     """Read, and written where they were new."""
+    skipped_items: int = 0
+    """Items of lists that were left out because they could not be read: null, without an id, of another type."""
     triggered_by: str
     traceparent: str | None = None
     """The trace that it belongs to, where it is traced."""

@@ -33,6 +33,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     cost: int = 1
     priority: int = 5
     affinity: str = ""
+    has_gaps: bool = False
+    """An item of an earlier page of this list was skipped, so the list cannot tell what is gone. Set by the engine."""
 
     def __post_init__(self) -> None:
         _require_short("kind", self.kind, 40)
@@ -127,6 +129,8 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """For the source's own `Writer`, whatever the verdict is: written by the transaction that ends the job."""
     completed: Sequence[Listing] = ()
     """Lists that were read from beginning to end, this page being the last: what they lack is gone upstream."""
+    skipped: Sequence[str] = ()
+    """Items of the list that were left out because they could not be read: the reason for each. See `read_items`."""
     follow_ups: Sequence[JobSpec] = ()
     cursor: Cursor | None = None
     """Where the next run goes on; given only by the page that ends a listing, or that finds it GONE."""

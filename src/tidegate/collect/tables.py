@@ -37,6 +37,8 @@ collection_runs = Table(
     Column("calls", Integer, nullable=False, server_default="0"),
     Column("unchanged_calls", Integer, nullable=False, server_default="0"),
     Column("documents", Integer, nullable=False, server_default="0"),
+    # Items of lists that could not be read, and were left out.
+    Column("skipped_items", Integer, nullable=False, server_default="0"),
     # Where the run is among those that are traced: what began it, as W3C writes it.
     Column("traceparent", exact_text(55)),
     Index(None, "status", "id"),

@@ -10,7 +10,7 @@ from tidegate.collect.ledger import Claim, Ending
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.parking import Parked
 from tidegate.collect.settings import CollectSettings
-from tidegate.collect.source import Reading, Verdict
+from tidegate.collect.source import JobSpec, Reading, Verdict
 from tidegate.database.faults import words_of
 from tidegate.documents import Document, Listing
 from tidegate.flow.gate import Admitted, Outcome, Settlement, settlement
@@ -174,21 +174,33 @@ def _settled(admitted: Admitted, outcome: Outcome, said: Reading, *, retires: bo
 def _done(
     claim: Claim, reading: Reading, settled: Settlement, answer: Answer, *, calls: int, credential: str
 ) -> Finished:
-    documents, completed = reading.documents, reading.completed
+    spec, skipped = claim.job.spec, len(reading.skipped)
+    documents, completed, follow_ups = reading.documents, reading.completed, reading.follow_ups
+    if skipped or spec.has_gaps:
+        # An item that was skipped may be any of those that seem to be missing: nothing is called gone.
+        completed, follow_ups = (), [_with_gaps(each, spec) for each in follow_ups]
     ending = Ending(
         claim=claim,
         state=JobState.SUCCEEDED,
-        follow_ups=reading.follow_ups,
+        reason=f"skipped {skipped} unreadable items; the first: {reading.skipped[0]}" if skipped else "",
+        follow_ups=follow_ups,
         cursor=reading.cursor,
         calls=calls,
         unchanged_calls=1 if reading.unchanged and calls else 0,
         documents=len(documents),
+        skipped=skipped,
         effects=reading.effects,
         credential=credential,
     )
     if not documents and not completed and not reading.effects:
         return Finished(ending=ending, settlement=settled)
     return Finished(ending=ending, settlement=settled, documents=documents, completed=completed, answer=answer)
+
+
+def _with_gaps(following: JobSpec, spec: JobSpec) -> JobSpec:
+    """A further page of the list of `spec` inherits its gaps; any other job stays as it is."""
+    is_same_list = (following.kind, following.resource) == (spec.kind, spec.resource)
+    return msgspec.structs.replace(following, has_gaps=True) if is_same_list else following
 
 
 def _undone(claim: Claim, credential: str, reading: Reading, now: datetime, pauses: Backoff, *, calls: int) -> Ending:

@@ -2,9 +2,9 @@
 
 May be done again for the same run, after a failure or a crash, and does the same again.
 
-A product is gone when no crawl lists it any more. Only a run of which every search succeeded, and ended before the last
-page that it may read, can tell; one that found half of a listing knows nothing about the other half. A product that is
-listed again is back.
+A product is gone when no crawl lists it any more. Only a run of which every search succeeded, ended before the last
+page that it may read, and had no unreadable product can tell; one that found half of a listing knows nothing about the
+other half. A product that is listed again is back.
 """
 
 from collections import defaultdict
@@ -130,7 +130,7 @@ def _notice_gone(tx: Transaction, run: Run) -> None:
     here = _product.host == run.login
     back = update(crawl_products).where(here, _product.gone_at.is_not(None), listed)
     tx.execute(back.values(gone_at=None, changed_at=tx.now))
-    if _has_seen_everything(tx, run):
+    if not run.skipped_items and _has_seen_everything(tx, run):
         lost = (_sighting.host == run.login, _sighting.crawl == run.user_id, _sighting.last_run_id < run.id)
         tx.execute(delete(crawl_sightings).where(*lost))
         gone = update(crawl_products).where(here, _product.gone_at.is_(None), ~listed)

@@ -7,7 +7,8 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from tidegate.crawl.site import Challenged, Found, Listing, Unreadable
+from tidegate.collect.items import read_items
+from tidegate.crawl.site import Challenged, Listing, Unreadable
 from tidegate.crawl.stages import Stage
 from tidegate.kernel.errors import UNDECODABLE
 
@@ -74,7 +75,7 @@ class _Option(msgspec.Struct):
 
 class _Options(msgspec.Struct):
     product_id: int
-    options: list[_Option]
+    options: list[msgspec.Raw]
 
     @property
     def about(self) -> int:
@@ -107,8 +108,8 @@ class MarketplaceSite:
                 raise Challenged("asked whether we are human")
             raise Unreadable("the page is no listing")
         cards = page.css("li.product-card[data-product-id]")
-        products = [Found(_attribute(card, "data-product-id"), _attribute(card, "data-shop-id")) for card in cards]
-        return Listing(products, _next_page(page))
+        products = ((_attribute(card, "data-product-id"), _attribute(card, "data-shop-id")) for card in cards)
+        return Listing.of(products, _next_page(page))
 
     def path(self, stage: Stage, product_id: str, shop_id: str) -> str:
         """See `Site.path`."""
@@ -131,7 +132,14 @@ class MarketplaceSite:
             raise Unreadable(f"no {stage}: {error}") from None
         if str(said.about) != product_id:
             raise Unreadable(f"it is about product {said.about}")
-        return msgspec.to_builtins(said)
+        return _with_readable_options(said) if isinstance(said, _Options) else msgspec.to_builtins(said)
+
+
+def _with_readable_options(said: _Options) -> dict[str, Any]:
+    """An option that cannot be read is left out; how many were is part of the content."""
+    options = read_items(said.options, _Option)
+    content = {"product_id": said.product_id, "options": msgspec.to_builtins(options.read)}
+    return {**content, "skipped_options": len(options.skipped)} if options.skipped else content
 
 
 def _attribute(node: LexborNode, name: str) -> str:

@@ -1,7 +1,7 @@
 """What has to be known of a site to crawl it: where its pages are, and what is on them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import msgspec
 
@@ -36,10 +36,26 @@ class Found(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Listing(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One page of what a search finds."""
+    """One page of what a search finds. `Listing.of` makes it of whatever ids a page has."""
 
     products: list[Found]
     next_page: int | None = None
+    skipped: list[str] = []
+    """For each product that was left out because its ids could not be read, why."""
+
+    @classmethod
+    def of(cls, products: Iterable[tuple[object, object]], next_page: int | None = None) -> Self:
+        """A page with these products, each by its id and that of its shop; one with an unusable id is skipped."""
+        found, skipped = list[Found](), list[str]()
+        for product_id, shop_id in products:
+            if not isinstance(product_id, str) or not isinstance(shop_id, str):
+                skipped.append(f"an id is no text: {product_id!r}, {shop_id!r}"[:LONGEST_ID])
+                continue
+            try:
+                found.append(Found(product_id, shop_id))
+            except Unreadable as error:
+                skipped.append(str(error))
+        return cls(found, next_page, skipped)
 
 
 class Site(Protocol):
@@ -55,7 +71,10 @@ class Site(Protocol):
         ...
 
     def read_listing(self, body: bytes) -> Listing:
-        """What is on a page of a search. Raises `Unreadable` where that is not certain, and `Challenged`."""
+        """What is on a page of a search; `Listing.of` leaves out products whose ids cannot be read.
+
+        Raises `Unreadable` where the page is not whole, or not a listing, and `Challenged`.
+        """
         ...
 
     def path(self, stage: Stage, product_id: str, shop_id: str) -> str:

@@ -120,7 +120,13 @@ class CrawlSource:
 def _found(task: Task, target: Target, listing: Listing, cursor: Cursor | None, *, unchanged: bool = False) -> Reading:
     host = task.spec.bucket
     effects = [Sighted(host=host, products=listing.products)] if listing.products else []
-    return Reading(effects=effects, follow_ups=found_on(target, host, listing), cursor=cursor, unchanged=unchanged)
+    return Reading(
+        effects=effects,
+        follow_ups=found_on(target, host, listing),
+        skipped=listing.skipped,
+        cursor=cursor,
+        unchanged=unchanged,
+    )
 
 
 def _unchanged(task: Task, target: Target, known: Cursor) -> Reading:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tidegate.collect.items import Items
 from tidegate.collect.source import Cursor, JobSpec, Reading, Task
 from tidegate.documents import Listing
 from tidegate.github import items, kinds
@@ -25,6 +26,8 @@ class CommitState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
 
     head: str | None = None
     """Pages are counted from this commit, so that a push does not move them."""
+    is_loose: bool = False
+    """A commit of the first page could not be read. It may be the head itself, so pages are not counted from `head`."""
     number: int = 1
     etag: str | None = None
     reader: str | None = None
@@ -44,8 +47,9 @@ def ask(task: Task) -> Call:
     state = CommitState.of(task)
     since = f"since={state.since}&" if state.since else ""
     path = f"{state.repository.path}/commits?{since}per_page={PER_PAGE}"
-    if state.head is not None:
-        return Call(path=f"{path}&sha={state.head}&page={state.number}")
+    if state.number > 1:
+        head = "" if state.head is None or state.is_loose else f"&sha={state.head}"
+        return Call(path=f"{path}{head}&page={state.number}")
     return Call(path=path, etag=task.etag if _left_by(task, state) is not None else None)
 
 
@@ -60,18 +64,18 @@ def is_known_empty(task: Task) -> bool:
 def read(task: Task, answer: Answer, following: str | None) -> Reading:
     """A page of commits."""
     state, kind = CommitState.of(task), kinds.DOCUMENTS[task.spec.kind]
-    page = items.raw_list(answer)
-    if (owner := items.new_owner(page, state.repository.full_name)) is not None:
+    page = items.commits(task, kind, answer, state.repository.id)
+    if (owner := items.new_owner(page.read, state.repository.full_name)) is not None:
         return passed_to(owner)
-    found, documents = items.commits(task, kind, page, state.repository.id)
-    if state.head is None:
-        state = _begun(task, state, answer, found)
-    state = _followed(state, found)
+    if state.number == 1:
+        state = _begun(task, state, answer, page)
+    state = _followed(state, page.read)
     if following is not None and not (state.has_met and not state.awaited_new):
-        return Reading(documents=documents, follow_ups=[_page(task, state)])
+        return Reading(documents=page.documents, skipped=page.skipped, follow_ups=[_page(task, state)])
     whole = following is None and state.since is None
     return Reading(
-        documents=documents,
+        documents=page.documents,
+        skipped=page.skipped,
         completed=[Listing(kind, task.spec.resource, task.run_id)] if whole else [],
         cursor=Cursor(cursor=state.head, timestamp=_reach(state), etag=state.etag, credential=state.reader),
     )
@@ -92,12 +96,13 @@ def refused(task: Task, answer: Answer) -> Reading | None:
     )
 
 
-def _begun(task: Task, state: CommitState, answer: Answer, found: Sequence[items.Commit]) -> CommitState:
+def _begun(task: Task, state: CommitState, answer: Answer, page: Items[items.Commit]) -> CommitState:
     left = _left_by(task, state) or Cursor()
     was_empty = left.cursor == _EMPTY
     return msgspec.structs.replace(
         state,
-        head=found[0].sha if found else None,
+        head=page.read[0].sha if page.read else None,
+        is_loose=bool(page.skipped),
         old_head=None if was_empty else left.cursor,
         reach=None if was_empty else left.timestamp,
         etag=answer.headers.get("ETag"),
@@ -127,7 +132,7 @@ def _followed(state: CommitState, found: Sequence[items.Commit]) -> CommitState:
         has_met = has_met or commit.sha == state.old_head
         known.discard(commit.sha)
         new.discard(commit.sha)
-        (known if is_known else new).update(parent.sha for parent in commit.parents)
+        (known if is_known else new).update(commit.parent_shas)
     return msgspec.structs.replace(
         state, has_met=has_met, awaited_known=tuple(sorted(known)), awaited_new=tuple(sorted(new - known))
     )

@@ -11,7 +11,7 @@ import msgspec
 from tidegate.collect.source import Cursor, JobSpec, Reading, Task
 from tidegate.github import items, kinds
 from tidegate.github.requests import PER_PAGE, Call
-from tidegate.github.states import Wishes
+from tidegate.github.states import Wishes, another_account
 from tidegate.upstream import Answer
 
 LATEST = timedelta(hours=6)
@@ -26,6 +26,8 @@ class EventState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     known: str | None = None
     complete_until: str | None = None
     """What is older had shown up when the first page was read."""
+    actor: int | None = None
+    """The number of the account, as far as it is known."""
     etag: str | None = None
     reader: str | None = None
 
@@ -41,12 +43,18 @@ def ask(task: Task) -> Call:
 
 def read(task: Task, answer: Answer, following: str | None) -> Reading:
     """A page of events."""
-    found, documents = items.events(task, kinds.DOCUMENTS[task.spec.kind], items.raw_list(answer))
-    state = _begun(task, answer)
+    page = items.events(task, kinds.DOCUMENTS[task.spec.kind], answer)
+    state, found = _begun(task, answer), page.read
+    actor = next((each.actor.id for each in found if each.actor and each.actor.id is not None), None)
+    if actor is not None and state.actor not in (None, actor):
+        return another_account(state.login, str(state.actor), actor)
+    state = msgspec.structs.replace(state, actor=actor or state.actor)
     is_known = bool(found) and state.known is not None and found[-1].created_at < state.known
-    if following is not None and found and not is_known:
-        return Reading(documents=documents, follow_ups=[_page(task, state, following)])
-    return Reading(documents=documents, cursor=_cursor(state))
+    if following is not None and not page.is_empty and not is_known:
+        reading = Reading(follow_ups=[_page(task, state, following)])
+    else:
+        reading = Reading(cursor=_cursor(state))
+    return msgspec.structs.replace(reading, documents=page.documents, skipped=page.skipped)
 
 
 def unchanged(_task: Task) -> Reading:
@@ -65,9 +73,11 @@ def _begun(task: Task, answer: Answer) -> EventState:
     if state.path is not None:
         return state
     at = (answer.date or answer.received_at) - LATEST
+    left = Cursor() if state.full or task.cursor is None else task.cursor
     return msgspec.structs.replace(
         state,
-        known=task.cursor.timestamp if task.cursor and not state.full else None,
+        known=left.timestamp,
+        actor=int(left.cursor) if left.cursor else None,
         complete_until=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         etag=answer.headers.get("ETag"),
         reader=task.credential,
@@ -75,7 +85,8 @@ def _begun(task: Task, answer: Answer) -> EventState:
 
 
 def _cursor(state: EventState) -> Cursor:
-    return Cursor(timestamp=state.complete_until, etag=state.etag, credential=state.reader)
+    known = None if state.actor is None else str(state.actor)
+    return Cursor(cursor=known, timestamp=state.complete_until, etag=state.etag, credential=state.reader)
 
 
 def _page(task: Task, state: EventState, path: str) -> JobSpec:

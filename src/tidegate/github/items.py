@@ -1,14 +1,18 @@
-"""Items of lists as documents: whole, under the id that never changes."""
+"""Items of lists as documents: whole, under the id that never changes. One that cannot be read is skipped."""
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
+from tidegate.collect.items import Items, read_items
 from tidegate.collect.source import Task
 from tidegate.documents import Document
 from tidegate.upstream import Answer
+
+Text = Annotated[str, Meta(min_length=1)]
 
 
 class Item(msgspec.Struct):
@@ -16,77 +20,81 @@ class Item(msgspec.Struct):
 
     id: int
     updated_at: str | None = None
+    url: str | None = None
+    """Its address has the name of its repository, as it is now."""
 
 
 class Parent(msgspec.Struct):
     """A commit that another one stands on."""
 
-    sha: str
+    sha: Text
 
 
 class Commit(msgspec.Struct):
     """A commit is known by its hash; it has no number."""
 
-    sha: str
-    parents: list[Parent] = []
+    sha: Text
+    parents: list[Parent | None] | None = None
+    url: str | None = None
+
+    @property
+    def parent_shas(self) -> list[str]:
+        """The hashes of its parents, as far as GitHub names them."""
+        return [parent.sha for parent in self.parents or () if parent is not None]
+
+
+class Actor(msgspec.Struct):
+    """The account that did something."""
+
+    id: int | None = None
 
 
 class Event(msgspec.Struct):
     """The number of an event is a text."""
 
-    id: str
-    created_at: str
+    id: Text
+    created_at: Text
+    actor: Actor | None = None
 
 
-class Placed(msgspec.Struct):
-    """The address of an item has the name of its repository, as it is now."""
-
-    url: str = ""
-
-
-_RAW = msgspec.json.Decoder(list[msgspec.Raw])
-_PLACED = msgspec.json.Decoder(Placed)
 _OWNER = re.compile(r"/repos/([^/]+)/")
-_ITEM = msgspec.json.Decoder(Item)
-_COMMIT = msgspec.json.Decoder(Commit)
-_EVENT = msgspec.json.Decoder(Event)
 
 
-def raw_list(answer: Answer) -> list[msgspec.Raw]:
-    """The items of a page; an empty body has none. Raises `msgspec.DecodeError` where it is no list."""
-    return _RAW.decode(answer.body) if answer.body else []
+def content(answer: Answer) -> bytes:
+    """The JSON of a list. Only a 204 stands for an empty one: a 200 without a body was cut off on its way."""
+    return b"[]" if answer.status == 204 else answer.body
 
 
-def new_owner(page: Sequence[msgspec.Raw], full_name: str) -> str | None:
-    """To whom a repository passed since its owner's list was read; None where it is still his.
+def new_owner(found: Sequence[Item] | Sequence[Commit], full_name: str) -> str | None:
+    """The owner to whom a repository passed since its former owner's list was read; None if it did not.
 
     Lists are asked for by number, and so go on after a transfer. What they bring is the new owner's then, who may have
-    it already; written for the former one, it would be called gone when he is next collected.
+    it already; written for the former one, it would be called gone in that owner's next run.
     """
-    found = _OWNER.search(_PLACED.decode(page[0]).url) if page else None
-    if found is None or found[1].lower() == full_name.partition("/")[0].lower():
+    url = next((item.url for item in found if item.url), "")
+    owner = _OWNER.search(url)
+    if owner is None or owner[1].lower() == full_name.partition("/")[0].lower():
         return None
-    return found[1]
+    return owner[1]
 
 
-def numbered(task: Task, kind: str, page: Sequence[msgspec.Raw]) -> tuple[list[Item], list[Document]]:
+def numbered(task: Task, kind: str, answer: Answer) -> Items[Item]:
     """Items with a number, which may grow older."""
-    items = [_ITEM.decode(raw) for raw in page]
-    return items, [
-        document(task, kind, str(item.id), raw, version=item.updated_at) for item, raw in zip(items, page, strict=True)
-    ]
+    return read_items(
+        content(answer),
+        Item,
+        lambda item, raw: document(task, kind, str(item.id), raw, version=item.updated_at),
+    )
 
 
-def commits(task: Task, kind: str, page: Sequence[msgspec.Raw], repository: int) -> tuple[list[Commit], list[Document]]:
+def commits(task: Task, kind: str, answer: Answer, repository: int) -> Items[Commit]:
     """Commits: the same one may be in several repositories."""
-    items = [_COMMIT.decode(raw) for raw in page]
-    return items, [document(task, kind, f"{repository}:{item.sha}", raw) for item, raw in zip(items, page, strict=True)]
+    return read_items(content(answer), Commit, lambda item, raw: document(task, kind, f"{repository}:{item.sha}", raw))
 
 
-def events(task: Task, kind: str, page: Sequence[msgspec.Raw]) -> tuple[list[Event], list[Document]]:
+def events(task: Task, kind: str, answer: Answer) -> Items[Event]:
     """Events never change."""
-    items = [_EVENT.decode(raw) for raw in page]
-    return items, [document(task, kind, item.id, raw) for item, raw in zip(items, page, strict=True)]
+    return read_items(content(answer), Event, lambda item, raw: document(task, kind, item.id, raw))
 
 
 def document(

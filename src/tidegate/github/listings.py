@@ -17,9 +17,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from tidegate.collect.items import Items
 from tidegate.collect.source import Cursor, JobSpec, Reading, Task, Verdict
-from tidegate.documents import Document, Listing
+from tidegate.documents import Listing
 from tidegate.github import items, kinds, reviews
+from tidegate.github.items import Item
 from tidegate.github.requests import PER_PAGE, Call
 from tidegate.github.states import OfRepository, passed_to
 from tidegate.upstream import Answer
@@ -88,19 +90,21 @@ class Lists:
 
     def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
         """A page with items."""
-        page = items.raw_list(answer)
-        if (owner := items.new_owner(page, ListState.of(task).repository.full_name)) is not None:
+        page = items.numbered(task, kinds.DOCUMENTS[task.spec.kind], answer)
+        if (owner := items.new_owner(page.read, ListState.of(task).repository.full_name)) is not None:
             return passed_to(owner)
-        found, documents = items.numbered(task, kinds.DOCUMENTS[task.spec.kind], page)
-        state = _begun(task, answer, found)
-        last = found[-1].updated_at if found else None
+        reading = self._read(task, _begun(task, answer, page.read), page, following)
+        return msgspec.structs.replace(reading, documents=page.documents, skipped=page.skipped)
+
+    def _read(self, task: Task, state: ListState, page: Items[Item], following: str | None) -> Reading:
+        last = next((item.updated_at for item in reversed(page.read) if item.updated_at), None)
         state = msgspec.structs.replace(state, oldest=last or state.oldest)
-        if following is not None and not _is_far_enough(state, last):
-            return Reading(documents=documents, follow_ups=[_further(task, state, last, following)])
+        if following is not None and not page.is_empty and not _is_far_enough(state, last):
+            return Reading(follow_ups=[_further(task, state, last, following)])
         # What was read upwards met what was read downwards.
         reached_end = following is None if state.upto is None else state.known is None
         state = msgspec.structs.replace(state, is_covered=state.is_covered or (reached_end and not state.is_unsteady))
-        return self._end_of_lap(task, state, documents)
+        return self._end_of_lap(task, state)
 
     def unchanged(self, task: Task) -> Reading:
         """304: in the first lap there is nothing new since the last run, later nothing since the lap before."""
@@ -119,22 +123,21 @@ class Lists:
             return _upwards(task, ListState.of(task))
         return None
 
-    def _end_of_lap(self, task: Task, state: ListState, documents: Sequence[Document]) -> Reading:
+    def _end_of_lap(self, task: Task, state: ListState) -> Reading:
         if state.number == 1:
-            return self._end(task, state, documents)
+            return self._end(task, state)
         if state.lap == MOST_LAPS:  # it never stands still: the next run goes on, and nothing is called gone
-            return self._end(task, msgspec.structs.replace(state, is_covered=False), documents)
+            return self._end(task, msgspec.structs.replace(state, is_covered=False))
         again = msgspec.structs.replace(
             state, path=None, number=1, lap=state.lap + 1, known=state.newest, upto=None, since_of_page=None
         )
-        return Reading(documents=documents, follow_ups=[_job(task, again)])
+        return Reading(follow_ups=[_job(task, again)])
 
-    def _end(self, task: Task, state: ListState, documents: Sequence[Document] = ()) -> Reading:
+    def _end(self, task: Task, state: ListState) -> Reading:
         timestamp = state.newest or state.known
         whole = [Listing(kinds.DOCUMENTS[task.spec.kind], task.spec.resource, task.run_id)] if state.is_covered else []
         reach = None if state.is_covered else state.reach
         return Reading(
-            documents=documents,
             completed=whole,
             follow_ups=self._reviews(task, state, state.etag, timestamp),
             cursor=Cursor(cursor=reach, timestamp=timestamp, etag=state.etag, credential=state.reader),
@@ -154,7 +157,7 @@ class Lists:
         return [begin(state, etag, newest)]
 
 
-def _begun(task: Task, answer: Answer, found: Sequence[items.Item]) -> ListState:
+def _begun(task: Task, answer: Answer, found: Sequence[Item]) -> ListState:
     """The state; the first page of a lap tells how far the next run has to look back."""
     state = ListState.of(task)
     if state.path is not None:
@@ -179,9 +182,12 @@ def _left_by(task: Task, state: ListState) -> Cursor | None:
 
 
 def _is_far_enough(state: ListState, last: str | None) -> bool:
-    """Whether the rest is known. Several items may have changed in one second, so that second is read to its end."""
+    """Whether the rest is known. Several items may have changed in one second, so that second is read to its end.
+
+    A page of which no time could be read says nothing about the rest.
+    """
     if last is None:
-        return True
+        return False
     if state.upto is not None:
         return last > state.upto
     return state.known is not None and last < state.known
@@ -194,6 +200,8 @@ def _further(task: Task, state: ListState, last: str | None, following: str) -> 
     """
     if task.spec.kind not in _BY_TIME:
         return _page(task, state, following)
+    if last is None:
+        return _page(task, msgspec.structs.replace(state, is_unsteady=True), following)
     if state.upto is None:
         upwards = msgspec.structs.replace(state, upto=state.oldest, since_of_page=state.known)
     elif last != state.since_of_page:

@@ -7,12 +7,14 @@ left it, so that one more call tells what the user is called now.
 import msgspec
 
 from tidegate.collect.source import Cursor, JobSpec, Reading, Task, Verdict
-from tidegate.github import items, kinds
+from tidegate.github import kinds
+from tidegate.github.items import document
 from tidegate.github.requests import Call
-from tidegate.github.states import Wishes
+from tidegate.github.states import Wishes, another_account
 from tidegate.upstream import Answer
 
 _BY_NUMBER = "by number"
+_LONGEST_SHOWN = 40
 
 
 class ProfileState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,6 +28,7 @@ class ProfileState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
 class _Account(msgspec.Struct):
     id: int
     login: str
+    updated_at: str | None = None
 
 
 def ask(task: Task) -> Call:
@@ -39,12 +42,24 @@ def ask(task: Task) -> Call:
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     """The profile, or what has become of the login."""
     state, found = ProfileState.of(task), msgspec.json.decode(answer.body, type=_Account)
-    if state.number is not None and found.login.lower() != state.login:
-        told = f"{state.login} is now called {found.login}: collect {found.login} from now on"
-        return Reading(verdict=Verdict.GONE, reason=told)
-    _, documents = items.numbered(task, kinds.USER, [msgspec.Raw(answer.body)])
+    former = str(state.number) if state.number is not None else task.cursor.cursor if task.cursor else None
+    is_same = former in (None, str(found.id))
+    if found.login.lower() != state.login:
+        if former == str(found.id):
+            told = f"{state.login} is now called {found.login}: collect {found.login} from now on"
+            return Reading(verdict=Verdict.GONE, reason=told)
+        # Not the account that was asked for: a proxy or cache mixed up two answers.
+        told = f"asked for the profile of {state.login}, and got that of {found.login[:_LONGEST_SHOWN]}"
+        return Reading(verdict=Verdict.RETRY, reason=told)
+    if not is_same and not state.full:
+        return another_account(state.login, former or "", found.id)
+    profile = document(task, kinds.USER, str(found.id), msgspec.Raw(answer.body), version=found.updated_at)
     cursor = Cursor(cursor=str(found.id), etag=answer.headers.get("ETag"), credential=task.credential)
-    return Reading(documents=documents, cursor=None if state.number is not None else cursor)
+    return Reading(
+        documents=[profile],
+        completed=[] if is_same else [task.listing(kinds.USER)],
+        cursor=None if state.number is not None else cursor,
+    )
 
 
 def unchanged(_task: Task) -> Reading:

@@ -4,13 +4,19 @@ An unchanged page is answered without its items and without its link, so both ar
 this list is all its pages.
 """
 
-import msgspec
+from functools import partial
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from tidegate.collect.items import read_items
 from tidegate.collect.source import Cursor, JobSpec, Reading, Task
-from tidegate.documents import Listing
+from tidegate.documents import Document, Listing
 from tidegate.github import items, kinds
 from tidegate.github.requests import PER_PAGE, Call
-from tidegate.github.states import Repository, Wishes, repository_jobs
+from tidegate.github.states import Repository, Wishes, another_account, repository_jobs
+from tidegate.kernel.errors import InvalidArgument
 from tidegate.upstream import Answer
 
 _INSIDE = tuple(document for kind, document in kinds.DOCUMENTS.items() if kind != kinds.USER_EVENTS)
@@ -31,6 +37,31 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the cursor holds."""
 
     pages: tuple[Page, ...]
+    owner: int | None = None
+    """The number of the account whose repositories these are."""
+    unseen: tuple[tuple[int, str], ...] = ()
+    """Repositories of earlier runs that may be among the items that could not be read."""
+
+
+class _Owner(msgspec.Struct):
+    id: int | None = None
+
+
+class _Listed(msgspec.Struct):
+    """A repository as the list shows it."""
+
+    id: int
+    full_name: Annotated[str, Meta(pattern=r"^[\w.-]+/[\w.-]+$", max_length=180)]
+    node_id: str | None = None
+    has_issues: bool | None = None
+    pushed_at: str | None = None
+    updated_at: str | None = None
+    owner: _Owner | None = None
+
+    @property
+    def repository(self) -> Repository:
+        """What is kept of it."""
+        return Repository(self.id, self.full_name, self.node_id or "", self.has_issues is not False, self.pushed_at)
 
 
 class RepositoriesState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,6 +78,10 @@ class RepositoriesState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     """The repositories of the last run that were not seen so far: numbers, and under what their items are found."""
     is_second: bool = False
     """Read once more without skipping."""
+    owner: int | None = None
+    """The number of the account, as far as it is known."""
+    has_gaps: bool = False
+    """Some item could not be read."""
     include: tuple[str, ...] | None = None
     """What the run collects of each repository; None: what the source does by default."""
 
@@ -66,11 +101,18 @@ class Repositories:
 
     def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
         """A page that is new or different."""
-        raw = items.raw_list(answer)
-        _, documents = items.numbered(task, kinds.REPOSITORY, raw)
-        found = tuple(msgspec.json.decode(each, type=Repository) for each in raw)
+        state = _begun(task)
+        listed = read_items(items.content(answer), _Listed, partial(_document, task, state.login))
+        owner = next((each.owner.id for each in listed.read if each.owner and each.owner.id is not None), None)
+        if owner is not None and state.owner not in (None, owner):
+            return another_account(state.login, str(state.owner), owner)
+        state = msgspec.structs.replace(
+            state, owner=owner or state.owner, has_gaps=state.has_gaps or bool(listed.skipped)
+        )
+        found = tuple(each.repository for each in listed.read)
         page = Page(answer.headers.get("ETag"), task.credential, following, found)
-        return msgspec.structs.replace(self._go_on(task, _begun(task), page), documents=documents)
+        reading = self._go_on(task, state, page)
+        return msgspec.structs.replace(reading, documents=listed.documents, skipped=listed.skipped)
 
     def unchanged(self, task: Task) -> Reading:
         """304: the page is as it was."""
@@ -95,9 +137,7 @@ class Repositories:
         first = state.read[0]
         return Reading(
             follow_ups=jobs,
-            cursor=Cursor(
-                cursor=msgspec.json.encode(Kept(state.read)).decode(), etag=first.etag, credential=first.reader
-            ),
+            cursor=Cursor(cursor=msgspec.json.encode(_kept(state)).decode(), etag=first.etag, credential=first.reader),
             completed=[*_switched_off(task, page), *whole],
         )
 
@@ -132,8 +172,21 @@ def _begun(task: Task) -> RepositoriesState:
     if state.path is not None or task.cursor is None or task.cursor.cursor is None:
         return state
     kept = msgspec.json.decode(task.cursor.cursor, type=Kept)
-    known = tuple((found.id, found.resource) for page in kept.pages for found in page.repositories)
-    return msgspec.structs.replace(state, before=() if state.full else kept.pages, known=known)
+    known = tuple((found.id, found.resource) for page in kept.pages for found in page.repositories) + kept.unseen
+    if state.full:
+        return msgspec.structs.replace(state, known=known)
+    return msgspec.structs.replace(state, before=kept.pages, known=known, owner=kept.owner)
+
+
+def _kept(state: RepositoriesState) -> Kept:
+    return Kept(state.read, owner=state.owner, unseen=tuple(_missing(state)) if state.has_gaps else ())
+
+
+def _document(task: Task, login: str, listed: "_Listed", raw: msgspec.Raw) -> Document:
+    """A repository as a document; raises `InvalidArgument` where it is not one of the user's."""
+    if listed.full_name.partition("/")[0].lower() != login:
+        raise InvalidArgument("full_name", listed.full_name, f"is no repository of {login}")
+    return items.document(task, kinds.REPOSITORY, str(listed.id), raw, version=listed.updated_at)
 
 
 def _next(task: Task, state: RepositoriesState, path: str) -> JobSpec:

@@ -5,15 +5,18 @@ a review changes its pull request. All are read in the order of creation, which 
 the last changed pull request down to the time that the last run knew.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from tidegate.collect.items import read_items
 from tidegate.collect.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.documents import Document, Listing
 from tidegate.github import items, kinds
 from tidegate.github.requests import Call
-from tidegate.github.review_answers import Pull, Pulls, Review, parse
+from tidegate.github.review_answers import PageInfo, Pull, Review, parse
 from tidegate.github.states import OfRepository
 from tidegate.upstream import Answer
 
@@ -117,18 +120,21 @@ def ask(task: Task) -> Call:
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     """An answer of GraphQL: data, errors, or both."""
-    node, problem = parse(answer)
-    if problem is not None:
-        return problem
-    assert node is not None
     state = _begun(task)
-    if state.pending:
-        documents = _documents(task, node.as_pull)
-        more = _more(node.as_pull)
-        return _go_on(task, msgspec.structs.replace(state, pending=more + state.pending[1:]), documents)
-    pulls = node.pull_requests or Pulls()
-    documents = [document for pull in pulls.nodes for document in _documents(task, pull)]
-    return _go_on(task, _advanced(state, pulls), documents)
+    found = parse(answer, is_pull=bool(state.pending))
+    if isinstance(found, Reading):
+        return found
+    reviews = [(read_items(pull.reviews.nodes, Review, partial(_document, task, pull))) for pull in found.pulls]
+    more = tuple(more for pull in found.pulls for more in _more(pull))
+    if found.page_info is None:
+        state = msgspec.structs.replace(state, pending=more + state.pending[1:])
+    else:
+        state = _advanced(state, found.pulls, found.page_info, more)
+    return msgspec.structs.replace(
+        _go_on(task, state),
+        documents=[document for each in reviews for document in each.documents],
+        skipped=[*found.skipped, *(reason for each in reviews for reason in each.skipped)],
+    )
 
 
 def unchanged(_task: Task) -> Reading:
@@ -152,25 +158,28 @@ def _begun(task: Task) -> ReviewState:
     return msgspec.structs.replace(state, known=task.cursor.timestamp)
 
 
-def _advanced(state: ReviewState, pulls: Pulls) -> ReviewState:
-    oldest = pulls.nodes[-1].updated_at if pulls.nodes else ""
-    is_last = not pulls.page_info.has_next_page
+def _advanced(
+    state: ReviewState, pulls: Sequence[Pull], page: PageInfo, pending: tuple[tuple[str, str], ...]
+) -> ReviewState:
+    is_last = not page.has_next_page
+    is_stuck = not is_last and page.end_cursor is None
+    # A page of which no pull request could be read says nothing about the rest.
+    is_known = state.known is not None and bool(pulls) and pulls[-1].updated_at < state.known
     return msgspec.structs.replace(
         state,
-        after=pulls.page_info.end_cursor,
-        pending=tuple(more for pull in pulls.nodes for more in _more(pull)),
-        is_over=is_last or (state.known is not None and oldest < state.known),
+        after=page.end_cursor,
+        pending=pending,
+        is_over=is_last or is_stuck or is_known,
         is_covered=is_last and state.known is None,
     )
 
 
-def _go_on(task: Task, state: ReviewState, documents: list[Document]) -> Reading:
+def _go_on(task: Task, state: ReviewState) -> Reading:
     if state.pending or not state.is_over:
         onwards = msgspec.structs.replace(state, number=state.number + 1)
-        return Reading(documents=documents, follow_ups=[_job(task, onwards)])
+        return Reading(follow_ups=[_job(task, onwards)])
     kind = kinds.DOCUMENTS[task.spec.kind]
     return Reading(
-        documents=documents,
         completed=[Listing(kind, task.spec.resource, task.run_id)] if state.is_covered else [],
         cursor=Cursor(timestamp=state.newest, etag=state.etag),
     )
@@ -191,11 +200,7 @@ def _more(pull: Pull) -> tuple[tuple[str, str], ...]:
     return ((pull.id, page.end_cursor),) if page.has_next_page and page.end_cursor else ()
 
 
-def _documents(task: Task, pull: Pull) -> list[Document]:
-    return [_document(task, pull, review) for review in pull.reviews.nodes]
-
-
-def _document(task: Task, pull: Pull, review: Review) -> Document:
+def _document(task: Task, pull: Pull, review: Review, _raw: msgspec.Raw) -> Document:
     """In the words of the REST API, which all other documents use."""
     author = review.author
     body = {
@@ -203,7 +208,7 @@ def _document(task: Task, pull: Pull, review: Review) -> Document:
         "node_id": review.id,
         "pull_request_number": pull.number,
         "user": None if author is None else {"login": author.login, "id": author.database_id},
-        "body": review.body,
+        "body": review.body or "",
         "state": review.state,
         "html_url": review.url,
         "submitted_at": review.submitted_at,

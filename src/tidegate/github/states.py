@@ -96,6 +96,18 @@ class OfRepository(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     """Whether reviews follow pull requests; None: as the source does by default."""
 
 
+def another_account(login: str, former: str, present: int) -> Reading:
+    """The verdict on an answer about an account that has the login of the one that was collected before.
+
+    A login that was given up can be registered by somebody else. Documents of both under one user would be mixed up.
+    """
+    reason = (
+        f"{login} is another account now: its number is {present}, and was {former}. Nothing of it is stored; "
+        "a full run (--full) accepts the new account and marks what the former one had as gone"
+    )
+    return Reading(verdict=Verdict.GONE, reason=reason)
+
+
 def passed_to(owner: str) -> Reading:
     """What is said of a list whose repository was transferred while the run was under way."""
     return Reading(verdict=Verdict.GONE, reason=f"it belongs to {owner} now, and is collected with that user")

@@ -34,6 +34,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "collect.commit_refused": "Alert: the database refuses us; results are held until what the error says is done.",
         "collect.completion_failed": "Alert: statistics of a run failed for good; replay its dead letter to end it.",
         "collect.end_refused": "Alert: the end of a job could not be written; it is tried with less, and then later.",
+        "collect.items_skipped": "A run left out items that could not be read; the reasons stand at its jobs.",
         "collect.job_crashed": "A job ended with an error of ours; its message goes to another worker.",
         "collect.read_failed": "Jobs could not be read or given back; it is tried again, and calls under way go on.",
         "collect.read_refused": "Alert: a server refuses us; no jobs are taken until what the error says is done.",

@@ -89,6 +89,12 @@ JOB_PROCESSING_TIME = Histogram(
     registry=REGISTRY,
     buckets=_LONG_S,
 )
+COLLECT_ITEMS_SKIPPED = Counter(
+    "collect_items_skipped",
+    "Items of lists that could not be read and were left out: null, without an id, or of an unexpected type.",
+    ["source", "kind"],
+    registry=REGISTRY,
+)
 COLLECT_RESULTS_REFUSED = Counter(
     "collect_results_refused",
     "Results that could not be written: refused, and the job is tried again; unwritten, not even its end was taken.",

@@ -22,7 +22,7 @@ from tidegate.crawl.processing import RawProcessor
 from tidegate.crawl.products import Product, Products
 from tidegate.crawl.raws import Raw, Raws
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.crawl.site import Found, Listing, Sites, Unreadable
+from tidegate.crawl.site import Listing, Sites, Unreadable
 from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.crawl.targets import CrawlOptions
@@ -50,8 +50,8 @@ class PlainSite:
         return f"/search/{quote(keyword)}/{page}"
 
     def read_listing(self, body: bytes) -> Listing:
-        products, following = msgspec.json.decode(body, type=tuple[list[str], int | None])
-        return Listing([Found(product, SHOP) for product in products], following)
+        products, following = msgspec.json.decode(body, type=tuple[list[Any], int | None])
+        return Listing.of([(product, SHOP) for product in products], following)
 
     def path(self, stage: Stage, product_id: str, shop_id: str) -> str:
         return f"/{stage}/{shop_id}/{product_id}"

@@ -74,6 +74,16 @@ async def test_a_run_with_a_search_that_failed_cannot_tell_what_is_gone(stall: S
     assert await gone(stall) == set()
 
 
+async def test_a_run_with_a_product_that_could_not_be_read_cannot_tell_what_is_gone(local: Stall):
+    await crawled(local, "p1", "p2")
+    run_id = await local.begin("p2", "")
+    await local.whole(run_id, "p2")
+    await local.finalize(run_id)
+
+    assert (await local.run(run_id)).skipped_items == 1
+    assert await gone(local) == set()
+
+
 async def test_a_failed_last_stage_is_noted_on_the_product_and_taken_back_by_the_next_run(stall: Stall):
     run_id = await stall.begin("p1", "p2")
     await stall.answer(run_id, MINI, "p1")

@@ -125,16 +125,32 @@ def test_the_page_of_another_product_is_not_taken_for_ours():
             SITE.extract(stage, str(one.id), market().page(stage, other))
 
 
-def test_an_id_that_is_none_makes_a_listing_unreadable():
-    listing = market().get(SITE.search_path(market().world.keywords[0], 1))
-    first = SITE.read_listing(listing).products[0].product_id.encode()
-    with pytest.raises(Unreadable, match="an id that is none"):
-        SITE.read_listing(listing.replace(b'data-product-id="%b"' % first, b'data-product-id=""'))
-
-
 def test_what_is_kept_comes_back_as_it_was():
     for body in (b"", b"x", b"x" * 10_000, b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfd" * 1_000, bytes(range(256)) * 9):
         assert bodies.unpack(bodies.pack(body)) == body
     assert len(bodies.pack(b"x" * 10_000)) < 100
     assert bodies.as_text({"b": 1, "a": {"d": 1, "c": 2}}) == bodies.as_text({"a": {"c": 2, "d": 1}, "b": 1})
     assert msgspec.json.decode(bodies.as_text({"b": 1.5})) == {"b": 1.5}
+
+
+def test_a_product_whose_ids_cannot_be_read_costs_only_itself():
+    page = market().get(SITE.search_path(market().world.keywords[0], 1))
+    first, second, *rest = SITE.read_listing(page).products
+    spoilt = page.replace(b'data-product-id="%s"' % first.product_id.encode(), b'data-product-id=""')
+    spoilt = spoilt.replace(
+        b'data-product-id="%s" data-shop-id="%s"' % (second.product_id.encode(), second.shop_id.encode()),
+        b'data-product-id="%s"' % second.product_id.encode(),
+    )
+    listing = SITE.read_listing(spoilt)
+
+    assert listing.products == rest
+    assert len(listing.skipped) == 2
+
+
+def test_an_option_that_cannot_be_read_costs_only_itself():
+    product = next(one for one in market().world.products() if market().documents.truth(one).options["options"])
+    body = msgspec.json.decode(market().page(Stage.OPTION, product))
+    whole = SITE.extract(Stage.OPTION, str(product.id), msgspec.json.encode(body))
+    spoilt = {**body, "options": [None, *body["options"], {"id": "x"}]}
+
+    assert SITE.extract(Stage.OPTION, str(product.id), msgspec.json.encode(spoilt)) == {**whole, "skipped_options": 2}

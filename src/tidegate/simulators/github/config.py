@@ -112,6 +112,13 @@ class FaultKind(StrEnum):
     PENDING = "202"  # being computed: ask again
     SECONDARY = "secondary"  # a secondary limit, for no visible reason
     PARTIAL = "partial"  # GraphQL: data with holes, and errors
+    HTML = "html"  # 200, and a page of HTML, as proxies send it
+    EMPTY = "empty"  # 200, and no body
+    NULL_ITEM = "null"  # one item of a list is null
+    NO_ID = "no-id"  # one item of a list has no id
+    WRONG_TYPE = "wrong-type"  # the id of one item of a list is of another type
+    NESTED_NULL = "nested-null"  # user, author, committer, head.repo and the like are null in every item
+    MIXED_UP = "mixed-up"  # the profile of another user
 
 
 class FaultRule(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ from tidegate.simulators.github.faults import Faults
 from tidegate.simulators.github.graphql import with_a_hole
 from tidegate.simulators.github.ledger import Broken, Ledger
 from tidegate.simulators.github.secondary import LIMIT_DOCS, SecondaryLimits
+from tidegate.simulators.github.spoiling import SPOILING, Spoiler
 from tidegate.simulators.github.windows import Windows
 
 VARY = "Accept, Authorization, Cookie, X-GitHub-OTP, Accept-Encoding, Accept, X-Requested-With"
@@ -52,9 +53,11 @@ class Reception:
         faults: Faults,
         ledger: Ledger,
         manners: Manners,
+        spoiler: Spoiler,
     ) -> None:
         self._api, self._windows, self._secondary = api, windows, secondary
         self._faults, self._ledger, self._manners = faults, ledger, manners
+        self._spoiler = spoiler
         self._answers = 0
         self._polled: dict[tuple[str, str], float] = {}
 
@@ -119,6 +122,11 @@ class Reception:
         if fault is FaultKind.PENDING and answer.status == 200:
             self._ledger.injected(fault, call)
             return Answer(202, b"{}"), None
+        if fault is not None and fault in SPOILING and answer.status == 200:
+            spoilt = self._spoiler.spoil(call, answer, fault)
+            if spoilt is not None:
+                self._ledger.injected(fault, call)
+                return spoilt, None
         if fault is FaultKind.PARTIAL and call.match.route == "graphql" and answer.status == 200:
             self._ledger.injected(fault, call)
             return with_a_hole(answer), None

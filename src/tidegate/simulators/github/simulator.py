@@ -21,6 +21,7 @@ from tidegate.simulators.github.reception import Reception
 from tidegate.simulators.github.routes import match
 from tidegate.simulators.github.secondary import SecondaryLimits
 from tidegate.simulators.github.sending import Sender
+from tidegate.simulators.github.spoiling import Spoiler
 from tidegate.simulators.github.truth import ESSENTIAL, Truth, perfect_calls, truth
 from tidegate.simulators.github.windows import Windows
 from tidegate.simulators.github.world import World
@@ -50,8 +51,15 @@ class GithubSimulator:
             mutations=self.mutate,
             manners=manners,
         )
+        self.spoiler = Spoiler(self.world)
         self._reception = Reception(
-            self._api, self._windows, self._secondary, faults=self.faults, ledger=self.ledger, manners=manners
+            self._api,
+            self._windows,
+            self._secondary,
+            faults=self.faults,
+            ledger=self.ledger,
+            manners=manners,
+            spoiler=self.spoiler,
         )
         self._admin = Admin(self)
         self._sender = Sender(manners)

@@ -140,7 +140,13 @@ function Figures({ run }) {
       note=${run.canceled_jobs ? `${number(run.canceled_jobs)} canceled` : "jobs"}
       kind=${run.failed_jobs ? "critical" : undefined}
     />
-    <${Tile} label="Documents" value=${number(run.documents)} note="read, and written where new" />
+    <${Tile}
+      label="Documents"
+      value=${number(run.documents)}
+      note=${run.skipped_items
+        ? `${count(run.skipped_items, "item")} skipped: could not be read`
+        : "read, and written where new"}
+    />
     <${Tile} label="Calls" value=${number(run.calls)} note=${`${number(run.unchanged_calls)} free: nothing changed`} />
     <${Tile}
       label="Took"
