@@ -27,7 +27,7 @@ from tidegate.collect.source import JobSpec, Reading, Subject, Task
 from tidegate.documents import SqlDocuments
 from tidegate.flow.gate import Allowance, CredentialLimits
 from tidegate.settings import Settings
-from tidegate.upstream import Answer, Request
+from tidegate.upstream import Answer, Permit, Request
 
 JOBS, LISTS, PER_PAGE = 40_000, 20, 1000
 TARGETS: dict[SqlName, int] = {"sqlite": 15_000, "postgres": 8_000}
@@ -41,7 +41,6 @@ ANSWER = Answer(
     url="http://nowhere.test",
     received_at=datetime.now(UTC),
     body=b"{}",
-    redirects=(),
     elapsed_ms=0.0,
 )
 REQUEST = Request(url="http://nowhere.test/", purpose="bench")
@@ -75,8 +74,8 @@ class NoNetwork:
             found.append(JobSpec(kind="LIST", resource=resource, page=str(page + 1)))
         return Reading(follow_ups=found, allowance=SAID)
 
-    async def fetch(self, request: Request) -> Answer:
-        del request
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        del request, permit
         return ANSWER
 
     async def secret_of(self, credential: str) -> str:

@@ -22,7 +22,7 @@ from tidegate.collect.source import JobSpec, Reading, Subject, Task
 from tidegate.documents import SqlDocuments
 from tidegate.flow.gate import CredentialLimits
 from tidegate.settings import Settings
-from tidegate.upstream import Answer, Request
+from tidegate.upstream import Answer, Permit, Request
 
 WAITING, PER_PAGE = 50_000, 1_000
 ANSWER_S, AT_ONCE = 0.1, 50
@@ -55,8 +55,8 @@ class LargeAndSmall:
             found = [JobSpec(kind=kind, resource=resource) for kind in ("ISSUES", "PULLS", "COMMITS")]
         return Reading(follow_ups=found, allowance=SAID)
 
-    async def fetch(self, request: Request) -> Answer:
-        del request
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        del request, permit
         await asyncio.sleep(ANSWER_S)
         return ANSWER
 

@@ -108,7 +108,12 @@ def snapshots() -> Json:
     high, low = 'topic="update-priority-high",', 'topic="update-priority-low",'
     behind = ["SnapshotsLag", "SnapshotsFarBehind"]
     granted = rate_of("rate_limiter_acquired_total", "priority")
-    calls = [("max(rate_limiter_rps{@})", "in the last second"), (granted, "{{priority}}, mean")]
+    peak = 'max(upstream_requests_peak{@,client="snapshots"})'
+    calls = [
+        (peak, "sent by one process, peak of the last minute"),
+        ("max(rate_limiter_rps{@})", "permits of the last second"),
+        (granted, "{{priority}} permits, mean"),
+    ]
     repeated = [
         ("dedup_coalesce_hit_total", "answered by work under way"),
         ("dedup_upgrade_total", "made urgent"),

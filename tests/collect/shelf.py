@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -11,7 +11,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.documents import Document, Listing
 from tidegate.flow.gate import Allowance
-from tidegate.upstream import Answer, ConnectionBroken, Request
+from tidegate.upstream import Answer, ConnectionBroken, Permit, Request
 
 LIMIT = 1_000_000
 HOST = "http://shelves.test"
@@ -27,30 +27,37 @@ class ShelfUpstream:
         self.before_answer: Callable[[str], asyncio.Future[None] | None] = lambda _: None
         self.callers: defaultdict[str, list[str]] = defaultdict(list)
         """Whose secret came with the calls of a path."""
+        self.moved: dict[str, str] = {}
+        """Paths, or addresses of other hosts, that are redirected, and where to."""
 
-    async def fetch(self, request: Request) -> Answer:
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
         path = request.url.removeprefix(HOST)
         self.calls[path] += 1
         self.callers[path].append(request.headers.get("Authorization", ""))
+        del permit
+        if (target := self.moved.get(path)) is not None:
+            return self._answer(request, 301, {"message": "moved"}, Location=target)
         if (held := self.before_answer(path)) is not None:
             await held
         trouble = self.trouble[path].pop(0) if self.trouble[path] else 200
         if isinstance(trouble, Exception):
             raise trouble
         body = self._body(path) if trouble == 200 else {"message": f"status {trouble}"}
-        headers = CIMultiDict({"x-remaining": str(LIMIT - self.calls.total())})
+        return self._answer(request, trouble, body)
+
+    def _answer(self, request: Request, status: int, body: Mapping[str, object], **headers: str) -> Answer:
+        told = CIMultiDict({"x-remaining": str(LIMIT - self.calls.total()), **headers})
         return Answer(
-            status=trouble,
-            headers=CIMultiDictProxy(headers),
+            status=status,
+            headers=CIMultiDictProxy(told),
             url=request.url,
             received_at=datetime.now(UTC),
             body=msgspec.json.encode(body),
-            redirects=(),
             elapsed_ms=0.0,
         )
 
     def _body(self, path: str) -> dict[str, object]:
-        _, kind, name, *rest = path.split("/")
+        _, kind, name, *rest = path[path.index("/", len("http://")) if "://" in path else 0 :].split("/")
         if kind == "users":
             return {"shelves": [shelf for shelf in self.shelves if shelf.startswith(name)]}
         page = int(rest[0])
@@ -93,6 +100,8 @@ class ShelfSource:
                 return Reading(
                     verdict=Verdict.GONE, reason="no such shelf", cursor=Cursor(cursor="was not there"), allowance=said
                 )
+            case 301:
+                return Reading(verdict=Verdict.MOVED, reason="moved", allowance=said)
             case 429:
                 return Reading(verdict=Verdict.LATER, reason="slow down", allowance=said, blocked_ms=50)
             case status:

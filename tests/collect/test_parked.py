@@ -110,7 +110,6 @@ def answer(body: bytes = b"{}") -> Answer:
         url="http://shelves.test/",
         received_at=ManualClock().now(),
         body=body,
-        redirects=(),
         elapsed_ms=1.5,
     )
 

@@ -17,7 +17,7 @@ from tidegate.collect.verdicts import Finished
 from tidegate.flow.gate import Admitted, Outcome
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import InvalidArgument
-from tidegate.upstream import Answer, Head, Request, Truncated
+from tidegate.upstream import Answer, Head, Permit, Request, Truncated
 
 PATH = "/users/ada"
 ADMITTED = Admitted(
@@ -39,7 +39,7 @@ class Refusing:
     def __init__(self, refusal: Exception) -> None:
         self._refusal = refusal
 
-    async def fetch(self, request: Request) -> Answer:
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
         del request
         raise self._refusal
 

@@ -33,7 +33,6 @@ def at(status: int, **headers: str) -> GithubAuthority:
                 url=request.url,
                 received_at=datetime.now(UTC),
                 body=b"{}",
-                redirects=(),
                 elapsed_ms=0.0,
             )
 
@@ -103,7 +102,6 @@ async def test_a_wrong_clock_of_ours_does_not_keep_an_app_out(wrong_by: timedelt
                 url=answer.url,
                 received_at=answer.received_at + wrong_by,
                 body=answer.body,
-                redirects=(),
                 elapsed_ms=0.0,
             )
 
@@ -169,7 +167,6 @@ async def test_a_github_without_limits_is_asked_all_the_same():
                 url=request.url,
                 received_at=datetime.now(UTC),
                 body=b'{"id": 1, "login": "ghost"}',
-                redirects=(),
                 elapsed_ms=0.0,
             )
 

@@ -38,7 +38,6 @@ def answer(
         url=API,
         received_at=NOW,
         body=content,
-        redirects=(),
         elapsed_ms=1.0,
     )
 

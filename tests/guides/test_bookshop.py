@@ -35,7 +35,6 @@ def answer(status: int = 200, body: object = None, **headers: str) -> Answer:
         url="http://shop.example/shelves/maps",
         received_at=datetime.now(UTC),
         body=msgspec.json.encode(body),
-        redirects=(),
         elapsed_ms=1.0,
     )
 

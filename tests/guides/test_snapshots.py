@@ -66,7 +66,6 @@ def answer(body: object, status: int = 200) -> Answer:
         url="http://office.example/stations/101",
         received_at=datetime.now(UTC),
         body=msgspec.json.encode(body),
-        redirects=(),
         elapsed_ms=1.0,
     )
 

@@ -144,7 +144,6 @@ def answer_to(request: Request) -> Answer:
         url=request.url,
         received_at=datetime.now(UTC),
         body=msgspec.json.encode({}),
-        redirects=(),
         elapsed_ms=0.0,
     )
 

@@ -19,7 +19,7 @@ from tidegate.database import Database
 from tidegate.documents import SqlDocuments
 from tidegate.flow.gate import CredentialLimits
 from tidegate.settings import Settings
-from tidegate.upstream import Answer, Request
+from tidegate.upstream import Answer, Permit, Request
 
 
 class Upstream:
@@ -30,7 +30,7 @@ class Upstream:
         self.called_at: list[datetime] = []
         self.called = asyncio.Event()
 
-    async def fetch(self, request: Request) -> Answer:
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
         self.called_at.append(self._clock.now())
         self.called.set()
         return answer_to(request)

@@ -94,6 +94,7 @@ async def open_collection(
             on_moved=bulletin.moved,
             settings=settings.collect,
             intake=aws.intake,
+            most_redirects=settings.upstream.most_redirects,
         )
 
         async def pool_for(source: str, user_id: str) -> str:

@@ -107,7 +107,7 @@ async def open_snapshots(parts: Parts, kinds: Sequence[SnapshotKind] | None = No
         for priority, lane in ((Priority.HIGH, settings.snapshots.high), (Priority.LOW, settings.snapshots.low)):
             # Each has connections of its own, as many as calls: a permit is spent when the call leaves, at once.
             most = {"connections": lane.most_in_hand, "connections_per_host": lane.most_in_hand}
-            client = UpstreamClient(settings.upstream.model_copy(update=most))
+            client = UpstreamClient(settings.upstream.model_copy(update=most), name="snapshots")
             caller = await stack.enter_async_context(client)
             workers[f"refresh-{priority}"] = base.worker(priority, lane, caller)
         yield Snapshots(
@@ -181,6 +181,7 @@ class _Base:
             coalescer=self.coalescer,
             clock=self._clock,
             tries=ours.tries,
+            most_redirects=self._parts.settings.upstream.most_redirects,
             pauses=Backoff(first=ours.first_pause, most=ours.first_pause * 16),
         )
         ground = Ground(

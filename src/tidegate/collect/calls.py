@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from tidegate.collect.ledger import Claim
 from tidegate.collect.refusals import Secrets, from_lack, heed
 from tidegate.collect.settings import CollectSettings
-from tidegate.collect.source import Reading, Source, Task, Verdict
+from tidegate.collect.source import JobSpec, Reading, Source, Task, Verdict
 from tidegate.collect.verdicts import (
     Finished,
     from_defect,
@@ -16,6 +18,7 @@ from tidegate.collect.verdicts import (
     from_parked,
     from_poison,
     from_reading,
+    from_redirect,
     from_success,
 )
 from tidegate.flow.gate import Admitted
@@ -23,7 +26,8 @@ from tidegate.kernel.arguments import require_not_negative
 from tidegate.kernel.clock import Clock
 from tidegate.kernel.errors import InvalidArgument, TidegateError
 from tidegate.telemetry.logs import get_logger
-from tidegate.upstream import Answer, Head, Redirect, Request, UpstreamFailed
+from tidegate.upstream import Answer, Head, Permit, Request, UpstreamFailed
+from tidegate.upstream.redirects import MOST_REDIRECTS, may_follow, redirected, target_of
 from tidegate.upstream.tracing import called
 
 log = get_logger(__name__)
@@ -32,8 +36,11 @@ log = get_logger(__name__)
 class Caller(Protocol):
     """Whoever makes the calls."""
 
-    async def fetch(self, request: Request) -> Answer:
-        """One call, one answer; raises `UpstreamFailed`, or `NotCalled` where it would not make the call."""
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        """One request, one answer. `permit` is used right before the request leaves.
+
+        Raises `UpstreamFailed`, or `NotCalled` where it would not make the call.
+        """
         ...
 
 
@@ -91,9 +98,10 @@ class Calls:
         *,
         ways: Mapping[str, Way] | None = None,
         settings: CollectSettings | None = None,
+        most_redirects: int = MOST_REDIRECTS,
     ) -> None:
         self._sources, self._way, self._ways, self._clock = sources, way, ways or {}, clock
-        self._pauses = (settings or CollectSettings()).pauses
+        self._pauses, self._most_redirects = (settings or CollectSettings()).pauses, most_redirects
 
     async def make(self, claim: Claim, admitted: Admitted) -> Finished:
         """Work on one job, and say what came of it."""
@@ -122,12 +130,16 @@ class Calls:
         try:
             source = self._sources[claim.source]
             request = source.request(task, secret)
+            if task.spec.redirects:
+                request = redirected(request, task.spec.redirects)
             calls = 1
-            answer = await called(way.caller.fetch)(request)
-            calls = answer.calls
+            answer = await called(way.caller.fetch)(request, None)
             reading = source.read(task, answer)
             if reading.verdict is Verdict.DONE:
                 return from_success(claim, admitted, reading, answer)
+            if reading.verdict is Verdict.MOVED:
+                following = self._following(task.spec, request, answer)
+                return from_redirect(claim, admitted, reading, following, self._clock.now(), pauses=self._pauses)
             reading = await heed(reading, way.secrets, admitted.credential, secret)
             return from_reading(claim, admitted, reading, answer, self._clock.now(), pauses=self._pauses)
         except NotCalled as omitted:
@@ -139,12 +151,24 @@ class Calls:
         except Exception as error:
             return self._defect(claim, admitted, error, calls)
 
+    def _following(self, spec: JobSpec, request: Request, answer: Answer) -> JobSpec | str:
+        """What to ask for where a redirect leads; or why it is not followed."""
+        try:
+            target = target_of(answer)
+        except InvalidArgument as error:
+            return str(error)
+        if not may_follow(request, answer, target):
+            return f"a redirect of {request.method} is not followed"
+        if len(spec.redirects) >= self._most_redirects:
+            return f"redirected more than {self._most_redirects} times"
+        return msgspec.structs.replace(spec, redirects=(*spec.redirects, target))
+
     def _said(self, source: str, task: Task, failure: UpstreamFailed) -> Reading | None:
         """What an interrupted answer said: it is read as one with an empty body, as far as that can be read."""
         if failure.head is None:
             return None
         try:
-            return self._sources[source].read(task, _without_body(failure.head, failure.redirects))
+            return self._sources[source].read(task, _without_body(failure.head))
         except Exception:  # many a body must not be empty; that the call failed is told anyway
             return None
 
@@ -164,14 +188,13 @@ class Calls:
         return from_defect(claim, admitted, error, self._clock.now(), pauses=self._pauses, calls=calls)
 
 
-def _without_body(head: Head, redirects: tuple[Redirect, ...]) -> Answer:
+def _without_body(head: Head) -> Answer:
     return Answer(
         status=head.status,
         headers=head.headers,
         url=head.url,
         received_at=head.received_at,
         body=b"",
-        redirects=redirects,
         elapsed_ms=0.0,
     )
 

@@ -19,6 +19,7 @@ from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Intake, Stream
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
+from tidegate.upstream.redirects import MOST_REDIRECTS
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Collector:
         at_once: int = 200,
         intake: Intake | None = None,
         settings: CollectSettings | None = None,
+        most_redirects: int = MOST_REDIRECTS,
     ) -> None:
         settings = settings or CollectSettings()
         by_name = {source.name: source for source in sources}
@@ -79,7 +81,8 @@ class Collector:
             pauses=settings.pauses,
             on_moved=on_moved,
         )
-        calls = Calls(by_name, Way(caller, secrets), database.clock, ways=ways, settings=settings)
+        way = Way(caller, secrets)
+        calls = Calls(by_name, way, database.clock, ways=ways, settings=settings, most_redirects=most_redirects)
         worker = Worker(consumer, committer, calls, database=database, gate=gate, recovery=recovery, at_once=at_once)
         self.orchestrator = Orchestrator(database, gate, by_name, after_offer, on_moved=on_moved, settings=settings)
         self.duty = RecoveryDuty(recovery, enrol_credentials)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, and_, select
+from sqlalchemy import ColumnElement, and_, select, update
 
 from tidegate.collect import parking
 from tidegate.collect.cursors import move_cursors
@@ -70,6 +70,8 @@ class Ending(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cursor: Cursor | None = None
     parked: Parked | None = None
     """An answer to be kept for the next try."""
+    spec: JobSpec | None = None
+    """What the next try asks for, where that differs from this one: redirects change it."""
     effects: Sequence[Any] = ()
     """What the source's own writer has to write with it."""
     credential: str = ""
@@ -118,6 +120,10 @@ def write_endings(tx: Transaction, endings: Sequence[Ending]) -> None:
     for (state, again_at, uncounted, reason), ids in alike.items():
         ended_at = None if state == JobState.READY else tx.now
         _END.run(tx, ids=ids, state=state, ended_at=ended_at, again_at=again_at, uncounted=uncounted, reason=reason)
+    for ending in endings:
+        if ending.spec is not None:
+            respecified = update(page_jobs).where(page_jobs.c.id == ending.claim.job.id)
+            tx.execute(respecified.values(spec=msgspec.to_builtins(ending.spec)))
     moved = [(ending.claim.user_id, ending.claim.job, ending.cursor) for ending in endings if ending.cursor is not None]
     if moved:
         move_cursors(tx, [(user_id, job.run_id, job.spec, cursor) for user_id, job, cursor in moved])

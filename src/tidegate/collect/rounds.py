@@ -80,7 +80,9 @@ def write_round(tx: Transaction, this: Round, terms: Terms) -> Written:
     added = account_for(tx, endings, terms, late=[one.ending for one in this.late])
     notes.write(tx, (*finished, *this.late))
     again = [
-        msgspec.structs.replace(ending.claim.job, not_before=ending.not_before)
+        msgspec.structs.replace(
+            ending.claim.job, not_before=ending.not_before, spec=ending.spec or ending.claim.job.spec
+        )
         for ending in endings
         if ending.state is JobState.READY
     ]

@@ -35,6 +35,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     affinity: str = ""
     has_gaps: bool = False
     """An item of an earlier page of this list was skipped, so the list cannot tell what is gone. Set by the engine."""
+    redirects: tuple[str, ...] = ()
+    """Addresses to which the upstream redirected this call, in order; the engine asks at the last one."""
 
     def __post_init__(self) -> None:
         _require_short("kind", self.kind, 40)
@@ -103,7 +105,7 @@ class Task(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def next_page(self, page: str, **params: Any) -> JobSpec:
         """A further page of the same list, read with the same allowance, and best by the same credential."""
-        return msgspec.structs.replace(self.spec, page=page, params=params, affinity=self.credential)
+        return msgspec.structs.replace(self.spec, page=page, params=params, affinity=self.credential, redirects=())
 
 
 class Verdict(StrEnum):
@@ -115,6 +117,7 @@ class Verdict(StrEnum):
     GONE = "gone"  # permanent for this resource: recorded with the reason
     UNAVAILABLE = "unavailable"  # the upstream shows it to nobody: recorded with the reason, and no failure
     UNAUTHORIZED = "unauthorized"  # the credential is no good any more
+    MOVED = "moved"  # a redirect: asked again at the new address, with a permit of its own; it costs no attempt
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):

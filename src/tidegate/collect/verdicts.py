@@ -59,7 +59,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def from_success(claim: Claim, admitted: Admitted, reading: Reading, answer: Answer) -> Finished:
     """The upstream answered what was asked."""
     settled = settlement(admitted, allowance=reading.allowance, bucket=reading.allowance_bucket)
-    return _done(claim, reading, settled, answer, calls=answer.calls, credential=admitted.credential)
+    return _done(claim, reading, settled, answer, calls=1, credential=admitted.credential)
 
 
 def from_reading(
@@ -68,9 +68,26 @@ def from_reading(
     """The upstream answered something else."""
     settled = _settled(admitted, Outcome.ANSWERED, reading)
     if reading.verdict is Verdict.DONE:
-        return _done(claim, reading, settled, answer, calls=answer.calls, credential=admitted.credential)
-    ending = _undone(claim, admitted.credential, reading, now, pauses, calls=answer.calls)
+        return _done(claim, reading, settled, answer, calls=1, credential=admitted.credential)
+    ending = _undone(claim, admitted.credential, reading, now, pauses, calls=1)
     return Finished(ending=ending, settlement=settled)
+
+
+def from_redirect(
+    claim: Claim, admitted: Admitted, reading: Reading, following: JobSpec | str, now: datetime, *, pauses: Backoff
+) -> Finished:
+    """The upstream redirected the call: the job waits for another permit, and asks at the new address.
+
+    `following` may be the reason why it does not. Then it is tried again from the address where it began: where it was
+    sent may be a place for today only.
+    """
+    settled = _settled(admitted, Outcome.ANSWERED, reading)
+    if isinstance(following, JobSpec):
+        ending = _uncounted(claim, admitted.credential, reading.reason, None, calls=1)
+    else:
+        ending = _retry(claim, admitted.credential, f"{reading.reason}: {following}", now, pauses, calls=1)
+        following = msgspec.structs.replace(claim.job.spec, redirects=())
+    return Finished(ending=msgspec.structs.replace(ending, spec=following), settlement=settled)
 
 
 def from_omission(
@@ -121,7 +138,7 @@ def from_failure(
     """
     said, outcome = said or Reading(), Outcome.UNUSED if failure.was_sent is False else Outcome.UNKNOWN
     settled = _settled(admitted, outcome if said.allowance is None else Outcome.ANSWERED, said, retires=False)
-    calls = len(failure.redirects) + (failure.was_sent is not False)
+    calls = 0 if failure.was_sent is False else 1
     ending = _retry(claim, admitted.credential, str(failure), now, pauses, calls=calls)
     return Finished(ending=ending, settlement=settled)
 

@@ -13,8 +13,6 @@ from typing import NoReturn
 from urllib.parse import urljoin, urlsplit
 from weakref import WeakValueDictionary
 
-import msgspec
-
 from tidegate.collect.calls import Caller, NotCalled
 from tidegate.collect.source import Verdict
 from tidegate.crawl.host_book import HostBook
@@ -22,7 +20,7 @@ from tidegate.crawl.hosts import Host, host_of
 from tidegate.crawl.robots import PATH, Found, RobotsState
 from tidegate.kernel.clock import milliseconds
 from tidegate.kernel.errors import DatabaseUnavailable, ServerRefused, ValkeyUnavailable
-from tidegate.upstream import Answer, Request, UpstreamFailed
+from tidegate.upstream import Answer, Permit, Request, UpstreamFailed
 from tidegate.upstream.messages import shown
 
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "range", "if-range"})
@@ -46,7 +44,7 @@ class PoliteCaller:
         self._client, self._hosts = client, hosts
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def fetch(self, request: Request) -> Answer:
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
         """Make the call; raises `NotCalled` where robots.txt forbids it or has to be read first.
 
         Where the host refused to show its robots.txt to this identity, that answer is returned: it says the same about
@@ -56,13 +54,11 @@ class PoliteCaller:
         if isinstance(request, PoliteRequest) and request.ignores_robots:
             await self._require_met(host)
         else:
-            refused = await self._ask_robots(host, request)
+            refused = await self._ask_robots(host, request, permit)
             if refused is not None:
                 return refused
-        if request.follows_redirects:  # each step would be a call without a permit
-            request = msgspec.structs.replace(request, follows_redirects=False)
         try:
-            return await self._client.fetch(request)
+            return await self._client.fetch(request, permit)
         except UpstreamFailed as failure:
             if failure.was_sent is False:  # a knock is a call: an unused permit would have the next one knock at once
                 failure.was_sent = None
@@ -77,7 +73,7 @@ class PoliteCaller:
         delay_ms = milliseconds(self._hosts.settings.delay)
         raise NotCalled(Verdict.LATER, "the host was not known yet", delay_ms=delay_ms)
 
-    async def _ask_robots(self, host: str, request: Request) -> Answer | None:
+    async def _ask_robots(self, host: str, request: Request, permit: Permit | None) -> Answer | None:
         """Return if robots.txt allows the call."""
         known = self._hosts.at_hand(host)
         if known is None:
@@ -87,20 +83,20 @@ class PoliteCaller:
                     known = await self._hosts.known(host)
                 if known is None:
                     await self._require_met(host)
-                    return await self._read_robots(host, request)
+                    return await self._read_robots(host, request, permit)
         if not known.allows(request.url, _user_agent(request)):
             why = f" ({known.reason})" if known.state is RobotsState.ELSEWHERE else ""
             raise NotCalled(Verdict.UNAVAILABLE, f"robots.txt of {host} forbids {_path(request.url)}{why}")
         return None
 
-    async def _read_robots(self, name: str, request: Request) -> Answer:
+    async def _read_robots(self, name: str, request: Request, permit: Permit | None) -> Answer:
         async with _patience(calls=0):
             host = await self._hosts.get(name)
         url = host.robots_url or urljoin(request.url, PATH)
         headers = {key: value for key, value in request.headers.items() if key.lower() not in _CONDITIONS}
-        asked = PoliteRequest(url=url, purpose="crawl.robots", headers=headers, follows_redirects=False)
+        asked = PoliteRequest(url=url, purpose="crawl.robots", headers=headers)
         try:
-            answer = await self._client.fetch(asked)
+            answer = await self._client.fetch(asked, permit)
         except UpstreamFailed as failure:
             reason, calls = failure.reason, 0 if failure.was_sent is False else 1
         else:

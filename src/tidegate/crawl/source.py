@@ -69,7 +69,6 @@ class CrawlSource:
             url=target.location or target.url + self._path(task.spec, target),
             purpose=f"crawl.{task.spec.kind}",
             headers={**_headers(secret), **known} if known else _headers(secret),
-            follows_redirects=False,
             ignores_robots=target.ignore_robots,
         )
 

@@ -21,6 +21,8 @@ from tidegate.github.statuses import explain
 from tidegate.kernel.clock import Clock, SystemClock
 from tidegate.kernel.errors import UNDECODABLE
 from tidegate.upstream import Answer, Request
+from tidegate.upstream.messages import shown
+from tidegate.upstream.redirects import is_redirect
 
 T = TypeVar("T")
 
@@ -115,6 +117,9 @@ def _require_success(answer: Answer) -> None:
             raise NotNow(explain(answer))
         case 403 | 404:
             raise SecretRefused(explain(answer))
+        case _ if is_redirect(answer):
+            moved_to = shown(answer.headers.get("Location", ""))
+            raise NotNow(f"{explain(answer)}; the API is at {moved_to}: set github.api_url to its address")
         case _:
             raise NotNow(explain(answer))
 

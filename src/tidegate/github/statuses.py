@@ -11,6 +11,7 @@ from tidegate.github.links import ForeignLink, next_path
 from tidegate.github.requests import Call
 from tidegate.kernel.errors import UNDECODABLE
 from tidegate.upstream import Answer
+from tidegate.upstream.redirects import is_redirect
 
 _LONGEST_MESSAGE = 300
 _REFUSALS = frozenset({403, 429})
@@ -55,6 +56,8 @@ def interpret(task: Task, answer: Answer, reader: Reader, api_url: str) -> Readi
             return Reading(verdict=Verdict.UNAUTHORIZED, reason=explain(answer))
         case status if status in _REFUSALS and (limit := limits.limit_of(answer)) is not None:
             return _limited(answer, limit)
+        case _ if is_redirect(answer):
+            return Reading(verdict=Verdict.MOVED, reason=explain(answer))
         case _:
             return reader.refused(task, answer) or _plain(task, answer)
 

@@ -8,18 +8,19 @@ from typing import Protocol
 import msgspec
 
 from tidegate.flow.coalescer import Coalescer
-from tidegate.flow.limiter import Limiter
+from tidegate.flow.limiter import Grant, Limiter
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import Clock, monotonic_ms
 from tidegate.kernel.errors import GrantVoid, InvalidArgument, ServerRefused, TooManyWaiting, Unavailable
 from tidegate.snapshots.bodies import on_one_line
 from tidegate.snapshots.event import DeathReason, UpdateEvent
-from tidegate.snapshots.failures import Again, Dead, Rest, Verdict, judge, judge_failure, unfit
+from tidegate.snapshots.failures import Again, Dead, Moved, Rest, Verdict, judge, judge_failure, unfit
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import LONGEST_UPSTREAM_ID, Found, Missing, SnapshotKind, Subject
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
-from tidegate.upstream import Answer, Request, UpstreamFailed
+from tidegate.upstream import Answer, Permit, Request, UpstreamFailed
+from tidegate.upstream.redirects import MOST_REDIRECTS, redirected
 from tidegate.upstream.tracing import called
 
 log = get_logger(__name__)
@@ -33,8 +34,8 @@ _SERVER_AWAY = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds
 class Caller(Protocol):
     """Whoever makes calls: `UpstreamClient`."""
 
-    async def fetch(self, request: Request) -> Answer:
-        """One call."""
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        """Send one request; `permit` is used right before it leaves, and `GrantVoid` raised where it has ended."""
         ...
 
 
@@ -67,9 +68,10 @@ class Calls:
         clock: Clock,
         tries: int,
         pauses: Backoff,
+        most_redirects: int = MOST_REDIRECTS,
     ) -> None:
         self._kinds, self._caller, self._limiter, self._doubts = kinds, caller, limiter, Doubts(coalescer)
-        self._clock, self._tries, self._pauses = clock, tries, pauses
+        self._clock, self._tries, self._pauses, self._most_redirects = clock, tries, pauses, most_redirects
 
     async def refresh(self, event: UpdateEvent, *, wait: "Waiting", troubled: Troubled) -> CallOutcome:
         """Call until there is something to write, or there is no hope; however long permits take."""
@@ -79,10 +81,10 @@ class Calls:
             if kind is None:
                 message = f"this installation keeps no snapshots of the kind {subject.kind!r}"
                 return Failed(Dead(reason=DeathReason.UNKNOWN_SCHEMA, message=message), 0)
-            request = kind.request(subject.key, event.upstream_id)
+            asked = request = kind.request(subject.key, event.upstream_id)
         except InvalidArgument as error:
             return Failed(unfit(error), 0)
-        failures = 0
+        failures, redirects = 0, list[str]()
         while True:
             verdict = await self._call(event, kind, subject.key, request, wait)
             match verdict:
@@ -95,6 +97,12 @@ class Calls:
                     return verdict
                 case Rest():
                     await self._pause(verdict.span, wait)
+                case Moved():
+                    redirects.append(verdict.target)
+                    if len(redirects) > self._most_redirects:
+                        message = f"the upstream redirected more than {self._most_redirects} times"
+                        return Failed(Dead(reason=DeathReason.PARSE_ERROR, message=message), failures)
+                    request = redirected(asked, redirects)
                 case Dead():
                     return Failed(verdict, failures)
                 case Again():
@@ -109,17 +117,21 @@ class Calls:
     async def _call(
         self, event: UpdateEvent, kind: SnapshotKind, key: str, request: Request, wait: "Waiting"
     ) -> Verdict | Obsolete:
-        async with wait:
-            if not await self._permitted(event):
+        while True:
+            async with wait:
+                grant = await self._permit(event)
+            if grant is None:
                 return Obsolete()
-        try:
-            answer = await called(self._caller.fetch)(request)
-        except UpstreamFailed as error:
-            return judge_failure(error)
-        return judge(kind, key, answer)
+            try:
+                answer = await called(self._caller.fetch)(request, grant)
+            except GrantVoid:
+                continue  # the connection took longer than a permit lasts; it is kept, so the next one finds it
+            except UpstreamFailed as error:
+                return judge_failure(error)
+            return judge(kind, key, answer)
 
-    async def _permitted(self, event: UpdateEvent) -> bool:
-        """Wait for a permit and spend it; False if a newer event came while we waited.
+    async def _permit(self, event: UpdateEvent) -> Grant | None:
+        """Wait for a permit, to be used when the request leaves; None if a newer event came while we waited.
 
         Without the server there are no permits, and so no calls: we wait until it is back.
         """
@@ -130,11 +142,11 @@ class Calls:
                 grant = await self._limiter.acquire(event.priority)
                 waited_long = monotonic_ms() - began_ms > _LONG_WAIT_MS or away > 0
                 if waited_long and await self._doubts.is_obsolete(event):
-                    return False
-                grant.use()
-                return True
+                    return None
+                if grant.is_alive:
+                    return grant
             except GrantVoid:
-                continue  # it ended while we looked; the next one is ours in a moment
+                continue  # permits end before we come to use them; the next one is ours in a moment
             except (Unavailable, TooManyWaiting) as error:
                 away += 1
                 log.warning("snapshots.no_permits", tries=away, error=str(error))

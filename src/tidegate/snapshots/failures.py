@@ -3,6 +3,7 @@
 | what came                                  | what becomes of the event                                     |
 | ------------------------------------------ | ------------------------------------------------------------- |
 | 200, 404                                   | the kind reads it: found, or missing                          |
+| a redirect                                 | asked at the new address, with another permit                 |
 | 429                                        | everybody waits as long as the upstream says; then once more  |
 | any other 4xx                              | a dead letter, at once                                        |
 | 5xx, no answer, an answer that breaks off  | tried again a few times, with growing pauses; then dead       |
@@ -20,6 +21,7 @@ from tidegate.snapshots.event import DeadUpdate, DeathReason, as_json
 from tidegate.snapshots.subject import Found, Missing, SnapshotKind, Unreadable
 from tidegate.telemetry.redaction import fit_to_keep
 from tidegate.upstream import Answer, Head, UpstreamFailed
+from tidegate.upstream.redirects import is_redirect, target_of
 
 _REST = timedelta(seconds=1)
 """Where the upstream says "too many" and not for how long."""
@@ -51,13 +53,24 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
     span: timedelta
 
 
-Verdict = Found | Missing | Dead | Again | Rest
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """The upstream redirects the call."""
+
+    target: str
+
+
+Verdict = Found | Missing | Dead | Again | Rest | Moved
 
 
 def judge(kind: SnapshotKind, key: str, answer: Answer) -> Verdict:
     """What an answer means."""
     if answer.status in (200, 404):
         return _read(kind, key, answer)
+    if is_redirect(answer):
+        try:
+            return Moved(target=target_of(answer))
+        except InvalidArgument as error:
+            return Dead(reason=DeathReason.PARSE_ERROR, message=f"the upstream answered {answer.status}: {error}")
     if answer.status == 429:
         return Rest(span=_rest(answer))
     message = f"the upstream answered {answer.status}"

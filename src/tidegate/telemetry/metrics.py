@@ -336,6 +336,19 @@ CRAWL_RAWS_DEAD = Gauge("crawl_raws_dead", "Kept answers that became dead letter
 UPSTREAM_REQUESTS = Counter(
     "upstream_requests", "Calls made, by the class of their status or `failed`.", ["host", "status"], registry=REGISTRY
 )
+UPSTREAM_REQUESTS_SENT = Counter(
+    "upstream_requests_sent",
+    "Requests that left this process, counted right before their first byte, by what their permit was counted against: "
+    "a credential, `high`, `low`, or `none`.",
+    ["client", "host", "spends"],
+    registry=REGISTRY,
+)
+UPSTREAM_REQUESTS_PEAK = Gauge(
+    "upstream_requests_peak",
+    "The most requests that left this process within one second of the last minute.",
+    ["client"],
+    registry=REGISTRY,
+)
 UPSTREAM_REQUEST_SECONDS = Histogram(
     "upstream_request_seconds",
     "From a request to the last byte of its answer, in seconds.",

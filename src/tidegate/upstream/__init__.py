@@ -4,14 +4,13 @@ from tidegate.upstream.client import UpstreamClient
 from tidegate.upstream.errors import (
     ConnectFailed,
     ConnectionBroken,
-    RedirectRefused,
     TimedOut,
     TooLarge,
     Truncated,
     Undecodable,
     UpstreamFailed,
 )
-from tidegate.upstream.messages import Answer, Head, Headers, Redirect, Request
+from tidegate.upstream.messages import Answer, Head, Headers, Permit, Request
 from tidegate.upstream.settings import UpstreamSettings
 
 __all__ = [
@@ -20,8 +19,7 @@ __all__ = [
     "ConnectionBroken",
     "Head",
     "Headers",
-    "Redirect",
-    "RedirectRefused",
+    "Permit",
     "Request",
     "TimedOut",
     "TooLarge",

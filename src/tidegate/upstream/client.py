@@ -1,4 +1,4 @@
-"""The client: a pool of connections, limits of time and size, and no call that nobody asked for."""
+"""The client: a pool of connections, limits of time and size, one request for each call, counted as it leaves."""
 
 import asyncio
 from types import TracebackType
@@ -7,17 +7,19 @@ from typing import Self
 import aiohttp
 
 from tidegate.kernel.clock import Clock, SystemClock, monotonic_ms
-from tidegate.kernel.errors import ContractBroken
+from tidegate.kernel.errors import ContractBroken, GrantVoid
 from tidegate.telemetry import metrics
 from tidegate.upstream.decoding import Body, BodyTooLarge
 from tidegate.upstream.errors import UpstreamFailed
-from tidegate.upstream.messages import Answer, Head, Request
+from tidegate.upstream.messages import Answer, Head, Permit, Request
+from tidegate.upstream.meter import meter_of
 from tidegate.upstream.settings import UpstreamSettings
-from tidegate.upstream.trip import FAILURES, NotedRequest, Trip
+from tidegate.upstream.trip import FAILURES, CheckedRequest, Trip
 
 _LONGEST_HEADER = 64 * 1024
-_MOST_HOSTS = 200
-"""With a line of their own in the metrics; all further ones share one, since each line stays in memory."""
+_MOST_LINES = 500
+"""Pairs of host and permit with a line of their own in the metrics; further ones share one, as each stays in memory."""
+_NO_PERMIT, _OTHER = "none", "other"
 
 
 class UpstreamClient:
@@ -27,11 +29,14 @@ class UpstreamClient:
         answer = await client.fetch(Request(url="https://api.github.com/users/octocat", purpose="github.user"))
     """
 
-    def __init__(self, settings: UpstreamSettings | None = None, *, clock: Clock | None = None) -> None:
-        self._settings = settings or UpstreamSettings()
+    def __init__(
+        self, settings: UpstreamSettings | None = None, *, clock: Clock | None = None, name: str = "collection"
+    ) -> None:
+        """`name` is what metrics call it: clients whose requests are under one limit have one name."""
+        self._settings, self._name, self._meter = settings or UpstreamSettings(), name, meter_of(name)
         self._clock = clock or SystemClock()
         self._session: aiohttp.ClientSession | None = None
-        self._hosts: dict[str, _HostLines] = {}
+        self._lines: dict[tuple[str, str], _Lines] = {}
 
     async def __aenter__(self) -> Self:
         self._session = _session(self._settings)
@@ -44,66 +49,74 @@ class UpstreamClient:
             await self._session.close()
             self._session = None
 
-    async def fetch(self, request: Request) -> Answer:
-        """Make one call and return its answer, whatever its status; redirects of GET and HEAD are followed,
-        unless the request says otherwise.
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        """Send one request and return its answer, whatever its status. Nothing is tried again, and no redirect is
+        followed: each request needs a permit of its own.
 
-        Raises an `UpstreamFailed` that says whether the call may count. Nothing is tried again. Cancelling closes the
-        connection.
+        `permit` is used when the connection is there, right before the first byte leaves. Where it is void by then,
+        `GrantVoid` is raised, nothing is sent, and the connection is kept for the next request. Raises an
+        `UpstreamFailed` that says whether the call may count. Cancelling closes the connection.
         """
         if self._session is None:
             raise ContractBroken("the upstream client is used inside `async with`")
         started_ms = monotonic_ms()
-        trip = Trip(request, most_redirects=self._settings.most_redirects)
+
+        def on_send() -> None:
+            if permit is not None:
+                permit.use()
+            lines.sent.inc()
+            self._meter.note()
+
+        trip = Trip(request, on_send)
+        lines = self._lines_of(trip.url.host or "", _NO_PERMIT if permit is None else permit.spends)
         outcome = await self._travel(self._session, trip, started_ms)
-        self._count(trip, outcome, monotonic_ms() - started_ms)
+        if isinstance(outcome, GrantVoid):
+            raise outcome
+        lines.count(outcome, monotonic_ms() - started_ms)
         if isinstance(outcome, Answer):
             return outcome
         # Raised out here, so that it drags along none of aiohttp's errors, which know our headers.
         raise outcome
 
-    async def _travel(self, session: aiohttp.ClientSession, trip: Trip, started_ms: float) -> Answer | UpstreamFailed:
+    async def _travel(
+        self, session: aiohttp.ClientSession, trip: Trip, started_ms: float
+    ) -> Answer | UpstreamFailed | GrantVoid:
         try:
             async with asyncio.timeout(self._settings.total_timeout.total_seconds()):
-                while True:
-                    head, body = await self._leg(session, trip)
-                    if body is not None:
-                        break
-        except UpstreamFailed as failure:
-            return failure.with_traceback(None)
+                body = await self._send(session, trip)
+        except GrantVoid as void:
+            return void.with_traceback(None)
         except FAILURES as error:
             return trip.explain(error)
+        head = trip.head
+        assert head is not None
         return Answer(
             status=head.status,
             headers=head.headers,
             url=head.url,
             received_at=head.received_at,
             body=body,
-            redirects=trip.redirects,
             elapsed_ms=monotonic_ms() - started_ms,
         )
 
-    async def _leg(self, session: aiohttp.ClientSession, trip: Trip) -> tuple[Head, bytes | None]:
-        """One request and its answer; no body means that we are to go on to where it sent us."""
+    async def _send(self, session: aiohttp.ClientSession, trip: Trip) -> bytes:
+        """Send the request, note the head of its answer, and return the body."""
         response = await session.request(
             trip.request.method,
             trip.url,
-            headers=trip.headers,
+            headers=trip.request.headers,
             data=trip.request.body,
             allow_redirects=False,
             middlewares=(trip.send_once,),
         )
         try:
-            head = Head(
+            trip.head = Head(
                 status=response.status,
                 headers=response.headers,
                 url=str(response.url),
                 received_at=self._clock.now(),
             )
-            if trip.turn(head):
-                response.release()
-                return head, None
-            return head, await self._body(response)
+            return await self._body(response)
         except BaseException:
             response.close()
             raise
@@ -119,32 +132,32 @@ class UpstreamClient:
             body.feed(chunk)
         return body.finish()
 
-    def _count(self, trip: Trip, outcome: Answer | UpstreamFailed, elapsed_ms: float) -> None:
-        host = trip.url.host or ""
-        if host not in self._hosts and len(self._hosts) >= _MOST_HOSTS:
-            host = "other"
-        lines = self._hosts.get(host)
+    def _lines_of(self, host: str, spends: str) -> "_Lines":
+        names = (host, spends)
+        if names not in self._lines and len(self._lines) >= _MOST_LINES:
+            names = (_OTHER, _OTHER)
+        lines = self._lines.get(names)
         if lines is None:
-            lines = self._hosts[host] = _HostLines(host)
-        lines.count(f"{outcome.status // 100}xx" if isinstance(outcome, Answer) else "failed", 1)
-        if trip.redirects:
-            lines.count("3xx", len(trip.redirects))
-        lines.seconds.observe(elapsed_ms / 1000)
+            lines = self._lines[names] = _Lines(self._name, *names)
+        return lines
 
 
-class _HostLines:
-    """The lines of one host in the metrics, kept because looking them up costs more than counting."""
+class _Lines:
+    """The lines of one host and permit in the metrics, kept because looking them up costs more than counting."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, client: str, host: str, spends: str) -> None:
         self._host = host
         self._calls = {"2xx": metrics.UPSTREAM_REQUESTS.labels(host, "2xx")}
-        self.seconds = metrics.UPSTREAM_REQUEST_SECONDS.labels(host)
+        self._seconds = metrics.UPSTREAM_REQUEST_SECONDS.labels(host)
+        self.sent = metrics.UPSTREAM_REQUESTS_SENT.labels(client, host, spends)
 
-    def count(self, status: str, calls: int) -> None:
-        """Add to the line of this class of statuses."""
+    def count(self, outcome: Answer | UpstreamFailed, elapsed_ms: float) -> None:
+        """Add a request that ended."""
+        status = f"{outcome.status // 100}xx" if isinstance(outcome, Answer) else "failed"
         if status not in self._calls:
             self._calls[status] = metrics.UPSTREAM_REQUESTS.labels(self._host, status)
-        self._calls[status].inc(calls)
+        self._calls[status].inc()
+        self._seconds.observe(elapsed_ms / 1000)
 
 
 def _session(settings: UpstreamSettings) -> aiohttp.ClientSession:
@@ -156,13 +169,13 @@ def _session(settings: UpstreamSettings) -> aiohttp.ClientSession:
             ttl_dns_cache=max(1, round(settings.dns_cache.total_seconds())),
         ),
         timeout=aiohttp.ClientTimeout(
-            total=None,  # ours counts over all redirects
+            total=None,  # ours also counts the body
             sock_connect=settings.connect_timeout.total_seconds(),
             sock_read=settings.read_timeout.total_seconds(),
         ),
         headers={"User-Agent": settings.user_agent, "Accept-Encoding": "gzip, deflate"},
         cookie_jar=aiohttp.DummyCookieJar(),  # a call says all about itself
-        request_class=NotedRequest,
+        request_class=CheckedRequest,
         auto_decompress=False,
         max_field_size=_LONGEST_HEADER,
         max_line_size=_LONGEST_HEADER,

@@ -2,13 +2,12 @@
 
     TidegateError
     └── UpstreamFailed
-        ├── ConnectFailed       no connection; unless we were redirected, the upstream heard nothing of us
+        ├── ConnectFailed       no connection: the upstream received nothing
         ├── TimedOut            too long: to connect, until the answer, or in its body
         ├── ConnectionBroken    the connection ended before any answer
         ├── Truncated           the answer began and its body ended too early
         ├── TooLarge            the body is larger than we take
-        ├── Undecodable         the answer is not HTTP, or its body is not what its encoding says
-        └── RedirectRefused     sent too far around, or to a place that is no web address
+        └── Undecodable         the answer is not HTTP, or its body is not what its encoding says
 
 `was_sent` says whether the upstream can have counted the call: True, it has; False, it has not; None, nobody knows, so
 it counts as spent. `head` is there when the answer had begun, so that what it says of our allowance can be booked.
@@ -18,7 +17,7 @@ Those that are `Unavailable` too may be tried again; the others would fail again
 from typing import Literal
 
 from tidegate.kernel.errors import TidegateError, Unavailable
-from tidegate.upstream.messages import Head, Redirect, Request, shown
+from tidegate.upstream.messages import Head, Request, shown
 
 Phase = Literal["connect", "answer", "body"]
 
@@ -33,14 +32,12 @@ class UpstreamFailed(TidegateError):
         *,
         was_sent: bool | None,
         head: Head | None = None,
-        redirects: tuple[Redirect, ...] = (),
     ) -> None:
         # The request is not kept: it holds a token, and errors travel far.
         super().__init__(f"{request.purpose}: {request.method} {shown(request.url)}: {reason}")
         self.purpose, self.reason = request.purpose, reason
         self.was_sent = was_sent
         self.head = head
-        self.redirects = redirects
 
 
 class ConnectFailed(UpstreamFailed, Unavailable):
@@ -57,9 +54,8 @@ class TimedOut(UpstreamFailed, Unavailable):
         *,
         was_sent: bool | None,
         head: Head | None = None,
-        redirects: tuple[Redirect, ...] = (),
     ) -> None:
-        super().__init__(request, _TOO_LONG[phase], was_sent=was_sent, head=head, redirects=redirects)
+        super().__init__(request, _TOO_LONG[phase], was_sent=was_sent, head=head)
         self.phase: Phase = phase
 
 
@@ -77,10 +73,6 @@ class TooLarge(UpstreamFailed):
 
 class Undecodable(UpstreamFailed, Unavailable):
     """What came cannot be read."""
-
-
-class RedirectRefused(UpstreamFailed):
-    """The upstream sends us where we do not go."""
 
 
 _TOO_LONG: dict[Phase, str] = {

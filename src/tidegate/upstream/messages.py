@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Protocol, Self
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -37,8 +37,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "GET"
     headers: Mapping[str, str] = _NO_HEADERS
     body: bytes | None = None
-    follows_redirects: bool = True
-    """Whether an answer that sends us elsewhere is followed; each step is a call. Else it is the answer."""
 
     def __post_init__(self) -> None:
         require_name("purpose", self.purpose)
@@ -54,12 +52,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return f"Request({self.method} {shown(self.url)}, {self.purpose}, headers={headers}, {size} bytes)"
 
 
-class Redirect(msgspec.Struct, frozen=True):
-    """An answer that sent us elsewhere, and that we followed."""
+class Permit(Protocol):
+    """The right to send one request."""
 
-    status: int
-    location: str
-    """Where it sent us, as a whole address."""
+    @property
+    def spends(self) -> str:
+        """What the request is counted against, for metrics: a credential, or a priority of a limiter."""
+        ...
+
+    def use(self) -> None:
+        """Spend the permit. Called right before the first byte leaves; raises `GrantVoid` where it must not."""
+        ...
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +71,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     headers: Headers
     url: str
-    """The address that answered: the last one, after redirects."""
+    """The address that answered."""
     received_at: datetime
     """When it arrived, by our clock."""
 
@@ -85,14 +88,8 @@ class Answer(Head, frozen=True, kw_only=True):
     """A whole answer, its body decompressed."""
 
     body: bytes
-    redirects: tuple[Redirect, ...]
     elapsed_ms: float
     """From the call of `fetch` to the last byte."""
-
-    @property
-    def calls(self) -> int:
-        """How many calls the upstream has counted: the redirects too."""
-        return 1 + len(self.redirects)
 
     def __repr__(self) -> str:
         return f"Answer({self.status}, {shown(self.url)}, {len(self.body)} bytes)"
@@ -100,25 +97,25 @@ class Answer(Head, frozen=True, kw_only=True):
     def pack(self) -> bytes:
         """As bytes, to be kept elsewhere for a while."""
         pairs = [(str(name), value) for name, value in self.headers.items()]
-        return msgspec.msgpack.encode([pairs, *(getattr(self, name) for name in _PACKED)])
+        packed: _Packed = (pairs, self.status, self.url, self.received_at, self.body, [], self.elapsed_ms)
+        return msgspec.msgpack.encode(packed)
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
         """The answer that was packed."""
-        pairs, status, url, received_at, body, redirects, elapsed_ms = msgspec.msgpack.decode(packed, type=_Packed)
+        pairs, status, url, received_at, body, _, elapsed_ms = msgspec.msgpack.decode(packed, type=_Packed)
         return cls(
             headers=CIMultiDictProxy(CIMultiDict(pairs)),
             status=status,
             url=url,
             received_at=received_at,
             body=body,
-            redirects=redirects,
             elapsed_ms=elapsed_ms,
         )
 
 
-_PACKED = ("status", "url", "received_at", "body", "redirects", "elapsed_ms")
-_Packed = tuple[list[tuple[str, str]], int, str, datetime, bytes, tuple[Redirect, ...], float]
+_Packed = tuple[list[tuple[str, str]], int, str, datetime, bytes, list[Any], float]
+"""The list is always empty: releases before this one kept redirects there."""
 
 
 def shown(url: str) -> str:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pydantic import BaseModel, Field
 
 from tidegate import __version__
+from tidegate.upstream.redirects import MOST_REDIRECTS
 
 _NONE = timedelta(0)
 
@@ -21,14 +22,15 @@ class UpstreamSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     read_timeout: timedelta = Field(default=timedelta(seconds=30), gt=_NONE)
     """How long an upstream may be silent, before its answer or in the middle of it."""
     total_timeout: timedelta = Field(default=timedelta(seconds=90), gt=_NONE)
-    """How long a request may take altogether: name, wait for a connection, redirects and body."""
+    """How long a request may take altogether: name, wait for a connection, and body."""
     keep_alive: timedelta = Field(default=timedelta(seconds=30), gt=_NONE)
     """How long an idle connection is kept for the next request."""
     dns_cache: timedelta = Field(default=timedelta(minutes=1), gt=_NONE)
     """How long the address of a host is remembered."""
     largest_body: int = Field(default=32 * 1024 * 1024, ge=1)
     """Bytes in a body after decompression; an answer that grows beyond is refused while it arrives."""
-    most_redirects: int = Field(default=5, ge=0)
-    """How many redirects of one request are followed. Each is a further call to the upstream."""
+    most_redirects: int = Field(default=MOST_REDIRECTS, ge=0, le=20)
+    """How many redirects of one call are followed, in collection and for snapshots. Each is a request of its own, and
+    waits for a permit of its own."""
     user_agent: str = Field(default=f"tidegate/{__version__}", min_length=1)
     """How we introduce ourselves; some upstreams refuse those who do not."""

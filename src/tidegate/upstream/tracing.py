@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 
 from tidegate.telemetry import traces
-from tidegate.upstream.messages import Answer, Request
+from tidegate.upstream.messages import Answer, Permit, Request
 
-Fetch = Callable[[Request], Awaitable[Answer]]
+Fetch = Callable[[Request, Permit | None], Awaitable[Answer]]
 
 
 def called(fetch: Fetch) -> Fetch:
@@ -13,12 +13,12 @@ def called(fetch: Fetch) -> Fetch:
     if not traces.is_inside():
         return fetch
 
-    async def traced(request: Request) -> Answer:
+    async def traced(request: Request, permit: Permit | None) -> Answer:
         facts = {"http.request.method": request.method, "url.full": request.url.partition("?")[0]}
         with traces.span("call", facts, kind="client") as span:
-            answer = await fetch(request)
+            answer = await fetch(request, permit)
             if span is not None:
-                span.note({"http.response.status_code": answer.status, "tidegate.calls": answer.calls})
+                span.note({"http.response.status_code": answer.status})
             return answer
 
     return traced

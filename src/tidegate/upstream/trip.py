@@ -1,4 +1,4 @@
-"""One request on its way: where it is, what is known so far, and what an error means at this point."""
+"""One request on its way: whether it may leave, what is known so far, and what an error means at this point."""
 
 from collections.abc import Awaitable, Callable
 
@@ -7,35 +7,42 @@ from aiohttp.client_reqrep import ClientRequest, ClientResponse
 from aiohttp.connector import Connection
 from yarl import URL
 
-from tidegate.telemetry.redaction import is_secret_name, redact_text
+from tidegate.kernel.errors import GrantVoid
+from tidegate.telemetry.redaction import redact_text
 from tidegate.upstream.decoding import BadEncoding, BodyCutShort, BodyTooLarge
 from tidegate.upstream.errors import (
     ConnectFailed,
     ConnectionBroken,
     Phase,
-    RedirectRefused,
     TimedOut,
     TooLarge,
     Truncated,
     Undecodable,
     UpstreamFailed,
 )
-from tidegate.upstream.messages import Head, Redirect, Request, shown
-
-_FOLLOWED = frozenset({301, 302, 303, 307, 308})
-_SAFE_METHODS = frozenset({"GET", "HEAD"})
+from tidegate.upstream.messages import Head, Request
 
 FAILURES = (aiohttp.ClientError, OSError, BadEncoding, BodyCutShort, BodyTooLarge)
 """Everything that `Trip.explain` explains. A timeout is an OSError."""
 
 
-class NotedRequest(ClientRequest):
-    """Knows whether its first byte may have left."""
+class CheckedRequest(ClientRequest):
+    """A request that asks for leave when it has its connection, right before its first byte is written.
+
+    A connection may take long to be made. A permit that was checked before would be used when it has ended.
+    """
 
     sent = False
+    on_send: Callable[[], None] | None = None
 
     async def send(self, conn: Connection) -> ClientResponse:
-        """Send it."""
+        """Send it, or give the connection back unused for the next request."""
+        if self.on_send is not None:
+            try:
+                self.on_send()
+            except GrantVoid:
+                conn.release()
+                raise
         self.sent = True
         return await super().send(conn)
 
@@ -45,48 +52,29 @@ class _BrokeBeforeAnswer(aiohttp.ClientError):
 
 
 class Trip:
-    """A request with all its redirects."""
+    """A request from its beginning to its answer. `on_send` is called right before it leaves, and may raise
+    `GrantVoid`: then nothing is sent."""
 
-    def __init__(self, request: Request, *, most_redirects: int) -> None:
+    def __init__(self, request: Request, on_send: Callable[[], None]) -> None:
         self.request = request
         self.url = URL(request.url, encoded=True)
-        self.headers = dict(request.headers)
-        self.redirects: tuple[Redirect, ...] = ()
         self.head: Head | None = None
-        self._most_redirects = most_redirects
-        self._leg: ClientRequest | None = None
+        self._on_send = on_send
+        self._sending: ClientRequest | None = None
 
     async def send_once(
-        self, leg: ClientRequest, send: Callable[[ClientRequest], Awaitable[ClientResponse]]
+        self, sending: ClientRequest, send: Callable[[ClientRequest], Awaitable[ClientResponse]]
     ) -> ClientResponse:
         """A middleware of aiohttp's: note what is sent, and see that it is sent no more than once."""
-        self._leg = leg
+        self._sending = sending
+        if isinstance(sending, CheckedRequest):
+            sending.on_send = self._on_send
         try:
-            return await send(leg)
+            return await send(sending)
         except aiohttp.ClientConnectorError:
             raise
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
             raise _BrokeBeforeAnswer from None
-
-    def turn(self, head: Head) -> bool:
-        """Whether this answer sends us elsewhere; then the next leg leads there.
-
-        Raises `RedirectRefused` if we do not go there. Whatever is secret stays with the host it was meant for.
-        """
-        self.head = head
-        if not self.request.follows_redirects:
-            return False
-        location = head.headers.get("Location")
-        if head.status not in _FOLLOWED or location is None or self.request.method not in _SAFE_METHODS:
-            return False
-        target = self._target(location)
-        if len(self.redirects) == self._most_redirects:
-            raise self._failed(RedirectRefused, f"redirected more than {self._most_redirects} times")
-        if target.origin() != self.url.origin():
-            self.headers = {name: value for name, value in self.headers.items() if not is_secret_name(name)}
-        self.redirects += (Redirect(head.status, str(target)),)
-        self.url, self.head, self._leg = target, None, None
-        return True
 
     def explain(self, error: Exception) -> UpstreamFailed:
         """What `error` means, given how far we had come."""
@@ -94,9 +82,7 @@ class Trip:
             case aiohttp.ClientConnectorError():
                 return self._failed(ConnectFailed, redact_text(f"no connection: {error}"))
             case TimeoutError():
-                return TimedOut(
-                    self.request, self._phase, was_sent=self._was_sent, head=self.head, redirects=self.redirects
-                )
+                return TimedOut(self.request, self._phase, was_sent=self._was_sent, head=self.head)
             case BodyTooLarge():
                 return self._failed(TooLarge, "the body is larger than `largest_body`")
             case BadEncoding():
@@ -110,26 +96,20 @@ class Trip:
                 return self._failed(Truncated, "the body ended too early")
 
     @property
+    def _has_left(self) -> bool:
+        return isinstance(self._sending, CheckedRequest) and self._sending.sent
+
+    @property
     def _was_sent(self) -> bool | None:
-        if self.redirects or self.head is not None:
+        if self.head is not None:
             return True
-        return None if isinstance(self._leg, NotedRequest) and self._leg.sent else False
+        return None if self._has_left else False
 
     @property
     def _phase(self) -> Phase:
         if self.head is not None:
             return "body"
-        return "answer" if isinstance(self._leg, NotedRequest) and self._leg.sent else "connect"
-
-    def _target(self, location: str) -> URL:
-        try:
-            # An address that is encoded already is taken as it is; others are encoded first.
-            target = self.url.join(URL(location, encoded=location.isascii() and location.isprintable()))
-            if target.scheme not in ("http", "https") or not target.host or target.user is not None:
-                raise ValueError
-        except ValueError:
-            raise self._failed(RedirectRefused, f"redirected to {shown(location)}, which is no web address") from None
-        return target.with_fragment(None)
+        return "answer" if self._has_left else "connect"
 
     def _failed(self, kind: type[UpstreamFailed], reason: str) -> UpstreamFailed:
-        return kind(self.request, reason, was_sent=self._was_sent, head=self.head, redirects=self.redirects)
+        return kind(self.request, reason, was_sent=self._was_sent, head=self.head)

@@ -77,7 +77,6 @@ def answered(body: Any = None, status: int = 200, /, **headers: str) -> Answer:
         url=f"https://{HOST}/page",
         received_at=datetime(2026, 1, 1, tzinfo=UTC),
         body=body if isinstance(body, bytes) else msgspec.json.encode(body),
-        redirects=(),
         elapsed_ms=1.0,
     )
 

@@ -72,7 +72,7 @@ def test_a_call_is_made_as_the_identity_and_follows_nothing_by_itself():
     spec = stages_of(searching())[Stage.DETAIL]
     request = SOURCE.request(task(spec), SECRET)
     assert isinstance(request, PoliteRequest)
-    assert (request.url, request.follows_redirects, request.ignores_robots) == (f"{URL}/detail/s1/p1", False, False)
+    assert (request.url, request.ignores_robots) == (f"{URL}/detail/s1/p1", False)
     assert request.headers == {"User-Agent": "Mozilla/5.0", "Cookie": "sid=1"}
 
 

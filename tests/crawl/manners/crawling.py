@@ -56,7 +56,6 @@ class PageSource:
             purpose="crawl.test",
             headers=msgspec.json.decode(secret, type=dict[str, str]),
             ignores_robots=task.spec.params["ignore_robots"],
-            follows_redirects=False,
         )
 
     def read(self, task: Task, answer: Answer) -> Reading:

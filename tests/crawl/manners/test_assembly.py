@@ -32,7 +32,6 @@ async def test_a_page_that_cannot_be_read_is_kept_at_the_last_try_that_the_setti
         url=visit.sim.url,
         received_at=datetime(2026, 1, 1, tzinfo=UTC),
         body=b"of another layout",
-        redirects=(),
         elapsed_ms=1.0,
     )
 

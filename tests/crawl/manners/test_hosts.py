@@ -19,7 +19,7 @@ from tidegate.crawl.hosts import host_of
 from tidegate.crawl.politeness import PoliteCaller
 from tidegate.kernel.errors import InvalidArgument, NotFound
 from tidegate.simulators.marketplace import RobotsGroup, RobotsSettings
-from tidegate.upstream import Answer, Request
+from tidegate.upstream import Answer, Permit, Request
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ class _Maintained:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def fetch(self, request: Request) -> Answer:
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
         self.asked.append(urlsplit(request.url).path)
         status = (302, 503, 200)[min(len(self.asked), 3) - 1]
         headers = {"Location": "/repairs"} if status == 302 else {}
@@ -150,7 +150,6 @@ class _Maintained:
             url=request.url,
             received_at=datetime(2026, 1, 1, tzinfo=UTC),
             body=b"User-agent: *\nDisallow: /\n",
-            redirects=(),
             elapsed_ms=1.0,
         )
 
@@ -168,7 +167,7 @@ async def test_where_a_redirect_led_to_nothing_it_is_looked_for_at_its_own_place
 class _Elsewhere:
     """A host that keeps its robots.txt at another one."""
 
-    async def fetch(self, request: Request) -> Answer:
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
         headers = CIMultiDictProxy(CIMultiDict({"Location": "http://www.shop.test/robots.txt"}))
         return Answer(
             status=301,
@@ -176,7 +175,6 @@ class _Elsewhere:
             url=request.url,
             received_at=datetime(2026, 1, 1, tzinfo=UTC),
             body=b"",
-            redirects=(),
             elapsed_ms=1.0,
         )
 

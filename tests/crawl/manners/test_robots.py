@@ -23,7 +23,6 @@ def answer(status: int, body: bytes = b"", **headers: str) -> Answer:
         url="http://shop.test/robots.txt",
         received_at=datetime(2026, 1, 1, tzinfo=UTC),
         body=body,
-        redirects=(),
         elapsed_ms=1.0,
     )
 

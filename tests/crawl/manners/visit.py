@@ -81,7 +81,6 @@ class Visit:
                 purpose="crawl.test",
                 headers=headers,
                 ignores_robots=ignores_robots,
-                follows_redirects=False,
             )
         )
 

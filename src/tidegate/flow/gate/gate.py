@@ -109,8 +109,8 @@ class Gate:
             **self._keys,
         )
         match reply:
-            case [b"enrolled", int()]:
-                return
+            case [b"enrolled", int() as let_out]:
+                self._permits.inc(let_out)
             case [b"elsewhere", bytes(), 1]:  # it was retired there, so it may begin anew here
                 await self.dismiss(credential)
                 await self.enrol(credential, pool=pool, limits=limits)
@@ -179,7 +179,9 @@ class Gate:
     async def open(self, pool: str) -> int:
         """Look at a pool again, as every step does by itself; return how many jobs were let out."""
         require_name("pool", pool)
-        return await scripts.open_pool(self._valkey, pool=pool, now_ms=self._clock.pinned_ms, **self._keys)
+        let_out = await scripts.open_pool(self._valkey, pool=pool, now_ms=self._clock.pinned_ms, **self._keys)
+        self._permits.inc(let_out)
+        return let_out
 
     async def forget(self, jobs: Sequence[str]) -> int:
         """Take jobs back that still wait; return how many did. Those that are out are left to their workers."""

@@ -10,7 +10,8 @@ from tidegate.kernel.priority import Priority
 
 @dataclass(eq=False)
 class Grant:
-    """The right to make one call of `units`, for a short time and once: `use` it right before the call.
+    """The right to send one request of `units`, for a short time and once: `use` it right before its first byte leaves,
+    when the connection is there.
 
     Its time runs from before the limiter was asked, on a clock that only goes forward, so it ends no later for the
     caller than for the server.
@@ -22,6 +23,11 @@ class Grant:
     """On the monotonic clock of this process."""
     stopwatch: Callable[[], float] = field(default=monotonic_ms, repr=False)
     _used: bool = field(default=False, init=False, repr=False)
+
+    @property
+    def spends(self) -> str:
+        """What the request is counted against, for metrics."""
+        return self.priority
 
     @property
     def is_alive(self) -> bool:

@@ -1,0 +1,59 @@
+"""A redirect is the end of a call, and the next one waits for a permit of its own."""
+
+from datetime import timedelta
+
+from tests.collect.conftest import Library
+from tests.collect.shelf import ShelfUpstream
+from tidegate.collect.lifecycle import JobState, RunState
+from tidegate.collect.settings import CollectSettings
+from tidegate.telemetry import metrics
+
+SHELF, NEW = "/shelves/ada-novels/0", "/shelves/ada-novels/0?at=new"
+STRANGER = "http://stranger.test/shelves/ada-novels/0"
+
+
+def permits_of(library: Library) -> float:
+    [family] = metrics.GATE_PERMITS.collect()
+    gate = library.parts.unit.name
+    return sum(each.value for each in family.samples if each.name.endswith("_total") and each.labels["gate"] == gate)
+
+
+async def test_a_redirected_call_needs_a_permit_for_each_request(library: Library, upstream: ShelfUpstream):
+    upstream.moved = {SHELF: "/shelves/elsewhere", "/shelves/elsewhere": NEW.partition("?")[0] + "/new"}
+    before = permits_of(library)
+    async with library.working():
+        run = await library.ended()
+
+    assert run.status is RunState.COMPLETED
+    assert upstream.calls[SHELF + "/new"] == 1
+    assert permits_of(library) - before == upstream.calls.total() == run.calls
+    moved = next(job for job in await library.jobs(run.id) if job.resource_key == "shelf:ada-novels")
+    assert (moved.status, moved.attempt_count, moved.fence) == (JobState.SUCCEEDED, 1, 3), "redirects are no attempts"
+    assert moved.spec["redirects"][-1].endswith(SHELF + "/new")
+    assert moved.page_key == "first", "it is the same job, so the next run finds its cursor"
+    assert len(await library.items()) == 10
+
+
+async def test_another_host_does_not_get_the_secret(local: Library, upstream: ShelfUpstream):
+    upstream.moved = {SHELF: STRANGER}
+    async with local.working():
+        run = await local.ended()
+
+    assert run.status is RunState.COMPLETED
+    assert (upstream.callers[SHELF], upstream.callers[STRANGER]) == (["token secret of librarian"], [""])
+    following = upstream.callers["/shelves/ada-novels/1"]
+    assert following == ["token secret of librarian"], "the next page is asked for where the source says"
+
+
+async def test_a_loop_of_redirects_is_a_failed_job(local: Library, upstream: ShelfUpstream):
+    upstream.moved = {SHELF: NEW, NEW: SHELF}
+    soon = CollectSettings(first_pause=timedelta(milliseconds=1), longest_pause=timedelta(milliseconds=1))
+    library = Library(local.parts, upstream, most_redirects=3, settings=soon)
+    async with library.working():
+        run = await library.ended()
+
+    assert run.failed_jobs == 1
+    [failed] = [job for job in await library.jobs(run.id) if job.status == JobState.FAILED]
+    assert failed.last_error == "moved: redirected more than 3 times"
+    assert upstream.calls[SHELF] + upstream.calls[NEW] == failed.max_attempts * 4
+    assert "redirects" not in failed.spec, "each attempt begins at the address that the source names"

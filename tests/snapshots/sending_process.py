@@ -1,0 +1,84 @@
+"""One process that refreshes subjects of an upstream that closes each connection, as fast as its limiter lets it.
+
+python -m tests.snapshots.sending_process VALKEY_URL UPSTREAM_URL LIMITER_SETTINGS SUBJECTS
+"""
+
+import asyncio
+import sys
+from datetime import timedelta
+
+from tidegate.flow.coalescer import Coalescer
+from tidegate.flow.limiter import Limiter, LimiterSettings
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.clock import SystemClock
+from tidegate.kernel.priority import Priority
+from tidegate.snapshots.calls import CallOutcome, Calls, Waiting
+from tidegate.snapshots.event import Reason, UpdateEvent
+from tidegate.snapshots.store import Refreshed
+from tidegate.snapshots.subject import Found, Subject
+from tidegate.upstream import Answer, Request, UpstreamClient
+from tidegate.valkey import Valkey
+
+
+class Item:
+    """A kind of snapshot whose answers are kept as they are."""
+
+    name, ttl = "item", timedelta(minutes=15)
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def request(self, key: str, upstream_id: str | None) -> Request:
+        del upstream_id
+        return Request(url=f"{self._url}/items/{key}", purpose="test.item", headers={"X-Api-Key": "secret"})
+
+    def read(self, key: str, answer: Answer) -> Found:
+        del key
+        return Found(answer.body)
+
+
+async def refresh_all(
+    valkey: Valkey, url: str, settings: LimiterSettings, keys: range, priority: Priority = Priority.LOW
+) -> list[CallOutcome]:
+    """Refresh every key, all at once."""
+    clock = SystemClock()
+    async with UpstreamClient(name="sending") as client:
+        calls = Calls(
+            {Item.name: Item(url)},
+            caller=client,
+            limiter=Limiter(valkey, valkey.unit("sending"), clock, settings),
+            coalescer=Coalescer(valkey),
+            clock=clock,
+            tries=3,
+            pauses=Backoff(first=timedelta(milliseconds=10), most=timedelta(milliseconds=10)),
+        )
+        wait = Waiting(set(), asyncio.Event())
+        return await asyncio.gather(
+            *(calls.refresh(_event(key, priority), wait=wait, troubled=_ignore) for key in keys)
+        )
+
+
+def _ignore(subject: Subject, message: str, tries: int) -> None:
+    del subject, message, tries
+
+
+def _event(key: int, priority: Priority) -> UpdateEvent:
+    return UpdateEvent(
+        event_id=f"e{key}",
+        subject_id=f"item/{key}",
+        priority=priority,
+        reason=Reason.PREFETCH,
+        requested_at=SystemClock().now(),
+        version=1,
+    )
+
+
+async def main(valkey_url: str, url: str, settings: str, subjects: int) -> None:
+    valkey = await Valkey.connect(valkey_url)
+    outcomes = await refresh_all(valkey, url, LimiterSettings.model_validate_json(settings), range(subjects))
+    await valkey.close()
+    assert all(isinstance(outcome, Refreshed) for outcome in outcomes), outcomes
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
