@@ -11,7 +11,7 @@ from tidegate.flow.presence import Election, Presence, PresenceKeys, PresenceSet
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.runtime.heartbeat import Heartbeat
-from tidegate.runtime.leadership import Leadership
+from tidegate.runtime.leadership import Leadership, leader_fence
 from tidegate.runtime.service import Restarts, Service
 from tidegate.runtime.waiting import end
 from tidegate.telemetry.metrics import SCHEDULER_LEADER_ACTIVE
@@ -26,10 +26,10 @@ class Duty:
 
     def __init__(self) -> None:
         self.running, self.ended = asyncio.Event(), asyncio.Event()
-        self.starts, self.was_cancelled = 0, False
+        self.starts, self.was_cancelled, self.fence = 0, False, 0
 
     async def run(self, stopping: asyncio.Event) -> None:
-        self.starts += 1
+        self.starts, self.fence = self.starts + 1, leader_fence()
         self.running.set()
         try:
             await stopping.wait()
@@ -90,6 +90,7 @@ async def test_one_alone_leads_does_its_duties_and_drains_them_at_the_stop(valke
     async with process(valkey, "one") as one:
         await soon(one.duty.running)
         assert one.leadership.fence is not None
+        assert (one.duty.fence, leader_fence()) == (one.leadership.fence, 0)
         assert gauge() == 1
         await one.stop()
         assert one.duty.ended.is_set()

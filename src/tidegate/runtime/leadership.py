@@ -8,6 +8,7 @@ resigns or its lease can have ended, or until its own has.
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from contextvars import ContextVar, copy_context
 
 from tidegate.flow.presence import Elected, Election, Following
 from tidegate.kernel.arguments import require_name
@@ -21,6 +22,15 @@ from tidegate.telemetry.metrics import SCHEDULER_LEADER_ACTIVE
 log = get_logger(__name__)
 
 _SHORTEST_WAIT_S = 0.001
+_FENCE: ContextVar[int] = ContextVar("leader_fence", default=0)
+
+
+def leader_fence() -> int:
+    """Fencing number of the leader as whose duty the caller runs; 0 outside of a duty.
+
+    A duty passes it to whatever must refuse a leader that lost its lease.
+    """
+    return _FENCE.get()
 
 
 class Leadership:
@@ -69,8 +79,12 @@ class Leadership:
     async def _lead(self, fence: int, halt: asyncio.Event, stopping: asyncio.Event) -> None:
         """Run the duties until `stopping` or `halt`, which the heartbeat sets when our lease ends."""
         log.info("leader.elected", owner=self._election.owner, fence=fence)
+        context = copy_context()
+        context.run(_FENCE.set, fence)
         duties = [
-            asyncio.create_task(keep_running(name, duty, halt, restarts=self._restarts), name=name)
+            asyncio.create_task(
+                keep_running(name, duty, halt, restarts=self._restarts), name=name, context=context.copy()
+            )
             for name, duty in self._duties.items()
         ]
         self.fence = fence

@@ -1,49 +1,81 @@
-"""A process that lets people in, as far as it is told (`take`, `write` or `tell`), says so, and waits for its end.
+"""A leader of the tests: admits with a fencing number until a later leader replaces it, then prints `deposed`.
 
-`keep` does it again and again. Arguments: database, Valkey server, how far.
+At one step of an admission it prints the name of the step and reads a line from its input before it goes on: `taking`
+(before the first step), `taken`, `writing` (inside the transaction), `written` or `told`; `none` waits nowhere.
+Arguments: database, Valkey server, fencing number, step.
 """
 
 import asyncio
 import sys
-from collections.abc import Sequence
-from datetime import timedelta
+from typing import Any
 
 from tests.crowd.waiting_room.venue import ROOM
-from tidegate.crowd.waiting_room import WaitingRoomSettings
-from tidegate.crowd.waiting_room.admission import Doors
-from tidegate.crowd.waiting_room.tokens import Entry, leave
+from tidegate.crowd.waiting_room import WaitingRoomSettings, tokens
+from tidegate.crowd.waiting_room.admission import Deposed, Doors, Taken
+from tidegate.crowd.waiting_room.line import UnknownRoom
+from tidegate.crowd.waiting_room.recovery import Recovery
+from tidegate.crowd.waiting_room.tokens import Sorted, VoidEpoch
 from tidegate.database import Database, Transaction
 from tidegate.flow.doorbell import Doorbell
 from tidegate.valkey.connection import connected
 
-BRIEFLY = WaitingRoomSettings(settle_after=timedelta(seconds=1), admitted_at_once=5)
+BY_FIVES = WaitingRoomSettings(admitted_at_once=5)
 
 
-async def main(database_url: str, valkey_url: str, how_far: str) -> None:
+class SteppedDoors(Doors):
+    """Waits at one step, the first time it gets there."""
+
+    step = "none"
+
+    async def take(self) -> Taken:
+        self.reach("taking")
+        taken = await super().take()
+        if taken.entries:
+            self.reach("taken")
+        return taken
+
+    async def write(self, taken: Taken) -> Sorted:
+        found = await super().write(taken)
+        self.reach("written")
+        return found
+
+    async def tell(self, found: Sorted) -> None:
+        await super().tell(found)
+        self.reach("told")
+
+    def reach(self, step: str) -> None:
+        """The whole process waits, as one that is stopped does."""
+        if step == self.step:
+            self.step = "none"
+            print(step, flush=True)
+            sys.stdin.readline()
+
+
+async def main(database_url: str, valkey_url: str, fence: str, step: str) -> None:
     async with connected(valkey_url) as valkey, await Database.open(database_url) as database:
-        doors = Doors(valkey, database, ROOM, BRIEFLY)
-        while how_far == "keep":
-            taken = await doors.admit()
-            await database.transaction(_all_leave, taken.entries)
-            await doors.release(taken.entries, "left")
-            if not taken.entries and not taken.waiting:
-                print("done", flush=True)
-                break
-            if not taken.entries:
-                await Doorbell(valkey, doors.keys["wake"]).wait(0.2)
-        else:
-            taken = await doors.take()
-            if how_far != "take":
-                found = await doors.write(taken)
-                if how_far == "tell":
-                    await doors.tell(found)
-            print(how_far, flush=True)
+        doors = SteppedDoors(valkey, database, ROOM, BY_FIVES, fence=int(fence))
+        doors.step, admit = step, tokens.admit
+
+        def admit_in_steps(tx: Transaction, *rest: Any) -> Sorted:
+            found = admit(tx, *rest)
+            doors.reach("writing")
+            return found
+
+        tokens.admit = admit_in_steps
+        recovery, bell = Recovery(valkey, database, doors), Doorbell(valkey, doors.keys["wake"])
+        try:
+            await recovery.install()
+            while True:
+                try:
+                    taken = await doors.admit()
+                except (UnknownRoom, VoidEpoch):
+                    await recovery.install()
+                else:
+                    if not taken.entries:
+                        await bell.wait(0.2)
+        except Deposed:
+            print("deposed", flush=True)
         await asyncio.Event().wait()
-
-
-def _all_leave(tx: Transaction, entries: Sequence[Entry]) -> None:
-    for entry in entries:
-        leave(tx, ROOM, entry)
 
 
 if __name__ == "__main__":

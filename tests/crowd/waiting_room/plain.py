@@ -70,10 +70,8 @@ class PlainRoom:
         return sum(not each.is_guest for each in [*self.entering.values(), *self.inside.values()])
 
     def join(self, user: str, place: int | None = None) -> None:
-        if user in self.inside or user in self.entering:
-            return
-        if user in self.waiting:
-            self.waiting[user].seen_s = self.second
+        self.see(user)
+        if user in self.inside or user in self.entering or user in self.waiting:
             return
         kept = self.lots.pop(user, None) if self.now_ms < self.opens_ms else None
         place = kept if place is None else place
@@ -83,8 +81,23 @@ class PlainRoom:
         self.arrivals = max(self.arrivals, number_of(place))
         self.waiting[user] = Waiter(place, self.second)
 
+    def see(self, user: str) -> None:
+        """A sign of life, in line or while an admission is in progress."""
+        entrant = self.entering.get(user)
+        if waiter := self.waiting.get(user) or (entrant and entrant.waiter):
+            waiter.seen_s = self.second
+
+    def settle(self, written_at: dict[int, int]) -> None:
+        """Complete the admissions in progress that have rows, revert the others."""
+        for user, entrant in sorted(self.entering.items(), key=lambda each: each[1].number):
+            if entrant.number in self.rows:
+                self.tell([user], since_ms=written_at[entrant.number])
+            else:
+                self._row(entrant.number, user, "rolled_back")
+                self.roll_back([user])
+
     def take(self) -> list[str]:
-        """The first step of an admission."""
+        """The first step of an admission; the caller has settled what was in progress."""
         if self.now_ms < self.opens_ms:
             return []
         self._refill()

@@ -6,7 +6,9 @@ import pytest
 
 from tests.crowd.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, inside, line, steps
 from tidegate.crowd.waiting_room import Entering, Inside, RoomPlan, Waiting
-from tidegate.crowd.waiting_room.tokens import VoidEpoch
+from tidegate.crowd.waiting_room.admission import Taken
+from tidegate.crowd.waiting_room.line import UnknownRoom
+from tidegate.crowd.waiting_room.tokens import Sorted, VoidEpoch
 from tidegate.database import Transaction
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import InvalidArgument
@@ -107,26 +109,26 @@ async def test_a_rollback_does_not_bring_the_silent_back_to_life(venue: Venue):
     assert await inside(room, "ada", "bob") == ["bob"]
 
 
-async def test_an_admission_that_died_after_its_first_step_is_rolled_back_in_due_time(venue: Venue):
-    room = await venue.open(capacity=5)
-    await come(room, *USERS)
+async def test_an_admission_that_died_after_its_first_step_is_reverted_before_anyone_is_admitted(venue: Venue):
+    room = await venue.open(capacity=12)
+    await come(room, *USERS[:5])
     await room.doors.take()
+    await come(room, *USERS[5:])
     assert isinstance(await room.line.look(USERS[0]), Entering)
+    with pytest.raises(UnknownRoom):
+        await room.doors.take()
 
-    assert await venue.keep() == SETTLE_AFTER.total_seconds() * 1000
-    assert await inside(room, *USERS) == [], "their places are taken until it is settled"
-    venue.clock.advance(SETTLE_AFTER)
     await venue.keep()
 
-    assert await inside(room, *USERS) == USERS[:5]
-    assert sorted(state for _, state in await venue.states()) == ["active"] * 5 + ["rolled_back"] * 5
+    assert await inside(room, *USERS) == USERS[:12]
+    in_order = [(user, "rolled_back") for user in USERS[:5]] + [(user, "active") for user in USERS[:12]]
+    assert await venue.states() == in_order
 
 
-async def test_an_admission_that_died_after_its_second_step_is_confirmed_in_due_time(anywhere: Venue):
+async def test_an_admission_that_died_after_its_second_step_is_completed_before_anyone_is_admitted(anywhere: Venue):
     room = await anywhere.open(capacity=5)
     await come(room, *USERS)
     await room.doors.write(await room.doors.take())
-    anywhere.clock.advance(SETTLE_AFTER)
 
     await anywhere.keep()
 
@@ -183,7 +185,7 @@ async def test_an_admission_that_began_before_the_room_was_installed_anew_is_voi
         await room.doors.write(slow)
 
     assert await line(room, anywhere.valkey) == USERS
-    assert await anywhere.states() == []
+    assert await anywhere.states() == [(user, "rolled_back") for user in USERS[:5]]
 
 
 async def test_a_server_that_is_behind_sql_admits_nobody_and_is_brought_up_to_date(venue: Venue):
@@ -229,6 +231,48 @@ async def test_a_guest_whose_admission_fails_has_the_place_he_had(venue: Venue):
 
     assert await line(room, venue.valkey) == ["bob", "cem"]
     assert (await room.census()).guests == 0
+
+
+async def test_no_one_is_admitted_ahead_of_a_visitor_whose_invitation_is_in_progress(
+    venue: Venue, monkeypatch: pytest.MonkeyPatch
+):
+    """The invitation may fail, and the old place is the visitor's again."""
+    room = await venue.open(capacity=1)
+    await come(room, *USERS[:4])
+    await venue.keep()
+    write = room.doors.write
+
+    async def fail_late(taken: Taken) -> Sorted:
+        for user in USERS[:2]:
+            await room.leave((await room.join(user)).token or "")
+            await venue.keep()
+        assert await inside(room, *USERS[:4]) == [], "the next in line is behind the one who is invited"
+        await venue.valkey.execute("DEL", room.line.keys["wake"])
+        await venue.database.transaction(_rename, "room_tokens", "hidden")
+        return await write(taken)
+
+    monkeypatch.setattr(room.doors, "write", fail_late)
+    with pytest.raises(Exception, match="room_tokens"):
+        await room.invite([USERS[2]])
+    await venue.database.transaction(_rename, "hidden", "room_tokens")
+
+    assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
+    await venue.keep()
+    assert await inside(room, *USERS[:4]) == [USERS[2]]
+
+
+async def test_a_visitor_who_asks_while_an_admission_is_in_progress_is_not_dropped_when_it_is_reverted(venue: Venue):
+    room = await venue.open(abandon_after=timedelta(seconds=5))
+    await come(room, "ada")
+    await room.doors.take()
+    for _ in range(8):
+        venue.clock.advance(timedelta(seconds=1))
+        assert isinstance((await room.join("ada")).standing, Entering)
+        assert isinstance(await room.line.look("ada"), Entering)
+
+    await venue.keep()
+
+    assert await inside(room, "ada") == ["ada"]
 
 
 async def test_who_leaves_on_the_way_in_is_not_let_in(venue: Venue):

@@ -118,6 +118,20 @@ async def test_a_start_that_has_come_stays_when_the_clock_is_set_back(venue: Ven
     assert (await room.join("ada")).standing == Waiting(place=1, ahead=0, is_new=True)
 
 
+async def test_a_visitor_who_arrived_after_the_start_is_not_overtaken_by_a_draw_when_the_clock_is_set_back(
+    venue: Venue,
+):
+    room = await before_the_opening(venue)
+    venue.clock.advance(timedelta(minutes=1))
+    await come(room, "ada")
+    venue.clock.advance(-timedelta(seconds=30))
+
+    await come(room, "bob")
+
+    assert await line(room, venue.valkey) == ["ada", "bob"]
+    assert (await room.join("bob")).standing == Waiting(place=2, ahead=1)
+
+
 async def test_a_start_that_has_not_come_can_be_moved(venue: Venue):
     room = await before_the_opening(venue)
     await come(room, *EARLY)

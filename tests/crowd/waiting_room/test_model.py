@@ -29,6 +29,8 @@ from tests.crowd.waiting_room.plain import (
 from tests.crowd.waiting_room.venue import KEY, ROOM, Venue, line, venue_at
 from tests.servers.migrated import migrated_file
 from tidegate.crowd.waiting_room import Entering, Inside, NotActive, Nowhere, PassOffice, RoomPlan, Waiting
+from tidegate.crowd.waiting_room.admission import Taken
+from tidegate.crowd.waiting_room.line import UnknownRoom
 from tidegate.crowd.waiting_room.passes import PassRefused
 from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_FIRST
 from tidegate.crowd.waiting_room.tokens import renew
@@ -119,8 +121,7 @@ class RoomMachine(RuleBasedStateMachine):
     @rule(user=USER)
     def look(self, user: str) -> None:
         self.do(self.room.line.look(user))
-        if waiter := self.plain.waiting.get(user):
-            waiter.seen_s = self.plain.second
+        self.plain.see(user)
 
     @rule(user=USER)
     def leave(self, user: str) -> None:
@@ -172,29 +173,32 @@ class RoomMachine(RuleBasedStateMachine):
         self.do(self.venue.keep())
         plain = self.plain
         plain.drop_the_gone()
-        overdue = [user for user, entrant in plain.entering.items() if entrant.until_ms <= plain.now_ms]
-        for user in sorted(overdue, key=lambda each: plain.entering[each].number):
-            if plain.entering[user].number in plain.rows:
-                plain.tell([user], since_ms=self.written_at[plain.entering[user].number])
-            else:
-                plain._row(plain.entering[user].number, user, "rolled_back")  # pyright: ignore[reportPrivateUsage]
-                plain.roll_back([user])
+        plain.expire()
+        if plain.entering:
+            self._install()
         plain.expire()
         plain.drop_the_gone()
         taken = plain.take()
         plain.write(taken)
         plain.tell(taken)
 
+    def _take(self) -> tuple[Taken, list[str]]:
+        """The first step; nothing is taken while an admission is in progress."""
+        if self.plain.entering:
+            with pytest.raises(UnknownRoom):
+                self.do(self.room.doors.take())
+            return Taken(epoch=0, entries=[]), []
+        taken, expected = self.do(self.room.doors.take()), self.plain.take()
+        assert [each.user for each in taken.entries] == expected
+        return taken, expected
+
     @rule()
     def somebody_dies_after_the_first_step(self) -> None:
-        taken = self.do(self.room.doors.take())
-        assert [each.user for each in taken.entries] == self.plain.take()
+        self._take()
 
     @rule()
     def somebody_dies_after_the_second_step(self) -> None:
-        taken = self.do(self.room.doors.take())
-        expected = self.plain.take()
-        assert [each.user for each in taken.entries] == expected
+        taken, expected = self._take()
         if expected:
             self.do(self.room.doors.write(taken))
             self.plain.write(expected)
@@ -203,9 +207,7 @@ class RoomMachine(RuleBasedStateMachine):
 
     @rule()
     def the_database_fails(self) -> None:
-        taken = self.do(self.room.doors.take())
-        expected = self.plain.take()
-        assert [each.user for each in taken.entries] == expected
+        taken, expected = self._take()
         if expected:
             self.do(self.venue.database.transaction(_rename, "room_tokens", "hidden"))
             with pytest.raises(Exception, match="room_tokens"):
@@ -230,17 +232,14 @@ class RoomMachine(RuleBasedStateMachine):
 
     @rule(capacity=CAPACITY)
     def the_capacity_is_changed(self, capacity: int) -> None:
-        """Admissions whose rows are written are known to be inside by this; the others stay on the way."""
+        """Admissions whose rows are written are completed by this, the others reverted."""
         self.do(self.venue.reception.alter(ROOM, plan_with(capacity)))
         self.plain.capacity = capacity
         self._install()
 
     def _install(self) -> None:
-        plain = self.plain
-        written = [user for user, entrant in plain.entering.items() if entrant.number in plain.rows]
-        for user in written:
-            plain.tell([user], since_ms=self.written_at[plain.entering[user].number])
-        for session in plain.inside.values():
+        self.plain.settle(self.written_at)
+        for session in self.plain.inside.values():
             session.told_ms = session.expires_ms
 
     @precondition(lambda self: self.blocks < 4)
@@ -249,10 +248,10 @@ class RoomMachine(RuleBasedStateMachine):
         self.do(self.valkey.execute("FLUSHALL"))
         self.do(self.room.recovery.install())
         plain = self.plain
+        plain.entering = {user: each for user, each in plain.entering.items() if each.number in plain.rows}
         self._install()
         plain.waiting.clear()
         plain.lots.clear()
-        plain.entering.clear()
         plain.arrivals = NUMBERS_AT_FIRST * self.blocks
         self.blocks += 1
         plain.permits, plain.permits_at_ms = 4, plain.now_ms
@@ -277,8 +276,8 @@ class RoomMachine(RuleBasedStateMachine):
     def ask(self, user: str) -> None:
         """What one is told, position and remaining time included."""
         plain, found = self.plain, self.do(self.room.line.look(user))
+        plain.see(user)
         if waiter := plain.waiting.get(user):
-            waiter.seen_s = plain.second
             opens_in_ms = max(0, plain.opens_ms - plain.now_ms)
             ahead = None if opens_in_ms else plain.line().index(user)
             assert found == Waiting(place=waiter.place, ahead=ahead, opens_in_ms=opens_in_ms)

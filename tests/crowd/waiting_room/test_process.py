@@ -12,6 +12,7 @@ from tests.servers.migrated import migrated_folder
 from tidegate.assembly import build_process, open_parts
 from tidegate.assembly.crowd import open_reception
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
+from tidegate.flow.presence import PresenceKeys
 from tidegate.settings import Settings
 from tidegate.telemetry.metrics import REGISTRY
 from tidegate.valkey import Valkey
@@ -50,6 +51,9 @@ async def test_rooms_are_kept_from_their_beginning_to_their_end(tmp_path: Path, 
         room = await reception.open(ROOM, None)
         await come(room, "ada", "bob", "cem")
         await until(embedded, room, active=2, waiting=1)
+        leader = PresenceKeys(embedded.unit("shard-0")).leader
+        fences = [await embedded.execute("HGET", key, "fence") for key in (room.line.keys["book"], leader)]
+        assert fences[0] == fences[1] is not None, "the room knows its leader"
         await until(embedded, room, active=1, waiting=0)  # two sessions ended, and the third came in
         await until(embedded, room, active=0, waiting=0)
         await embedded.execute("FLUSHALL")

@@ -70,6 +70,22 @@ async def test_a_session_that_was_prolonged_in_sql_alone_is_not_ended(venue: Ven
     assert await inside(room, "ada") == ["ada"]
 
 
+async def test_a_session_prolonged_in_sql_alone_is_admitted_at_the_door_while_no_leader_keeps_the_room(venue: Venue):
+    """Valkey believes that the session is over; until a leader corrects that, SQL decides."""
+    room = await venue.open(session=SESSION, longest_session=LONGEST)
+    token = await enter(venue, room, "ada")
+    venue.clock.advance(timedelta(minutes=6))
+    await venue.database.transaction(renew, ROOM, "ada")
+    venue.clock.advance(timedelta(minutes=5))
+
+    standing = (await room.check(token)).standing
+
+    assert getattr(standing, "left_ms", 0) == 5 * 60_000
+    venue.clock.advance(timedelta(minutes=5))
+    with pytest.raises(NotActive):
+        await room.check(token)
+
+
 async def test_the_binding_check_holds_until_the_very_end_of_the_session(anywhere: Venue):
     room = await anywhere.open(session=SESSION)
     await enter(anywhere, room, "ada")

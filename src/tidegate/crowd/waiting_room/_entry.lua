@@ -15,6 +15,23 @@ local function entry_of(user)
   return admission and {'entering', tonumber(admission), tonumber(place)}
 end
 
+-- A sign of life of a user whose admission is in progress; kept for the case that the admission is reverted.
+local function refresh_entry(user, second)
+  redis.call('HSET', entries, user, (string.gsub(redis.call('HGET', entries, user), '%d+$', text(second))))
+end
+
+-- What admissions are in progress: whether any counts against the capacity, and the lowest place of an invited user.
+local function in_progress()
+  local lowest
+  local found = redis.call('HGETALL', entries)
+  for n = 1, #found, 2 do
+    if redis.call('SISMEMBER', guests, found[n]) == 0 then return true, nil end
+    local place = tonumber(string.match(found[n + 1], '^%d+|(-?%d*)|'))
+    if place and (not lowest or place < lowest) then lowest = place end
+  end
+  return false, lowest
+end
+
 -- Take the entry out if it is that of this admission: {place or nil, last sign of life}, else nil.
 local function end_entry(user, admission)
   local found = redis.call('HGET', entries, user)

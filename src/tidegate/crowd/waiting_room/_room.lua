@@ -22,12 +22,23 @@ local function read_doors()
   local room = read_book()
   if not room then return nil end
   local found = redis.call('HMGET', book, 'interval_ms', 'burst', 'tat_ms', 'admissions', 'paused_until_ms',
-    'heard_from_s', 'low')
+    'heard_from_s', 'low', 'fence')
   local function number(n) return tonumber(found[n] or 0) end
   room.interval_ms, room.burst, room.tat_ms = number(1), number(2), number(3)
   room.admissions, room.paused_until_ms, room.heard_from_s = number(4), number(5), number(6)
-  room.low = number(7)
+  room.low, room.fence = number(7), number(8)
   return room
+end
+
+-- Whether the start is still to come. Once it has come it stays so when the clock is set back: the seed may be public by
+-- then, and a place drawn later would be ahead of all arrival numbers.
+local function is_before_start(room, now_ms)
+  if now_ms < room.opens_ms then return true end
+  if room.opens_ms > 1 then
+    room.opens_ms = 1
+    redis.call('HSET', book, 'opens_ms', 1)
+  end
+  return false
 end
 
 -- Whom the capacity counts.

@@ -23,13 +23,14 @@
 local room = read_book()
 if not room then return 0 end
 local before = tonumber(redis.call('ZRANGE', active, 0, 0, 'WITHSCORES')[2])
-local noted = {}
+local noted, has_guest = {}, false
 for _, session in ipairs(sessions) do
   local user, admission, left_ms = unpack(session)
   if end_entry(user, admission) then
     redis.call('ZADD', active, now_ms + left_ms, user)
     redis.call('HSET', admissions, user, text(admission))
     noted[#noted + 1] = {user, '', text(admission)}
+    has_guest = has_guest or redis.call('SISMEMBER', guests, user) == 1
   elseif tonumber(redis.call('HGET', admissions, user)) == admission then
     redis.call('ZADD', active, now_ms + left_ms, user)
   end
@@ -37,6 +38,6 @@ end
 note(room, 'admitted', noted)
 if #noted > 0 then stirred() end
 local first = tonumber(redis.call('ZRANGE', active, 0, 0, 'WITHSCORES')[2])
--- Whoever sleeps until the first session ends would sleep too long.
-if first and (not before or first < before) then ring() end
+-- The keeper may sleep until a later end of a session, or wait for the end of an invitation.
+if has_guest or (first and (not before or first < before)) then ring() end
 return #noted

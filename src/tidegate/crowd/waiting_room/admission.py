@@ -1,8 +1,9 @@
-"""How people get from the line into the room, and out of it again.
+"""How visitors get from the line into the room, and out of it again.
 
 An admission has three steps: a script takes those at the front out of the line, one transaction writes their tokens, a
-script tells the room that they are inside. Whatever fails or dies in between, SQL decides: who has an ACTIVE token is
-inside, everybody else has his old place again. See docs/decisions/0015.
+script tells the room that they are inside. Whatever fails or dies in between, SQL decides: a visitor with an ACTIVE
+token is inside, everyone else gets the old place back. One batch is in progress at a time, and only the current leader
+may begin one. See docs/decisions/0015 and 0027.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -19,7 +20,7 @@ from tidegate.crowd.waiting_room.tokens import Entry, Sorted, TokenState
 from tidegate.database import Database
 from tidegate.kernel.arguments import require_at_most
 from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import CommitUnknown
+from tidegate.kernel.errors import CommitUnknown, TidegateError
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import ROOM_ADMITTED, ROOM_ENDED
 from tidegate.valkey import Valkey
@@ -52,17 +53,33 @@ class Due(msgspec.Struct, frozen=True):
     next_in_ms: int | None
 
 
-class Doors:
-    """The doors of one room. Any number of processes may use them at once.
+class Deposed(TidegateError):
+    """A later leader keeps the room; this process must not admit anyone."""
 
-    Methods raise `UnknownRoom` where the server does not have the room, and `VoidEpoch` where it is not what SQL says:
-    in both cases it has to be installed.
+    def __init__(self, room: str, fence: int) -> None:
+        super().__init__(f"room {room!r} is kept by a later leader than the one with fencing number {fence}")
+        self.room, self.fence = room, fence
+
+
+class Doors:
+    """Admits visitors to one room and ends their sessions.
+
+    `fence` is the fencing number of the leader for which this object admits; 0 for a process that does not lead. `take`
+    and `admit` raise `Deposed` when a later leader has taken the room over. Methods raise `UnknownRoom` where the
+    server does not have the room or an admission is in progress, and `VoidEpoch` where the room is not what SQL says:
+    in both cases the room has to be installed first.
     """
 
     def __init__(
-        self, valkey: Valkey, database: Database, room: str, settings: WaitingRoomSettings | None = None
+        self,
+        valkey: Valkey,
+        database: Database,
+        room: str,
+        settings: WaitingRoomSettings | None = None,
+        *,
+        fence: int = 0,
     ) -> None:
-        self.room, self.keys = room, room_keys(valkey, room)
+        self.room, self.keys, self.fence = room, room_keys(valkey, room), fence
         self._valkey, self._database = valkey, database
         self._settings = settings or WaitingRoomSettings()
         self._clock = database.clock
@@ -94,6 +111,7 @@ class Doors:
         """The first step: take those at the front out of the line."""
         reply = await scripts.admit(
             self._valkey,
+            fence=self.fence,
             most=self._settings.admitted_at_once,
             settle_ms=milliseconds(self._settings.settle_after),
             now_ms=self._clock.pinned_ms,
@@ -109,6 +127,8 @@ class Doors:
                     next_in_ms=None if wait_ms < 0 else wait_ms,
                     needs_numbers=bool(needs_numbers),
                 )
+            case [b"deposed"]:
+                raise Deposed(self.room, self.fence)
             case _:
                 raise UnknownRoom(self.room)
 
@@ -118,10 +138,11 @@ class Doors:
         try:
             return await self._database.transaction(tokens.admit, self.room, taken.epoch, entries, taken.are_guests)
         except CommitUnknown:
-            raise  # nobody knows whether they are inside: it is settled in due time
+            raise  # the outcome is unknown: the next install, or the deadline of an invitation, settles it
         except Exception:
-            # Nothing was written. Nobody is woken: whoever admits waits for the database, with growing pauses.
-            await self._restore(entries, rings=False)
+            # Nothing was written. The keeper is not woken: it retries with growing pauses. After an invitation it is:
+            # it may wait for the end of it.
+            await self._restore(entries, rings=taken.are_guests)
             raise
 
     async def tell(self, found: Sorted) -> None:
@@ -159,14 +180,17 @@ class Doors:
         await self.activate(found, at_least=_BUYING)
         await self.release([*found.over, *found.others], "expired")
 
-    async def reconcile(self) -> None:
-        """Compare whom the server believes to be inside, or on the way, with SQL: it may have forgotten something.
-
-        Nothing that is under way may be written any more. What SQL says of an admission that is over is its last word.
-        """
+    async def release_ended(self) -> None:
+        """Free the places of those whom the server believes to be inside and SQL does not."""
         async for entries in self._known("admissions"):
             found = await self._database.read(tokens.sort_out, self.room, entries)
             await self.release([*found.over, *found.others], "expired")
+
+    async def settle_all(self) -> None:
+        """Complete or revert every admission in progress.
+
+        The caller has paused the room and begun a new epoch: no other process writes these admissions any more.
+        """
         async for entries in self._known("entries"):
             await self.settle(entries)
 
@@ -196,10 +220,11 @@ class Doors:
         """Tell the server who is inside, and for how long; how many came in by this."""
         if not found.active:
             return 0
-        least_ms = milliseconds(at_least)
+        # From now on, not from when SQL was asked: a process that was frozen in between would prolong the sessions.
+        least_ms, now = milliseconds(at_least), self._clock.now()
         return await scripts.activate(
             self._valkey,
-            sessions=[(each.user, each.admission, each.left_ms(found.at) or least_ms) for each in found.active],
+            sessions=[(each.user, each.admission, each.left_ms(now) or least_ms) for each in found.active],
             now_ms=self._clock.pinned_ms,
             **self.keys,
         )

@@ -12,6 +12,7 @@
 ---@key log         stream  every step
 ---@key moves       stream  the last steps by which the line got shorter
 ---@key wake        list    at most one token
+---@arg fence       int     fencing number of the leader that calls
 ---@arg most        int     at most 100
 ---@arg settle_ms   int     after so long somebody else may settle it
 ---@arg now_ms      time
@@ -21,24 +22,26 @@
 ---@include run
 ---@include numbers
 -- Reply: {'taken', epoch, list of {user, admission, place}, ms until more can be taken | -1 until somebody rings,
---        how many were gone, how many wait, 1 if SQL must note more numbers} | {'unknown'}
--- However many call it at once, the room is never overfull. One whose reply is lost is settled by somebody else.
+--        how many were gone, how many wait, 1 if SQL must note more numbers} | {'deposed'} a later leader keeps the room
+--        | {'unknown'} the caller must install the room first, which completes or reverts the admissions in progress
+-- Order: nobody is taken while the admission of a user with a lower place is in progress, since it may be reverted.
 
 local room = read_doors()
 if not room or not is_installed_here() then return {'unknown'} end
+if fence < room.fence then return {'deposed'} end
+if fence > room.fence then return {'unknown'} end
 if room.paused_until_ms > 0 then
   -- Whoever installs the room rings when he has; if he is late, it is for us to do.
   if room.paused_until_ms <= now_ms then return {'unknown'} end
   return {'taken', room.epoch, {}, room.paused_until_ms - now_ms, 0, redis.call('ZCARD', waiting), 0}
 end
+local is_unfinished, invited_place = in_progress()
+if is_unfinished then return {'unknown'} end
 local needs_numbers = is_low(room) and 1 or 0
-if room.state ~= 'open' or now_ms < room.opens_ms then
+if room.state ~= 'open' or is_before_start(room, now_ms) then
   local wait_ms = room.state == 'open' and room.opens_ms - now_ms or -1
   return {'taken', room.epoch, {}, wait_ms, 0, redis.call('ZCARD', waiting), needs_numbers}
 end
-
--- The start has come, also if the clock is set back from here on.
-if room.opens_ms > 1 then redis.call('HSET', book, 'opens_ms', 1) end
 
 local free, allowed = room.capacity - inside(), most
 -- Never further ahead than the burst, unless the clock was set back: then nobody waits for it to come again.
@@ -50,8 +53,10 @@ end
 local wanted = math.min(most, free, allowed)
 
 local taken, gone, noted = {}, {}, {}
+-- Behind a user whose invitation is in progress everyone waits; the end of the invitation rings.
+local last_place = invited_place and '(' .. text(invited_place) or '+inf'
 while #taken < wanted and #gone < 1000 do
-  local front = redis.call('ZRANGE', waiting, 0, wanted - #taken - 1, 'WITHSCORES')
+  local front = redis.call('ZRANGEBYSCORE', waiting, '-inf', last_place, 'WITHSCORES', 'LIMIT', 0, wanted - #taken)
   if #front == 0 then break end
   for n = 1, #front, 2 do
     local user, place = front[n], tonumber(front[n + 1])
@@ -71,7 +76,7 @@ end
 
 local left, wait_ms = redis.call('ZCARD', waiting), -1
 local mark_ms = from_ms + #taken * room.interval_ms
-if left > 0 and #taken < free then
+if left > 0 and #taken < free and not (invited_place and #taken < wanted) then
   local is_held_up = room.interval_ms > 0 and #taken >= allowed
   wait_ms = is_held_up and math.max(math.ceil(mark_ms - (room.burst - 1) * room.interval_ms) - now_ms, 0) or 0
 end

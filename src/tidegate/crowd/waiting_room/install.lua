@@ -27,7 +27,8 @@
 ---@include run
 ---@include ring
 -- Reply: 'installed' | 'newer' where a newer epoch is there
---        | 'late' where the pause is over, lost or another's: people were let in since, and what is told here is old
+--        | 'late' where the pause is over, lost or another's: people were let in since, and what is told here is old;
+--          also where an admission is still in progress: nobody may be admitted before it is completed or reverted
 -- Who waits is left as he is, unless he was let in from there since. The same again changes nothing.
 
 local known = redis.call('HMGET', book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause', 'run')
@@ -57,6 +58,7 @@ for _, each in ipairs(over) do
 end
 note(rules, 'dropped', dropped)
 if is_last == 0 then return 'installed' end
+if redis.call('ZCARD', entering) > 0 then return 'late' end
 for name, value in pairs(rules) do
   redis.call('HSET', book, name, type(value) == 'number' and string.format('%.17g', value) or value)
 end

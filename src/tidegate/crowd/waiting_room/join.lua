@@ -27,7 +27,7 @@
 
 local room = read_book()
 if not room then return {'unknown'} end
-local is_before, second = now_ms < room.opens_ms, math.floor(now_ms / 1000)
+local is_before, second = is_before_start(room, now_ms), math.floor(now_ms / 1000)
 
 local function waits(place, rank, is_new)
   if is_before then rank = -1 end
@@ -41,7 +41,10 @@ if place then
   return waits(place, nil, 0)
 end
 local found = further(user)
-if found then return found end
+if found then
+  if found[1] == 'entering' then refresh_entry(user, second) end
+  return found
+end
 if room.state ~= 'open' then return {'closed'} end
 if claim ~= '' then
   -- What SQL said before the server was last told by it may be old: he can have come and gone since.

@@ -7,18 +7,22 @@ import asyncio
 from collections.abc import Callable
 
 from tidegate.crowd.waiting_room import rooms
-from tidegate.crowd.waiting_room.admission import Doors
+from tidegate.crowd.waiting_room.admission import Deposed, Doors
 from tidegate.crowd.waiting_room.keys import new_rooms
 from tidegate.crowd.waiting_room.line import Line, UnknownRoom
 from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.tokens import VoidEpoch
 from tidegate.database import Database
 from tidegate.flow.doorbell import Doorbell
+from tidegate.runtime.leadership import leader_fence
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.runtime.waiting import end, unless
+from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import ROOM_ENDED, ROOM_WAITING, forget
 from tidegate.valkey import Key, Valkey
+
+log = get_logger(__name__)
 
 _LISTEN_S = 120.0
 
@@ -29,6 +33,7 @@ class RoomKeeper:
     def __init__(self, valkey: Valkey, line: Line, doors: Doors, recovery: Recovery) -> None:
         self._valkey, self._line, self._doors, self._recovery = valkey, line, doors, recovery
         self._installed_at_loss: int | None = None
+        """Losses of the server when the room was last known to be installed; None: an admission may be in progress."""
         ROOM_ENDED.labels(line.room, "rolled_back")  # told as 0 at first: an alert sees an increase
 
     @property
@@ -37,21 +42,26 @@ class RoomKeeper:
         return self._line.keys["wake"]
 
     def begin(self) -> None:
-        """The room is to be installed before anything else: whoever kept it before may have died in the middle."""
+        """Install the room before anything else: a previous leader may have died in the middle of an admission."""
         self._installed_at_loss = None
 
     async def fire(self) -> int | None:
         """Do what can be done now; say in how many ms there is more, None where that depends on a ring."""
         losses = self._valkey.losses
-        if self._installed_at_loss != losses:
-            # A server that was away may have come back without its last moments: SQL knows who is inside.
-            await self._recovery.install()
-            self._installed_at_loss = losses
         try:
-            return await self._turn()
+            if self._installed_at_loss != losses:
+                # A server that was away may have come back without its last moments: SQL knows who is inside.
+                await self._recovery.install()
+            self._installed_at_loss = None  # a turn that fails may leave an admission in progress: install again
+            next_in_ms = await self._turn()
         except (UnknownRoom, VoidEpoch):
-            self._installed_at_loss = None
             return 0
+        except Deposed as error:
+            # Another process leads. This one hears of it soon, and is told to stop.
+            log.warning("room.keeper_deposed", room=error.room, fence=error.fence)
+            return None
+        self._installed_at_loss = losses
+        return next_in_ms
 
     async def _turn(self) -> int | None:
         dropped, silent_in_ms = await self._line.sweep()
@@ -76,7 +86,8 @@ class RoomKeeper:
 class RoomKeepers:
     """Keeps every room, also those that are made meanwhile; a duty of the leader."""
 
-    def __init__(self, valkey: Valkey, database: Database, make: Callable[[str], RoomKeeper]) -> None:
+    def __init__(self, valkey: Valkey, database: Database, make: Callable[[str, int], RoomKeeper]) -> None:
+        """`make` builds the keeper of a room for the leader with a fencing number."""
         self._valkey, self._database, self._make = valkey, database, make
         self._doorbell = Doorbell(valkey, new_rooms(valkey))
 
@@ -96,6 +107,6 @@ class RoomKeepers:
             forget(ROOM_WAITING)  # from now on it is another process that sees the lines
 
     def _keep(self, room: str, stopping: asyncio.Event) -> asyncio.Task[bool]:
-        keeper = self._make(room)
+        keeper = self._make(room, leader_fence())
         timekeeper = Timekeeper(Doorbell(self._valkey, keeper.wake), [keeper], on_begin=keeper.begin)
         return asyncio.create_task(keep_running(f"room-{room}", timekeeper, stopping, restarts=Restarts()))

@@ -27,7 +27,7 @@ if place then
   redis.call('ZREM', waiting, user)
   set_sign(room, number_of(place), 0)
   -- Until the start his lot stays his: else one would come again and again, and keep the best of many.
-  if now_ms < room.opens_ms then redis.call('HSET', book, 'lot:' .. user, text(place)) end
+  if is_before_start(room, now_ms) then redis.call('HSET', book, 'lot:' .. user, text(place)) end
   note(room, 'gave_up', {{user, text(place)}})
   moved(now_ms, 0, 1)
   return {'left', place}

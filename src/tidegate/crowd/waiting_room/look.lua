@@ -21,7 +21,7 @@
 
 local room = read_book()
 if not room then return {'unknown'} end
-local is_before, second = now_ms < room.opens_ms, math.floor(now_ms / 1000)
+local is_before, second = is_before_start(room, now_ms), math.floor(now_ms / 1000)
 
 local function standing(user)
   local place = tonumber(redis.call('ZSCORE', waiting, user))
@@ -30,7 +30,9 @@ local function standing(user)
     set_sign(room, number_of(place), second)
     return {'waiting', place, is_before and -1 or redis.call('ZRANK', waiting, user)}
   end
-  return further(user) or {'nowhere'}
+  local found = further(user) or {'nowhere'}
+  if found[1] == 'entering' then refresh_entry(user, second) end
+  return found
 end
 
 local found = {}

@@ -130,9 +130,10 @@ class Reception:
         """The duty of the leader that keeps all rooms."""
         return RoomKeepers(self.valkey, self._database, self.keeper)
 
-    def keeper(self, name: str) -> RoomKeeper:
-        """The keeper of one room."""
-        line, doors = Line(self.valkey, name, self._database.clock), self._doors(name)
+    def keeper(self, name: str, fence: int = 0) -> RoomKeeper:
+        """The keeper of one room, for the leader with this fencing number."""
+        line = Line(self.valkey, name, self._database.clock)
+        doors = Doors(self.valkey, self._database, name, self._settings, fence=fence)
         return RoomKeeper(self.valkey, line, doors, Recovery(self.valkey, self._database, doors))
 
     async def _installed(self, name: str) -> WaitingRoom:
@@ -142,9 +143,6 @@ class Reception:
         return waiting_room
 
     def _put_together(self, room: Room, office: PassOffice) -> WaitingRoom:
-        doors = self._doors(room.name)
+        doors = Doors(self.valkey, self._database, room.name, self._settings)
         recovery = Recovery(self.valkey, self._database, doors)
         return WaitingRoom(room, self.valkey, self._database, office, doors=doors, recovery=recovery)
-
-    def _doors(self, name: str) -> Doors:
-        return Doors(self.valkey, self._database, name, self._settings)

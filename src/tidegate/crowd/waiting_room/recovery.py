@@ -1,7 +1,7 @@
 """Makes the server agree with SQL: the rules of a room, who is inside, and which arrival numbers may be given.
 
-Always correct, at any moment; every change of a room goes this way. It begins a new epoch, under which alone people are
-admitted: an admission that is under way is void, and those it was for have their old places again.
+Always correct, at any moment; every change of a room goes this way. It begins a new epoch, under which alone visitors
+are admitted: an admission in progress is completed if its tokens are written, else reverted to the old places.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidegate.crowd.waiting_room import rooms, scripts, tokens
-from tidegate.crowd.waiting_room.admission import Doors
+from tidegate.crowd.waiting_room.admission import Deposed, Doors
 from tidegate.crowd.waiting_room.rooms import Room
 from tidegate.crowd.waiting_room.tokens import Session
 from tidegate.database import Database, Transaction
@@ -73,20 +73,35 @@ class Recovery:
     async def _pause(self, token: str) -> "_Paused":
         """Let nobody in: what is read in SQL would be old by the time it is told, were people let in meanwhile.
 
+        Admissions in progress are completed or reverted before anyone else is admitted, so that they are not overtaken.
         A server that was started again has to part with those who are not inside any more before it hears of others: it
         would count too many.
         """
-        now_ms, lasts_ms = self._database.clock.pinned_ms, milliseconds(_WITHIN)
-        known = await scripts.pause(self._valkey, token=token, lasts_ms=lasts_ms, now_ms=now_ms, **self.keys)
+        known = await scripts.pause(
+            self._valkey,
+            token=token,
+            fence=self._doors.fence,
+            lasts_ms=milliseconds(_WITHIN),
+            now_ms=self._database.clock.pinned_ms,
+            **self.keys,
+        )
         match known:
-            case [run, admission, 1, is_low]:
-                return _Paused(token, run.decode(), admission, rooms.NUMBERS_AT_ONCE if is_low else 0)
-            case [run, admission, _, _]:
-                await self._database.transaction(rooms.begin_epoch, self.room)
-                await self._doors.reconcile()
-                return _Paused(token, run.decode(), admission, rooms.NUMBERS_AT_FIRST)
+            case [b"deposed", _]:
+                raise Deposed(self.room, self._doors.fence)
+            case [run, admission, is_same_run, is_low, in_progress]:
+                if in_progress or not is_same_run:
+                    await self._settle(is_same_run=bool(is_same_run))
+                numbers = rooms.NUMBERS_AT_ONCE if is_low else 0
+                return _Paused(token, run.decode(), admission, numbers if is_same_run else rooms.NUMBERS_AT_FIRST)
             case _:
                 return _Paused(token, known[0].decode(), None, rooms.NUMBERS_AT_FIRST)
+
+    async def _settle(self, *, is_same_run: bool) -> None:
+        """Begin a new epoch, which voids what other processes have in progress, and bring that to its end."""
+        await self._database.transaction(rooms.begin_epoch, self.room)
+        if not is_same_run:
+            await self._doors.release_ended()
+        await self._doors.settle_all()
 
     async def _send(self, truth: "_Truth", paused: "_Paused") -> bytes:
         """In parts; the room is what SQL says with the last of them."""

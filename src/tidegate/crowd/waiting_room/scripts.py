@@ -45,7 +45,7 @@ async def status(valkey: Valkey, *, now_ms: int | None, **keys: Unpack[RoomKeys]
 
 @lua_script("admit.lua")
 async def admit(
-    valkey: Valkey, *, most: int, settle_ms: int, now_ms: int | None, **keys: Unpack[RoomKeys]
+    valkey: Valkey, *, fence: int, most: int, settle_ms: int, now_ms: int | None, **keys: Unpack[RoomKeys]
 ) -> list[Any]:
     """Take those at the front out of the line."""
     ...
@@ -100,7 +100,7 @@ async def pace(valkey: Valkey, *, most: int, now_ms: int | None, **keys: Unpack[
 
 @lua_script("pause.lua")
 async def pause(
-    valkey: Valkey, *, token: str, lasts_ms: int, now_ms: int | None, **keys: Unpack[RoomKeys]
+    valkey: Valkey, *, token: str, fence: int, lasts_ms: int, now_ms: int | None, **keys: Unpack[RoomKeys]
 ) -> list[Any]:
     """Let nobody in while somebody installs the room; tells what the server knows."""
     ...

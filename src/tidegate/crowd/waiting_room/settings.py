@@ -25,7 +25,8 @@ class WaitingRoomSettings(BaseModel, frozen=True, extra="forbid", use_attribute_
     admitted_at_once: int = Field(default=100, ge=1, le=100)
     """How many are taken out of the line and written to the database together."""
     settle_after: Annotated[timedelta, Ge(_SECOND), Le(timedelta(minutes=5))] = timedelta(seconds=10)
-    """An admission that is half done for so long is settled by another process: the one that began it may be dead."""
+    """An invitation in progress for so long is completed or reverted by the leader: its process may be dead. Other
+    admissions in progress are settled when the next leader takes the room over."""
 
 
 class RoomPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,8 +80,6 @@ class Sorted(msgspec.Struct, frozen=True):
     """What became of admissions, or of sessions."""
 
     active: list[Session]
-    at: datetime
-    """When SQL was asked."""
     over: list[Entry] = []
     """Those whose sessions have ended, or who left on the way: nothing is theirs any more."""
     others: list[Entry] = []
@@ -182,7 +180,6 @@ def sort_out(tx: Transaction, room: str, entries: Sequence[Entry]) -> Sorted:
     states = [(each, row.state if (row := rows.get((each.user, each.admission))) else None) for each in entries]
     return Sorted(
         [_session(row) for row in rows.values() if row.state == TokenState.ACTIVE],
-        tx.now,
         over=[each for each, state in states if state in _OVER],
         others=[each for each, state in states if state not in _USED],
     )

@@ -34,7 +34,7 @@ from tidegate.crowd.waiting_room.rooms import Room
 from tidegate.crowd.waiting_room.tokens import Entry, NotActive, Session, Sorted, VoidEpoch
 from tidegate.database import Database, Transaction
 from tidegate.kernel.clock import to_ms
-from tidegate.kernel.errors import TidegateError, Unavailable, ValkeyUnavailable
+from tidegate.kernel.errors import DatabaseUnavailable, TidegateError, Unavailable, ValkeyUnavailable
 from tidegate.valkey import Valkey
 
 Result = TypeVar("Result")
@@ -137,7 +137,8 @@ class WaitingRoom:
     async def check(self, token: str) -> Answer:
         """The check at the door, quick and not binding; raise `NotActive` or `PassRefused`.
 
-        While Valkey is away, or hangs, SQL is asked: whoever is inside stays inside.
+        SQL decides while Valkey is away or hangs, and where Valkey believes that the time is over: the session may have
+        been prolonged in SQL alone, and a leader that would correct Valkey may not exist at the moment.
         """
         shown = self.read(token)
         if shown.kind != "inside":
@@ -145,11 +146,17 @@ class WaitingRoom:
         try:
             standing = await self._surely(lambda: self.line.look(shown.user), AT_THE_DOOR_S)
         except ValkeyUnavailable:
-            session = await self._database.read(tokens.find_active, self.name, shown.user)
-            standing = Inside(session.admission, session.left_ms(self._now()))
+            standing = await self._inside_by_sql(shown.user)
+        if isinstance(standing, Inside) and standing.left_ms <= 0:
+            with suppress(DatabaseUnavailable):
+                standing = await self._inside_by_sql(shown.user)
         if not isinstance(standing, Inside) or standing.admission != shown.admission or standing.left_ms <= 0:
             raise NotActive(self.name, shown.user)
         return Answer(shown.user, standing, token)
+
+    async def _inside_by_sql(self, user: str) -> Inside:
+        session = await self._database.read(tokens.find_active, self.name, user)
+        return Inside(session.admission, session.left_ms(self._now()))
 
     def require_active(self, tx: Transaction, user: str) -> Session:
         """The binding check, in the transaction that reserves or pays; raise `NotActive`."""
@@ -163,7 +170,7 @@ class WaitingRoom:
         session = await self._database.transaction(tokens.renew, self.name, shown.user)
         now = self._now()
         with suppress(ValkeyUnavailable):  # the server is told when it believes that the session is over
-            await self.asking.ask(lambda: self.doors.activate(Sorted([session], now)), AT_THE_DOOR_S)
+            await self.asking.ask(lambda: self.doors.activate(Sorted([session])), AT_THE_DOOR_S)
         return self.answer(shown.user, Inside(session.admission, session.left_ms(now)))
 
     async def invite(self, users: Sequence[str]) -> int:
