@@ -13,6 +13,7 @@ from tidegate.flow.stream import Stream
 from tidegate.flow.timers import Timers
 from tidegate.kernel.ids import new_owner
 from tidegate.settings import Settings
+from tidegate.telemetry.disks import disk_of
 from tidegate.valkey import Unit, Valkey
 from tidegate.valkey.embedded import EmbeddedServer
 
@@ -49,11 +50,11 @@ class Parts:
 async def open_valkey(settings: Settings) -> AsyncGenerator[Valkey]:
     """The server named by the settings, else the embedded one."""
     async with AsyncExitStack() as stack:
-        url, revive = settings.valkey_url, None
+        url, revive, disk = settings.valkey_url, None, None
         if url is None:
             embedded = await stack.enter_async_context(await EmbeddedServer.start(settings.make_data_dir()))
-            url, revive = embedded.url, embedded.revive
-        valkey = await Valkey.connect(url, prefix=settings.key_prefix)
+            url, revive, disk = embedded.url, embedded.revive, disk_of(settings.data_dir)
+        valkey = await Valkey.connect(url, prefix=settings.key_prefix, disk=disk)
         stack.push_async_callback(valkey.close)
         if revive is not None:
             valkey.on_unavailable = revive

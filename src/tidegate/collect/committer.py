@@ -47,7 +47,7 @@ log = get_logger(__name__)
 Moved = Callable[[Collection[int]], object]
 """Called with the numbers of runs that moved, after the commit; must not wait."""
 
-_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
+_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5), jitter=0.5)
 _PACE_S = 0.01
 """Between the beginnings of two rounds, unless the next one has plenty to do."""
 _PLENTY = 100
@@ -272,7 +272,8 @@ class Committer:
                 tries += 1
                 is_unsure = is_unsure or isinstance(error, CommitUnknown)
                 if isinstance(error, Unavailable):
-                    log.warning("collect.commit_failed", jobs=len(this.finished), tries=tries, error=str(error))
+                    if not error.is_reported:
+                        log.warning("collect.commit_failed", jobs=len(this.finished), tries=tries, error=str(error))
                 elif str(error) != told:  # somebody has to do something: said once, so that it is seen
                     log.error("collect.commit_refused", jobs=len(this.finished), error=str(error))
                 told = str(error)

@@ -18,7 +18,7 @@ from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
+_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5), jitter=0.5)
 _MOST_AT_ONCE = 4
 _MOST_PER_CALL = 500
 
@@ -57,7 +57,8 @@ class Settling:
                 break
             except (Unavailable, ServerRefused) as error:
                 tries += 1
-                log.warning("collect.settle_failed", jobs=len(every), tries=tries, error=str(error))
+                if isinstance(error, ServerRefused) or not error.is_reported:
+                    log.warning("collect.settle_failed", jobs=len(every), tries=tries, error=str(error))
                 await asyncio.sleep(_RETRIES.delay(tries).total_seconds())
         self._on_settled(every)
 

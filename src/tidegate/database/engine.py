@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self, TypeVarTuple
 
 from tidegate.database.backend import Attempt, Backend, Result
-from tidegate.database.faults import Fault, Kind, classify
+from tidegate.database.faults import UNCLEAR, Fault, Kind, classify
 from tidegate.database.servers import Server, ask_server
 from tidegate.database.sqlite import SqliteBackend
 from tidegate.database.transaction import Transaction
@@ -23,8 +24,9 @@ from tidegate.database.urls import Address, Dialect, parse_address
 from tidegate.kernel.arguments import require_name, require_positive
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import Clock, SystemClock
-from tidegate.kernel.errors import ContractBroken, DatabaseUnavailable, ServerRefused
+from tidegate.kernel.errors import CommitUnknown, ContractBroken, DatabaseUnavailable, ServerRefused
 from tidegate.telemetry import get_logger
+from tidegate.telemetry.disks import Disk, disk_of
 
 Args = TypeVarTuple("Args")
 log = get_logger(__name__)
@@ -41,6 +43,7 @@ class Database:
 
     def __init__(self, address: Address, backend: Backend, clock: Clock) -> None:
         self._address, self._backend, self._clock = address, backend, clock
+        self._disk = _disk_under(address)
         self._listeners: dict[str, list[Listener]] = {}
         self._running = 0
         self._idle = asyncio.Event()
@@ -111,7 +114,7 @@ class Database:
         `work` is run again, from its beginning, when other transactions were in the way or the connection broke
         before the commit. Cancelling the caller before the commit rolls back; later, the commit stands. A server that
         is silent for `timeout` is taken for dead (SQLite has no such limit). Raises `DatabaseUnavailable`, or its
-        `CommitUnknown` when the connection broke during the commit.
+        `CommitUnknown` when the connection broke during the commit, and `NoSpaceLeft` where the disk is full.
         """
         return await self._run(partial(_call, work, args), writes=True, timeout=timeout)
 
@@ -173,9 +176,14 @@ class Database:
         breaks = 0
         for tries in range(1, _TRIES + 1):
             try:
-                return await step()
+                result = await step()
+                if self._disk.is_full:
+                    self._disk.accepted()
+                return result
             except Exception as error:
                 fault = classify(error)
+                if self._is_about_space(fault, error):
+                    raise self._disk.refused() from error
                 breaks += fault.kind is Kind.BROKEN
                 # The first break may be the end of a connection that lay idle too long; a second is the server's.
                 if fault.kind in (Kind.OTHER, Kind.REFUSED) or breaks > 1 or tries == _TRIES:
@@ -185,6 +193,14 @@ class Database:
                     await asyncio.sleep(_PAUSE.delay(tries).total_seconds())
         raise AssertionError("the last try either returns or raises")
 
+    def _is_about_space(self, fault: Fault, error: Exception) -> bool:
+        """Whether the disk is full. A commit whose outcome is unknown remains one, and is reported as well."""
+        if isinstance(error, CommitUnknown):
+            if self._disk.is_short:
+                self._disk.refused()
+            return False
+        return fault.kind is Kind.FULL or (fault in UNCLEAR and self._disk.is_short)
+
     def _give_up(self, fault: Fault, error: Exception, tries: int) -> NoReturn:
         match fault.kind:
             case Kind.OTHER:
@@ -193,7 +209,7 @@ class Database:
                 raise ServerRefused(self.name, fault.what, remedy=fault.remedy) from error
             case Kind.CONFLICT:
                 raise DatabaseUnavailable(f"{self.name}: {fault.what}, {tries} times in a row") from error
-            case Kind.BROKEN:
+            case Kind.BROKEN | Kind.FULL:
                 raise DatabaseUnavailable(f"{self.name}: {fault.what}") from error
 
     def _committed(self, tx: Transaction) -> None:
@@ -208,6 +224,12 @@ class Database:
         for topic in tx.topics:
             for listener in list(self._listeners.get(topic, ())):
                 _call_safely(listener)
+
+
+def _disk_under(address: Address) -> Disk:
+    if address.dialect != "sqlite":
+        return Disk(address.shown)
+    return disk_of(Path(address.url.database or "").absolute().parent)
 
 
 def _call(work: Callable[[Transaction, *Args], Result], args: tuple[*Args], tx: Transaction) -> Result:

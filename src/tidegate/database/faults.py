@@ -4,6 +4,7 @@
 | -------- | ---------------------------------------------------- | -------------------------------------------------- |
 | CONFLICT | others were in the way: deadlock, stale, busy        | runs the function again, a bounded number of times |
 | BROKEN   | the connection, or the server behind it, is gone     | runs it again once, then `DatabaseUnavailable`     |
+| FULL     | its disk is full; nothing was written                | `NoSpaceLeft`                                      |
 | REFUSED  | the server will not serve us as things are           | `ServerRefused`, with the remedy                   |
 | OTHER    | a constraint, a mistake in a statement               | leaves it to the caller                            |
 """
@@ -21,10 +22,11 @@ class ConnectionBroken(Exception):
 
 
 class Kind(StrEnum):
-    """The four things an error can mean."""
+    """What an error can mean."""
 
     CONFLICT = "conflict"
     BROKEN = "broken"
+    FULL = "full"
     REFUSED = "refused"
     OTHER = "other"
 
@@ -50,7 +52,12 @@ _NOT_A_DATABASE = Fault(
 )
 _CONFLICT = Fault(Kind.CONFLICT, "other transactions were in the way")
 _BROKEN = Fault(Kind.BROKEN, "the connection broke")
+_FULL = Fault(Kind.FULL, "its disk is full")
+_DISK_FAILED = Fault(Kind.BROKEN, "the disk failed")
 _OTHER = Fault(Kind.OTHER)
+
+UNCLEAR = (_DISK_FAILED, _NO_SUCH_PLACE)
+"""What SQLite also says where it found no space for a file that it needs besides the database."""
 
 
 def _unavailable(what: str) -> Fault:
@@ -66,7 +73,7 @@ _BY_SQLSTATE = {
     "3D000": _UNKNOWN_DATABASE,
     "25006": _READ_ONLY,
     "53300": _unavailable("it has no connection to spare"),
-    "53100": _unavailable("its disk is full"),
+    "53100": _FULL,
     "57P01": _unavailable("it is shutting down"),
     "57P02": _unavailable("it crashed"),
     "57P03": _unavailable("it is starting or stopping"),
@@ -88,7 +95,8 @@ _BY_MYSQL_CODE = {
     1836: _READ_ONLY,
     1040: _unavailable("it has no connection to spare"),
     1203: _unavailable("it has no connection to spare"),
-    1021: _unavailable("its disk is full"),
+    1021: _FULL,
+    1114: _FULL,  # the table is full: also what it says of a full disk
     1053: _unavailable("it is shutting down"),
     1927: _BROKEN,  # killed by an operator
     2002: _unavailable("it cannot be reached"),
@@ -108,8 +116,8 @@ _BY_SQLITE_CODE = {
     sqlite3.SQLITE_CANTOPEN: _NO_SUCH_PLACE,
     sqlite3.SQLITE_NOTADB: _NOT_A_DATABASE,
     sqlite3.SQLITE_CORRUPT: _NOT_A_DATABASE,
-    sqlite3.SQLITE_FULL: _unavailable("the disk is full"),
-    sqlite3.SQLITE_IOERR: _unavailable("the disk failed"),
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_IOERR: _DISK_FAILED,
 }
 
 

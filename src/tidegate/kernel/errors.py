@@ -7,7 +7,8 @@
     │   ├── ValkeyUnavailable
     │   ├── DatabaseUnavailable
     │   │   └── CommitUnknown   the connection broke during a commit: it may have happened
-    │   └── CircuitOpen         a breaker refuses calls until `retry_at_ms`
+    │   ├── CircuitOpen         a breaker refuses calls until `retry_at_ms`
+    │   └── NoSpaceLeft         a disk is full; writes succeed again when there is space
     ├── ServerRefused           a server answered, and will not serve us until somebody changes something
     ├── ContractBroken          code and Lua, or code and schema, disagree
     ├── LeaseTaken              somebody else holds it for `remaining_ms` more
@@ -47,6 +48,9 @@ class InvalidSettings(TidegateError):
 class Unavailable(TidegateError):
     """A server cannot be reached at this moment."""
 
+    is_reported = False
+    """Whether the log has a line for this condition already, so that a caller that tries again need not add one."""
+
 
 class ValkeyUnavailable(Unavailable):
     """Valkey did not answer, or the connection broke."""
@@ -70,6 +74,20 @@ class CircuitOpen(Unavailable):
     def __init__(self, name: str, *, retry_at_ms: int) -> None:
         super().__init__(f"{name} failed too often; it is tried again in due time")
         self.name, self.retry_at_ms = name, retry_at_ms
+
+
+class NoSpaceLeft(Unavailable):
+    """The disk of `place` is full: nothing was written. `free_mb` is known where the disk is one of this machine."""
+
+    is_reported = True
+
+    def __init__(self, place: str, *, free_mb: int | None = None) -> None:
+        super().__init__(
+            f"no space left on the disk of {place}"
+            if free_mb is None
+            else f"no space left in {place}: {free_mb} MB free"
+        )
+        self.place, self.free_mb = place, free_mb
 
 
 class ServerRefused(TidegateError):

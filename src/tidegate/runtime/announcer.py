@@ -69,7 +69,8 @@ class Announcer:
                 await self._doorbell.ring()
             except Unavailable as error:
                 tries += 1
-                log.warning("outbox.announce_failed", tries=tries, error=str(error))
+                if not error.is_reported:
+                    log.warning("outbox.announce_failed", tries=tries, error=str(error))
                 if await occurs(stopping, within_s=_RETRIES.delay(tries).total_seconds()):
                     return
             else:

@@ -19,7 +19,7 @@ from tidegate.flow.stream.message import Entry
 from tidegate.flow.stream.readers import BlockingReader, PausingReader, Reader
 from tidegate.kernel.arguments import require_positive
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import InvalidArgument, TidegateError
+from tidegate.kernel.errors import InvalidArgument, TidegateError, Unavailable
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
 from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Key, Valkey
@@ -118,7 +118,8 @@ class Bulletin(Generic[T]):
                 packed = msgspec.msgpack.encode(moved)
                 await self._valkey.execute("XADD", self._key, "MAXLEN", "~", _KEPT, "*", self._field, packed)
         except (TidegateError, TimeoutError) as error:
-            log.warning("bulletin.tell_failed", moved=len(moved), error=str(error) or "no answer in time")
+            if not (isinstance(error, Unavailable) and error.is_reported):
+                log.warning("bulletin.tell_failed", moved=len(moved), error=str(error) or "no answer in time")
 
     async def _tell_all(self) -> None:
         try:

@@ -77,7 +77,8 @@ class Heartbeat:
             except Unavailable as error:
                 tries += 1
                 pause = _RETRIES.delay(tries)
-                log.warning("heartbeat.missed", owner=self._presence.owner, tries=tries, error=str(error))
+                if not error.is_reported:
+                    log.warning("heartbeat.missed", owner=self._presence.owner, tries=tries, error=str(error))
                 await asyncio.sleep(pause.total_seconds())
 
     async def _sign(self) -> None:

@@ -10,7 +10,7 @@ from tidegate.kernel.errors import ServerRefused, Unavailable
 
 T = TypeVar("T")
 
-_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
+_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5), jitter=0.5)
 
 
 async def patiently(
@@ -29,7 +29,8 @@ async def patiently(
             return await step()
         except Unavailable as error:
             tries, told = tries + 1, str(error)
-            tell_delay(tries, error)
+            if not error.is_reported:
+                tell_delay(tries, error)
         except ServerRefused as error:
             tries += 1
             if str(error) != told:  # somebody has to do something: said once, so that it is seen

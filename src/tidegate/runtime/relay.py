@@ -18,7 +18,7 @@ from tidegate.database import Database, Transaction, outbox
 from tidegate.database.outbox import StoredEvent
 from tidegate.kernel.arguments import require_positive
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import DatabaseUnavailable
+from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.backlog import Backlog
 from tidegate.runtime.delivery import Buried, Courier, Delivered, Handler, Outcome, Postponed, Retries, settle
 from tidegate.runtime.waiting import end, occurs
@@ -107,7 +107,7 @@ class Relay:
             await self._count_retrying()
             if self._must_look or self._backlog.wants_more or self._is_due():
                 await self._look()
-        except DatabaseUnavailable:
+        except Unavailable:
             self._failures += 1
             self.ring()  # whatever happened meanwhile, a fresh pass will see it
             await occurs(stopping, within_s=self._reconnect.delay(self._failures).total_seconds())
@@ -122,7 +122,7 @@ class Relay:
         outcomes = list(self._outcomes)
         try:
             await self._database.transaction(settle, outcomes)
-        except DatabaseUnavailable:
+        except Unavailable:
             raise
         except Exception:
             await self._settle_each(outcomes)
@@ -138,7 +138,7 @@ class Relay:
         for outcome in outcomes:
             try:
                 await self._database.transaction(settle, [outcome])
-            except DatabaseUnavailable:
+            except Unavailable:
                 raise
             except Exception:
                 log.exception("outbox.settle_failed", event_id=outcome.row.event_id, kind=outcome.row.kind)
@@ -230,7 +230,7 @@ class Relay:
     async def _finish(self) -> None:
         """Begin nothing more, and write down what ends; what cannot be written is delivered again by the next."""
         self._stopping = True
-        with suppress(DatabaseUnavailable):
+        with suppress(Unavailable):
             while self._running:
                 await asyncio.wait(list(self._running), return_when=asyncio.FIRST_COMPLETED)
                 await self._settle()

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import Unavailable
+from tidegate.kernel.errors import ServerRefused, Unavailable
 from tidegate.runtime.waiting import occurs, only_our_cancellation
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import SERVICE_RESTARTS
@@ -62,7 +62,11 @@ async def _run_once(name: str, service: Service, stopping: asyncio.Event) -> boo
         with only_our_cancellation():
             await service.run(stopping)
     except Unavailable as error:  # a server is away: its name says more than a traceback
-        log.warning("service.failed", service=name, error=str(error))
+        if not error.is_reported:
+            log.warning("service.failed", service=name, error=str(error))
+        return False
+    except ServerRefused as error:
+        log.error("service.failed", service=name, error=str(error))
         return False
     except Exception:
         log.exception("service.failed", service=name)

@@ -69,6 +69,8 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "database.connected": "The database answered and can serve us.",
         "database.migrated": "The schema was brought up to date.",
         "database.transaction_retried": "A deadlock or serialisation failure; the transaction is run again.",
+        "disk.filled": "Alert: a disk is full. Writes are tried again with growing pauses until there is space.",
+        "disk.freed": "A disk that was full has space again; writes succeed.",
         "gate.rebuilt": "Everything unfinished was offered to the gate again; what it had lost is there.",
         "gate.reminded": "The gate had forgotten calls of the last minute; it was told of them, and of what is scarce.",
         "heartbeat.lost": "This process's lease ended; what it held goes to others, and it joins anew.",

@@ -15,6 +15,7 @@ from redis.driver_info import DriverInfo
 
 from tidegate.kernel.arguments import require_name, require_not_negative
 from tidegate.kernel.errors import ServerRefused, TidegateError, ValkeyUnavailable
+from tidegate.telemetry.disks import Disk
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import REDIS_COMMAND_DURATION
 from tidegate.valkey.capabilities import ServerInfo, examine
@@ -41,6 +42,7 @@ _REFUSALS = {
     "MISCONF": ("the server cannot save to its disk, and takes no writes", "Its log says why"),
     "NOREPLICAS": ("the server lacks replicas, and takes no writes", "Start them, or lower its min-replicas-to-write"),
 }
+_NO_SPACE = "No space left on device"
 
 
 class Valkey:
@@ -51,10 +53,11 @@ class Valkey:
     knows what a lost reply means.
     """
 
-    def __init__(self, url: str, *, prefix: str = "tidegate") -> None:
+    def __init__(self, url: str, *, prefix: str = "tidegate", disk: Disk | None = None) -> None:
         self.is_cluster = require_url(url).scheme.endswith("+cluster")
         self.url, self.prefix = url, require_name("prefix", prefix)
         self.address = without_password(url)
+        self._disk = disk or Disk(self.address)
         # The client opens as many connections as there are commands at once, and fails where they become too many.
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._client = _open(url, self.is_cluster, answer_within_s=_ANSWER_WITHIN_S, retries=3, at_once=_AT_ONCE)
@@ -66,9 +69,12 @@ class Valkey:
         """How often it could not be reached so far: what it knew may have changed behind our back."""
 
     @classmethod
-    async def connect(cls, url: str, *, prefix: str = "tidegate") -> Self:
-        """Open, and raise `ServerRefused` at once where the server cannot serve us."""
-        valkey = cls(url, prefix=prefix)
+    async def connect(cls, url: str, *, prefix: str = "tidegate", disk: Disk | None = None) -> Self:
+        """Open, and raise `ServerRefused` at once where the server cannot serve us.
+
+        `disk` is where an embedded server writes; it is named when it is full.
+        """
+        valkey = cls(url, prefix=prefix, disk=disk)
         try:
             valkey._info = await examine(valkey)
             if valkey.is_cluster:  # several first commands at once would each find it half made
@@ -130,6 +136,8 @@ class Valkey:
         try:
             with _cancellation_kept():
                 yield
+            if self._disk.is_full:
+                self._disk.accepted()
         except Exception as error:
             if ours := self._our_name(error):
                 if isinstance(ours, ValkeyUnavailable):
@@ -153,6 +161,8 @@ class Valkey:
         if isinstance(error, redis_errors.InvalidResponse):
             return self._refusal("the server is no Valkey or Redis", "Check TIDEGATE_VALKEY_URL")
         code = str(error).partition(" ")[0]
+        if code == "MISCONF" and _NO_SPACE in str(error):
+            return self._disk.refused()
         if code in _REFUSALS:
             return self._refusal(*_REFUSALS[code])
         if isinstance(error, _TRANSIENT) or code in _TRANSIENT_CODES:

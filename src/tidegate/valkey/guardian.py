@@ -13,6 +13,7 @@ Writes `ready` to its standard output when the server accepts connections, or `f
 import contextlib
 import ctypes
 import fcntl
+import io
 import os
 import signal
 import subprocess
@@ -93,19 +94,24 @@ class Guardian:
         """Keep the newest part of what the server says, notice when it is ready, return when it has ended."""
         assert self._server is not None
         assert self._server.stdout is not None
-        log = self._log_file.open("ab")
+        log = self._open_log()
         for line in self._server.stdout:
-            if log.tell() > _LARGEST_LOG:
-                log.close()
-                self._log_file.replace(self._log_file.with_suffix(".old.log"))
-                log = self._log_file.open("ab")
-            log.write(line)
-            log.flush()
+            # On a full disk the line is lost: the server must not end because its log cannot be written.
+            with contextlib.suppress(OSError):
+                if log.tell() > _LARGEST_LOG:
+                    log.close()
+                    self._log_file.replace(self._log_file.with_suffix(".old.log"))
+                    log = self._open_log()
+                log.write(line)
             if _READY in line.lower() and not self._ready.is_set():
                 self._ready.set()
                 _say("ready")
         log.close()
         self._server.wait()
+
+    def _open_log(self) -> io.FileIO:
+        """Unbuffered: what could not be written is not written later either."""
+        return io.FileIO(self._log_file, "ab")
 
     def _wait_for_last_user(self) -> None:
         """Block until the kernel grants what no living user denies, then stop the server."""

@@ -1,0 +1,81 @@
+"""Full disks: one log line when a disk is full, and one when writes succeed again.
+
+Everything in a process that writes to a disk shares one `Disk`, so that a full disk is reported once and not by each
+writer. The writers try again with growing pauses and log nothing of their own (`Unavailable.is_reported`).
+"""
+
+import shutil
+import time
+from functools import cache
+from pathlib import Path
+
+from tidegate.kernel.errors import NoSpaceLeft
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_MB = 1024 * 1024
+_FREED_MB = 1
+"""How much more must be free than at the last failure before one successful write counts as the end."""
+_QUIET_S = 60.0
+"""Without a failure for this long, a successful write counts as the end, whatever the free space is (quotas)."""
+
+
+def free_mb(folder: Path) -> int:
+    """Space in `folder` that this user may fill, in MB."""
+    return shutil.disk_usage(folder).free // _MB
+
+
+class Disk:
+    """The disk under `folder`, or, without a folder, that of the server called `place`."""
+
+    def __init__(self, place: str, folder: Path | None = None) -> None:
+        self._place, self._folder = place, folder
+        self._failed_at: float | None = None
+        self._free_mb: int | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a write failed for want of space, and none has succeeded since."""
+        return self._failed_at is not None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether so little is free that an unclear error of a write is one of space."""
+        free = self._free()
+        return free is not None and free < _FREED_MB
+
+    def refused(self) -> NoSpaceLeft:
+        """The error for a write that failed for want of space. The first one is logged."""
+        self._free_mb = self._free()
+        error = NoSpaceLeft(self._place, free_mb=self._free_mb)
+        if self._failed_at is None:
+            log.error("disk.filled", error=str(error), remedy="Free some space; the work continues by itself")
+        self._failed_at = time.monotonic()
+        return error
+
+    def accepted(self) -> None:
+        """A command or transaction succeeded. Where space was freed, that is the end of the condition.
+
+        One success alone proves nothing: on a full disk small writes succeed between large ones that fail.
+        """
+        if self._failed_at is None:
+            return
+        now_free = self._free()
+        was_freed = now_free is not None and self._free_mb is not None and now_free >= self._free_mb + _FREED_MB
+        if was_freed or time.monotonic() - self._failed_at >= _QUIET_S:
+            self._failed_at = None
+            log.warning("disk.freed", place=self._place, free_mb=now_free)
+
+    def _free(self) -> int | None:
+        """In MB; None where the folder cannot be asked."""
+        try:
+            return None if self._folder is None else free_mb(self._folder)
+        except OSError:
+            return None
+
+
+@cache
+def disk_of(folder: Path) -> Disk:
+    """The one `Disk` of a folder of this machine."""
+    return Disk(str(folder), folder)

@@ -1,0 +1,46 @@
+"""Waiting in tests: for a state or a signal, with one timeout that no working machine reaches.
+
+A test says what it waits for, never how long that takes. How long things take is measured in `bench/`.
+
+    async with patience():
+        await event.wait()
+    await until(lambda: simulator.calls >= 10)
+"""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
+
+T = TypeVar("T")
+
+PATIENCE_S = 60.0
+"""Longer than anything takes that a test waits for, on a machine with many times more work than cores."""
+_LOOK_EVERY_S = 0.01
+
+
+def patience() -> asyncio.Timeout:
+    """A limit for what comes soon on any machine: whatever reaches it will not come at all."""
+    return asyncio.timeout(PATIENCE_S)
+
+
+async def until(holds: Callable[[], T | Awaitable[T]]) -> T:
+    """What `holds` returns, once that is true; asked again and again until then."""
+    async with patience():
+        while True:
+            found = holds()
+            value = cast("T", await found if inspect.isawaitable(found) else found)
+            if value:
+                return value
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def until_sync(holds: Callable[[], T]) -> T:
+    """The same for tests without an event loop."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (value := holds()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not true within {PATIENCE_S:.0f} s")
+        time.sleep(_LOOK_EVERY_S)
+    return value
