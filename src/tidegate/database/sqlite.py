@@ -65,6 +65,7 @@ class SqliteBackend:
 
     def _enable_wal(self) -> None:
         path = Path(self._address.url.database or "")
+        _make_private(path)
         if path.exists() and not os.access(path, os.W_OK):
             raise ServerRefused(
                 self._address.shown, "the file may not be written", remedy="Make it writable for this user"
@@ -83,6 +84,15 @@ class SqliteBackend:
                 f"its file system allows only the journal mode {mode!r}",
                 remedy="Put the file on a local disk",
             )
+
+
+def _make_private(path: Path) -> None:
+    """Make the file, for its owner alone whatever the umask, unless there is one. Its `-wal` and `-shm` get its mode.
+
+    An existing file is not opened here: to close it again would drop the locks of other connections of this process.
+    """
+    with suppress(OSError):  # there is one already; or it cannot be made, which SQLite reports
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 class _Errand(Generic[Result]):

@@ -160,7 +160,8 @@ def _launch(folder: Path) -> None:
     # The server runs in its folder and gets names relative to it: its own parser stumbles over blanks in paths.
     address = "valkey.sock" if socket.parent == folder else str(socket)
     command = [str(binary), *_SERVER_OPTIONS, "--dir", ".", "--unixsocket", address]
-    with (folder / "guardian.log").open("wb") as errors:
+    with os.fdopen(_open(folder / "guardian.log"), "wb") as errors:
+        errors.truncate()
         guardian = subprocess.Popen(  # noqa: S603 - our own module with our own arguments
             [sys.executable, "-I", str(Path(__file__).with_name("guardian.py")), str(folder), str(log_file), *command],
             stdin=subprocess.DEVNULL,

@@ -131,4 +131,5 @@ if __name__ == "__main__":
     if os.fork():
         os._exit(0)  # nobody's child from here on: our starter need not reap us
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.umask(0o077)  # the server's files and the log are for their owner alone
     Guardian(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]).run()

@@ -34,7 +34,8 @@ class ObjectStorage:
         self._folder = Path(unquote(parts.path)) if parts.scheme == "file" else None
         with self._troubles_told("open it"):
             if self._folder is not None:
-                self._store: Any = LocalStore(self._folder, mkdir=True)
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._store: Any = LocalStore(self._folder)
             else:
                 self._store = from_url(url, retry_config=_RETRIES)
 
