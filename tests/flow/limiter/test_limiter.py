@@ -51,6 +51,20 @@ def server_calls(valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> ServerCalls
     return ServerCalls(valkey, monkeypatch)
 
 
+async def test_a_permit_tells_when_it_was_granted_by_a_clock_that_never_goes_back(
+    new_limiter: NewLimiter, clock: ManualClock
+):
+    limiter = new_limiter(Limit(name="many", permits=1000, window=SECOND))
+    first, granted_ms = await limiter.acquire(), clock.pinned_ms
+    clock.advance(ms(70))
+    [later] = (await limiter.take(1)).grants
+    clock.advance(ms(-2000))
+    [set_back] = (await limiter.take(1)).grants
+
+    assert (first.granted_at_ms, later.granted_at_ms) == (granted_ms, granted_ms + 70)
+    assert set_back.granted_at_ms == later.granted_at_ms
+
+
 async def test_callers_who_come_together_ask_once(new_limiter: NewLimiter, server_calls: ServerCalls):
     limiter = new_limiter(Limit(name="many", permits=1000, window=SECOND))
     await limiter.take(1)
@@ -99,7 +113,7 @@ async def test_a_permit_that_ended_cannot_be_used(valkey: Valkey, unit: Unit, cl
 
 
 async def test_a_permit_can_be_used_once():
-    grant = Grant(HIGH, 1, ends_at_ms=float("inf"))
+    grant = Grant(HIGH, 1, ends_at_ms=float("inf"), granted_at_ms=0)
     grant.use()
 
     with pytest.raises(GrantVoid, match="used already"):
@@ -228,7 +242,7 @@ async def test_a_permit_passes_by_a_caller_who_was_cancelled_a_moment_ago():
         line.join(waiter, in_front=False)
     cancelled.granted.cancel()
 
-    line.hand_out(Answer(granted=1, units=1, wait_ms=0, ends_at_ms=2000))
+    line.hand_out(Answer(granted=1, units=1, wait_ms=0, ends_at_ms=2000, granted_at_ms=0))
 
     assert next_one.granted.result().is_alive
     assert len(line) == 0

@@ -21,6 +21,8 @@ class Grant:
     units: int
     ends_at_ms: float
     """On the monotonic clock of this process."""
+    granted_at_ms: int
+    """By the server's clock, in ms since the epoch: the order of all calls, whatever the processes' clocks say."""
     stopwatch: Callable[[], float] = field(default=monotonic_ms, repr=False)
     _used: bool = field(default=False, init=False, repr=False)
 

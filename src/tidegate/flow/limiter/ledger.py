@@ -29,7 +29,7 @@ async def _take(
     demands: list[tuple[int, list[int]]],
     owner: str,
     now_ms: int | None,
-) -> list[tuple[int, int]]: ...
+) -> list[tuple[int, int, int]]: ...
 
 
 @lua_script("pause.lua")
@@ -76,6 +76,8 @@ class Answer:
     wait_ms: int
     ends_at_ms: float
     """When the permits end, on the monotonic clock of this process."""
+    granted_at_ms: int
+    """When they were granted, by the server's clock, in ms since the epoch."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,8 @@ class Ledger:
             now_ms=self._clock.pinned_ms,
         )
         return [
-            _booked(demand, granted, wait_ms, ends_at_ms)
-            for demand, (granted, wait_ms) in zip(demands, replies, strict=True)
+            _booked(demand, granted, wait_ms, ends_at_ms, granted_at_ms)
+            for demand, (granted, wait_ms, granted_at_ms) in zip(demands, replies, strict=True)
         ]
 
     async def pause(self, span: timedelta) -> timedelta:
@@ -151,8 +153,8 @@ class Ledger:
         }
 
 
-def _booked(demand: Demand, granted: int, wait_ms: int, ends_at_ms: float) -> Answer:
+def _booked(demand: Demand, granted: int, wait_ms: int, ends_at_ms: float, granted_at_ms: int) -> Answer:
     units = sum(demand.costs[:granted])
     RATE_LIMITER_ACQUIRED.labels(demand.priority).inc(units)
     RATE_LIMITER_REJECTED.labels(demand.priority).inc(sum(demand.costs) - units)
-    return Answer(granted, units, wait_ms, ends_at_ms)
+    return Answer(granted, units, wait_ms, ends_at_ms, granted_at_ms)

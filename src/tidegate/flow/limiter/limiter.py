@@ -89,8 +89,8 @@ class Limiter:
         require_positive("most", most)
         require_at_most("most", most, _MOST_AT_ONCE)
         [answer] = await self._ledger.take([Demand(_known(priority), [1] * _whole("most", most))])
-        grants = tuple(Grant(priority, 1, answer.ends_at_ms, self._stopwatch) for _ in range(answer.granted))
-        return Batch(grants, timedelta(milliseconds=answer.wait_ms))
+        one = (priority, 1, answer.ends_at_ms, answer.granted_at_ms, self._stopwatch)
+        return Batch(tuple(Grant(*one) for _ in range(answer.granted)), timedelta(milliseconds=answer.wait_ms))
 
     async def pause(self, span: timedelta) -> None:
         """Give nobody a permit for so long: the upstream said "too many". The longest pause asked for counts.

@@ -57,7 +57,9 @@ class Line:
             waiter = self._waiters.popleft()
             if not waiter.granted.done():  # else it was cancelled, and had no time yet to leave
                 left -= waiter.units
-                waiter.granted.set_result(Grant(self.priority, waiter.units, answer.ends_at_ms, self._stopwatch))
+                waiter.granted.set_result(
+                    Grant(self.priority, waiter.units, answer.ends_at_ms, answer.granted_at_ms, self._stopwatch)
+                )
 
     def refuse_all(self, error: Exception) -> None:
         """Nobody is served; each learns why."""

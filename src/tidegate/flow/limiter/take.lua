@@ -9,8 +9,8 @@
 ---@arg owner    str
 ---@arg now_ms   time
 ---@include room
--- Reply: {{granted, wait_ms}, ...} in the order of the demands: how many requests were granted, from the first on, and
--- in how many ms to come back for the rest.
+-- Reply: {{granted, wait_ms, granted_at_ms}, ...} in the order of the demands: how many requests were granted, from the
+-- first on; in how many ms to come back for the rest; and the time, which never goes back while the server has its data.
 -- A repeated call spends again what it spends, so a lost reply costs permits and never grants too many.
 
 -- Who was told to come back, and has not been away for too long.
@@ -73,7 +73,7 @@ for n, demand in ipairs(demands) do
   else
     redis.call('HDEL', waiting, place)
   end
-  reply[n] = {count, wait}
+  reply[n] = {count, wait, book.clock}
 end
 close_book(book, plan.ttl_ms)
 return reply
