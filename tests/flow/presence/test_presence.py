@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from tidegate.flow.presence import Lapse, Member, Presence, PresenceKeys, PresenceSettings
-from tidegate.kernel.clock import ManualClock
+from tidegate.kernel.clock import ManualClock, monotonic_ms
 from tidegate.kernel.errors import InvalidArgument, LeaseLost
 from tidegate.valkey import Unit, Valkey
 
@@ -41,6 +41,21 @@ async def test_a_process_lives_for_ten_seconds_after_each_sign(us: Presence, the
     assert await us.lapsed() == Lapse([], next_in_ms=1)
     clock.advance(A_MS)
     assert await us.lapsed() == Lapse(["them"], next_in_ms=None)
+
+
+async def test_a_lease_that_was_broken_has_not_lasted(valkey: Valkey, unit: Unit, clock: ManualClock):
+    """What was held before the break may be with others, though the lease was renewed."""
+    brief = Presence(valkey, unit, "us", clock, PresenceSettings(lease=timedelta(seconds=2), renew_every=A_MS * 500))
+    before_ms = monotonic_ms()
+    assert not brief.lasted_since(before_ms)
+    await brief.join()
+    joined_ms = monotonic_ms()
+    assert (brief.lasted_since(before_ms), brief.lasted_since(joined_ms)) == (False, True)
+
+    clock.advance(timedelta(seconds=3))
+    assert not await brief.renew()
+    assert not brief.lasted_since(joined_ms)
+    assert brief.lasted_since(monotonic_ms())
 
 
 async def test_our_own_lease_never_appears_in_what_we_ask(us: Presence, them: Presence, clock: ManualClock):

@@ -4,6 +4,7 @@ One small heartbeat carries everything that depends on it: that its messages are
 it still leads. Members that do not beat are found by whoever asks `lapsed`, which also says when to ask again.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,12 +74,16 @@ class Presence:
         self._valkey, self._keys, self._clock = valkey, PresenceKeys(unit), clock or SystemClock()
         self._ttl_ms = milliseconds(self.settings.lease)
         self._known_ms = 0
-        self._ends_ms = 0.0
+        self._began_ms, self._ends_ms = math.inf, 0.0
 
     @property
     def remaining_ms(self) -> float:
         """For how long we certainly count as alive, unless this process was suspended; 0 when that may have ended."""
         return max(self._ends_ms - monotonic_ms(), 0)
+
+    def lasted_since(self, moment_ms: float) -> bool:
+        """Whether our lease has certainly lasted without a break since this moment of the monotonic clock."""
+        return self._began_ms <= moment_ms and monotonic_ms() < self._ends_ms
 
     async def join(self) -> None:
         """Begin to live, or begin anew, and tell the unit's timekeeper that there is one more to watch."""
@@ -91,7 +96,7 @@ class Presence:
             ttl_ms=self._ttl_ms,
             now_ms=self._clock.pinned_ms,
         )
-        self._ends_ms = asked_ms + self._ttl_ms
+        self._began_ms, self._ends_ms = monotonic_ms(), asked_ms + self._ttl_ms
 
     async def renew(self) -> bool:
         """Live on. False when the lease had ended in between: what we held may be with others, so look before acting
@@ -110,6 +115,8 @@ class Presence:
         )
         match reply:
             case [b"renewed" | b"resumed" as how, until_ms]:
+                if how == b"resumed" or asked_ms >= self._ends_ms:
+                    self._began_ms = monotonic_ms()
                 self._known_ms, self._ends_ms = until_ms, asked_ms + self._ttl_ms
                 return how == b"renewed"
             case [b"removed"]:

@@ -82,6 +82,13 @@ class Consumer:
         self.settled([message.id])
         return buried == 1
 
+    async def still_held(self, ids: Iterable[str]) -> set[str]:
+        """Which of these are ours, and were not given to another consumer.
+
+        Where the server lost its data, all are: they were given to none.
+        """
+        return await self._stream.held_by(self.name, ids)
+
     def settled(self, ids: Iterable[str]) -> None:
         """These were acknowledged by a script of the caller's own; forget them."""
         self._held.difference_update(ids)

@@ -89,6 +89,10 @@ async def _refuse(
 ) -> list[int]: ...
 
 
+@lua_script("held.lua")
+async def _held(valkey: Valkey, *, stream: Key, group: str, consumer: str, ids: list[str]) -> list[bytes]: ...
+
+
 @lua_script("sweep.lua")
 async def _sweep(
     valkey: Valkey,
@@ -154,6 +158,14 @@ class Stream:
         """These are done: acknowledge and delete them. How many there were; an id that is gone changes nothing."""
         keys, group = self.keys, self.settings.group
         return sum([await _ack(self._valkey, stream=keys.stream, group=group, ids=batch) for batch in id_batches(ids)])
+
+    async def held_by(self, consumer: str, ids: Iterable[str]) -> set[str]:
+        """Which of these `consumer` holds; all, where the server lost its data."""
+        stream, group, held = self.keys.stream, self.settings.group, set[str]()
+        for batch in id_batches(ids):
+            found = await _held(self._valkey, stream=stream, group=group, consumer=consumer, ids=batch)
+            held.update(each.decode() for each in found)
+        return held
 
     async def retry(self, consumer: str, ids: Iterable[str], reason: str) -> int:
         """Let somebody try again those that `consumer` holds, unless it was the last try. How many it held."""
