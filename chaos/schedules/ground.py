@@ -27,14 +27,23 @@ class Brought(msgspec.Struct, frozen=True):
     checked_at: datetime
     state: int | None
 
+    @property
+    def hash(self) -> str | None:
+        """See `precedence.Result`."""
+        return str(self.state)
+
 
 class Line(msgspec.Struct):
     """A row."""
 
     version: int = 0
-    last_checked_at: datetime | None = None
     state: int = 0
     has_failed: bool = False
+
+    @property
+    def current_hash(self) -> str | None:
+        """See `precedence.Row`."""
+        return str(self.state) if self.version else None
 
 
 class Ground(Protocol):
@@ -135,7 +144,6 @@ class InMemory:
         for each in newest.values():
             if id(each) in taken:
                 line = self._lines[each.subject]
-                line.last_checked_at = max(each.checked_at, line.last_checked_at or each.checked_at)
                 line.version, line.state, line.has_failed = each.version, each.state or 0, False
         for each in results:
             line = self._lines[each.subject]

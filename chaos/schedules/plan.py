@@ -26,8 +26,7 @@ class Deed(IntEnum):
     FLUSH = 11
     SAVE = 12
     RESTORE = 13
-    SKEW = 14
-    CONFIRM = 15
+    CONFIRM = 14
 
 
 _WEIGHTS = {
@@ -45,7 +44,6 @@ _WEIGHTS = {
     Deed.FLUSH: 1,
     Deed.SAVE: 1,
     Deed.RESTORE: 1,
-    Deed.SKEW: 1,
     Deed.CONFIRM: 6,
 }
 _DEEDS = [int(deed) for deed in _WEIGHTS]

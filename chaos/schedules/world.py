@@ -3,7 +3,7 @@
 The promises are judged by what was seen from outside, and not by the rules that are on trial:
 
 - The version of a row never goes back, and an older result changes nothing.
-- Of one version, a call made earlier does not undo one made later (while the workers' clocks agree).
+- A call that was sent earlier does not undo one that was sent later (while the server's clock is not set back).
 - A failure is not noted over a success as new or newer.
 - Versions of a subject grow with every grant: while the server has its data, or its clock is ahead of all of them; and
   always beyond what the caller knew.
@@ -21,6 +21,7 @@ from chaos.schedules.plan import Deed, Step
 from tidegate.flow.coalescer import AlreadyProcessing, Upgraded
 from tidegate.kernel.clock import milliseconds
 from tidegate.kernel.priority import Priority
+from tidegate.snapshots.precedence import version_of_result
 
 LASTS_MS = {Priority.HIGH: milliseconds(SETTINGS.high_lock), Priority.LOW: milliseconds(SETTINGS.low_lock)}
 WORKERS = 3
@@ -72,7 +73,6 @@ class Worker(msgspec.Struct):
 
     in_hand: list[Work] = []
     is_paused: bool = False
-    skew_ms: int = 0
 
     @property
     def has_room(self) -> bool:
@@ -112,7 +112,6 @@ class World:
             Deed.FLUSH: self._flush,
             Deed.SAVE: self._save,
             Deed.RESTORE: self._restore,
-            Deed.SKEW: self._skew,
             Deed.CONFIRM: self._confirm,
         }
         self._begin()
@@ -151,7 +150,8 @@ class World:
         self._highest_ended = [0] * len(SUBJECTS)
         self._known: list[list[int]] = [[0] for _ in SUBJECTS]
         self._lost_since_grant = [False] * len(SUBJECTS)
-        self._is_skewed = self._is_restored = False
+        self._was_set_back = self._is_restored = False
+        self._granted_at_ms = 0
 
     # Those who ask
 
@@ -255,7 +255,7 @@ class World:
                 # Without the server nothing is obsolete: the row has the last word.
                 work.stage = _WRITTEN if detail & 7 and self._is_obsolete(work.event) else _CHECKED
             case 1:
-                self._call(worker, work, has_failed=detail & 15 == 0)
+                self._call(work, has_failed=detail & 15 == 0)
             case 2:
                 self._write([each for each in worker.in_hand if each.stage == _CALLED])
             case 3:
@@ -275,12 +275,13 @@ class World:
     def _busy(self) -> list[Worker]:
         return [each for each in self._workers if each.in_hand and not each.is_paused]
 
-    def _call(self, worker: Worker, work: Work, *, has_failed: bool) -> None:
+    def _call(self, work: Work, *, has_failed: bool) -> None:
         self._calls += 1
-        checked_at = moment(self._now_ms + self._calls + worker.skew_ms)
+        self._granted_at_ms = max(self._granted_at_ms, self._now_ms)  # as the limiter does, while it has its data
+        version = version_of_result(work.event.version, self._granted_at_ms)
         subject = SUBJECTS[work.event.subject]
         state = (self._calls + 1) // 2  # it changes now and then
-        work.brought = Brought(subject, work.event.version, checked_at, None if has_failed else state)
+        work.brought = Brought(subject, version, moment(self._granted_at_ms), None if has_failed else state)
         work.stage = _CALLED
 
     def _write(self, works: list[Work]) -> None:
@@ -311,8 +312,8 @@ class World:
         highest = max([before.version, *(each.version for each in found)])
         if after.version != highest:
             raise PromiseBroken(f"the row went from version {before.version} to {after.version}, not to {highest}")
-        if after.version == before.version and after.state < before.state and not self._is_skewed:
-            raise PromiseBroken(f"state {after.state} undid state {before.state} under the version {after.version}")
+        if after.state < before.state and not self._was_set_back:
+            raise PromiseBroken(f"state {after.state} undid state {before.state}, version {after.version}")
         self._highest_written[subject] = max(self._highest_written[subject], after.version)
         if after.version != self._known[subject][-1]:
             self._known[subject].append(after.version)
@@ -364,7 +365,7 @@ class World:
 
     def _set_back(self, detail: int) -> None:
         self.happened["clock set back"] += 1
-        self._is_skewed = True  # what was checked later may look earlier
+        self._was_set_back = True  # until it has caught up, calls are ordered by their events
         self._move(-_SPANS_MS[detail % len(_SPANS_MS)])
 
     def _move(self, by_ms: int) -> None:
@@ -387,9 +388,6 @@ class World:
 
     def _lose(self, how: Callable[[], None]) -> None:
         how()
+        self._granted_at_ms = 0
         self._locks.clear()
         self._lost_since_grant = [True] * len(SUBJECTS)
-
-    def _skew(self, detail: int) -> None:
-        self._is_skewed = True
-        self._workers[detail % WORKERS].skew_ms = (detail >> 2) % 20_001 - 10_000

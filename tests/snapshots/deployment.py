@@ -30,7 +30,8 @@ CALM = WorldShape(
     subjects=10_000, missing=0, tempi=(Tempo(share=1, every_s=None),), body_bytes=24_000, kept_bytes=9_000
 )
 """Nothing changes by itself, and everybody exists; answers are small, so that tests are quick."""
-QUICK = LimiterSettings(quiet_start=timedelta(0), pace=timedelta(milliseconds=10))
+QUICK = LimiterSettings(quiet_start=timedelta(0), pace=timedelta(milliseconds=10), use_by=timedelta(seconds=2))
+"""Permits last long enough for a busy machine."""
 WITHIN_S = 20.0
 
 

@@ -87,7 +87,7 @@ class RealGround:
         if row is None:
             return Line(has_failed=has_failed)
         state = int(unpack(row.body)) if row.body is not None else 0
-        return Line(row.version, row.last_checked_at, state, has_failed)
+        return Line(row.version, state, has_failed)
 
     def flush(self) -> None:
         self._do(self._valkey.execute("FLUSHALL"))
@@ -125,7 +125,7 @@ def _done(brought: Brought) -> Done:
     if brought.state is not None:
         body = b"%d" % brought.state
         refreshed = Refreshed.of(brought.subject, brought.version, checked_at=brought.checked_at, body=body)
-        return Done(delivery, 0.0, refreshed=refreshed)
+        return Done(delivery=delivery, received_at=0.0, refreshed=refreshed)
     dead = DeadUpdate(
         event=msgspec.Raw(b"{}"),
         subject_id=brought.subject.id,
@@ -134,7 +134,7 @@ def _done(brought: Brought) -> Done:
         failed_at=datetime.now(UTC),
         worker="w",
     )
-    return Done(delivery, 0.0, dead=dead, version=brought.version)
+    return Done(delivery=delivery, received_at=0.0, dead=dead, version=brought.version)
 
 
 def _empty(tx: Transaction) -> None:

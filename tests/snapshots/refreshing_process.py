@@ -1,17 +1,23 @@
-"""A process that refreshes, until somebody ends it. Arguments: folder, Valkey server, game, API key."""
+"""A process that refreshes until it is ended.
+
+Arguments: folder, Valkey server, game, API key, and by how many seconds its clock is ahead.
+"""
 
 import asyncio
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from tests.snapshots.deployment import QUICK
-from tidegate.assembly import open_parts, open_snapshots
+from tidegate.assembly import open_snapshots, put_together
+from tidegate.database import Database
 from tidegate.flow.presence.settings import PresenceSettings
+from tidegate.kernel.clock import SystemClock
 from tidegate.settings import Settings
 from tidegate.snapshots.settings import GameSettings, SnapshotSettings
+from tidegate.valkey.connection import connected
 
 BRIEF_LIFE = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=300))
 
@@ -27,10 +33,23 @@ def settings_for(folder: Path, valkey_url: str, url: str, key: str) -> Settings:
     )
 
 
-async def main(folder: str, valkey_url: str, url: str, key: str) -> None:
+class OffsetClock(SystemClock):
+    """The machine's clock, wrong by a constant."""
+
+    def __init__(self, ahead: timedelta) -> None:
+        self._ahead = ahead
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self._ahead
+
+
+async def main(folder: str, valkey_url: str, url: str, key: str, ahead_s: str = "0") -> None:
+    settings = settings_for(Path(folder), valkey_url, url, key)
+    clock = OffsetClock(timedelta(seconds=float(ahead_s)))
     async with (
-        open_parts(settings_for(Path(folder), valkey_url, url, key)) as parts,
-        open_snapshots(parts) as snapshots,
+        connected(valkey_url, prefix=settings.key_prefix) as valkey,
+        await Database.open(settings.effective_database_url, clock=clock) as database,
+        open_snapshots(put_together(settings, valkey, database)) as snapshots,
     ):
         await snapshots.process().run(handle_signals=True)
 

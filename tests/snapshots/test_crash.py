@@ -24,9 +24,11 @@ EVENTS = 200
 
 
 @asynccontextmanager
-async def worker(folder: Path, valkey: Valkey, sim: GameSimulator) -> AsyncGenerator[WarmProcess]:
-    arguments = ("-m", "tests.snapshots.refreshing_process", str(folder), valkey.url, sim.url, sim.api_key)
-    process = await start_warm(sys.executable, *arguments)
+async def worker(
+    folder: Path, valkey: Valkey, sim: GameSimulator, *, clock_offset_s: float = 0
+) -> AsyncGenerator[WarmProcess]:
+    place = (str(folder), valkey.url, sim.url, sim.api_key, str(clock_offset_s))
+    process = await start_warm(sys.executable, "-m", "tests.snapshots.refreshing_process", *place)
     try:
         yield process
     finally:

@@ -76,8 +76,9 @@ async def test_a_note_of_trouble_counts_only_until_something_as_new_has_succeede
     delivery = Delivery(value=b"", key=hero.id, deliveries=1, handle="1")
     success = store.Refreshed.of(hero, 5, checked_at=datetime.now(UTC), body=b"{}")
     notes = [Note(hero, 4, "503", 1), Note(mage, 4, "503", 1)]
+    done = Done(delivery=delivery, received_at=0.0, refreshed=success)
 
-    await deployment.database.transaction(write_all, [Done(delivery, 0.0, refreshed=success), *notes], True)
+    await deployment.database.transaction(write_all, [done, *notes], True)
     assert await deployment.troubled() == [(mage, "RETRYING", "UPSTREAM_5XX", 1)]
     await deployment.database.transaction(write_all, notes, True)
     assert await deployment.troubled() == [(mage, "RETRYING", "UPSTREAM_5XX", 1)]

@@ -150,6 +150,26 @@ async def test_a_slow_reader_of_sql_puts_nothing_old_over_a_refresh(shelf: Shelf
     assert kept.body == b'{"level":2}'
 
 
+async def test_where_no_copy_is_kept_an_older_one_that_comes_late_is_refused(shelf: Shelf):
+    """A reader of SQL was slow, and the background brought something newer meanwhile."""
+    await shelf.put_written([brought(6, b'{"level":2}')], only_known=True)
+    await shelf.put_row(row(5, b'{"level":1}'))
+
+    assert await shelf.get(HERO) is None
+    await shelf.put_row(row(6, b'{"level":2}'))
+    kept = await shelf.get(HERO)
+    assert kept is not None
+    assert kept.body == b'{"level":2}'
+
+
+async def test_a_copy_that_was_dropped_is_not_put_back_by_a_slow_reader(shelf: Shelf):
+    await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
+    await shelf.put_written([brought(7, b'{"level":2}', is_changed=False)], only_known=True)
+    await shelf.put_row(row(5, b'{"level":1}'))
+
+    assert await shelf.get(HERO) is None
+
+
 @pytest.mark.every_server
 async def test_a_copy_ends_by_itself(shelf: Shelf, valkey: Valkey):
     await shelf.put_row(row(5, b"{}"))

@@ -179,7 +179,6 @@ class _Base:
             caller=caller,
             limiter=self.limiter,
             coalescer=self.coalescer,
-            clock=self._clock,
             tries=ours.tries,
             most_redirects=self._parts.settings.upstream.most_redirects,
             pauses=Backoff(first=ours.first_pause, most=ours.first_pause * 16),
@@ -192,6 +191,7 @@ class _Base:
             shelf=self._shelf,
             news=self._news,
             clock=self._clock,
+            lease_lasted_since=self._parts.presence.lasted_since,
             write_within=ours.write_within,
             keeps_history=ours.archive.keep_history,
         )

@@ -129,7 +129,7 @@ async def _watch(settings: Settings, text: str, *, as_json: bool) -> None:
         async with snapshots.news.watch([snapshots.reader.subject(subject.kind, subject.key).id]) as news:
             while True:
                 answer = await snapshots.reader.read(subject.kind, subject.key)
-                if shown != answer.state:
-                    shown = answer.state
+                if answer.is_news_after(shown):
+                    shown = answer
                     typer.echo(answer.encode() if as_json else answer_line(text, answer))
                 await news.news(_LOOK_AGAIN_S)

@@ -23,7 +23,7 @@ class SnapshotEvents(WatchedEvents):
     ) -> None:
         super().__init__(closing, count)
         self._reader, self._news, self._place = reader, news, place
-        self._shown: object = None
+        self._shown: SnapshotAnswer | None = None
 
     def watch(self) -> AbstractAsyncContextManager[Watch]:
         """See `WatchedEvents`."""
@@ -33,9 +33,9 @@ class SnapshotEvents(WatchedEvents):
     async def look(self) -> bytes | None:
         """See `WatchedEvents`."""
         answer = await self._reader.read(*self._place)
-        if answer.state == self._shown:
+        if not answer.is_news_after(self._shown):
             return None
-        self._shown = answer.state
+        self._shown = answer
         return _event(answer)
 
 

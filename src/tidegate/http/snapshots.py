@@ -61,7 +61,7 @@ class RefreshAsked(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Literal["queued", "already_processing"]
     """Whether this request queued it, or one before."""
     version: int
-    """What the refreshed snapshot will be known by; versions of a subject only grow."""
+    """The version of the refreshed snapshot will be this or higher; versions of a subject only grow."""
 
 
 class SnapshotDesk:

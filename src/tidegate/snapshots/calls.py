@@ -10,11 +10,12 @@ import msgspec
 from tidegate.flow.coalescer import Coalescer
 from tidegate.flow.limiter import Grant, Limiter
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.clock import Clock, monotonic_ms
+from tidegate.kernel.clock import from_ms, monotonic_ms
 from tidegate.kernel.errors import GrantVoid, InvalidArgument, ServerRefused, TooManyWaiting, Unavailable
 from tidegate.snapshots.bodies import on_one_line
 from tidegate.snapshots.event import DeathReason, UpdateEvent
 from tidegate.snapshots.failures import Again, Dead, Moved, Rest, Verdict, judge, judge_failure, unfit
+from tidegate.snapshots.precedence import version_of_result
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import LONGEST_UPSTREAM_ID, Found, Missing, SnapshotKind, Subject
 from tidegate.telemetry import metrics
@@ -48,11 +49,13 @@ class Failed(msgspec.Struct, frozen=True):
 
     dead: Dead
     retries: int
+    version: int
+    """Of the last call, or of the event where none was made."""
 
 
 CallOutcome = Refreshed | Failed | Obsolete
-Troubled = Callable[[Subject, str, int], None]
-"""Told of a subject, what went wrong, and how often: it is being tried again."""
+Troubled = Callable[[Subject, int, str, int], None]
+"""Told of a subject, the version of the failed call, what went wrong, and how often: it is being tried again."""
 
 
 class Calls:
@@ -65,13 +68,12 @@ class Calls:
         caller: Caller,
         limiter: Limiter,
         coalescer: Coalescer,
-        clock: Clock,
         tries: int,
         pauses: Backoff,
         most_redirects: int = MOST_REDIRECTS,
     ) -> None:
         self._kinds, self._caller, self._limiter, self._doubts = kinds, caller, limiter, Doubts(coalescer)
-        self._clock, self._tries, self._pauses, self._most_redirects = clock, tries, pauses, most_redirects
+        self._tries, self._pauses, self._most_redirects = tries, pauses, most_redirects
 
     async def refresh(self, event: UpdateEvent, *, wait: "Waiting", troubled: Troubled) -> CallOutcome:
         """Call until there is something to write, or there is no hope; however long permits take."""
@@ -80,55 +82,59 @@ class Calls:
             kind = self._kinds.get(subject.kind)
             if kind is None:
                 message = f"this installation keeps no snapshots of the kind {subject.kind!r}"
-                return Failed(Dead(reason=DeathReason.UNKNOWN_SCHEMA, message=message), 0)
-            asked = request = kind.request(subject.key, event.upstream_id)
+                return Failed(Dead(reason=DeathReason.UNKNOWN_SCHEMA, message=message), 0, event.version)
+            request = kind.request(subject.key, event.upstream_id)
         except InvalidArgument as error:
-            return Failed(unfit(error), 0)
+            return Failed(unfit(error), 0, event.version)
+        return await self._refresh(event, kind, request, wait=wait, troubled=troubled)
+
+    async def _refresh(
+        self, event: UpdateEvent, kind: SnapshotKind, asked: Request, *, wait: "Waiting", troubled: Troubled
+    ) -> CallOutcome:
+        subject, request = event.subject, asked
         failures, redirects = 0, list[str]()
         while True:
-            verdict = await self._call(event, kind, subject.key, request, wait)
+            async with wait:
+                grant = await self._permit(event)
+            if grant is None:
+                return Obsolete()
+            version = version_of_result(event.version, grant.granted_at_ms)
+            try:
+                verdict = await self._call(kind, subject.key, request, grant)
+            except GrantVoid:
+                continue  # opening the connection took longer than a permit lasts; it stays open for the next permit
             match verdict:
                 case Found() | Missing():
                     try:
-                        return self._refreshed(event, subject, verdict)
+                        return _refreshed(subject, version, grant.granted_at_ms, verdict)
                     except InvalidArgument as error:  # nothing that we could keep
-                        return Failed(unfit(error), failures)
-                case Obsolete():
-                    return verdict
+                        return Failed(unfit(error), failures, version)
                 case Rest():
                     await self._pause(verdict.span, wait)
                 case Moved():
                     redirects.append(verdict.target)
                     if len(redirects) > self._most_redirects:
                         message = f"the upstream redirected more than {self._most_redirects} times"
-                        return Failed(Dead(reason=DeathReason.PARSE_ERROR, message=message), failures)
+                        return Failed(Dead(reason=DeathReason.PARSE_ERROR, message=message), failures, version)
                     request = redirected(asked, redirects)
                 case Dead():
-                    return Failed(verdict, failures)
+                    return Failed(verdict, failures, version)
                 case Again():
                     failures += 1
                     if failures >= self._tries:
-                        return Failed(Dead(reason=DeathReason.UPSTREAM_5XX, message=verdict.message), failures - 1)
+                        dead = Dead(reason=DeathReason.UPSTREAM_5XX, message=verdict.message)
+                        return Failed(dead, failures - 1, version)
                     metrics.UPDATE_PROCESS_ERROR.labels(DeathReason.UPSTREAM_5XX).inc()
-                    troubled(subject, verdict.message, failures)
+                    troubled(subject, version, verdict.message, failures)
                     async with wait:
                         await asyncio.sleep(self._pauses.delay(failures).total_seconds())
 
-    async def _call(
-        self, event: UpdateEvent, kind: SnapshotKind, key: str, request: Request, wait: "Waiting"
-    ) -> Verdict | Obsolete:
-        while True:
-            async with wait:
-                grant = await self._permit(event)
-            if grant is None:
-                return Obsolete()
-            try:
-                answer = await called(self._caller.fetch)(request, grant)
-            except GrantVoid:
-                continue  # the connection took longer than a permit lasts; it is kept, so the next one finds it
-            except UpstreamFailed as error:
-                return judge_failure(error)
-            return judge(kind, key, answer)
+    async def _call(self, kind: SnapshotKind, key: str, request: Request, grant: Grant) -> Verdict:
+        try:
+            answer = await called(self._caller.fetch)(request, grant)
+        except UpstreamFailed as error:
+            return judge_failure(error)
+        return judge(kind, key, answer)
 
     async def _permit(self, event: UpdateEvent) -> Grant | None:
         """Wait for a permit, to be used when the request leaves; None if a newer event came while we waited.
@@ -161,15 +167,16 @@ class Calls:
             async with wait:
                 await asyncio.sleep(span.total_seconds())
 
-    def _refreshed(self, event: UpdateEvent, subject: Subject, verdict: Found | Missing) -> Refreshed:
-        now = self._clock.now()
-        if isinstance(verdict, Missing):
-            return Refreshed(subject=subject, version=event.version, checked_at=now, body=None)
-        body, name = on_one_line(verdict.body), verdict.upstream_id
-        if name is not None and (len(name) > LONGEST_UPSTREAM_ID or not name.isprintable()):
-            # The database would refuse it, after the call, and so each time.
-            raise InvalidArgument("upstream_id", name[:32], f"must be up to {LONGEST_UPSTREAM_ID} printable characters")
-        return Refreshed.of(subject, event.version, checked_at=now, body=body, upstream_id=name)
+
+def _refreshed(subject: Subject, version: int, sent_at_ms: int, verdict: Found | Missing) -> Refreshed:
+    checked_at = from_ms(sent_at_ms)
+    if isinstance(verdict, Missing):
+        return Refreshed(subject=subject, version=version, checked_at=checked_at, body=None)
+    body, name = on_one_line(verdict.body), verdict.upstream_id
+    if name is not None and (len(name) > LONGEST_UPSTREAM_ID or not name.isprintable()):
+        # The database would refuse it, after the call, and so each time.
+        raise InvalidArgument("upstream_id", name[:32], f"must be up to {LONGEST_UPSTREAM_ID} printable characters")
+    return Refreshed.of(subject, version, checked_at=checked_at, body=body, upstream_id=name)
 
 
 class Doubts:

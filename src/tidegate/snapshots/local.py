@@ -59,6 +59,11 @@ class LocalCache:
         self._entries.move_to_end(place)
         return entry.kept
 
+    def peek(self, place: Place) -> Kept | None:
+        """The same, without counting as a read."""
+        entry = self._entries.get(place)
+        return None if entry is None or self._now_ms() >= entry.until_ms else entry.kept
+
     def put(self, place: Place, kept: Kept, *, keep_ms: float | None = None) -> None:
         """Hold this; what does not fit at all is not held."""
         self.forget(place)

@@ -1,7 +1,8 @@
 """Where a snapshot is found: in this process, on the Valkey server, in SQL; in this order, and each asked once for all.
 
-However many ask for one subject at one time, one look is under way. What is told to have changed while it was looked up
-is answered with, since it was true when it was asked for, but not held.
+However many ask for one subject at one time, one look is under way. A subject that changes while it is looked up is
+looked up anew for those who ask from then on; what the first look finds is answered with, since it was true when it was
+asked for, but not held.
 """
 
 import asyncio
@@ -14,12 +15,13 @@ import msgspec
 
 from tidegate.database import Database
 from tidegate.flow.breaker import Breaker, BreakerState
+from tidegate.kernel.clock import monotonic_ms
 from tidegate.kernel.errors import DatabaseUnavailable, TidegateError
 from tidegate.runtime.waiting import patience
 from tidegate.snapshots import store
 from tidegate.snapshots.kept import UNKNOWN, Failed, Kept
 from tidegate.snapshots.local import LocalCache, Place
-from tidegate.snapshots.shelf import Shelf
+from tidegate.snapshots.shelf import MARKED_FOR_S, Shelf
 from tidegate.snapshots.store import Snapshot
 from tidegate.snapshots.subject import Subject
 from tidegate.telemetry import metrics
@@ -81,9 +83,10 @@ class Lookup:
         """The one look that is under way."""
         place = (subject.kind, subject.key)
         look = self._looks.get(place)
-        if look is None:
+        if look is None or look.is_outdated:
             task = asyncio.create_task(self._look(place, subject), name=f"look for {subject.id}")
             look = self._looks[place] = Look(task)
+            self._keep(task)
             task.add_done_callback(_retrieve)
         return look
 
@@ -106,17 +109,22 @@ class Lookup:
 
     async def close(self) -> None:
         """Wait for what is being looked up, and for what is still to be put on the server."""
-        await asyncio.gather(*(look.task for look in self._looks.values()), return_exceptions=True)
-        await asyncio.gather(*self._background, return_exceptions=True)
+        while self._background:
+            await asyncio.gather(*self._background, return_exceptions=True)
 
     async def _look(self, place: Place, subject: Subject) -> Kept:
+        look = self._looks[place]
         try:
             kept = await self._known(subject)
-            if not self._looks[place].is_outdated:
+            held = self.local.peek(place)
+            if held is not None and held.version > kept.version:
+                return held  # a later look was quicker
+            if not look.is_outdated:
                 self.local.put(place, kept, keep_ms=_UNKNOWN_FOR_MS if kept is UNKNOWN else None)
             return kept
         finally:
-            del self._looks[place]
+            if self._looks.get(place) is look:
+                del self._looks[place]
 
     async def _known(self, subject: Subject) -> Kept:
         """What the server has, else SQL; a reader does not wait long for a server that is slow, or away."""
@@ -150,6 +158,7 @@ class Lookup:
         return kept
 
     async def _in_sql(self, subject: Subject) -> Kept:
+        began_ms = monotonic_ms()
         try:
             with self._sql_breaker.attempt():
                 async with patience(_SQL_WITHIN.total_seconds()):
@@ -163,7 +172,7 @@ class Lookup:
         if row is None:
             return UNKNOWN if failed is None else Kept.unknown(failed)
         if self.server_is_there and row.version:
-            task = asyncio.create_task(self._put(row, failed), name=f"keep {subject.id}")
+            task = asyncio.create_task(self._put(row, failed, began_ms), name=f"keep {subject.id}")
             self._keep(task)
         return Kept.of_row(row, failed)
 
@@ -171,7 +180,10 @@ class Lookup:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _put(self, row: Snapshot, failed: Failed | None) -> None:
+    async def _put(self, row: Snapshot, failed: Failed | None, read_at_ms: float) -> None:
+        """Not where this process was held up meanwhile: something newer may have come and gone."""
+        if monotonic_ms() - read_at_ms > MARKED_FOR_S / 2 * 1000:
+            return
         with suppress(TidegateError, TimeoutError):  # it is only a copy
             async with asyncio.timeout(1):
                 await self._shelf.put_row(row, failed)

@@ -1,17 +1,20 @@
-"""Which result of a subject counts, whoever brings it and however late.
+"""Which result of a subject counts, whichever process brings it and however late.
 
-The newer version does. Two workers can have one version, when an event came twice: to one that was given up for dead,
-and to its heir. Then the later check counts, so that a worker which comes back to life does not undo its heir's work.
+A result's version is the time at which its request was sent, by the server's clock (that of the permit), in µs. The
+process's own clock and the time of processing have no part in it, so a worker that was frozen in the middle of a call
+does not undo what another brought meanwhile. The version is never lower than that of its event: versions of events grow
+beyond every version that was seen (see `Coalescer`), also where the server lost its data or its clock was set back.
 
-Nothing here knows of a database: the store decides by these rules under the lock of the row, and a million random
-schedules hold them to their promise (`python -m chaos.schedules`).
+The rules are pure: the store applies them under the lock of the row, and random schedules test them
+(`python -m chaos.schedules`).
 """
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Protocol, TypeVar
 
 from tidegate.snapshots.subject import Subject
+
+_US_PER_MS = 1000
 
 
 class Result(Protocol):
@@ -19,17 +22,17 @@ class Result(Protocol):
 
     @property
     def subject(self) -> Subject:
-        """Whose it is."""
+        """The subject that was asked for."""
         ...
 
     @property
     def version(self) -> int:
-        """Of its event."""
+        """See `version_of_result`."""
         ...
 
     @property
-    def checked_at(self) -> datetime:
-        """When the upstream said so."""
+    def hash(self) -> str | None:
+        """Of its body; None: the upstream has no such subject."""
         ...
 
 
@@ -38,35 +41,43 @@ class Row(Protocol):
 
     @property
     def version(self) -> int:
-        """Of the event whose result was written last; 0: none was."""
+        """Of the result that was written last; 0: none was."""
         ...
 
     @property
-    def last_checked_at(self) -> datetime | None:
-        """When the upstream was asked last."""
+    def current_hash(self) -> str | None:
+        """Of its body; None: the upstream had no such subject, or nothing was written."""
         ...
 
 
 R = TypeVar("R", bound=Result)
 
 
+def version_of_result(event_version: int, granted_at_ms: int) -> int:
+    """The version of what a call brought: when its permit was granted, and never lower than that of its event."""
+    return max(event_version, granted_at_ms * _US_PER_MS)
+
+
 def newest(results: Iterable[R]) -> dict[Subject, R]:
-    """Of each subject the one result that counts."""
+    """The one result of each subject that counts; of two that were sent in the same moment, the first."""
     found: dict[Subject, R] = {}
     for result in results:
         before = found.get(result.subject)
-        if before is None or (before.version, before.checked_at) <= (result.version, result.checked_at):
+        if before is None or before.version < result.version:
             found[result.subject] = result
     return found
 
 
 def counts(result: Result, row: Row) -> bool:
-    """Whether it may be written over what the row has."""
+    """Whether it may be written over what the row has. The same result counts again: its first commit may be unknown.
+
+    Of two that were sent in the same moment the one that was written first stays, so that all copies agree.
+    """
     if result.version != row.version:
         return result.version > row.version
-    return row.last_checked_at is None or result.checked_at >= row.last_checked_at
+    return result.hash == row.current_hash
 
 
 def failure_counts(version: int, row_version: int) -> bool:
-    """Whether it is news that the event of this version failed: not where one as new, or newer, has succeeded."""
+    """Whether a failed call of this version is news: not where one that was sent then or later has succeeded."""
     return version > row_version

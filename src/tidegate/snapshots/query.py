@@ -18,7 +18,7 @@ from tidegate.kernel.errors import NotFound
 from tidegate.kernel.priority import Priority
 from tidegate.snapshots.activity import Activity
 from tidegate.snapshots.event import Reason
-from tidegate.snapshots.kept import Failed, Kept
+from tidegate.snapshots.kept import Kept
 from tidegate.snapshots.local import Place
 from tidegate.snapshots.lookup import Lookup
 from tidegate.snapshots.news import News
@@ -80,10 +80,11 @@ class SnapshotAnswer(msgspec.Struct, frozen=True):
         failed = "" if self.kept.failed is None else "-failed"
         return f'W/"{self.kept.hash or "none"}-{self.freshness}{failed}"'
 
-    @property
-    def state(self) -> "tuple[int, Freshness, Failed | None]":
-        """What a listener is shown anew when it changes."""
-        return self.kept.version, self.freshness, self.kept.failed
+    def is_news_after(self, shown: "SnapshotAnswer | None") -> bool:
+        """Whether a listener is to be shown this after what it was `shown`: never something older."""
+        if shown is None or self.kept.version != shown.kept.version:
+            return shown is None or self.kept.version > shown.kept.version
+        return (self.freshness, self.kept.failed) != (shown.freshness, shown.kept.failed)
 
 
 _TAILS = {

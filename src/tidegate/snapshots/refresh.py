@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -167,7 +166,7 @@ class _Shift:
         if delivery.deliveries > self._name.most_deliveries:
             message = f"it was with {delivery.deliveries - 1} workers, and none came to an end with it"
             dead = Dead(reason=DeathReason.WORKER_CRASHED, message=message)
-            self._bury(delivery, dead, received_at, version=_version(delivery.value))
+            self._bury(delivery, dead, received_at, event=_event(delivery.value))
             return None
         try:
             event = UpdateEvent.decode(delivery.value)
@@ -190,7 +189,7 @@ class _Shift:
         span = tracing.begin_refresh(event, delivery.deliveries)
         try:
             with nullcontext() if span is None else span.current():
-                outcome = await self._calls.refresh(event, wait=wait, troubled=partial(self._note, event.version))
+                outcome = await self._calls.refresh(event, wait=wait, troubled=self._note)
         except Exception as error:  # a defect: another worker may fare better, and in the end it is a dead letter
             log.exception("snapshots.refresh_crashed", subject=event.subject_id)
             await self._give_back(delivery, f"a worker failed: {type(error).__name__}: {error}")
@@ -199,17 +198,19 @@ class _Shift:
             case Obsolete():
                 self._skip(delivery, received_at, span)
             case Failed():
-                dead, retries = outcome.dead, outcome.retries
-                self._bury(delivery, dead, received_at, retries=retries, version=event.version, span=span)
+                dead, retries, version = outcome.dead, outcome.retries, outcome.version
+                self._bury(delivery, dead, received_at, retries=retries, event=event, version=version, span=span)
             case refreshed:
-                self._settler.put(Done(delivery, received_at, refreshed=refreshed, span=span))
+                self._settler.put(
+                    Done(delivery=delivery, received_at=received_at, event=event, refreshed=refreshed, span=span)
+                )
 
-    def _note(self, version: int, subject: Subject, message: str, tries: int) -> None:
+    def _note(self, subject: Subject, version: int, message: str, tries: int) -> None:
         self._settler.put(Note(subject, version, message, tries))
 
     def _skip(self, delivery: Delivery, received_at: float, span: "Span | None" = None) -> None:
         metrics.OBSOLETE_EVENT_SKIPPED.inc()
-        self._settler.put(Done(delivery, received_at, span=span))
+        self._settler.put(Done(delivery=delivery, received_at=received_at, span=span))
 
     def _bury(
         self,
@@ -218,6 +219,7 @@ class _Shift:
         received_at: float,
         *,
         retries: int = 0,
+        event: UpdateEvent | None = None,
         version: int | None = None,
         span: "Span | None" = None,
     ) -> None:
@@ -229,7 +231,9 @@ class _Shift:
             failed_at=self._ground.clock.now(),
             worker=self._name.owner,
         )
-        self._settler.put(Done(delivery, received_at, dead=letter, version=version, span=span))
+        self._settler.put(
+            Done(delivery=delivery, received_at=received_at, event=event, dead=letter, version=version, span=span)
+        )
 
     async def _give_back(self, delivery: Delivery, reason: str) -> None:
         try:
@@ -253,9 +257,9 @@ class _Shift:
         self._changed.set()
 
 
-def _version(value: bytes) -> int | None:
-    """Of the event in these bytes, if they hold one."""
+def _event(value: bytes) -> UpdateEvent | None:
+    """The event in these bytes, if they hold one."""
     try:
-        return UpdateEvent.decode(value).version
+        return UpdateEvent.decode(value)
     except UnknownSchema:
         return None

@@ -1,10 +1,14 @@
 """What calls brought is written in batches, and acknowledged when it is safe; in this order:
 
-    database committed -> dead letters published -> acknowledged -> kept on the server -> lock released -> readers told
+    still ours -> database committed -> copied to the server -> dead letters published -> acknowledged
+               -> locks released -> readers told
 
 A process may die between any two of these steps: then the event comes again, and writing it again changes nothing but
 the time of the check. A database that is away or too slow holds everything up: nothing is acknowledged, nothing more is
 read, nothing becomes a dead letter, and what is in hand is written when it is back.
+
+A process whose lease may have ended, because it was frozen or cut off, asks first which events are still its own, and
+drops the results of the others. It may freeze again behind that question: then `precedence` keeps the newer result.
 """
 
 import asyncio
@@ -26,11 +30,11 @@ from tidegate.kernel.errors import CircuitOpen, DatabaseUnavailable, ServerRefus
 from tidegate.kernel.priority import Priority
 from tidegate.runtime.waiting import occurs
 from tidegate.snapshots import store, tracing
-from tidegate.snapshots.event import DeadUpdate, DeathReason
+from tidegate.snapshots.event import DeadUpdate, DeathReason, UpdateEvent
 from tidegate.snapshots.kept import Failed
 from tidegate.snapshots.news import News
 from tidegate.snapshots.settings import LaneSettings
-from tidegate.snapshots.shelf import Shelf, Written
+from tidegate.snapshots.shelf import MARKED_FOR_S, Shelf, Written
 from tidegate.snapshots.store import RETRYING, Effect, Failure, Refreshed
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import Consumer, Delivery, Topic, Transport
@@ -46,6 +50,7 @@ T = TypeVar("T")
 
 _AWAY = (DatabaseUnavailable, CircuitOpen, ServerRefused, TimeoutError)
 _PAUSES = Backoff(first=timedelta(milliseconds=500), most=timedelta(seconds=10), jitter=0.5)
+_LOST = "its worker was away for longer than its lease"
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -53,22 +58,24 @@ class Note(msgspec.Struct, frozen=True):
 
     subject: Subject
     version: int
-    """Of its event."""
+    """Of the call that failed."""
     message: str
     tries: int
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, frozen=True, kw_only=True):
     """An event that came to an end, one way or another."""
 
     delivery: Delivery
     received_at: float
     """On the monotonic clock, in seconds."""
+    event: UpdateEvent | None = None
+    """None where the delivery holds none that can be read, or it was obsolete."""
     refreshed: Refreshed | None = None
     dead: DeadUpdate | None = None
     """Neither of both: it was obsolete."""
     version: int | None = None
-    """Of an event that is dead, where that can be told."""
+    """Of the call that failed; None: none was made."""
     span: "Span | None" = None
     """Where it is traced: to be ended with it."""
 
@@ -96,6 +103,8 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     shelf: Shelf
     news: News
     clock: Clock
+    lease_lasted_since: Callable[[float], bool]
+    """Whether the lease of this process has certainly lasted since a moment of the monotonic clock, in ms."""
     write_within: timedelta
     keeps_history: bool = True
     """Whether it is remembered what a snapshot was before it changed."""
@@ -154,11 +163,15 @@ class Settler:
             await occurs(self._filled, within_s=self._gather_s)
 
     async def _settle(self, items: Sequence[Done | Note]) -> None:
+        began_ns, began_s = time.time_ns(), time.monotonic()
+        lost = await self._drop_lost([item for item in items if isinstance(item, Done)])
+        items = [item for item in items if id(item) not in lost]
         done = [item for item in items if isinstance(item, Done)]
-        began_ns = time.time_ns()
         written = await self._write(items)
         given_up = {id(each) for each in done if each.refreshed is not None} - written.keys()
         ended = [each for each in done if id(each) not in given_up]
+        failed = [each for each in ended if each.failed_subject is not None]
+        await self._copy(list(written.values()), failed, began_s)
         if letters := [(each.dead.subject_id, each.dead.encode()) for each in ended if each.dead is not None]:
             await self._insist(lambda: self._ground.transport.publish(Topic.DEAD, letters))
         if ended:
@@ -168,7 +181,28 @@ class Settler:
             self._count(each)
             if each.span is not None:
                 tracing.end_refresh(each.span, each.dead, is_written=id(each) in written, began_ns=began_ns)
-        await self._tell(list(written.values()), [each for each in ended if each.failed_subject is not None])
+        await self._tell([each for each in ended if id(each) in written], list(written.values()), failed)
+
+    async def _drop_lost(self, done: Sequence[Done]) -> set[int]:
+        """Drop what came of events that were given to another worker, and return their ids as objects.
+
+        Where the server cannot say, none is dropped: the row keeps the newer result in any case.
+        """
+        received_ms = min((each.received_at for each in done), default=0.0) * 1000
+        if not done or self._ground.lease_lasted_since(received_ms):
+            return set()
+        try:
+            held = {each.handle for each in await self._consumer.held([each.delivery for each in done])}
+        except (Unavailable, ServerRefused):
+            return set()
+        if lost := [each for each in done if each.delivery.handle not in held]:
+            log.warning("snapshots.results_dropped", events=len(lost))
+            await self._insist(lambda: self._consumer.retry([each.delivery for each in lost], _LOST))
+            self._on_settled(len(lost))
+            for each in lost:
+                if each.span is not None:
+                    tracing.end_refresh(each.span, None, is_written=False, began_ns=time.time_ns())
+        return {id(each) for each in lost}
 
     async def _write(self, items: Sequence[Done | Note]) -> dict[int, Written]:
         """Write all; where one of them cannot be written, the others one by one. What was written, by its `Done`."""
@@ -244,33 +278,47 @@ class Settler:
                 if await occurs(self._finishing, within_s=_PAUSES.delay(tries).total_seconds()):
                     raise Abandoned from error
 
-    async def _tell(self, written: Sequence[Written], failed: Sequence[Done]) -> None:
-        """Keep a copy where others find it, release the locks, and wake who waits. All of it can be missed.
+    async def _copy(self, written: Sequence[Written], failed: Sequence[Done], began_s: float) -> None:
+        """Bring the copies on the server up to date. Before the acknowledgement: if we die, the event comes again.
 
-        In this order: who reads the old copy when the lock is gone would have it called for once more.
+        A server that takes no writes is asked to drop the copies instead; where it refuses that too, they are served
+        until they are stale.
         """
-        if not written and not failed:
-            return
-        ground, failures = self._ground, [_failure(each) for each in failed]
-        done = [(each.result.subject.id, each.result.version) for each in written]
-        done += [(each.subject.id, each.version) for each in failures if each.version is not None]
-        now = ground.clock.now()
+        shelf, now = self._ground.shelf, self._ground.clock.now()
         notes = [
             (each.subject, each.version, Failed(reason=each.reason, message=each.message, failed_at=now))
-            for each in failures
+            for each in map(_failure, failed)
             if each.version is not None
         ]
-        try:
+
+        async def put() -> None:
+            # What no reader waited for is copied only where one has read it before. The same for one that comes late:
+            # where nothing is known any more, a newer result may have come and gone.
+            is_late = time.monotonic() - began_s > MARKED_FOR_S / 2
             try:
-                await ground.shelf.put_failed(notes)
-                # What nobody waited for is kept only where somebody has read it before.
-                await ground.shelf.put_written(written, only_known=self._priority is Priority.LOW)
-            finally:
-                await ground.coalescer.release_many(done)
+                await shelf.put_failed(notes)
+                await shelf.put_written(written, only_known=is_late or self._priority is Priority.LOW)
+            except ServerRefused as error:
+                log.warning("snapshots.copy_refused", subjects=len(written), error=str(error))
+                with suppress(ServerRefused):
+                    await shelf.forget([each.result.subject for each in written])
+
+        if written or notes:
+            await self._insist(put)
+
+    async def _tell(self, done: Sequence[Done], written: Sequence[Written], failed: Sequence[Done]) -> None:
+        """Release the locks, and wake the readers that wait. Both can be missed.
+
+        After the copies: a reader of the old copy would otherwise find no lock, and have it called for once more.
+        """
+        ended = [(each.event.subject_id, each.event.version) for each in (*done, *failed) if each.event is not None]
+        try:
+            if ended:
+                await self._ground.coalescer.release_many(ended)
         except TidegateError as error:
-            log.warning("snapshots.tell_failed", subjects=len(written) + len(failures), error=str(error))
+            log.warning("snapshots.tell_failed", subjects=len(ended), error=str(error))
         refreshed = [each.result.subject.id for each in written if each.effect.is_taken]
-        await ground.news.tell([*refreshed, *(each.subject.id for each in failures)])
+        await self._ground.news.tell([*refreshed, *(each.dead.subject_id for each in failed if each.dead is not None)])
 
     def _count(self, each: Done) -> None:
         self._seconds.observe(time.monotonic() - each.received_at)
@@ -300,9 +348,8 @@ def _failure(item: Done | Note) -> Failure:
             message=item.message,
             tries=item.tries,
         )
-    dead, subject = item.dead, item.failed_subject
+    dead, subject, event = item.dead, item.failed_subject, item.event
     assert dead is not None
     assert subject is not None
-    return Failure(
-        subject=subject, version=item.version, reason=dead.reason, message=dead.message, tries=dead.retries + 1
-    )
+    version = item.version if item.version is not None or event is None else event.version
+    return Failure(subject=subject, version=version, reason=dead.reason, message=dead.message, tries=dead.retries + 1)

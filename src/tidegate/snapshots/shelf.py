@@ -1,7 +1,8 @@
 """Snapshots on the Valkey server: what several processes read, without asking SQL each.
 
-It is a copy that may be lost at any time. An entry's version never goes back while it lasts, so a reader that was slow
-does not put an old row over what a worker has just brought.
+It is a copy that may be lost at any time. An entry's version never goes back, so a reader that was slow does not put an
+old row over what a worker has just brought. Where no copy is kept of what a worker brought, its version is remembered
+for `MARKED_FOR_S`; a copy that was read or written longer ago than half of that is not put where nothing is known.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from tidegate.snapshots.subject import Subject
 from tidegate.valkey import Key, Valkey, lua_script
 from tidegate.valkey.scripts import ScriptCall, run_together
 
+MARKED_FOR_S = 30.0
+"""How long a version is remembered where there is no copy."""
 _UNITS = 1024
 """Over so many units the subjects are spread, and with them a cluster's load."""
 _FIELDS = ("version", "hash", "updated_ms", "checked_ms", "missing_ms", "upstream_id", "failure", "body")
@@ -35,6 +38,7 @@ async def _put(
     body: bytes,
     mode: str,
     keep_ms: int,
+    mark_ms: int,
     only_known: int,
 ) -> int: ...
 
@@ -64,9 +68,9 @@ class Shelf:
     async def get(self, subject: Subject) -> Kept | None:
         """What is known; None: look in SQL."""
         found = await self._valkey.execute("HMGET", self.place(subject), *_FIELDS)
-        if found[0] is None:
-            return None
         version, digest, updated, checked, missing, upstream_id, failure, body = found
+        if version is None or checked is None:
+            return None
         return Kept.of(
             version=int(version),
             hash_=_text(digest),
@@ -108,6 +112,12 @@ class Shelf:
         if calls:
             await run_together(self._valkey, calls)
 
+    async def forget(self, subjects: Sequence[Subject]) -> None:
+        """Drop the copies: SQL has something newer. Raises `ServerRefused` where the server takes no writes at all."""
+        for reply in await self._valkey.pipeline([("UNLINK", self.place(each)) for each in subjects]):
+            if isinstance(reply, Exception):
+                raise reply
+
     def _written(self, each: Written, *, only_known: bool) -> ScriptCall:
         result, checked = each.result, str(to_ms(each.result.checked_at))
         if result.body is None:
@@ -137,6 +147,7 @@ class Shelf:
             body=body,
             mode=mode,
             keep_ms=self._keep_ms,
+            mark_ms=int(MARKED_FOR_S * 1000),
             only_known=int(only_known),
         )
 

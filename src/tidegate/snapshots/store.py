@@ -1,7 +1,7 @@
 """What is written of subjects; every function works in the caller's transaction.
 
 The invariant: a version never goes back. Rows are locked in the order of their keys, and `precedence` decides under
-the lock: a result that is older than the row's writes nothing, whoever brings it and however late.
+the lock: a result whose request was sent before that of the row writes nothing, whichever process brings it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +46,9 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
 
     subject: Subject
     version: int
+    """See `precedence.version_of_result`."""
     checked_at: datetime
+    """When the request was sent, by the server's clock."""
     body: bytes | None
     """As it is kept, compressed; None: the upstream says that there is no such subject."""
     hash: str | None = None
@@ -102,7 +104,7 @@ def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bo
     changed = {each.subject for each in taken if each.body is not None and present[each.subject].hash != each.hash}
     _write(tx, [each for each in taken if each.subject in changed], present)
     if keeps_history:
-        _remember(tx, [each for each in taken if each.subject in changed], present)
+        _remember(tx, [each for each in taken if each.subject in changed])
     _check(tx, [each for each in taken if each.subject not in changed], present)
     _clear_status(tx, [each.subject for each in taken])
     counted = {id(each) for each in taken}
@@ -136,7 +138,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     subject: Subject
     state: str = FAILED
     version: int | None
-    """Of its event; None: nobody can tell."""
+    """Of the call that failed, or of its event where none was made; None: unknown."""
     reason: str
     message: str
     tries: int
@@ -241,6 +243,11 @@ class _Present(msgspec.Struct, frozen=True):
     changes: int
     change_rate: float | None
 
+    @property
+    def current_hash(self) -> str | None:
+        """A subject that went missing keeps its last body, which is not what the upstream has."""
+        return None if self.missing_since is not None else self.hash
+
 
 def _locked(tx: Transaction, subjects: Sequence[Subject]) -> dict[Subject, _Present]:
     """The rows of these subjects, made where there are none, and ours until the commit."""
@@ -299,8 +306,8 @@ def _check(tx: Transaction, results: Sequence[Refreshed], present: Mapping[Subje
 
 
 def _row(result: Refreshed, before: _Present) -> dict[str, Any]:
-    """What every result writes. A check never looks older than one before it."""
-    checked = _checked_at(result, before)
+    """What every result writes."""
+    checked = result.checked_at
     return {
         "of_kind": result.subject.kind,
         "of_key": result.subject.key,
@@ -311,27 +318,24 @@ def _row(result: Refreshed, before: _Present) -> dict[str, Any]:
     }
 
 
-def _checked_at(result: Refreshed, before: _Present) -> datetime:
-    return max(filter(None, (result.checked_at, before.last_checked_at)))
-
-
 def _rate(result: Refreshed, before: _Present) -> float | None:
     """What this check tells of how often the subject changes: nothing, where there is nothing to compare."""
     if before.last_checked_at is None or before.hash is None or result.body is None:
         return before.change_rate
-    elapsed = (_checked_at(result, before) - before.last_checked_at) / timedelta(days=1)
+    # Never negative: the server's clock may have been set back.
+    elapsed = max(0.0, (result.checked_at - before.last_checked_at) / timedelta(days=1))
     # The first body of all was no change.
     return learn(before.change_rate, max(0, before.changes - 1), elapsed, changed=before.hash != result.hash)
 
 
-def _remember(tx: Transaction, results: Sequence[Refreshed], present: Mapping[Subject, _Present]) -> None:
+def _remember(tx: Transaction, results: Sequence[Refreshed]) -> None:
     rows = [
         {
             "kind": each.subject.kind,
             "key": each.subject.key,
             "version": each.version,
-            "changed_at": (changed_at := _checked_at(each, present[each.subject])),
-            "day": changed_at.astimezone(UTC).date(),
+            "changed_at": each.checked_at,
+            "day": each.checked_at.astimezone(UTC).date(),
             "body": each.body,
             "hash": each.hash,
             "size": each.size,

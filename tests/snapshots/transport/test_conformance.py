@@ -11,6 +11,7 @@ from tests.snapshots.transport.conftest import Bench
 from tidegate.kernel.errors import InvalidArgument, NotFound
 from tidegate.runtime.waiting import occurs
 from tidegate.snapshots.transport import GROUPS, Consumer, Delivery, Topic, Transport
+from tidegate.snapshots.transport.streams import StreamTransport
 
 WITHIN_S = 20.0
 """How long anything may take that must happen; a broker needs a moment to seat a new member."""
@@ -139,6 +140,17 @@ async def test_what_is_given_back_comes_again(transport: Transport):
 
     assert values(again) == values(found[:1])
     assert again[0].deliveries >= 1
+
+
+async def test_what_a_process_held_that_was_given_up_is_no_longer_its_own(bench: Bench):
+    await bench.transport.publish(Topic.HIGH, numbered(3, key="kind/same"))
+    async with bench.another_process() as other, member(other) as doomed:
+        found = await read_all(doomed, 3)
+        await doomed.ack(found[:1])
+        assert await doomed.held(found) == found[1:]
+        if isinstance(other, StreamTransport):  # a member of a Kafka group hears of it with its next sign of life
+            await bench.bury(other)
+            assert await doomed.held(found) == []
 
 
 async def test_who_is_paused_keeps_what_it_has_and_goes_on_later(transport: Transport):

@@ -53,6 +53,10 @@ class Consumer(Protocol):
         """These are done, and what they led to is safe. Repeating it changes nothing."""
         ...
 
+    async def held(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Those of these that are still ours, as far as is known: others were given to another consumer."""
+        ...
+
     async def retry(self, deliveries: Sequence[Delivery], reason: str) -> None:
         """Have these delivered again, soon, to whomever it may be."""
         ...

@@ -134,6 +134,11 @@ class StreamConsumer:
         """See `Consumer`."""
         await self._member.ack([each.handle for each in deliveries])
 
+    async def held(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """See `Consumer`."""
+        held = await self._member.still_held([each.handle for each in deliveries])
+        return [each for each in deliveries if each.handle in held]
+
     async def retry(self, deliveries: Sequence[Delivery], reason: str) -> None:
         """See `Consumer`."""
         await self._member.retry([each.handle for each in deliveries], reason)

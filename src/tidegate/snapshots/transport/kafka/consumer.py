@@ -105,6 +105,10 @@ class KafkaConsumer(ConsumerRebalanceListener):
             self._books.done(each.handle)
         await self._commit()
 
+    async def held(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """See `Consumer`. By what this member knows: it may not have heard yet that partitions went to another."""
+        return [each for each in deliveries if self._books.holds(each.handle)]
+
     async def retry(self, deliveries: Sequence[Delivery], reason: str) -> None:
         """See `Consumer`."""
         del reason  # Kafka has no place for it
