@@ -10,6 +10,8 @@
 
 from collections.abc import Iterable
 from enum import IntEnum
+from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +38,24 @@ SERVER_ARGUMENTS = (
 )
 """The parameters whose values name a server."""
 
-STORAGE_AND_PRIMITIVES = ("flow", "valkey", "database", "documents", "servers")
+STORAGE_AND_PRIMITIVES = ("flow/*", "valkey/*", "database/*", "documents/*", "servers/*")
 """Their tests run on every server: each server keeps the same promises to them."""
-CONFORMANCE = (*STORAGE_AND_PRIMITIVES, "snapshots/transport", "snapshots/archive")
+CONFORMANCE = (*STORAGE_AND_PRIMITIVES, "snapshots/transport/*", "snapshots/archive/*")
 
-FULL_FOLDERS = ("aws", "scenarios", "whole", "http/test_fuzzing.py")
-"""Not even imported in the quick tier."""
+FULL_PLACES = (
+    *("aws/*", "browser/*", "faults/*", "scenarios/*", "whole/*"),
+    *("http/test_fuzzing.py", "snapshots/transport/test_kafka*.py"),
+)
+"""The quick tier runs only what is marked `smoke` in these files, and does not import files without such a test."""
 
-FULL_MARKERS = ("full", "crash", "race", "browser")
+FULL_MARKERS = {"full", "crash", "race"}
 """The quick tier leaves tests with one of these markers out, unless they are also marked `smoke`."""
 
 MARKERS = (
     "crash: kills real processes",
     "race: many processes at once",
-    "browser: needs Chromium",
-    "full: left out of the quick tier, because it takes long and the rule has a cheaper guard",
-    "smoke: runs in the quick tier although its other markers say otherwise",
+    "full: left out of the quick tier, because it takes long and a cheaper test guards the same rule",
+    "smoke: runs in the quick tier although its place or its other markers say otherwise",
     "every_server: a test of a system that runs on every server in the full tier, not only on the default pair",
 )
 
@@ -68,8 +72,8 @@ def tier_of_run(config: pytest.Config) -> Tier:
 
 
 def is_ignored(path: Path, tier: Tier) -> bool:
-    """Whether this file or folder is not collected in this tier."""
-    return tier is Tier.QUICK and _is_below(path, FULL_FOLDERS)
+    """Whether this file is not even imported in this tier."""
+    return tier is Tier.QUICK and path.is_file() and _is_in(path, FULL_PLACES) and "mark.smoke" not in path.read_text()
 
 
 def split(items: Iterable[pytest.Item], tier: Tier) -> tuple[list[pytest.Item], list[pytest.Item]]:
@@ -87,26 +91,21 @@ def split(items: Iterable[pytest.Item], tier: Tier) -> tuple[list[pytest.Item], 
     return chosen, others
 
 
-def _function(item: pytest.Item) -> str:
-    return item.nodeid.partition("[")[0]
-
-
 def _tier_of(item: pytest.Item) -> Tier:
     """The first tier that runs this test."""
-    if item.get_closest_marker("smoke") is None and any(item.get_closest_marker(name) for name in FULL_MARKERS):
-        least = Tier.FULL
-    else:
-        least = Tier.QUICK
-    return max(least, _tier_of_servers(item))
+    markers = {marker.name for marker in item.iter_markers()}
+    is_long = not markers.isdisjoint(FULL_MARKERS) or _is_in(item.path, FULL_PLACES)
+    by_kind = Tier.FULL if is_long and "smoke" not in markers else Tier.QUICK
+    return max(by_kind, _tier_of_servers(item, servers_of(item) - _DEFAULT, markers))
 
 
-def _tier_of_servers(item: pytest.Item) -> Tier:
-    servers = servers_of(item) - _DEFAULT
-    if not servers:
+def _tier_of_servers(item: pytest.Item, others: set[str], markers: set[str]) -> Tier:
+    """The first tier that runs this test on these servers, which are not the default ones."""
+    if not others:
         return Tier.QUICK
-    if _is_below(item.path, CONFORMANCE):
-        return Tier.QUICK if servers <= _SECOND and _is_below(item.path, STORAGE_AND_PRIMITIVES) else Tier.FULL
-    return Tier.FULL if item.get_closest_marker("every_server") else Tier.MATRIX
+    if _is_in(item.path, CONFORMANCE):
+        return Tier.QUICK if others <= _SECOND and _is_in(item.path, STORAGE_AND_PRIMITIVES) else Tier.FULL
+    return Tier.FULL if "every_server" in markers else Tier.MATRIX
 
 
 def servers_of(item: pytest.Item) -> set[str]:
@@ -117,5 +116,10 @@ def servers_of(item: pytest.Item) -> set[str]:
     return {value for value in values if isinstance(value, str)} & SERVER_VALUES
 
 
-def _is_below(path: Path, places: Iterable[str]) -> bool:
-    return any(path.is_relative_to(_ROOT / place) for place in places)
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+@cache
+def _is_in(path: Path, places: tuple[str, ...]) -> bool:
+    return path.is_relative_to(_ROOT) and any(fnmatch(str(path.relative_to(_ROOT)), place) for place in places)
