@@ -48,7 +48,6 @@ async def refresh_all(
             caller=client,
             limiter=Limiter(valkey, valkey.unit("sending"), clock, settings),
             coalescer=Coalescer(valkey),
-            clock=clock,
             tries=3,
             pauses=Backoff(first=timedelta(milliseconds=10), most=timedelta(milliseconds=10)),
         )
@@ -58,8 +57,8 @@ async def refresh_all(
         )
 
 
-def _ignore(subject: Subject, message: str, tries: int) -> None:
-    del subject, message, tries
+def _ignore(subject: Subject, version: int, message: str, tries: int) -> None:
+    del subject, version, message, tries
 
 
 def _event(key: int, priority: Priority) -> UpdateEvent:
