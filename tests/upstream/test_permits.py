@@ -37,7 +37,7 @@ async def test_a_request_that_waited_too_long_for_its_connection_is_not_sent():
     held, now_ms = Held(), 0.0
     one_connection = UpstreamSettings(connections_per_host=1)
     async with web_server(held.answer) as url, UpstreamClient(one_connection, name="held") as client:
-        grants = [Grant(Priority.LOW, 1, ends, stopwatch=lambda: now_ms) for ends in (50.0, 50.0, 2000.0)]
+        grants = [Grant(Priority.LOW, 1, ends, 0, stopwatch=lambda: now_ms) for ends in (50.0, 50.0, 2000.0)]
         first = asyncio.create_task(client.fetch(get(f"{url}/first"), grants[0]))
         await held.arrived.wait()
         late = asyncio.create_task(client.fetch(get(f"{url}/late"), grants[1]))
@@ -66,7 +66,7 @@ async def test_a_connection_that_was_not_used_serves_the_next_request():
     async with web_server(note_peer) as url, UpstreamClient(name="kept") as client:
         await client.fetch(get(f"{url}/first"))
         with pytest.raises(GrantVoid):
-            await client.fetch(get(f"{url}/void"), Grant(Priority.HIGH, 1, 0.0))
+            await client.fetch(get(f"{url}/void"), Grant(Priority.HIGH, 1, 0.0, 0))
         await client.fetch(get(f"{url}/last"))
 
     assert (held.asked, len(peers)) == (["/first", "/last"], 1)

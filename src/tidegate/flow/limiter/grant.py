@@ -9,6 +9,15 @@ from tidegate.kernel.priority import Priority
 
 
 @dataclass(eq=False)
+class Tally:
+    """What became of the permits of one answer of the server."""
+
+    used: int = 0
+    void: int = 0
+    """Those that ended before this process came to use them."""
+
+
+@dataclass(eq=False)
 class Grant:
     """The right to send one request of `units`, for a short time and once: `use` it right before its first byte leaves,
     when the connection is there.
@@ -24,6 +33,7 @@ class Grant:
     granted_at_ms: int
     """By the server's clock, in ms since the epoch: the order of all calls, whatever the processes' clocks say."""
     stopwatch: Callable[[], float] = field(default=monotonic_ms, repr=False)
+    tally: Tally = field(default_factory=Tally, repr=False)
     _used: bool = field(default=False, init=False, repr=False)
 
     @property
@@ -42,5 +52,7 @@ class Grant:
             raise GrantVoid("this permit was used already; each call needs its own")
         late_ms = self.stopwatch() - self.ends_at_ms
         if late_ms >= 0:
+            self.tally.void += 1
             raise GrantVoid(f"this permit ended {late_ms:.0f} ms ago; take another")
         self._used = True
+        self.tally.used += 1

@@ -82,6 +82,7 @@ class Limiter:
             grant = await self._wait_in_line(priority, Waiter(units), in_front=attempt > 0)
             if grant.is_alive:
                 return grant
+            grant.tally.void += 1
         raise GrantVoid(f"{_TRIES} permits of {self._name!r} ended before this process came to use them")
 
     async def take(self, most: int, priority: Priority = Priority.HIGH) -> Batch:
