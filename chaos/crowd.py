@@ -1,10 +1,11 @@
 """A crowd, and kill -9: `python -m chaos.crowd [--people N] [--database ...] [--losses N] [--seed S] [--json]`.
 
-Everybody joins, is let in and goes, while the processes that let people in are killed and frozen one after the other,
-the database is away at times, also in the very moment of a commit, and Valkey is killed and started again. With
+Everybody joins, is let in and goes, while the leader that lets people in is killed or frozen again and again, the
+database is away at times, also in the very moment of a commit, and Valkey is killed and started again. With
 `--losses` it also loses everything: then everybody shows his pass, and has his old place again. At the end the room's
-log is read step by step. Exit 0 when the room was never overfull, nobody was overtaken, lost or let in twice,
-everybody has one token, and the room is empty by the work of those who let people in, also after a last blow.
+log is read step by step, and its rows as a whole. Exit 0 when the room was never overfull, nobody was overtaken in the
+whole history, nobody was lost or let in twice, everybody has one token, and the room is empty by the work of the
+leaders, also after a last blow.
 """
 
 import argparse
@@ -28,13 +29,14 @@ from tests.servers.proxy import Proxy
 from tests.servers.sql import SqlName, sql_server
 
 from chaos.crowd_audit import Replay, Verdict, audit, steps_made
-from chaos.crowd_process import ROOM, SETTINGS, open_office
+from chaos.crowd_process import ROOM, SETTINGS, UNIT, open_office
 from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
 from tidegate.crowd.waiting_room.line import UnknownRoom
 from tidegate.database import Database
-from tidegate.kernel.errors import ValkeyUnavailable
+from tidegate.flow.presence import PresenceKeys
+from tidegate.kernel.errors import Unavailable, ValkeyUnavailable
 from tidegate.runtime.waiting import occurs
 from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
@@ -59,6 +61,8 @@ class CrowdPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How many leave by themselves; the others stay until their time is over."""
     database: SqlName = "postgres"
     kill_every_s: float = 0.7
+    freezes: float = 0.2
+    """The share of blows in which a process is frozen instead of killed."""
     fail_every_s: float = 3.0
     fail_for_s: float = 0.4
     valkey_every_s: float = 8.0
@@ -86,26 +90,29 @@ class Campaign:
     ) -> None:
         self._plan, self._database, self._url, self._server = plan, database, url, server
         self._valkey, self._room, self._wire = valkey, room, wire
-        self._draw, self._over = random.Random(plan.seed), asyncio.Event()
-        self.verdict = Verdict(capacity=plan.capacity, people=plan.people)
+        self._draw, self._over, self._admitters = random.Random(plan.seed), asyncio.Event(), 0
+        forgets = plan.losses > 0 or plan.power_failures > 0
+        self.verdict = Verdict(capacity=plan.capacity, people=plan.people, valkey_forgets=forgets)
         self.replay = Replay(self.verdict)
 
     async def run(self) -> None:
         """Until everybody has come and gone."""
         async with AsyncExitStack() as stack:
-            admitters = [await self._start("admit") for _ in range(self._plan.admitters)]
+            admitters: dict[str, WarmProcess] = {}
             stack.push_async_callback(_end, admitters)
+            for _ in range(self._plan.admitters):
+                admitters |= await self._new_admitter()
             each = self._plan.people // self._plan.joiners
-            crowd = [
-                await self._start("crowd", f"p{n}", str(each), str(self._plan.leaving))
+            crowd = {
+                f"p{n}": await self._start("crowd", f"p{n}", str(each), str(self._plan.leaving))
                 for n in range(self._plan.joiners)
-            ]
+            }
             stack.push_async_callback(_end, crowd)
             trouble = [
                 asyncio.create_task(makes) for makes in (self._kill(admitters), self._fail(), self._lose_valkey())
             ]
             with self._told_if_stalled():
-                await self._until_gone(crowd)
+                await self._until_gone(list(crowd.values()))
             self._over.set()
             await asyncio.gather(*trouble)
             await self._strike_last()
@@ -173,21 +180,36 @@ class Campaign:
         with suppress(Stalled):
             await until(is_installed, "it is there", reached=lambda: asyncio.sleep(0, 0), still_s=_INSTALL_S)
 
-    async def _kill(self, admitters: list[WarmProcess]) -> None:
+    async def _kill(self, admitters: dict[str, WarmProcess]) -> None:
         while not await self._is_over_within(self._plan.kill_every_s):
             await self._installed()
-            victim = admitters.pop(0)
-            if self._draw.random() < 0.2:
-                # Long enough that others settle what it had begun; then it goes on as if nothing had happened.
+            leader = await self._leader()
+            owner = leader if leader in admitters else self._draw.choice(list(admitters))
+            self.verdict.leaders_hit += leader == owner
+            if self._draw.random() < self._plan.freezes:
+                # Until its lease is over and another leads; then it goes on as if nothing had happened.
+                victim = admitters[owner]
                 victim.send_signal(signal.SIGSTOP)
                 asyncio.get_running_loop().call_later(_FROZEN_S, victim.send_signal, signal.SIGCONT)
-                admitters.append(victim)
                 self.verdict.frozen += 1
                 continue
+            victim = admitters.pop(owner)
             victim.kill()
             await victim.wait()
-            admitters.append(await self._start("admit"))
+            admitters |= await self._new_admitter()
             self.verdict.killed += 1
+
+    async def _leader(self) -> str:
+        """The owner that leads, as far as it is known."""
+        with suppress(Unavailable):
+            owner = await self._valkey.execute("HGET", PresenceKeys(self._valkey.unit(UNIT)).leader, "owner")
+            return "" if owner is None else owner.decode()
+        return ""
+
+    async def _new_admitter(self) -> dict[str, WarmProcess]:
+        self._admitters += 1
+        owner = f"admitter-{self._admitters}"
+        return {owner: await self._start("admit", owner)}
 
     async def _fail(self) -> None:
         while self._wire is not None and not await self._is_over_within(self._plan.fail_every_s):
@@ -264,8 +286,8 @@ async def _database(name: SqlName, folder: Path) -> AsyncGenerator[tuple[str, Pr
             yield url.replace(f":{port}/", f":{wire.port}/"), wire
 
 
-async def _end(processes: list[WarmProcess]) -> None:
-    for process in processes:
+async def _end(processes: dict[str, WarmProcess]) -> None:
+    for process in processes.values():
         process.kill()
         await process.wait()
 
@@ -282,6 +304,7 @@ def main() -> int:
         parser.add_argument(
             f"--{name}-every", type=float, dest=every, default=getattr(defaults, every), metavar="SECONDS"
         )
+    parser.add_argument("--freezes", type=float, default=defaults.freezes, metavar="SHARE")
     parser.add_argument("--power-failures", type=float, default=defaults.power_failures, metavar="SHARE")
     parser.add_argument("--database", choices=["sqlite", "postgres", "mariadb"], default=defaults.database)
     parser.add_argument("--json", action="store_true")

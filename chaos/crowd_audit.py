@@ -1,6 +1,7 @@
-"""What a room's log and its rows say of the rules, step by step."""
+"""What a room's log and its rows say of the rules: the log step by step, the rows as one history."""
 
 import heapq
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -24,9 +25,9 @@ class Token(msgspec.Struct, frozen=True):
 
     user: str
     place: int
+    admission: int
     admitted_at: datetime
-    expires_at: datetime
-    has_left: bool
+    ended_at: datetime | None
 
 
 class Verdict(msgspec.Struct, kw_only=True):
@@ -40,8 +41,16 @@ class Verdict(msgspec.Struct, kw_only=True):
     """At any step of the log, and by the times of the token rows."""
     capacity: int = 0
     people: int = 0
+    overtaken: int = 0
+    """How many visitors saw one with a higher place admitted before them."""
+    most_passed: int = 0
+    """How many passed the one of them who was passed most."""
     killed: int = 0
     frozen: int = 0
+    leaders_hit: int = 0
+    """How many of those killed or frozen were leading."""
+    valkey_forgets: bool = False
+    """Whether Valkey may lose something: then a visitor may lose the place and come back with a pass."""
     failures: int = 0
     """How often the database was away."""
     valkey_killed: int = 0
@@ -63,14 +72,17 @@ class Replay:
     """The room as its log tells it. What the server forgot, its log does not tell: of that the rows are asked."""
 
     def __init__(self, verdict: Verdict) -> None:
-        self._verdict = verdict
+        self._verdict, self._now_ms = verdict, 0
         self._places: dict[str, int] = {}
         self._front: list[tuple[int, str]] = []
         self._joined: set[str] = set()
+        self.present_since_ms: dict[str, int] = {}
+        """When each visitor joined, by the server's clock: the first time, or the last where Valkey may forget."""
 
-    def read(self, entries: Iterable[Mapping[bytes, bytes]]) -> None:
+    def read(self, entries: Iterable[tuple[bytes, Mapping[bytes, bytes]]]) -> None:
         """Take the steps of a part of the log."""
-        for fields in entries:
+        for entry, fields in entries:
+            self._now_ms = int(entry.partition(b"-")[0])
             users: list[list[str]] = msgspec.msgpack.decode(fields[b"users"])
             self.step(fields[b"what"].decode(), users, int(fields[b"inside"]), int(fields[b"capacity"]))
 
@@ -112,6 +124,8 @@ class Replay:
             if user in self._joined:
                 self._breach(f"{user} joined twice")
             self._joined.add(user)
+            if self._verdict.valkey_forgets or user not in self.present_since_ms:
+                self.present_since_ms[user] = self._now_ms
         else:
             self._verdict.rolled_back += 1
         self._places[user] = place
@@ -136,7 +150,27 @@ async def audit(verdict: Verdict, replay: Replay, room: WaitingRoom, valkey: Val
         replay.read(page)
     replay.end()
     rows = await database.read(_rows, room.name)
-    verdict.breaches.extend(examine(rows, verdict))
+    verdict.breaches.extend([*examine(rows, verdict), *judge_order(rows, replay.present_since_ms, verdict)])
+
+
+def judge_order(rows: Sequence[Token], present_since_ms: Mapping[str, int], verdict: Verdict) -> Iterator[str]:
+    """Compare the sequence of all admissions with the places: who was overtaken, whatever became of them later.
+
+    A visitor is overtaken by everyone with a higher place who was admitted earlier, and while the visitor was present.
+    The number of an admission is at least a hundred times the server's ms in which it was given.
+    """
+    higher: list[int] = []
+    worst: Token | None = None
+    for row in sorted(rows, key=lambda each: each.place, reverse=True):
+        since = present_since_ms.get(row.user, 0) * 100
+        passed = bisect_left(higher, row.admission) - bisect_right(higher, since)
+        if passed > 0:
+            verdict.overtaken += 1
+            if passed > verdict.most_passed:
+                verdict.most_passed, worst = passed, row
+        insort(higher, row.admission)
+    if worst is not None:
+        yield f"{verdict.overtaken} were overtaken; {worst.user} at {worst.place} by {verdict.most_passed}"
 
 
 def examine(rows: Sequence[Token], verdict: Verdict) -> Iterator[str]:
@@ -148,13 +182,14 @@ def examine(rows: Sequence[Token], verdict: Verdict) -> Iterator[str]:
         yield f"{len(by_user)} came in, of {verdict.people}"
     if shared := [place for place, times in Counter(row.place for row in rows).items() if times > 1]:
         yield f"{len(shared)} places were used more than once: {sorted(shared)[:5]}"
-    # Of who left it is not known when: he counts for a moment only. The others stayed to the end of their time.
-    moves = [(row.admitted_at, 1) for row in rows if not row.has_left]
-    moves += [(row.expires_at, -1) for row in rows if not row.has_left]
+    moves = [(row.admitted_at, 1) for row in rows]
+    moves += [(row.ended_at, -1) for row in rows if row.ended_at is not None]
     most = max(accumulate(change for _, change in sorted(moves)), default=0)
     verdict.most_inside = max(verdict.most_inside, most)
     if most > verdict.capacity:
-        yield f"{most} tokens were valid at once, with room for {verdict.capacity}"
+        yield f"{most} were inside at once by their rows, with room for {verdict.capacity}"
+    if unended := [row.user for row in rows if row.ended_at is None]:
+        yield f"{len(unended)} have no end: {sorted(unended)[:5]}"
 
 
 def steps_made(tx: Transaction, room: str) -> int:
@@ -167,16 +202,15 @@ def steps_made(tx: Transaction, room: str) -> int:
 
 def _rows(tx: Transaction, room: str) -> list[Token]:
     at = room_tokens.c
-    columns = select(at.user_id, at.place, at.admitted_at, at.expires_at, at.state)
-    rows = tx.execute(columns.where(at.room == room, at.state.in_(USED)))
-    return [Token(row[0], row[1], row[2], row[3], row[4] == TokenState.LEFT) for row in rows]
+    columns = select(at.user_id, at.place, at.admission, at.admitted_at, at.ended_at)
+    return [Token(*row) for row in tx.execute(columns.where(at.room == room, at.state.in_(USED)))]
 
 
-async def _pages(valkey: Valkey, log: Key) -> AsyncGenerator[list[Mapping[bytes, bytes]]]:
+async def _pages(valkey: Valkey, log: Key) -> AsyncGenerator[list[tuple[bytes, Mapping[bytes, bytes]]]]:
     after = b"-"
     while True:
         found: list[Any] = await valkey.execute("XRANGE", log, after, "+", "COUNT", _PAGE)
-        yield [fields for _, fields in found]
+        yield [(entry, fields) for entry, fields in found]
         if len(found) < _PAGE:
             return
         after = b"(" + found[-1][0]

@@ -1,6 +1,7 @@
-"""A process of the crowd campaign: one that lets people in, until it is killed, or one that plays a part of the crowd.
+"""A process of the crowd campaign: one that stands for election and admits visitors while it leads, until it is killed,
+or one that plays a part of the crowd.
 
-python -m chaos.crowd_process admit DATABASE VALKEY
+python -m chaos.crowd_process admit DATABASE VALKEY OWNER
 python -m chaos.crowd_process crowd DATABASE VALKEY NAME PEOPLE LEAVING
 """
 
@@ -27,14 +28,19 @@ from tidegate.crowd.waiting_room import (
 from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.crowd.waiting_room.tokens import Entry, leave
 from tidegate.database import Database, Transaction
-from tidegate.flow.doorbell import Doorbell
+from tidegate.flow.presence import Election, Presence, PresenceSettings
+from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.heartbeat import Heartbeat
+from tidegate.runtime.leadership import Leadership
 from tidegate.runtime.service import Restarts, keep_running
-from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 
-ROOM = "crowd"
+ROOM, UNIT = "crowd", "crowd-campaign"
+LEASES = PresenceSettings(lease=timedelta(seconds=2), renew_every=timedelta(milliseconds=600))
+"""Short: a frozen leader has lost its lease when it continues, and is replaced soon when it is killed."""
+AT_SHORT_PAUSES = Restarts(backoff=Backoff(first=timedelta(milliseconds=50), most=timedelta(seconds=1)))
 SETTINGS = WaitingRoomSettings(settle_after=timedelta(seconds=2))
 USED = (TokenState.ACTIVE, TokenState.EXPIRED, TokenState.LEFT)
 _AT_ONCE = 50
@@ -48,11 +54,17 @@ async def open_office() -> PassOffice:
     return PassOffice([b"a key for all of this campaign.."])
 
 
-async def admit(reception: Reception, valkey: Valkey) -> None:
-    """Keep the room, as the leader of a deployment does; several do it at once."""
-    keeper = reception.keeper(ROOM)
-    timekeeper = Timekeeper(Doorbell(valkey, keeper.wake), [keeper], on_begin=keeper.begin)
-    await keep_running("keeper", timekeeper, asyncio.Event(), restarts=Restarts())
+async def admit(reception: Reception, valkey: Valkey, owner: str) -> None:
+    """Stand for election and keep the room while elected, as every process of a deployment does."""
+    unit, never = valkey.unit(UNIT), asyncio.Event()
+    heartbeat = Heartbeat(Presence(valkey, unit, owner, settings=LEASES))
+    leadership = Leadership(
+        Election(valkey, unit, owner), heartbeat, {"rooms": reception.keepers()}, restarts=AT_SHORT_PAUSES
+    )
+    await asyncio.gather(
+        keep_running("heartbeat", heartbeat, never, restarts=AT_SHORT_PAUSES),
+        keep_running("leadership", leadership, never, restarts=AT_SHORT_PAUSES),
+    )
 
 
 class Crowd:
@@ -157,7 +169,7 @@ async def main(part: str, database_url: str, valkey_url: str, *rest: str) -> Non
         reception = Reception(valkey, database, open_office, SETTINGS)
         print("there", flush=True)
         if part == "admit":
-            await admit(reception, valkey)
+            await admit(reception, valkey, *rest)
         else:
             name, people, leaving = rest
             crowd = Crowd(await _found(reception), database, name, float(leaving))

@@ -69,14 +69,14 @@ class LosableValkey:
             client.flushall()
             client.script_flush()
 
-    def take_log(self, log: str) -> list[Mapping[bytes, bytes]]:
+    def take_log(self, log: str) -> list[tuple[bytes, Mapping[bytes, bytes]]]:
         """Forget everything in one step, but for what a stream says, which is handed out."""
         with self._client() as client, client.pipeline() as together:
             together.xrange(log)
             together.flushall()
             together.script_flush()
             told: list[Any] = together.execute()
-        return [fields for _, fields in told[0]]
+        return told[0]
 
     def snapshot(self) -> None:
         """Write everything to the file that the next start reads."""

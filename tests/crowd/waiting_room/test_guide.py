@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -9,12 +10,14 @@ import pytest
 
 from tests.crowd.waiting_room.counter import HEADER, Counter, bring, served
 from tests.crowd.waiting_room.test_commands import Tidegate, tidegate
-from tests.crowd.waiting_room.venue import ROOM, Venue
+from tests.crowd.waiting_room.venue import ROOM, Venue, come
 from tests.docs.pages import ROOT, blocks_of
 from tests.http.serving import read_events
 from tests.http.test_guide import Shown, assert_fits, request_of, shown_in
+from tidegate.database import Transaction
 
 GUIDE = ROOT / "docs" / "guides" / "waiting-rooms.md"
+USERS = ["ada", "bob", "cem", "dan", "eve"]
 __all__ = ["tidegate"]
 
 
@@ -39,6 +42,28 @@ def test_the_program_of_the_guide_can_be_run_again_and_beside_its_other_rooms(
     for _ in range(2):
         runpy.run_path(str(script))
         assert capsys.readouterr().out == told.text
+
+
+@pytest.mark.every_server
+async def test_the_queries_of_the_guide_audit_capacity_and_order(anywhere: Venue):
+    inside_at_once, overtaken = [block.text for block in blocks_of(GUIDE) if block.language == "sql"]
+    room = await anywhere.open(capacity=2, session=timedelta(minutes=1), abandon_after=timedelta(hours=1))
+    passes = await come(room, *USERS)
+    for _ in USERS:
+        await anywhere.keep()
+        anywhere.clock.advance(timedelta(seconds=30))
+    await room.leave(passes[-1])
+
+    assert await anywhere.database.read(_ask, inside_at_once) == [(2,)]
+    assert await anywhere.database.read(_ask, overtaken) == []
+    assert {state for _, state in await anywhere.states()} == {"expired", "left"}
+
+    await anywhere.database.transaction(_ask_and_write, "UPDATE room_tokens SET ended_at = NULL WHERE place = 1")
+    await anywhere.database.transaction(_ask_and_write, "UPDATE room_tokens SET place = 9 WHERE place = 2")
+    assert await anywhere.database.read(_ask, inside_at_once) == [(3,)]
+    assert sorted(await anywhere.database.read(_ask, overtaken)) == [
+        (user, n) for n, user in enumerate(USERS, 1) if n > 2
+    ]
 
 
 async def test_the_requests_of_the_guide_are_answered_as_it_says(venue: Venue):
@@ -74,3 +99,11 @@ async def _follow(client: Counter, venue: Venue, each: Shown, token: str) -> Non
         rest = [each async for each in events if each.kind]
     assert_fits(told[-1], rest[-1].data)
     assert rest[-1].id == "ended"
+
+
+def _ask(tx: Transaction, sql: str) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in tx.execute_sql(sql)]
+
+
+def _ask_and_write(tx: Transaction, sql: str) -> None:
+    tx.execute_sql(sql)

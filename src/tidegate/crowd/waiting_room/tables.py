@@ -35,6 +35,8 @@ waiting_rooms = Table(
     Column("title", exact_text(LONGEST_TITLE)),
     Column("entrance", exact_text(LONGEST_ENTRANCE)),
     Column("anybody", Boolean),
+    # Bits of the hash puzzle that a browser solves before it joins; NULL: none.
+    Column("puzzle_bits", Integer),
     **TABLE_OPTIONS,
 )
 """One row for each room."""
@@ -53,6 +55,9 @@ room_tokens = Table(
     Column("admitted_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
     Column("ends_at", UtcDateTime, nullable=False),
+    # When the place became free; NULL while the token is active. The capacity limits the overlap of admitted_at to
+    # ended_at, so that it can be audited from these rows alone.
+    Column("ended_at", UtcDateTime),
     UniqueConstraint("room", "active_user"),
     Index(None, "room", "place"),
     **TABLE_OPTIONS,

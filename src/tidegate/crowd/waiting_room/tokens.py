@@ -211,6 +211,7 @@ def _write(tx: Transaction, room: str, entries: Iterable[Entry], state: TokenSta
             "place": each.place,
             "state": state,
             "admitted_at": tx.now,
+            "ended_at": None if state is TokenState.ACTIVE else tx.now,
             **values,
         }
         for each in sorted(entries, key=lambda entry: entry.admission)
@@ -223,7 +224,7 @@ def _end(tx: Transaction, room: str, entries: Iterable[Entry], state: TokenState
         update(room_tokens)
         .where(_c.room == room, _c.admission.in_([each.admission for each in entries]))
         .where(_c.state.in_(sources_of(TOKEN_MOVES, state)), *conditions)
-        .values(state=state, active_user=None)
+        .values(state=state, active_user=None, ended_at=tx.now)
     )
 
 
