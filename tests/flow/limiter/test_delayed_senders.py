@@ -80,7 +80,7 @@ async def test_a_process_that_comes_too_late_asks_for_no_more_than_it_used():
         """For how many it asks; it gets them all, and uses so many in time."""
         nonlocal now_ms
         waiting, wanted = list(line.waiting), len(line.demand().costs)
-        line.hand_out(Answer(wanted, wanted, 0, now_ms + 50))
+        line.hand_out(Answer(wanted, wanted, 0, now_ms + 50, 0))
         for n, waiter in enumerate(waiting[:wanted]):
             now_ms += 60 if n == used else 0
             try:
