@@ -111,7 +111,7 @@ async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path, sim:
     assert "ValueError: no such price" in dead.out
     assert others.out == "no dead letters\n"
     assert json.loads(programs.out)["id"] == 3
-    assert json.loads(replayed.out) == {"replayed": 1}
+    assert json.loads(replayed.out) == {"replayed": 1, "refused": []}
     assert (again.code, again.err) == (1, "there is no dead letter '3'")
     assert "goes on with run 4, which began with another keywords" in resumed.err
     assert "dead" not in resumed.out, "the letter that is left is of another run"

@@ -13,6 +13,7 @@ from tests.collect.shelf import ShelfSource, ShelfUpstream
 from tests.processes.at_work import at_work, collecting
 from tests.servers.migrated import migrated_file
 from tidegate.assembly import Parts, put_together
+from tidegate.collect.calls import Way
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.runs import Run
@@ -37,13 +38,17 @@ class Library:
         upstream: ShelfUpstream,
         documents: DocumentStore | None = None,
         at_once: int = 200,
+        source: ShelfSource | None = None,
+        keeps_answers: bool = False,
         **wishes: Any,
     ) -> None:
         """`wishes` are for the collector."""
         self.parts, self.upstream = parts, upstream
         self.documents = documents or SqlDocuments(parts.database)
         self.librarians, self.moved = ["librarian"], list[int]()
-        self.source = ShelfSource()
+        self.source = source or ShelfSource()
+        if keeps_answers:
+            wishes["ways"] = {self.source.name: Way(upstream, self, keeps_answers=True)}
         ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, self.documents)
         self.collector = Collector(
             ground,

@@ -15,6 +15,7 @@ from tests.http.serving import Client, Served, served
 from tests.http.test_guide import assert_fits, request_of, shown_in
 from tidegate.crawl.raws import RawState
 from tidegate.crawl.settings import CrawlSettings
+from tidegate.crawl.stages import SEARCH
 from tidegate.crawl.tables import crawl_raws
 from tidegate.database import Transaction
 from tidegate.simulators.marketplace import MarketplaceConfig, MarketplaceSimulator, WorldShape
@@ -56,7 +57,8 @@ async def crawled(client: Client, sim: MarketplaceSimulator, name: str) -> int:
 def bury(tx: Transaction, run_id: int) -> int:
     """As if the answers of a run could not have been applied."""
     dead = {"state": RawState.FAILED, "attempts": 5, "reason": "ValueError: no such price"}
-    return tx.execute(update(crawl_raws).where(crawl_raws.c.run_id == run_id).values(dead)).rowcount
+    those = (crawl_raws.c.run_id == run_id, crawl_raws.c.stage != SEARCH)
+    return tx.execute(update(crawl_raws).where(*those).values(dead)).rowcount
 
 
 async def test_a_crawl_is_begun_and_what_comes_of_it_is_shown(deployment: Served, sim: MarketplaceSimulator):
@@ -118,7 +120,7 @@ async def test_answers_are_listed_and_dead_letters_replayed_one_by_one_or_all(
 
     assert replayed.json == {"id": letter["id"], "outcome": "replayed"}
     assert (again.status, again.problem) == (404, "not-found")
-    assert every.json == {"replayed": buried - 1}
+    assert every.json == {"replayed": buried - 1, "refused": []}
     assert (await client.get("/v1/crawl/raws/999999")).status == 404
 
 

@@ -113,7 +113,7 @@ async def open_collection(
                 Addition(services={**aws.services, **aws.inbox(schedules.trigger)}, sources=aws.sources)
             ),
             crawl=crawl,
-            crawls=Crawls(collector.orchestrator, schedules, crawl.identities),
+            crawls=Crawls(collector.orchestrator, schedules, crawl.identities, crawl.raws),
             credentials=book,
             statistics=statistics,
             late_token=late,

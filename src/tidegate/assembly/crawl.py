@@ -59,7 +59,7 @@ def put_crawl_together(parts: Parts, client: Caller) -> Crawl:
         writer=CrawlWriter(note),
         processor=processor,
         finalizer=CrawlFinalizer(database, processor),
-        way=Way(PoliteCaller(client, identities.hosts), identities),
+        way=Way(PoliteCaller(client, identities.hosts), identities, keeps_answers=True),
         addition=Addition(
             services={"raws-announcer": announcer},
             duties={"raws": AttentiveRelay(processor, bell)},

@@ -53,16 +53,23 @@ def replay(
     every: bool = typer.Option(False, "--all", help="All dead letters."),
     as_json: bool = JSON,
 ) -> None:
-    """Let dead letters be tried again, as if they were new. Some process must run, or the next one does it."""
+    """Let dead letters be tried again, as if they were new. Some process must run, or the next one does it.
+
+    Nothing is asked of the site again. Exit 1 where one could not be replayed now.
+    """
     if bool(numbers) == every:
         raise InvalidArgument("numbers", "some" if numbers else "none", "name dead letters, or say --all")
-    count = ask(lambda collection: collection.crawl.raws.replay(None if every else numbers))
-    if not count and numbers:
+    came = ask(lambda collection: collection.crawls.replay(None if every else numbers))
+    if not came.replayed and not came.refused and numbers:
         raise NotFound("dead letter", ", ".join(str(one) for one in numbers))
     if as_json:
-        print_json({"replayed": count})
+        print_json(came)
     else:
-        typer.echo(f"{counted(count, 'letter')} replayed")
+        typer.echo(f"{counted(came.replayed, 'letter')} replayed")
+        for why in came.refused:
+            typer.echo(f"not replayed: {why}")
+    if came.refused:
+        raise typer.Exit(1)
 
 
 def _tell(page: RawPage, none: str, command: str, *, as_json: bool) -> None:

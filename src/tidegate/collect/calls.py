@@ -1,12 +1,13 @@
 """One job, one call: the source makes the request and reads the answer, and nothing that goes wrong gets further."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from tidegate.collect.ledger import Claim
+from tidegate.collect.parking import Parked
 from tidegate.collect.refusals import Secrets, from_lack, heed
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import JobSpec, Reading, Source, Task, Verdict
@@ -31,6 +32,8 @@ from tidegate.upstream.redirects import MOST_REDIRECTS, may_follow, redirected, 
 from tidegate.upstream.tracing import called
 
 log = get_logger(__name__)
+
+_WHOLE = 200
 
 
 class Caller(Protocol):
@@ -85,6 +88,13 @@ class Way:
 
     caller: Caller
     secrets: Secrets
+    keeps_answers: bool = False
+    """Whether every 200 is stored before it is read. For sources whose readers are the user's own code: a reader that
+    fails, or takes its process down with it, is given the stored answer again, and no call is repeated."""
+
+
+Keep = Callable[[Claim, Parked], Awaitable[bool]]
+"""Stores an answer with its job; see `Committer.keep`."""
 
 
 class Calls:
@@ -99,7 +109,9 @@ class Calls:
         ways: Mapping[str, Way] | None = None,
         settings: CollectSettings | None = None,
         most_redirects: int = MOST_REDIRECTS,
+        keep: Keep | None = None,
     ) -> None:
+        self._keep = keep
         self._sources, self._way, self._ways, self._clock = sources, way, ways or {}, clock
         self._pauses, self._most_redirects = (settings or CollectSettings()).pauses, most_redirects
 
@@ -134,6 +146,7 @@ class Calls:
                 request = redirected(request, task.spec.redirects)
             calls = 1
             answer = await called(way.caller.fetch)(request, None)
+            claim = await self._kept(claim, admitted, way, answer)
             reading = source.read(task, answer)
             if reading.verdict is Verdict.DONE:
                 return from_success(claim, admitted, reading, answer)
@@ -163,6 +176,13 @@ class Calls:
             return f"redirected more than {self._most_redirects} times"
         return msgspec.structs.replace(spec, redirects=(*spec.redirects, target))
 
+    async def _kept(self, claim: Claim, admitted: Admitted, way: Way, answer: Answer) -> Claim:
+        """The claim with its answer, once that is stored; unchanged where the source does not ask for that."""
+        if self._keep is None or not way.keeps_answers or answer.status != _WHOLE:
+            return claim
+        parked = Parked(admitted.credential, answer.pack(), self._clock.now())
+        return msgspec.structs.replace(claim, parked=parked) if await self._keep(claim, parked) else claim
+
     def _said(self, source: str, task: Task, failure: UpstreamFailed) -> Reading | None:
         """What an interrupted answer said: it is read as one with an empty body, as far as that can be read."""
         if failure.head is None:
@@ -178,7 +198,7 @@ class Calls:
         try:
             answer = Answer.unpack(claim.parked.answer)
             reading = self._sources[claim.source].read(_task(claim, claim.parked.credential), answer)
-            return from_parked(claim, admitted, reading, answer)
+            return from_parked(claim, admitted, reading, answer, self._clock.now(), pauses=self._pauses)
         except Exception as error:
             return self._defect(claim, admitted, error, 0)
 

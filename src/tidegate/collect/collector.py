@@ -82,7 +82,15 @@ class Collector:
             on_moved=on_moved,
         )
         way = Way(caller, secrets)
-        calls = Calls(by_name, way, database.clock, ways=ways, settings=settings, most_redirects=most_redirects)
+        calls = Calls(
+            by_name,
+            way,
+            database.clock,
+            ways=ways,
+            settings=settings,
+            most_redirects=most_redirects,
+            keep=committer.keep,
+        )
         worker = Worker(consumer, committer, calls, database=database, gate=gate, recovery=recovery, at_once=at_once)
         self.orchestrator = Orchestrator(database, gate, by_name, after_offer, on_moved=on_moved, settings=settings)
         self.duty = RecoveryDuty(recovery, enrol_credentials)

@@ -1,7 +1,8 @@
 """Group commit: what is finished while a transaction runs goes into the next one. One job alone commits at once.
 
-One transaction per round: claims of new jobs, and everything that became of claimed ones: documents, endings,
-follow-ups, cursors, counters, ends of runs. Only after its commit are permits settled and follow-ups offered. A crash
+One transaction per round: claims of new jobs, answers that are stored before they are read, and everything that became
+of claimed jobs: documents, endings, follow-ups, cursors, counters, ends of runs. Only after its commit are permits
+settled and follow-ups offered. A crash
 
 - before the commit leaves the jobs RUNNING: their messages are taken over, claimed again, and done again;
 - between commit and settle leaves messages of jobs that have ended: whoever takes one over finds that, and offers what
@@ -25,6 +26,7 @@ import msgspec
 
 from tidegate.collect import tracing
 from tidegate.collect.ledger import Claim
+from tidegate.collect.parking import Parked
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.rounds import Group, Round, Written, take, write_round
 from tidegate.collect.settling import Settling
@@ -62,6 +64,12 @@ class _Claiming(msgspec.Struct, frozen=True):
     answer: asyncio.Future[dict[int, Claim]]
 
 
+class _Keeping(msgspec.Struct, frozen=True):
+    claim: Claim
+    parked: Parked
+    done: asyncio.Future[bool]
+
+
 class Committer:
     """A service of every worker process."""
 
@@ -83,6 +91,7 @@ class Committer:
         self._staging = Staging(documents, database.clock, self._ready)
         self._settling = Settling(gate, recovery, database.clock, self._let_go)
         self._claimings: list[_Claiming] = []
+        self._keepings: list[_Keeping] = []
         self._groups: deque[Group] = deque()
         self._plain: deque[Finished] = deque()
         self._held: dict[str, int] = {}
@@ -100,6 +109,14 @@ class Committer:
         self._work.set()
         self._note_plenty()
         return await answer
+
+    async def keep(self, claim: Claim, parked: Parked) -> bool:
+        """Store an answer in the next transaction, before it is read. False where the database does not take it."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._keepings.append(_Keeping(claim, parked, done))
+        self._work.set()
+        self._note_plenty()
+        return await done
 
     async def finish(self, finished: Finished) -> None:
         """Have the end of a job written; waits while too much is waiting already, as when the database is away."""
@@ -130,13 +147,14 @@ class Committer:
         waking = asyncio.create_task(stopping.wait(), name="wake the committer to stop")
         waking.add_done_callback(lambda _: (self._work.set(), self._plenty.set()))
         try:
-            while not stopping.is_set() or self._held or self._claimings:
+            while not stopping.is_set() or self._held or self._claimings or self._keepings:
                 await self._work.wait()
                 if not stopping.is_set():
                     await self._keep_pace()
                 self._work.clear()
                 claimings, self._claimings = self._claimings, []
-                await self._commit(claimings, self._take())
+                keepings, self._keepings = self._keepings, []
+                await self._commit(claimings, keepings, self._take())
         finally:
             waking.cancel()
             self._stubborn.close()
@@ -154,6 +172,7 @@ class Committer:
     @property
     def _is_plenty(self) -> bool:
         results = len(self._plain) + self._staging.waiting + sum(len(group.finished) for group in self._groups)
+        results += len(self._keepings)
         return results + sum(len(claiming.job_ids) for claiming in self._claimings) >= _PLENTY
 
     def _note_plenty(self) -> None:
@@ -180,16 +199,22 @@ class Committer:
             self._work.set()
         return [*groups, Group(plain)] if plain else groups
 
-    async def _commit(self, claimings: Sequence[_Claiming], groups: Sequence[Group]) -> None:
+    async def _commit(
+        self, claimings: Sequence[_Claiming], keepings: Sequence[_Keeping], groups: Sequence[Group]
+    ) -> None:
         """One round. What cannot be written, for a reason of its own, does not keep the others from being."""
         this = self._round(claimings, groups)
-        if not this.wanted and not groups:
+        if keepings:
+            this = msgspec.structs.replace(this, kept=[(each.claim, each.parked) for each in keepings])
+        if not this.wanted and not groups and not keepings:
             return
         try:
             await self._write(this, claimings)
+            _tell_kept(keepings, is_kept=True)
         except Exception as error:
             log.exception("collect.round_failed", jobs=len(this.finished), claims=len(this.wanted))
-            await self._claim_alone(claimings, error, has_company=bool(groups))
+            _tell_kept(keepings, is_kept=False)
+            await self._claim_alone(claimings, error, has_company=bool(groups or keepings))
             for one in this.finished:
                 await self._write_alone(one)
 
@@ -304,3 +329,9 @@ class Committer:
         if not self._held:
             self._empty.set()
             self._work.set()
+
+
+def _tell_kept(keepings: Sequence[_Keeping], *, is_kept: bool) -> None:
+    for keeping in keepings:
+        if not keeping.done.done():
+            keeping.done.set_result(is_kept)

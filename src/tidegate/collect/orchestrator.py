@@ -4,11 +4,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 
-from tidegate.collect import burials, runs
+from tidegate.collect import burials, parking, runs
 from tidegate.collect.committer import Moved
 from tidegate.collect.firings import ScheduleInactive
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.offers import to_gate_jobs
+from tidegate.collect.parking import Parked
 from tidegate.collect.places import OtherPlace
 from tidegate.collect.runs import Run, RunActive, RunCanceled
 from tidegate.collect.settings import CollectSettings
@@ -106,6 +107,13 @@ class Orchestrator:
             await self.offer(jobs)
         return bool(jobs)
 
+    async def read_again(self, job_id: int, parked: Parked) -> bool:
+        """Do one failed job again with an answer that is there already: no call is made. Else as `retry_job`."""
+        async with self.promised():
+            jobs = await self._database.transaction(_read_again, job_id, parked)
+            await self.offer(jobs)
+        return bool(jobs)
+
     async def show(self, run_id: int) -> Run:
         """One run, as it stands."""
         return await self._database.read(runs.get, run_id)
@@ -136,6 +144,13 @@ class Orchestrator:
 def _retry(tx: Transaction, run_id: int) -> list[StoredJob]:
     jobs = runs.retry_failed(tx, run_id)
     burials.replay(tx, run_id)
+    return jobs
+
+
+def _read_again(tx: Transaction, job_id: int, parked: Parked) -> list[StoredJob]:
+    jobs = runs.retry_job(tx, job_id)
+    if jobs:
+        parking.park(tx, job_id, parked)
     return jobs
 
 

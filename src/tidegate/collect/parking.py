@@ -1,10 +1,11 @@
-"""Answers that wait for the document store: the upstream has been asked, so nobody should have to ask it again.
+"""Answers that are stored until what they brought is: the upstream has been asked, and need not be asked again.
 
-An answer is parked by the transaction that gives its job back, and found by the claim of the next try. After an hour
-it says too little about how things are now: then the upstream is asked again.
+An answer is parked by the transaction that gives its job back because the document store is away; or, for a source
+that asks for it, before the answer is read, so that neither a failing nor a dying reader loses it. The claim of the
+next try finds it. After an hour it says too little about how things are now: then the upstream is asked again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -28,9 +29,15 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
 
 def park(tx: Transaction, job_id: int, parked: Parked) -> None:
     """Keep an answer for the next try of its job, in the place of any other."""
-    forget(tx, [job_id])
-    row = {"job_id": job_id, **msgspec.structs.asdict(parked)}
-    tx.insert_many(parked_answers, [row])
+    park_all(tx, {job_id: parked})
+
+
+def park_all(tx: Transaction, answers: Mapping[int, Parked]) -> None:
+    """Keep answers for the next try of their jobs, by job, each in the place of any other."""
+    forget(tx, list(answers))
+    tx.insert_many(
+        parked_answers, [{"job_id": job_id, **msgspec.structs.asdict(answers[job_id])} for job_id in sorted(answers)]
+    )
 
 
 def find(tx: Transaction, job_ids: Sequence[int]) -> dict[int, Parked]:

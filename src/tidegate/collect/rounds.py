@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tidegate.collect import executions, ledger, notes
+from tidegate.collect import executions, ledger, notes, parking
 from tidegate.collect.accounts import account_for
 from tidegate.collect.ledger import Claim, StoredJob
 from tidegate.collect.lifecycle import JobState
+from tidegate.collect.parking import Parked
 from tidegate.collect.terms import Terms, write_effects
 from tidegate.collect.verdicts import Finished
 from tidegate.database import Transaction
@@ -31,6 +32,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs to be claimed."""
     callers: Mapping[int, str] = {}
     """Who is to make the calls of those, where somebody wants to know."""
+    kept: Sequence[tuple[Claim, Parked]] = ()
+    """Answers to be stored before they are read."""
     groups: Sequence[Group] = ()
     late: Sequence[Finished] = ()
     """Results that came too late, whose calls count all the same."""
@@ -63,10 +66,14 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 def write_round(tx: Transaction, this: Round, terms: Terms) -> Written:
     """Write a round, unless some of its results are not ours any more: then say which."""
     finished = this.finished
-    if finished:
-        ours = ledger.still_ours(tx, [one.ending.claim for one in finished])
-        if not all(ours):
-            return Written(overtaken=[one for one, is_ours in zip(finished, ours, strict=True) if not is_ours])
+    claims = [one.ending.claim for one in finished] + [claim for claim, _ in this.kept]
+    if claims:
+        ours = ledger.still_ours(tx, claims)
+        if not all(ours[: len(finished)]):
+            return Written(overtaken=[one for one, is_ours in zip(finished, ours, strict=False) if not is_ours])
+        is_kept = zip(this.kept, ours[len(finished) :], strict=True)
+        if kept := {claim.job.id: parked for (claim, parked), is_ours in is_kept if is_ours}:
+            parking.park_all(tx, kept)
     for group in this.groups:
         if group.staged is not None:
             group.staged.apply(tx)

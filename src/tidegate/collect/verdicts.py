@@ -99,12 +99,16 @@ def from_omission(
     return Finished(ending=ending, settlement=settled)
 
 
-def from_parked(claim: Claim, admitted: Admitted, reading: Reading, answer: Answer) -> Finished:
-    """The answer was there already, and no call was made. What cannot be read from it any more is asked for again."""
+def from_parked(
+    claim: Claim, admitted: Admitted, reading: Reading, answer: Answer, now: datetime, *, pauses: Backoff = PAUSES
+) -> Finished:
+    """The answer was there already, and no call was made. One that may be better next time is asked for again."""
     unused = settlement(admitted, Outcome.UNUSED)
     caller = admitted.credential if claim.parked is None else claim.parked.credential
     if reading.verdict is Verdict.DONE:
         return _done(claim, reading, unused, answer, calls=0, credential=caller)
+    if reading.verdict in (Verdict.GONE, Verdict.UNAVAILABLE):
+        return Finished(ending=_undone(claim, caller, reading, now, pauses, calls=0), settlement=unused)
     ending = _uncounted(claim, caller, f"the parked answer: {reading.reason}", None)
     return Finished(ending=ending, settlement=unused)
 
@@ -146,17 +150,20 @@ def from_failure(
 def from_defect(
     claim: Claim, admitted: Admitted, error: Exception, now: datetime, *, pauses: Backoff = PAUSES, calls: int = 0
 ) -> Finished:
-    """The source could not make the request, or not read the answer: unknown is transient, and bounded."""
+    """The source could not make the request, or not read the answer: unknown is transient, and bounded.
+
+    An answer that is stored is read again, and not asked for again.
+    """
     settled = settlement(admitted, Outcome.UNKNOWN if calls else Outcome.UNUSED)
     ending = _retry(claim, admitted.credential, _named(error), now, pauses, calls=calls)
-    return Finished(ending=ending, settlement=settled)
+    return Finished(ending=_with_answer(ending), settlement=settled)
 
 
 def to_refused(finished: Finished, error: Exception, now: datetime, *, pauses: Backoff = PAUSES) -> Finished:
     """What it brought cannot be written, and not because somebody is away: tried again, a limited number of times."""
     ended = finished.ending
     ending = _retry(ended.claim, ended.credential, _named(error), now, pauses, calls=ended.calls)
-    return Finished(ending=ending, settlement=finished.settlement, span=finished.span)
+    return Finished(ending=_with_answer(ending), settlement=finished.settlement, span=finished.span)
 
 
 def without_calls(finished: Finished) -> Finished:
@@ -257,6 +264,13 @@ def _retry(
     return Ending(
         claim=claim, state=JobState.READY, reason=reason, not_before=again_at, calls=calls, credential=credential
     )
+
+
+def _with_answer(ending: Ending) -> Ending:
+    """A job that is tried again keeps the answer that was stored for it, and so makes no further call."""
+    if ending.state is not JobState.READY or ending.claim.parked is None:
+        return ending
+    return msgspec.structs.replace(ending, parked=ending.claim.parked)
 
 
 def _named(error: Exception) -> str:

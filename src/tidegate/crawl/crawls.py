@@ -1,18 +1,35 @@
-"""The one door through which crawls begin, by hand or by the clock. The host is met first: nobody runs ahead of it."""
+"""Begins crawls, by hand or by the clock, and has their dead letters read again. The host is met first: nobody runs
+ahead of it."""
+
+from collections.abc import Sequence
+
+import msgspec
 
 from tidegate.collect.orchestrator import Orchestrator
+from tidegate.collect.runs import RunActive, RunCanceled
 from tidegate.collect.schedules import Schedule, Schedules
 from tidegate.crawl.hosts import host_of
 from tidegate.crawl.identities import IdentityBook
+from tidegate.crawl.raws import Raws
 from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.targets import CrawlOptions
+from tidegate.kernel.errors import NotFound
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a replay."""
+
+    replayed: int
+    """Dead letters that are tried again."""
+    refused: list[str] = []
+    """Dead letters that could not be replayed now, each with the reason."""
 
 
 class Crawls:
     """Begins runs, and keeps the schedules that do. A crawl has a name, and one run at a time."""
 
-    def __init__(self, orchestrator: Orchestrator, schedules: Schedules, identities: IdentityBook) -> None:
-        self._orchestrator, self._schedules, self._identities = orchestrator, schedules, identities
+    def __init__(self, orchestrator: Orchestrator, schedules: Schedules, identities: IdentityBook, raws: Raws) -> None:
+        self._orchestrator, self._schedules, self._identities, self._raws = orchestrator, schedules, identities, raws
 
     async def begin(self, name: str, options: CrawlOptions) -> int:
         """Begin a run; returns its number. Raises `RunActive` where this crawl has one that is not over.
@@ -30,3 +47,26 @@ class Crawls:
         await self._identities.hosts.meet(host_of(options.url))
         [schedule] = await self._schedules.add(CrawlSource.name, [subject], cron=cron, timezone=timezone)
         return schedule
+
+    async def replay(self, raw_ids: Sequence[int] | None = None) -> Replayed:
+        """Let dead letters be tried again as if they were new, without a call: these, or all.
+
+        A part of a product goes back to the processor. A page of a search is read again by its job, and what it leads
+        to becomes part of its run, which goes on; that is refused while the crawl has another active run.
+        """
+        replayed, refused = await self._raws.replay(raw_ids), list[str]()
+        for raw_id, job_id in (await self._raws.dead_searches(raw_ids)).items():
+            try:
+                replayed += await self._read_again(raw_id, job_id)
+            except (RunActive, RunCanceled, NotFound) as error:
+                refused.append(f"{raw_id}: {error}")
+        return Replayed(replayed=replayed, refused=refused)
+
+    async def replay_one(self, raw_id: int) -> bool:
+        """Replay one dead letter; False where it is none. Raises `RunActive`, `RunCanceled` and `NotFound`."""
+        for search, job_id in (await self._raws.dead_searches([raw_id])).items():
+            return await self._read_again(search, job_id)
+        return bool(await self._raws.replay([raw_id]))
+
+    async def _read_again(self, raw_id: int, job_id: int) -> bool:
+        return await self._orchestrator.read_again(job_id, await self._raws.answer(raw_id))

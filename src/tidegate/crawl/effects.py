@@ -5,20 +5,26 @@ from collections.abc import Sequence
 import msgspec
 
 from tidegate.crawl.site import Found
-from tidegate.crawl.stages import Stage
+from tidegate.crawl.stages import PageKind, Stage
 
 
 class RawStored(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """An answer about a product, to be kept and made a part of it, unless it says what is known already."""
+    """An answer that is kept: as a part of a product to be applied, as the page of a search, or as a dead letter.
+
+    One that is to be applied is not kept where it says what is known already.
+    """
 
     site: str
     host: str
     product_id: str
-    shop_id: str
-    stage: Stage
+    """Of a search: its keyword and page."""
+    shop_id: str = ""
+    stage: PageKind
     hash: str
     body: bytes
     """As `bodies.pack` made it."""
+    error: str | None = None
+    """Why it could not be read, where that makes it a dead letter at once."""
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -88,7 +88,7 @@ def _with_failed_jobs(tx: Transaction, run: Run, after: int | None) -> _Some:
 
 def _with_dead_raws(tx: Transaction, run: Run, after: int | None) -> _Some:
     """Products to which something of this run could not be applied."""
-    those = (_raw.run_id == run.id, _raw.state == RawState.FAILED, _raw.id > (after or 0))
+    those = (_raw.run_id == run.id, _raw.state == RawState.FAILED, _raw.stage != SEARCH, _raw.id > (after or 0))
     return list(tx.execute(select(_raw.id, _raw.product_id).where(*those).order_by(_raw.id).limit(_AT_ONCE)))
 
 
@@ -109,7 +109,7 @@ def _reasons(
     """Which stages this run lacks, and why; a dead letter is a lack until something newer is applied."""
     host, reasons = run.login, defaultdict[Key, dict[str, str]](dict)
     dead = select(_raw.product_id, _raw.stage, _raw.reason, _raw.id).where(
-        _raw.host == host, _raw.product_id.in_(products), _raw.state == RawState.FAILED
+        _raw.host == host, _raw.product_id.in_(products), _raw.state == RawState.FAILED, _raw.stage != SEARCH
     )
     for product_id, stage, why, raw_id in tx.execute(dead.order_by(_raw.id)):
         part = known.get((host, product_id))

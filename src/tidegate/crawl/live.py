@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 
 from tidegate.crawl.raw_states import RawState
-from tidegate.crawl.stages import STAGES, Stage
+from tidegate.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.database import Transaction
 from tidegate.database.statements import Statement
 from tidegate.database.urls import Dialect
@@ -101,7 +101,7 @@ _STATES = f"'{RawState.PENDING}', '{RawState.FAILED}'"
 _LIVE_ONES = f"""
 SELECT r.host, r.product_id, r.id, r.run_id, r.stage, r.hash, r.state, r.waits_for, r.reason
 FROM {_WANTED} {{join}} ON r.host = wanted.host AND r.product_id = wanted.product_id
-WHERE r.state IN ({_STATES})"""  # noqa: S608
+WHERE r.state IN ({_STATES}) AND r.stage <> '{SEARCH}'"""  # noqa: S608
 _LIVE = Statement(
     looked_up(_LIVE_ONES, "crawl_raws r", "ix_crawl_raws_host_product_id"),
     returns=("host", "product_id", "id", "run_id", "stage", "hash", "state", "waits_for", "reason"),

@@ -35,7 +35,7 @@ from tidegate.crawl import bodies
 from tidegate.crawl.applying import Patience, Prepared, Tally, apply
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.crawl.site import Sites
+from tidegate.crawl.site import Sites, explain
 from tidegate.crawl.stages import Stage
 from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.writing import RAWS_STORED
@@ -112,7 +112,7 @@ class RawProcessor:
             site, body = self._sites.get(raw.site), bodies.unpack(raw.body)
             content = bodies.as_text(site.extract(stage, raw.product_id, body))
         except Exception as error:  # the site's code is the user's: whatever it raises is about this answer alone
-            return msgspec.structs.replace(about, error=_named(error))
+            return msgspec.structs.replace(about, error=explain(error))
         return msgspec.structs.replace(about, content=content, hash=bodies.digest(content.encode()))
 
     async def _work_on(self, batch: Sequence[Prepared]) -> None:

@@ -1,21 +1,24 @@
 """Kept answers, for whoever looks after them: what waits, what failed and why, and how it is tried once more."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from multidict import CIMultiDict, CIMultiDictProxy
 from sqlalchemy import ColumnElement, Row, delete, func, select, update
 
+from tidegate.collect.parking import Parked
 from tidegate.crawl import bodies
 from tidegate.crawl.raw_states import RawState
-from tidegate.crawl.stages import Stage
+from tidegate.crawl.stages import SEARCH, PageKind, Stage
 from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.writing import RAWS_STORED
 from tidegate.database import Database, Transaction
 from tidegate.kernel.arguments import require_whole
 from tidegate.kernel.errors import NotFound, Unavailable
+from tidegate.upstream import Answer
 
 MOST_AT_ONCE = 1_000
 _MOST_PRUNED = 1_000
@@ -31,8 +34,9 @@ class Raw(msgspec.Struct, frozen=True, kw_only=True):
     site: str
     host: str
     product_id: str
+    """Of the page of a search: keyword and page."""
     shop_id: str
-    stage: Stage
+    stage: PageKind
     state: RawState
     attempts: int
     """How often it could not be applied."""
@@ -84,13 +88,16 @@ class Raws:
         run_id: int | None = None,
         host: str | None = None,
         product_id: str | None = None,
+        stages: Collection[str] = PageKind,
         after: int | None = None,
         limit: int = 100,
     ) -> RawPage:
-        """Those in a state, of a run, of a host, of a product, behind `after`."""
+        """Those in a state, of a run, of a host, of a product, of some `stages`, behind `after`."""
         require_whole("limit", limit, least=1, most=MOST_AT_ONCE)
         wanted = {"state": state, "run_id": run_id, "host": host, "product_id": product_id}
         those = [_c[name] == value for name, value in wanted.items() if value is not None]
+        if len(stages) < len(PageKind):
+            those.append(_c.stage.in_(sorted(stages)))
         if after is not None:
             those.append(_c.id > after)
         raws = await self._database.read(_page, those, limit)
@@ -100,15 +107,37 @@ class Raws:
         """The dead letters."""
         return await self.page(state=RawState.FAILED, after=after, limit=limit)
 
-    async def counts(self, states: Iterable[RawState] = RawState, *, run_id: int | None = None) -> dict[RawState, int]:
-        """How many there are in each state, or in each of these; of all runs, or of one."""
-        return await self._database.read(_counts, list(states), run_id)
+    async def counts(
+        self, states: Iterable[RawState] = RawState, *, run_id: int | None = None, stages: Collection[str] = PageKind
+    ) -> dict[RawState, int]:
+        """How many there are in each state, or in each of these; of all runs, or of one; of some `stages`."""
+        return await self._database.read(_counts, list(states), run_id, stages)
+
+    async def dead_searches(self, raw_ids: Sequence[int] | None = None) -> dict[int, int]:
+        """Pages of searches that are dead letters, of these or of all: their numbers, each with that of its job."""
+        _require_numbers(raw_ids)
+        return await self._database.read(_dead_searches, raw_ids)
+
+    async def answer(self, raw_id: int) -> Parked:
+        """A kept answer in the form in which its job reads it again; raises `NotFound`."""
+        raw, body = await self.get(raw_id), await self.body(raw_id)
+        answer = Answer(
+            status=200,
+            headers=CIMultiDictProxy(CIMultiDict()),
+            url=f"http://{raw.host}/",
+            received_at=raw.received_at,
+            body=body,
+            redirects=(),
+            elapsed_ms=0.0,
+        )
+        return Parked("crawl:replay", answer.pack(), self._database.clock.now())
 
     async def replay(self, raw_ids: Sequence[int] | None = None) -> int:
-        """Let dead letters be tried again as if they were new: these, or all. How many there were."""
-        if raw_ids is not None:
-            for raw_id in raw_ids:
-                require_whole("raw", raw_id, least=1, most=(1 << 63) - 1)
+        """Let dead letters about products be tried again as if they were new: these, or all. How many there were.
+
+        Those that are pages of searches are read again by their jobs: see `Crawls.replay`, which does both.
+        """
+        _require_numbers(raw_ids)
         replayed = await self._database.transaction(_replay, None if raw_ids is None else sorted(set(raw_ids)))
         if replayed and self._ring is not None:
             with suppress(Unavailable):  # the next leader looks by itself
@@ -133,14 +162,30 @@ def _body(tx: Transaction, raw_id: int) -> bytes | None:
     return tx.execute(select(_c.body).where(_c.id == raw_id)).scalar_one_or_none()
 
 
-def _counts(tx: Transaction, states: Sequence[RawState], run_id: int | None) -> dict[RawState, int]:
+def _counts(
+    tx: Transaction, states: Sequence[RawState], run_id: int | None, stages: Collection[str]
+) -> dict[RawState, int]:
     those = [_c.state.in_(states)] if run_id is None else [_c.state.in_(states), _c.run_id == run_id]
+    if len(stages) < len(PageKind):
+        those.append(_c.stage.in_(sorted(stages)))
     rows = tx.execute(select(_c.state, func.count()).where(*those).group_by(_c.state))
     return dict.fromkeys(states, 0) | {RawState(state): count for state, count in rows}
 
 
+def _require_numbers(raw_ids: Sequence[int] | None) -> None:
+    for raw_id in raw_ids or ():
+        require_whole("raw", raw_id, least=1, most=(1 << 63) - 1)
+
+
+def _dead_searches(tx: Transaction, raw_ids: Sequence[int] | None) -> dict[int, int]:
+    those = [_c.state == RawState.FAILED, _c.stage == SEARCH]
+    if raw_ids is not None:
+        those.append(_c.id.in_(sorted(set(raw_ids))))
+    return {row.id: row.job_id for row in tx.execute(select(_c.id, _c.job_id).where(*those).order_by(_c.id))}
+
+
 def _replay(tx: Transaction, raw_ids: Sequence[int] | None) -> int:
-    those = [_c.state == RawState.FAILED]
+    those = [_c.state == RawState.FAILED, _c.stage != SEARCH]
     if raw_ids is not None:
         those.append(_c.id.in_(raw_ids))
     again = {"state": RawState.PENDING, "attempts": 0, "not_before": tx.now, "waits_for": None, "processed_at": None}

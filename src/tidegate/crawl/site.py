@@ -1,11 +1,14 @@
 """What has to be known of a site to crawl it: where its pages are, and what is on them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Protocol, Self
 
 import msgspec
 
 from tidegate.crawl.stages import Stage
+from tidegate.database.faults import words_of
 from tidegate.kernel.errors import InvalidArgument, NotFound, TidegateError
 from tidegate.runtime.loading import load_part
 
@@ -16,7 +19,11 @@ _VARIABLE = "TIDEGATE_CRAWL__SITES"
 
 
 class Unreadable(TidegateError):
-    """The page is not what was asked for: broken off, of another layout, or of something else."""
+    """The page is not what was asked for: broken off, of another layout, or of something else.
+
+    It is asked for again, as often as any call that fails, and kept at the last try. Any other exception of a site's
+    code is taken for a defect of that code: the page is kept at once, and not asked for again.
+    """
 
 
 class Challenged(TidegateError):
@@ -35,6 +42,12 @@ class Found(msgspec.Struct, frozen=True, gc=False, array_like=True):
                 raise Unreadable(f"the listing has an id that is none: {text[:LONGEST_ID]!r}")
 
 
+def _id_of(value: object) -> str:
+    if isinstance(value, str) or type(value) is int:
+        return str(value)
+    raise Unreadable(f"the listing has an id that is none: {str(value)[:LONGEST_ID]}")
+
+
 class Listing(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One page of what a search finds. `Listing.of` makes it of whatever ids a page has."""
 
@@ -45,14 +58,14 @@ class Listing(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @classmethod
     def of(cls, products: Iterable[tuple[object, object]], next_page: int | None = None) -> Self:
-        """A page with these products, each by its id and that of its shop; one with an unusable id is skipped."""
+        """A page with these products, each by its id and that of its shop: texts or whole numbers.
+
+        A product with anything else for an id is skipped.
+        """
         found, skipped = list[Found](), list[str]()
         for product_id, shop_id in products:
-            if not isinstance(product_id, str) or not isinstance(shop_id, str):
-                skipped.append(f"an id is no text: {product_id!r}, {shop_id!r}"[:LONGEST_ID])
-                continue
             try:
-                found.append(Found(product_id, shop_id))
+                found.append(Found(_id_of(product_id), _id_of(shop_id)))
             except Unreadable as error:
                 skipped.append(str(error))
         return cls(found, next_page, skipped)
@@ -107,6 +120,16 @@ class Sites:
             return self._sites[name]
         except KeyError:
             raise NotFound("site", name, known=self._sites) from None
+
+
+def explain(error: Exception) -> str:
+    """What went wrong in a site's code, and where, for whoever mends it."""
+    said = words_of(error)
+    text = f"{type(said).__name__}: {said}"
+    if isinstance(error, TidegateError):
+        return text
+    frames = extract_tb(error.__traceback__)
+    return f"{text} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else text
 
 
 def load_site(place: str) -> Site:

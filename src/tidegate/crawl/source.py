@@ -1,7 +1,8 @@
 """Crawled sites as a source: what a run begins with, what each job asks, and what the answers mean.
 
-    200    the page; one that cannot be read is asked for again, and at the last try kept as it is: a defect of ours
-           must not lose pages
+    200    the page, which is kept. One that is not what was asked for (`Unreadable`) is asked for again, and kept at
+           the last try. Where the site's code fails in any other way, asking again would not help: the page is kept,
+           and is a dead letter until the code is mended
     304    nothing changed: a search finds what it found last time, a part of a product stays what it is
     3xx    a job of its own, since every call needs a permit; at most five, and to the same host
     404    there is none, for anybody
@@ -22,9 +23,9 @@ from tidegate.crawl import bodies, refusals
 from tidegate.crawl.effects import Confirmed, RawStored, Sighted
 from tidegate.crawl.politeness import PoliteRequest
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.crawl.site import Challenged, Listing, Sites, Unreadable
-from tidegate.crawl.stages import SEARCH, Stage, stage_of
-from tidegate.crawl.targets import CrawlOptions, Target, first_searches, found_on, redirected
+from tidegate.crawl.site import Challenged, Listing, Sites, Unreadable, explain
+from tidegate.crawl.stages import SEARCH, PageKind, Stage, stage_of
+from tidegate.crawl.targets import CrawlOptions, Target, first_searches, found_on, name_in, redirected
 from tidegate.kernel.errors import ContractBroken, InvalidArgument
 from tidegate.upstream import Answer, Request
 
@@ -101,19 +102,46 @@ class CrawlSource:
         except Challenged as error:
             return refusals.challenged(self._settings, str(error))
         except Unreadable as error:
-            if stage is not None and task.attempt >= self._tries:
-                return Reading(effects=[_raw(target, task.spec.bucket, stage, bodies.digest(answer.body), answer.body)])
-            return Reading(verdict=Verdict.RETRY, reason=f"200 with a page that cannot be read: {error}")
+            if task.attempt < self._tries:
+                return Reading(verdict=Verdict.RETRY, reason=f"200 with a page that cannot be read: {error}")
+            return _unread(task, target, answer, stage, explain(error))
+        except Exception as error:  # the site's code is the user's
+            return _unread(task, target, answer, stage, explain(error))
 
     def _search(self, task: Task, target: Target, answer: Answer) -> Reading:
         listing = self._sites.get(target.site).read_listing(answer.body)
-        return _found(task, target, listing, _cursor(answer, msgspec.json.encode(listing).decode()))
+        reading = _found(task, target, listing, _cursor(answer, msgspec.json.encode(listing).decode()))
+        return msgspec.structs.replace(reading, effects=[_page_of_search(task, target, answer), *reading.effects])
 
     def _part(self, task: Task, target: Target, answer: Answer, stage: Stage) -> Reading:
         content = self._sites.get(target.site).extract(stage, target.product, answer.body)
         content_hash = bodies.digest(bodies.as_text(content).encode())
         raw = _raw(target, task.spec.bucket, stage, content_hash, answer.body)
         return Reading(effects=[raw], cursor=_cursor(answer, content_hash))
+
+
+def _unread(task: Task, target: Target, answer: Answer, stage: Stage | None, error: str) -> Reading:
+    """What a page means that the site's code cannot read: kept as it is.
+
+    A part of a product is tried again by the processor, and then is a dead letter. A page of a search is one at once,
+    and its job has failed with it: a replay has the job read it again.
+    """
+    if stage is not None:
+        return Reading(effects=[_raw(target, task.spec.bucket, stage, bodies.digest(answer.body), answer.body)])
+    reason = f"200 with a page that cannot be read: {error}"
+    return Reading(verdict=Verdict.GONE, reason=reason, effects=[_page_of_search(task, target, answer, error)])
+
+
+def _page_of_search(task: Task, target: Target, answer: Answer, error: str | None = None) -> RawStored:
+    return RawStored(
+        site=target.site,
+        host=task.spec.bucket,
+        product_id=name_in(task.spec),
+        stage=PageKind.SEARCH,
+        hash=bodies.digest(answer.body),
+        body=bodies.pack(answer.body),
+        error=error,
+    )
 
 
 def _found(task: Task, target: Target, listing: Listing, cursor: Cursor | None, *, unchanged: bool = False) -> Reading:
@@ -152,7 +180,7 @@ def _raw(target: Target, host: str, stage: Stage, content_hash: str, body: bytes
         host=host,
         product_id=target.product,
         shop_id=target.shop,
-        stage=stage,
+        stage=PageKind(stage),
         hash=content_hash,
         body=bodies.pack(body),
     )

@@ -15,6 +15,15 @@ class Stage(StrEnum):
     OPTION = "option"
 
 
+class PageKind(StrEnum):
+    """What a kept answer is: a page of a search, or a part of a product. The kind of the job that fetched it."""
+
+    SEARCH = SEARCH
+    MINI_SHOP = Stage.MINI_SHOP
+    DETAIL = Stage.DETAIL
+    OPTION = Stage.OPTION
+
+
 STAGES = tuple(Stage)
 """In the order in which they are applied to a product, in whatever order they arrive."""
 _STAGES = {stage.value: stage for stage in STAGES}

@@ -24,7 +24,7 @@ crawl_raws = Table(
     metadata,
     Column("id", ascending_key(), primary_key=True),
     Column("run_id", BigInteger, nullable=False),
-    # A job succeeds once, so it leaves one answer at most.
+    # A job leaves one answer at most: a dead letter of an earlier end goes when the job ends once more.
     Column("job_id", BigInteger, nullable=False, unique=True),
     Column("site", exact_text(LONGEST_SITE), nullable=False),
     Column("host", exact_text(LONGEST_HOST), nullable=False),
@@ -51,7 +51,7 @@ crawl_raws = Table(
     Index(None, "host", "id"),
     **NUMBERED_TABLE_OPTIONS,
 )
-"""Answers with something new in them, and what became of each."""
+"""Answers with something new in them, pages of searches, and what became of each."""
 
 crawl_products = Table(
     "crawl_products",

@@ -153,6 +153,11 @@ def product_resource(host: str, product_id: str) -> str:
     return f"{host}/{product_id}"
 
 
+def name_in(spec: JobSpec) -> str:
+    """What a job is about within its host: the product, or keyword and page of a search."""
+    return spec.resource[len(spec.bucket) + 1 :]
+
+
 def _search(host: str, target: Target) -> JobSpec:
     # Each page is a resource of its own, so that each has its own ETag.
     resource = f"{host}?{_named(target.keyword)}&{target.page}"

@@ -2,15 +2,18 @@
 
 All of it is in the transaction that ends the jobs, under their fences. So:
 
-- An answer is kept if and only if its job has succeeded, once. The job's row, its answer and its follow-ups are there
-  together or not at all.
+- The job's row, its answer and its follow-ups are there together or not at all. A job leaves one answer at most.
+- A job that failed with an answer in hand (the site's code failed, or took down every worker that ran it) leaves that
+  answer as a dead letter.
+- Pages of searches are kept too, as PROCESSED, since what they led to is written with them; or as dead letters.
 - What is known already is not kept: an answer that says what the product says, with nothing newer on the way, writes
   nothing at all.
 - An answer that waits for an earlier stage is let go by the transaction that ends the last job of that stage.
 
 If we die
 
-- before the commit, nothing is there. The job is taken over, called again, and its answer written then;
+- before the answer is stored (`Way.keeps_answers`), nothing is there. The job is taken over, and called again;
+- after that and before the commit, the stored answer is read by whoever takes the job over, without a call;
 - after the commit and before the ring, the answers are PENDING and nobody was told. Who rings is noticed to be dead,
   and then the leader looks (`on_death`); a leader that begins looks too.
 
@@ -22,20 +25,30 @@ something else meanwhile, or the product was deleted, the validators are thrown 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from sqlalchemy import delete
+
 from tidegate.collect.cursors import move_cursors
-from tidegate.collect.ledger import Ending
+from tidegate.collect.ledger import LONGEST_REASON, Ending
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.source import Cursor
+from tidegate.crawl import bodies
 from tidegate.crawl.effects import Confirmed, RawStored, Sighted
 from tidegate.crawl.live import Key, Live, Parts, known_parts, let_go, live_raws
 from tidegate.crawl.raw_states import RawState
-from tidegate.crawl.stages import Stage, place_of, stage_of
+from tidegate.crawl.stages import PageKind, Stage, place_of, stage_of
 from tidegate.crawl.tables import crawl_raws
+from tidegate.crawl.targets import Target, name_in
 from tidegate.database import Transaction
 from tidegate.database.statements import Statement, parts
-from tidegate.telemetry.metrics import CRAWL_PAGES
+from tidegate.telemetry.logs import get_logger
+from tidegate.telemetry.metrics import CRAWL_PAGES, CRAWL_RAWS
+from tidegate.telemetry.redaction import fit_to_keep
+from tidegate.upstream import Answer
+
+log = get_logger(__name__)
 
 RAWS_STORED = "crawl.raws"
 """Announced by transactions that leave work for the processor."""
@@ -61,9 +74,11 @@ class CrawlWriter:
 
     def write(self, tx: Transaction, endings: Sequence[Ending]) -> None:
         """Write what these brought."""
+        _replace_dead(tx, endings)
         ended = [_Ended(key, stage, ending) for ending in endings for key, stage in _part_of(ending)]
         if ended:
             _write_parts(tx, ended)
+        _write_closed(tx, endings)
         _write_sightings(tx, endings)
         self._note(tx, endings)
 
@@ -72,7 +87,7 @@ def _part_of(ending: Ending) -> Iterator[tuple[Key, Stage]]:
     spec = ending.claim.job.spec
     stage = stage_of(spec.kind)
     if stage is not None and ending.state is not JobState.READY:
-        yield (spec.bucket, spec.resource[len(spec.bucket) + 1 :]), stage
+        yield (spec.bucket, name_in(spec)), stage
 
 
 def _write_parts(tx: Transaction, ended: Sequence[_Ended]) -> None:
@@ -133,6 +148,9 @@ def _freed(ended: Sequence[_Ended], live: dict[Key, list[Live]]) -> list[int]:
 
 
 def _row(tx: Transaction, ending: Ending, raw: RawStored) -> dict[str, Any]:
+    state = RawState.PENDING if raw.stage is not PageKind.SEARCH else RawState.PROCESSED
+    if raw.error is not None:
+        state = RawState.FAILED
     return {
         "run_id": ending.claim.job.run_id,
         "job_id": ending.claim.job.id,
@@ -144,10 +162,52 @@ def _row(tx: Transaction, ending: Ending, raw: RawStored) -> dict[str, Any]:
         "hash": raw.hash,
         "body": raw.body,
         "received_at": tx.now,
-        "state": RawState.PENDING.value,
-        "attempts": 0,
+        "state": state.value,
+        "attempts": 0 if raw.error is None else ending.claim.attempt,
         "not_before": tx.now,
+        "reason": None if raw.error is None else fit_to_keep(raw.error, most=LONGEST_REASON),
+        "processed_at": None if state is RawState.PENDING else tx.now,
     }
+
+
+def _write_closed(tx: Transaction, endings: Sequence[Ending]) -> None:
+    """Keep answers with which nothing is left to do: pages of searches, and those with which their jobs failed."""
+    closed = [(ending, raw) for ending in endings for raw in (*_pages_of_searches(ending), *_abandoned(ending))]
+    _insert(tx, [_row(tx, ending, raw) for ending, raw in closed])
+    dead = sum(raw.error is not None for _, raw in closed)
+    if dead:
+        tx.after_commit(partial(_tell_dead, dead))
+
+
+def _pages_of_searches(ending: Ending) -> Iterator[RawStored]:
+    for effect in ending.effects:
+        if isinstance(effect, RawStored) and effect.stage is PageKind.SEARCH:
+            yield effect
+
+
+def _abandoned(ending: Ending) -> Iterator[RawStored]:
+    """The answer of a job that failed though it had one: reading it failed, or took down every worker that tried."""
+    claim, spec = ending.claim, ending.claim.job.spec
+    if ending.state is JobState.FAILED and claim.parked is not None and not ending.effects:
+        target, body = Target.of(spec), Answer.unpack(claim.parked.answer).body
+        yield RawStored(
+            site=target.site,
+            host=spec.bucket,
+            product_id=name_in(spec),
+            shop_id=target.shop,
+            stage=PageKind(spec.kind),
+            hash=bodies.digest(body),
+            body=bodies.pack(body),
+            error=ending.reason,
+        )
+
+
+def _replace_dead(tx: Transaction, endings: Sequence[Ending]) -> None:
+    """A job that ends once more leaves no dead letter of an earlier end beside its new one."""
+    again = [each.claim.job.id for each in endings if each.claim.fence > 1 and each.state is not JobState.READY]
+    if again:
+        those = (crawl_raws.c.job_id.in_(sorted(again)), crawl_raws.c.state == RawState.FAILED)
+        tx.execute(delete(crawl_raws).where(*those))
 
 
 def _insert(tx: Transaction, rows: Sequence[dict[str, Any]]) -> None:
@@ -172,6 +232,11 @@ def _write_sightings(tx: Transaction, endings: Sequence[Ending]) -> None:
     # Sorted: two writers meet in one order.
     for part in parts([(*key, rows[key]) for key in sorted(rows)], lambda row: len(row[1])):
         _SIGHT.run(tx, given=part)
+
+
+def _tell_dead(raws: int) -> None:
+    CRAWL_RAWS.labels("dead").inc(raws)
+    log.error("crawl.raws_dead", raws=raws)
 
 
 def _count(**pages: int) -> None:

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta
 
+from tidegate.crawl.crawls import Crawls
 from tidegate.crawl.products import MOST_AT_ONCE, Product, Products
 from tidegate.crawl.raws import Raw, Raws, RawState
 from tidegate.crawl.tables import LONGEST_PRODUCT
@@ -71,13 +72,15 @@ class ReplayedAll(msgspec.Struct, frozen=True, kw_only=True):
     """How many dead letters are tried again."""
 
     replayed: int
+    refused: list[str]
+    """Those that could not be replayed now, each with the reason: their crawl has another active run."""
 
 
 class CrawlProductDesk:
     """The handlers."""
 
-    def __init__(self, products: Products, raws: Raws) -> None:
-        self._products, self._raws = products, raws
+    def __init__(self, products: Products, raws: Raws, crawls: Crawls) -> None:
+        self._products, self._raws, self._crawls = products, raws, crawls
 
     def endpoints(self) -> Sequence[Endpoint]:
         """What can be asked."""
@@ -127,13 +130,14 @@ class CrawlProductDesk:
 
     async def replay_raw(self, raw_id: Id) -> Replayed:
         """Let a dead letter be tried again, as if it were new."""
-        if not await self._raws.replay([raw_id]):
+        if not await self._crawls.replay_one(raw_id):
             raise NotFound("dead letter", raw_id)
         return Replayed(id=raw_id)
 
     async def replay_dead_raws(self) -> ReplayedAll:
         """Let all dead letters be tried again."""
-        return ReplayedAll(replayed=await self._raws.replay())
+        came = await self._crawls.replay()
+        return ReplayedAll(replayed=came.replayed, refused=came.refused)
 
 
 def _next(place: str, asked: Mapping[str, Any], after: object) -> str | None:

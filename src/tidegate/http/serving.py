@@ -89,7 +89,7 @@ def serve_collection(
         Reports(collection),
         DeadLetters(collection),
         CrawlDesk(collection),
-        CrawlProductDesk(collection.crawl.products, collection.crawl.raws),
+        CrawlProductDesk(collection.crawl.products, collection.crawl.raws, collection.crawls),
         IdentityDesk(collection.crawl.identities),
         *([] if ranking is None else [RankingDesk(ranking)]),
     ]

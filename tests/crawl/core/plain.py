@@ -20,7 +20,8 @@ from tidegate.collect.verdicts import Finished, from_reading
 from tidegate.crawl.finalizing import CrawlFinalizer
 from tidegate.crawl.processing import RawProcessor
 from tidegate.crawl.products import Product, Products
-from tidegate.crawl.raws import Raw, Raws
+from tidegate.crawl.raw_states import RawState
+from tidegate.crawl.raws import Raw, RawPage, Raws
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.crawl.site import Listing, Sites, Unreadable
 from tidegate.crawl.source import CrawlSource
@@ -92,6 +93,16 @@ def task_of(claim: Claim) -> Task:
     )
 
 
+class PartRaws(Raws):
+    """Kept answers without the pages of searches."""
+
+    async def page(self, **wanted: Any) -> RawPage:
+        return await super().page(stages=STAGES, **wanted)
+
+    async def counts(self, *args: Any, **wanted: Any) -> dict[RawState, int]:
+        return await super().counts(*args, stages=STAGES, **wanted)
+
+
 class Stall:
     """A crawl of the plain site, step by step."""
 
@@ -102,7 +113,7 @@ class Stall:
         self.terms = Terms(planning={"crawl": self.source.planning_kinds}, writers={"crawl": CrawlWriter()})
         self.processor = RawProcessor(database, Sites([self.site]), SETTINGS)
         self.finalizer = CrawlFinalizer(database, self.processor)
-        self.products, self.raws = Products(database), Raws(database)
+        self.products, self.raws = Products(database), PartRaws(database)
 
     async def begin(
         self,
@@ -171,13 +182,18 @@ class Stall:
         return await self.database.read(runs.get, run_id)
 
     async def all_raws(self) -> list[Raw]:
+        """Kept answers about products."""
         return (await self.raws.page(limit=1000)).raws
 
+    async def searches(self) -> list[Raw]:
+        """Kept pages of searches."""
+        return (await Raws(self.database).page(stages=[SEARCH])).raws
 
-def finish(source: CrawlSource, claim: Claim, answer: Answer, now: datetime) -> Finished:
-    """What the worker makes of an answer."""
+
+def admitted(claim: Claim) -> Admitted:
+    """The permit of a claimed job."""
     job = str(claim.job.id)
-    admitted = Admitted(
+    return Admitted(
         message=f"{job}-{claim.fence}",
         job=job,
         permit=job,
@@ -188,7 +204,11 @@ def finish(source: CrawlSource, claim: Claim, answer: Answer, now: datetime) -> 
         payload="",
         deliveries=1,
     )
-    return from_reading(claim, admitted, source.read(task_of(claim), answer), answer, now)
+
+
+def finish(source: CrawlSource, claim: Claim, answer: Answer, now: datetime) -> Finished:
+    """What the worker makes of an answer."""
+    return from_reading(claim, admitted(claim), source.read(task_of(claim), answer), answer, now)
 
 
 def later(database: Database, by: timedelta = LONG) -> None:

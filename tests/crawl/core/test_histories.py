@@ -111,9 +111,10 @@ class History:
 
     def check_order(self, raw: Raw, raws: Sequence[Raw]) -> None:
         """No stage was applied before an earlier one, and none waits without a reason."""
-        before = [other for other in raws if other.product_id == raw.product_id and other.stage in earlier(raw.stage)]
+        stages = earlier(Stage(raw.stage))
+        before = [other for other in raws if other.product_id == raw.product_id and other.stage in stages]
         own = {other.stage: other for other in before if other.run_id == raw.run_id}
-        jobs = [stage for stage in earlier(raw.stage) if (raw.run_id, raw.product_id, stage) in self.unfinished]
+        jobs = [stage for stage in stages if (raw.run_id, raw.product_id, stage) in self.unfinished]
         if raw.applied_as is not None and raw.id not in self.seen:
             assert not jobs, f"{raw.stage} was applied while {jobs} was under way"
             for other in own.values():

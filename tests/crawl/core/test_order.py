@@ -8,12 +8,12 @@ from tests.crawl.core.plain import HOST, Stall, answered, content, later
 from tidegate.collect import runs
 from tidegate.collect.lifecycle import JobState
 from tidegate.crawl.raw_states import RawState
-from tidegate.crawl.stages import STAGES, Stage
+from tidegate.crawl.stages import STAGES, PageKind
 
 MINI, DETAIL, OPTION = STAGES
 
 
-async def applied_order(stall: Stall) -> list[Stage]:
+async def applied_order(stall: Stall) -> list[PageKind]:
     """The stages in the order in which they were applied."""
     applied = [raw for raw in await stall.all_raws() if raw.applied_as is not None]
     return [raw.stage for raw in sorted(applied, key=lambda raw: raw.applied_as or 0)]

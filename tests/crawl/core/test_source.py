@@ -58,8 +58,36 @@ def test_a_listing_leads_to_every_stage_of_its_products_and_to_the_next_page():
         *((stage, f"{HOST}/{product}") for product in ("p1", "p2") for stage in STAGES),
         (SEARCH, f"{HOST}?rope&2"),
     ]
-    assert reading.effects == [Sighted(host=HOST, products=[Found("p1", "s1"), Found("p2", "s1")])]
+    page, sighted = reading.effects
+    assert sighted == Sighted(host=HOST, products=[Found("p1", "s1"), Found("p2", "s1")])
+    assert isinstance(page, RawStored)
+    assert (page.stage, page.product_id, page.body, page.error) == (SEARCH, "rope&1", b'[["p1","p2"],2]', None)
     assert {job.bucket for job in reading.follow_ups} == {HOST}
+
+
+class BrokenSite(PlainSite):
+    """Its code has a defect."""
+
+    def read_listing(self, body: bytes) -> Listing:
+        raise KeyError("price")
+
+    def extract(self, stage: Stage, product_id: str, body: bytes) -> Any:
+        raise KeyError("price")
+
+
+def test_a_page_at_which_the_code_of_a_site_fails_is_kept_at_once_and_not_asked_for_again():
+    broken, search = CrawlSource(Sites([BrokenSite()]), SETTINGS), searching()
+    listing = broken.read(task(search), answered((["p1"], None)))
+    (page,) = listing.effects
+    assert isinstance(page, RawStored)
+    assert (listing.verdict, list(listing.follow_ups)) == (Verdict.GONE, [])
+    assert (page.stage, page.body) == (SEARCH, b'[["p1"],null]')
+    assert (page.error or "").startswith("KeyError: 'price' (test_source.py, line ")
+
+    part = broken.read(task(stages_of(search)[Stage.DETAIL]), answered({"said": "A"}))
+    (raw,) = part.effects
+    assert isinstance(raw, RawStored)
+    assert (part.verdict, raw.stage, raw.error, raw.body) == (Verdict.DONE, "detail", None, b'{"said":"A"}')
 
 
 @pytest.mark.parametrize("following", [1, 0, 3])
@@ -106,7 +134,7 @@ def test_a_listing_that_did_not_change_leads_to_the_same_products_again():
     first = SOURCE.read(task(spec), answered((["p1", "p2"], 2), ETag='"a"'))
     again = SOURCE.read(task(spec, cursor=first.cursor), answered(b"", 304))
     assert again.follow_ups == first.follow_ups
-    assert again.effects == first.effects
+    assert again.effects == first.effects[1:], "and there is no page to be kept"
     assert (again.verdict, again.unchanged, again.cursor) == (Verdict.DONE, True, None)
 
 
