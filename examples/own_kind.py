@@ -37,6 +37,7 @@ class Station(msgspec.Struct):
     """What is read of an answer."""
 
     number: int
+    name: str
     measured: Measured
 
 
@@ -61,7 +62,8 @@ class WeatherStation:
             station = msgspec.json.decode(answer.body, type=Station)
         except msgspec.DecodeError as error:
             raise Unreadable(f"station {key}: {error}") from None
-        return Found(msgspec.json.encode(station.measured), upstream_id=str(station.number))
+        body = msgspec.json.encode(station.measured)
+        return Found(body, identity=station.name, upstream_id=str(station.number))
 
 
 def from_environment() -> WeatherStation:
@@ -94,7 +96,8 @@ class Office:
         if name not in self.stations:
             return web.json_response({}, status=404)
         found = next(each for each, known in numbered.items() if known == name)
-        answered = {"number": found, "measured": self.stations[name], "served_by": f"desk {len(self.calls)}"}
+        measured, desk = self.stations[name], f"desk {len(self.calls)}"
+        answered = {"number": found, "name": name, "measured": measured, "served_by": desk}
         return web.json_response(answered)
 
 

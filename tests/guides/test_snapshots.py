@@ -82,10 +82,11 @@ def test_the_kind_asks_by_name_first_and_by_number_then():
 def test_the_same_measurement_gives_the_same_bytes_whoever_served_it():
     measured = {"celsius": 1.5, "wind": 3.0}
     found = [
-        STATION.read("harbour", answer({"number": 101, "measured": measured, "served_by": desk})) for desk in ("a", "b")
+        STATION.read("harbour", answer({"number": 101, "name": "harbour", "measured": measured, "served_by": desk}))
+        for desk in ("a", "b")
     ]
 
-    assert found == [Found(b'{"celsius":1.5,"wind":3.0}', upstream_id="101")] * 2
+    assert found == [Found(b'{"celsius":1.5,"wind":3.0}', identity="harbour", upstream_id="101")] * 2
     assert isinstance(STATION.read("harbour", answer({}, status=404)), Missing)
     with pytest.raises(Unreadable, match="harbour"):
         STATION.read("harbour", answer([]))

@@ -41,6 +41,11 @@ async def first_dead(deployment: Deployment) -> DeadLetter:
     return letters[0]
 
 
+async def _letters(deployment: Deployment, count: int) -> list[DeadLetter] | None:
+    letters = await deployment.snapshots.dead.list()
+    return letters if len(letters) == count else None
+
+
 def skipped() -> float:
     [family] = metrics.OBSOLETE_EVENT_SKIPPED.collect()
     return family.samples[0].value
@@ -116,16 +121,55 @@ async def test_an_answer_that_cannot_be_read_is_a_dead_letter_with_a_trace(deplo
     assert deployment.sim.api_key not in str(letter)
 
 
+async def test_an_answer_for_another_subject_is_a_dead_letter_and_nothing_is_stored(deployment: Deployment):
+    async with deployment.working():
+        old = await deployment.until_fresh(7)
+        deployment.sim.faults.inject(FaultKind.WRONG, times=2)
+        await deployment.snapshots.refresh("character", "7")
+        await deployment.snapshots.requests.ask(wish(8))
+        letters = await until(lambda: _letters(deployment, 2))
+        rows = [await deployment.row(key) for key in (7, 8)]
+
+    assert {each.update.reason for each in letters} == {DeathReason.WRONG_SUBJECT}
+    assert {each.update.message for each in letters} == {
+        "the subject '7' was asked for, and the answer is for '8'",
+        "the subject '8' was asked for, and the answer is for '9'",
+    }
+    assert rows[0] is not None
+    assert (rows[0].hash, rows[1]) == (old.kept.hash, None)
+
+
+@pytest.mark.parametrize(
+    ("identity", "upstream_id", "is_ours"),
+    [("7", None, True), ("u7", "u7", True), ("u7", None, False), ("8", "u7", False), ("", None, False)],
+)
+async def test_an_answer_names_the_key_or_the_id_that_it_was_asked_for_with(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, identity: str, upstream_id: str | None, is_ours: bool
+):
+    def read(*_: object) -> Found:
+        return Found(b"{}", identity)
+
+    monkeypatch.setattr(GameCharacter, "read", read)
+    subject = Subject("character", "7")
+    asked = Wish(subject=subject, priority=Priority.HIGH, reason=Reason.USER_REQUEST, upstream_id=upstream_id)
+    async with deployment.working():
+        await deployment.snapshots.requests.ask(asked)
+        await until(lambda: _is_done(deployment))
+        row, letters = await deployment.row(7), await deployment.snapshots.dead.list()
+
+    assert (row is not None, len(letters)) == ((True, 0) if is_ours else (False, 1))
+
+
 async def test_a_snapshot_is_taken_as_json_on_one_line_and_else_it_is_a_dead_letter(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ):
     brought = {
-        "7": Found(b'{\r\n  "name": "Ann Lee"\n}\n', "7"),
-        "8": Found(b"name: Ann"),
-        "9": Found(b'{"name": "\xff"}'),
-        "10": Found(b"[" * 100_000 + b"]" * 100_000),
-        "11": Found(b"{}", "x" * 201),
-        "12": Found(b"{}", "\0"),
+        "7": Found(b'{\r\n  "name": "Ann Lee"\n}\n', "7", "7"),
+        "8": Found(b"name: Ann", "8"),
+        "9": Found(b'{"name": "\xff"}', "9"),
+        "10": Found(b"[" * 100_000 + b"]" * 100_000, "10"),
+        "11": Found(b"{}", "11", "x" * 201),
+        "12": Found(b"{}", "12", "\0"),
     }
     monkeypatch.setattr(GameCharacter, "read", lambda _self, key, _answer: brought[key])  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     async with deployment.working():

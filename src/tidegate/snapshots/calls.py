@@ -100,7 +100,7 @@ class Calls:
                 return Obsolete()
             version = version_of_result(event.version, grant.granted_at_ms)
             try:
-                verdict = await self._call(kind, subject.key, request, grant)
+                verdict = await self._call(event, kind, request, grant)
             except GrantVoid:
                 continue  # opening the connection took longer than a permit lasts; it stays open for the next permit
             match verdict:
@@ -129,12 +129,12 @@ class Calls:
                     async with wait:
                         await asyncio.sleep(self._pauses.delay(failures).total_seconds())
 
-    async def _call(self, kind: SnapshotKind, key: str, request: Request, grant: Grant) -> Verdict:
+    async def _call(self, event: UpdateEvent, kind: SnapshotKind, request: Request, grant: Grant) -> Verdict:
         try:
             answer = await called(self._caller.fetch)(request, grant)
         except UpstreamFailed as error:
             return judge_failure(error)
-        return judge(kind, key, answer)
+        return judge(kind, event.subject.key, event.upstream_id, answer)
 
     async def _permit(self, event: UpdateEvent) -> Grant | None:
         """Wait for a permit, to be used when the request leaves; None if a newer event came while we waited.

@@ -8,6 +8,7 @@
 | any other 4xx                              | a dead letter, at once                                        |
 | 5xx, no answer, an answer that breaks off  | tried again a few times, with growing pauses; then dead       |
 | an answer that cannot be read              | a dead letter, at once                                        |
+| an answer for another subject              | a dead letter, at once                                        |
 """
 
 import sys
@@ -31,6 +32,7 @@ _LONGEST_SUBJECT = 640
 _LONGEST_MESSAGE = 2000
 _LONGEST_TRACE = 8000
 _MARGIN = 4
+_LONGEST_IDENTITY = 80
 
 
 class Dead(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,10 +64,10 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 Verdict = Found | Missing | Dead | Again | Rest | Moved
 
 
-def judge(kind: SnapshotKind, key: str, answer: Answer) -> Verdict:
-    """What an answer means."""
+def judge(kind: SnapshotKind, key: str, upstream_id: str | None, answer: Answer) -> Verdict:
+    """What an answer means that was asked for with this key, and this id of the upstream where one is known."""
     if answer.status in (200, 404):
-        return _read(kind, key, answer)
+        return _read(kind, key, upstream_id, answer)
     if is_redirect(answer):
         try:
             return Moved(target=target_of(answer))
@@ -108,14 +110,19 @@ def dead_update(
     )
 
 
-def _read(kind: SnapshotKind, key: str, answer: Answer) -> Found | Missing | Dead:
+def _read(kind: SnapshotKind, key: str, upstream_id: str | None, answer: Answer) -> Found | Missing | Dead:
     try:
-        return kind.read(key, answer)
+        verdict = kind.read(key, answer)
     except Unreadable as error:
         return Dead(reason=DeathReason.PARSE_ERROR, message=str(error), trace=trace_of(error))
     except Exception as error:  # a defect of the kind: no other worker would fare better
         message = f"the kind could not read the answer: {type(error).__name__}: {error}"
         return Dead(reason=DeathReason.PARSE_ERROR, message=message, trace=trace_of(error))
+    if isinstance(verdict, Found) and (not verdict.identity or verdict.identity not in (key, upstream_id)):
+        identity = str(verdict.identity)[:_LONGEST_IDENTITY]
+        message = f"the subject {key!r} was asked for, and the answer is for {identity!r}"
+        return Dead(reason=DeathReason.WRONG_SUBJECT, message=message)
+    return verdict
 
 
 def trace_of(error: BaseException) -> str:

@@ -21,6 +21,12 @@ class Found(msgspec.Struct, frozen=True):
 
     body: bytes
     """JSON. The same content must give the same bytes: a snapshot counts as changed when they differ."""
+    identity: str
+    """The subject of the answer, read from the answer itself and never from the request.
+
+    The key of the subject, or the `upstream_id` that the request was made with. Anything else is a dead letter: the
+    upstream answered for another subject.
+    """
     upstream_id: str | None = None
     """What the upstream calls the subject, where that is not its key; the next request is given it.
 

@@ -241,7 +241,7 @@ CONSUMER_LAG = Gauge(
 )
 DLQ_MESSAGE_COUNT = Gauge("dlq_message_count", "Events that are dead letters.", registry=REGISTRY)
 DLQ_MESSAGES = Counter("dlq_messages", "Events that became dead letters.", ["reason"], registry=REGISTRY)
-_from_zero(DLQ_MESSAGES, "UPSTREAM_4XX", "UPSTREAM_5XX", "PARSE_ERROR", "UNKNOWN_SCHEMA")
+_from_zero(DLQ_MESSAGES, "UPSTREAM_4XX", "UPSTREAM_5XX", "PARSE_ERROR", "WRONG_SUBJECT", "UNKNOWN_SCHEMA")
 PRODUCER_SEND_FAILED = Counter("producer_send_failed", "Events that could not be published.", registry=REGISTRY)
 UPDATE_PROCESS_DURATION = Histogram(
     "update_process_duration_seconds",
@@ -254,7 +254,8 @@ _from_zero(UPDATE_PROCESS_DURATION, "high", "low")
 UPDATE_PROCESS_ERROR = Counter(
     "update_process_error", "Refreshes that failed, also those that are tried again.", ["reason"], registry=REGISTRY
 )
-_from_zero(UPDATE_PROCESS_ERROR, "UPSTREAM_4XX", "UPSTREAM_5XX", "PARSE_ERROR", "UNKNOWN_SCHEMA", "UPSTREAM_429")
+_from_zero(UPDATE_PROCESS_ERROR, "UPSTREAM_4XX", "UPSTREAM_5XX", "PARSE_ERROR", "WRONG_SUBJECT", "UNKNOWN_SCHEMA")
+_from_zero(UPDATE_PROCESS_ERROR, "UPSTREAM_429")
 OBSOLETE_EVENT_SKIPPED = Counter(
     "obsolete_event_skipped", "Events skipped because a newer one of their subject was published.", registry=REGISTRY
 )

@@ -86,6 +86,16 @@ async def test_a_body_is_whole_but_no_json(packing: str, path: str):
             _ = got.json
 
 
+async def test_a_body_is_that_of_another_character():
+    async with simulated() as client:
+        honest = (await client.character()).json
+        client.sim.faults.inject(FaultKind.WRONG)
+        got = (await client.character()).json
+
+        assert got["id"] != honest["id"]
+        assert got.keys() == honest.keys()
+
+
 async def test_heads_have_no_body_to_spoil():
     async with simulated() as client:
         for kind in (FaultKind.TRUNCATED, FaultKind.SLOW, FaultKind.INVALID):

@@ -117,6 +117,7 @@ class FaultKind(StrEnum):
     TRUNCATED = "truncated"  # fewer bytes than Content-Length promised
     SLOW = "slow"  # the body comes in drops
     INVALID = "invalid"  # 200, and a body that is no JSON
+    WRONG = "wrong"  # 200, and the body of another character
 
 
 class FaultRule(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):

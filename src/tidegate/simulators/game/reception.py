@@ -83,10 +83,12 @@ class Reception:
             self._ledger.faults[fault.value] += 1
             if fault in _STATUSES:
                 return self._failed(_STATUSES[fault])
+        if fault is FaultKind.WRONG and subject is not None:
+            subject = self._world.neighbour_of(subject)
         reply = self._honest_answer(request, route, subject, now_ms)
         if fault is FaultKind.INVALID:
             return self._invalid(reply, subject, now_ms)
-        reply.spoiling = None if fault is None else _SPOILINGS[fault]
+        reply.spoiling = None if fault is None else _SPOILINGS.get(fault)
         return reply
 
     def _invalid(self, reply: Reply, subject: int | None, now_ms: int) -> Reply:

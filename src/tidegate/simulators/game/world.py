@@ -64,6 +64,11 @@ class World:
         """Whether the game knows this id."""
         return 1 <= subject <= self._subjects and self._words(_SUBJECT, subject, 0)[0] >= self._missing_below
 
+    def neighbour_of(self, subject: int) -> int:
+        """The next character that exists; the same one where there is no other."""
+        others = (each % self._subjects + 1 for each in range(subject, subject + self._subjects))
+        return next((each for each in others if self.exists(each)), subject)
+
     def interval_s(self, subject: int) -> float | None:
         """The mean time between two changes of a character; None: it never changes."""
         return self._cell_ms(self._words(_SUBJECT, subject, 0)) / _PER_CELL / 1_000 or None

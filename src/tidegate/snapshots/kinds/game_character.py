@@ -62,4 +62,5 @@ class GameCharacter:
         except UNDECODABLE as error:
             raise Unreadable(f"character {key}: {error}") from None
         fields = [b'"%b":%b' % (name.encode(), getattr(kept, name)) for name in KEPT_FIELDS]
-        return Found(b"{" + b",".join(fields) + b"}", upstream_id=key)
+        identity = bytes(kept.id).decode()  # a JSON number; anything else is no key
+        return Found(b"{" + b",".join(fields) + b"}", identity=identity, upstream_id=key)
