@@ -63,6 +63,7 @@ async def walk_to(page: Page, goal: Locator) -> None:
     raise AssertionError(f"{MOST_STOPS} times Tab, and not there: {goal}")
 
 
+@pytest.mark.smoke
 async def test_a_wrong_key_is_refused_and_one_to_read_only_looks(guarded: Served, visitors: Visitors):
     watched = Watched()
     page = await visitors.come(watched=watched, viewport=NARROW)

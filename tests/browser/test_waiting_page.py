@@ -40,6 +40,7 @@ async def pass_of(page: Page) -> str:
     return next(each.get("value", "") for each in await page.context.cookies() if each.get("name") == COOKIE)
 
 
+@pytest.mark.smoke
 async def test_somebody_joins_sees_the_place_change_and_lands_at_the_entrance(site: RoomSite, visitors: Visitors):
     room = await site.open(ahead=5, capacity=1, entrance=ENTRANCE)
     await site.keep_pace(room, every=timedelta(seconds=40), times=3)  # one is inside now, and one before him waits

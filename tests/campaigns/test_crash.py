@@ -40,6 +40,7 @@ async def opened(folder: Path, valkey: Valkey) -> AsyncGenerator[tuple[Works, st
         yield works, url
 
 
+@pytest.mark.smoke
 @pytest.mark.crash
 @pytest.mark.parametrize("step", ["take", "read", "decide", "commit"])
 async def test_wherever_a_process_is_killed_each_entry_is_decided_once(step: str, tmp_path: Path, embedded: Valkey):

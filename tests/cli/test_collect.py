@@ -9,6 +9,8 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from tests.cli.batch import tidegate_each
 from tests.cli.terminal import CTRL_C, in_terminal
 from tests.cli.test_commands import Ended, environment, tidegate
@@ -107,6 +109,7 @@ async def test_without_a_terminal_it_tells_plan_progress_and_summary_in_plain_li
     assert "runs retry" not in ended.out
 
 
+@pytest.mark.full
 async def test_a_collection_that_was_interrupted_goes_on_with_the_same_command_and_fetches_nothing_twice(
     tmp_path: Path,
 ):
@@ -142,6 +145,7 @@ async def test_a_collection_that_was_interrupted_goes_on_with_the_same_command_a
         assert report.broken == 0
 
 
+@pytest.mark.full
 async def test_waits_are_told_with_their_reason_and_a_time(tmp_path: Path):
     async with simulator(SHORT, limits=RATIONED) as sim:
         ended = await collect(tmp_path, sim, "--include", "issues")
@@ -171,6 +175,7 @@ async def test_without_a_token_it_says_what_to_set(tmp_path: Path):
     assert "GITHUB_TOKEN" in ended.err
 
 
+@pytest.mark.full
 async def test_several_processes_collect_the_same_users_together(tmp_path: Path):
     """One that only works and leads, and two that watch the same runs to their end: nothing is fetched twice."""
     async with simulator(LONG, manners=Manners(latency_ms=60)) as sim:
@@ -198,6 +203,7 @@ async def test_several_processes_collect_the_same_users_together(tmp_path: Path)
     assert report.broken == 0
 
 
+@pytest.mark.full
 async def test_a_user_with_a_token_of_his_own_is_served_by_it_and_waits_for_it_alone(tmp_path: Path):
     async with simulator(SHORT, limits=LimitSettings(quota=5, window_s=6)) as sim:
         own, other = sim.world.logins()
@@ -221,6 +227,7 @@ async def test_a_user_with_a_token_of_his_own_is_served_by_it_and_waits_for_it_a
     assert sim.report().broken == 0
 
 
+@pytest.mark.full
 async def test_a_server_that_is_away_for_a_while_is_told_of_and_waited_for(tmp_path: Path):
     (port,) = free_ports(1)
     with ValkeyServer(port=port):
@@ -245,6 +252,7 @@ async def test_a_server_that_is_away_for_a_while_is_told_of_and_waited_for(tmp_p
     assert sim.report().broken == 0
 
 
+@pytest.mark.full
 async def test_in_a_terminal_a_picture_shows_users_kinds_permits_and_waits(tmp_path: Path):
     async with simulator(SHORT, limits=RATIONED) as sim:
         arguments = ("collect", *sim.world.logins(), "--api-url", sim.url, "--include", "issues,commits")

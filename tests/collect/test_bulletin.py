@@ -136,6 +136,7 @@ async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(bulletin: Bulle
     await until_reading(valkey, 0)
 
 
+@pytest.mark.full
 @pytest.mark.every_server
 async def test_the_stream_stays_short(bulletin: Bulletin, valkey: Valkey, unit: Unit):
     for _ in range(1_500):

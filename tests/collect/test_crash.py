@@ -79,6 +79,7 @@ async def until_all_complete(database: Database, run_ids: list[int]) -> list[run
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.smoke
 async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path):
     names = [f"user{u}" for u in range(USERS)]
     upstream = ShelfUpstream({f"{name}-shelf{s}": ITEMS for name in names for s in range(SHELVES)})

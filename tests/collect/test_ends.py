@@ -157,6 +157,7 @@ async def test_a_run_is_not_taken_up_again_while_the_user_has_another(database: 
     assert (run.status, run.failed_jobs) == (RunState.COMPLETED, 2)
 
 
+@pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.race
 async def test_of_a_retry_and_a_beginning_at_once_one_wins(database: Database):

@@ -67,6 +67,7 @@ async def test_who_settled_a_place_that_was_moved_since_begins_no_run(database: 
     await begin(database, "ben", None)
 
 
+@pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.race
 async def test_runs_begin_at_one_place_whoever_comes_at_once(database: Database):
@@ -87,6 +88,7 @@ async def test_runs_begin_at_one_place_whoever_comes_at_once(database: Database)
     assert len({number % 2 for number, has_begun in enumerate(came) if has_begun}) == 1
 
 
+@pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.race
 async def test_of_many_who_come_at_once_one_is_first(database: Database):

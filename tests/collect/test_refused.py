@@ -73,6 +73,7 @@ async def set_read_only(server: SqlServer, name: str, state: str) -> None:
     await server.admin(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(60)
 async def test_results_are_held_while_the_database_refuses_and_no_call_is_made_again(
     embedded: Valkey, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch

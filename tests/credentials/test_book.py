@@ -268,6 +268,7 @@ async def test_an_app_that_is_issued_no_token_is_not_stored(small_office: Office
     assert await office.book.list() == []
 
 
+@pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.race
 async def test_of_two_who_add_one_account_to_different_pools_at_once_one_is_refused(office: Office):
@@ -320,6 +321,7 @@ async def test_a_credential_that_is_added_again_while_it_is_being_removed_serves
     assert await office.good_members() == [added.allowance]
 
 
+@pytest.mark.smoke
 @pytest.mark.race
 async def test_a_credential_that_is_added_while_a_leader_looks_is_left_alone(
     small_office: Office, monkeypatch: pytest.MonkeyPatch
@@ -358,6 +360,7 @@ async def test_the_gate_agrees_with_sql_after_an_enrolment(small_office: Office)
     assert await office.good_members(back.pool) == [back.allowance]
 
 
+@pytest.mark.full
 async def test_many_credentials_are_enrolled(small_office: Office):
     office = small_office
     tokens = [f"ghp_{n:036}" for n in range(120)]

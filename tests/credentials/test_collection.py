@@ -242,6 +242,7 @@ async def test_a_credential_that_another_process_removes_is_used_no_more(setting
             assert sim.report().by_token[f"{first}#0"] <= at_removal + 4, "what had its permit, and no other"
 
 
+@pytest.mark.full
 async def test_a_credential_that_another_process_adds_is_used_at_once(settings: MakeSettings):
     async with simulator(latency_ms=5, quota=12, window_s=60) as sim:
         login, (first, second, third) = sim.world.logins()[0], sim.world.operators()

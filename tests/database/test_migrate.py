@@ -100,6 +100,7 @@ async def test_processes_migrate_at_once_and_one_does_the_work(database_url: str
         await require_current(database)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("server_name", SERVERS)
 async def test_whoever_migrates_is_alone(server_name: SqlName) -> None:
     """SQLite has one writer in any case; the servers have a lock, which here is held by somebody else."""
@@ -122,6 +123,7 @@ async def test_whoever_migrates_is_alone(server_name: SqlName) -> None:
         assert await migrating
 
 
+@pytest.mark.full
 async def test_a_migration_that_was_cut_off_is_completed(empty: Database) -> None:
     """MySQL and MariaDB commit each change of the schema alone, so half of one may be there already."""
     await empty.transaction(lambda tx: outbox_events.create(tx.connection))

@@ -282,6 +282,7 @@ async def surroundings(folder: Path, sim: GithubSimulator) -> AsyncGenerator[dic
             }
 
 
+@pytest.mark.full
 async def test_the_commands_of_our_services_do_their_work_in_that_environment(tmp_path: Path):
     """Kafka is left out: nothing is configured that would use it, as in the file itself."""
     async with AsyncExitStack() as stack:

@@ -48,6 +48,7 @@ def begins_with(index: tuple[str, list[str]], other: tuple[str, list[str]]) -> b
     return index[0] == other[0] and index[1][: len(other[1])] == other[1]
 
 
+@pytest.mark.full
 async def test_who_runs_goes_on_under_a_newer_schema_and_who_starts_is_told(tmp_path: Path):
     async with simulator() as (sim, variables), started(tmp_path, "up", "--port", "0", **variables) as up:
         become_newer(tmp_path / "data" / "tidegate.db")

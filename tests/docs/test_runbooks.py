@@ -84,6 +84,7 @@ def test_commands_that_are_not_understood_are_found():
         command.make_context("list", words)
 
 
+@pytest.mark.full
 async def test_the_commands_to_type_run_on_a_fresh_folder(tmp_path: Path):
     """Where nothing is set up some say so, and none crashes."""
     lines = [line for line in OURS if not re.search(r"\b[A-Z]{3,}\b", line)]  # CAMPAIGN is what one has to fill in

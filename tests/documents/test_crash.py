@@ -9,6 +9,7 @@ from tests.documents.shelf import Shelf, issue
 from tests.processes import start_warm
 
 
+@pytest.mark.smoke
 @pytest.mark.crash
 async def test_a_writer_killed_before_its_commit_leaves_nothing_half_done(shelf: Shelf) -> None:
     pipe = asyncio.subprocess.PIPE

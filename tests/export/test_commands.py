@@ -102,6 +102,7 @@ def test_an_unknown_format_is_a_mistake_of_the_command_line(tidegate: Tidegate):
     assert tidegate("--format", "xlsx", "--output", "out").exit_code == 2
 
 
+@pytest.mark.full
 def test_without_the_library_parquet_says_what_to_install(tidegate: Tidegate, tmp_path: Path):
     del tidegate
     without = "import sys; sys.modules['pyarrow'] = None; from tidegate.cli import main; main()"

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.github.deployment import CALM, LARGE, SMALL, Deployment, assert_complete, assert_talk_is_complete, deployed
 from tidegate.github import ALL
@@ -147,6 +148,7 @@ async def test_repositories_on_many_pages_come_and_go(tmp_path: Path, embedded_u
         assert it.spent(before) == {"core": 4}
 
 
+@pytest.mark.full
 async def test_a_repository_that_is_deleted_while_pages_are_read_hides_no_other(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, repositories=130, sizes=Sizes(commits=1)) as it:
         (login,) = it.sim.world.logins()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.github.deployment import CALM, LARGE, assert_complete, assert_talk_is_complete, deployed
 from tidegate.collect.progress import unavailable_of
@@ -88,6 +89,7 @@ async def test_small_quotas_are_waited_for_and_never_broken(tmp_path: Path, embe
         assert len(report.windows) > 2
 
 
+@pytest.mark.full
 async def test_faults_of_all_kinds_delay_and_lose_nothing(tmp_path: Path, embedded_url: str):
     faults = parse_faults("500=0.02,502=0.02,reset=0.02,truncated=0.02,invalid=0.02,202=0.005")
     manners = msgspec.structs.replace(CALM, faults=faults)
@@ -101,6 +103,7 @@ async def test_faults_of_all_kinds_delay_and_lose_nothing(tmp_path: Path, embedd
         assert it.sim.report().broken == 0
 
 
+@pytest.mark.full
 async def test_a_pool_keeps_each_repository_with_the_token_that_knows_it(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, users=2, repositories=6, include=ALL, is_pooled=True) as it:
         logins = it.sim.world.logins()

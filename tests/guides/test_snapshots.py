@@ -51,6 +51,7 @@ def test_the_guide_shows_the_whole_kind_and_it_takes_about_forty_lines():
     assert len([line for line in lines if '"""' not in line]) <= 40
 
 
+@pytest.mark.full
 async def test_the_example_prints_what_the_guide_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     [expected] = [block.text for block in blocks_of(GUIDE) if block.language == "text"]
 
@@ -113,6 +114,7 @@ def commands(words: str) -> list[Shown]:
     return [each for each in shown_in(GUIDE, "tidegate") if shlex.join(each.words).startswith(f"tidegate {words}")]
 
 
+@pytest.mark.full
 async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path):
     async with game() as sim:
         sim.faults.inject(FaultKind.BAD_REQUEST, times=1, subject=13)

@@ -169,6 +169,7 @@ async def farewell(process: WarmProcess) -> str:
     return out.decode()
 
 
+@pytest.mark.full
 async def test_a_newcomer_gets_from_the_top_of_the_tutorial_to_its_end(tmp_path: Path):
     async with newcomer(tmp_path) as reader:
         for is_brief, some in groupby(steps(), key=is_brief_command):

@@ -33,6 +33,7 @@ def test_the_guide_shows_the_whole_source_and_it_takes_about_fifty_lines():
     assert lines_of_code(source) <= 60
 
 
+@pytest.mark.full
 @pytest.mark.timeout(60)
 def test_the_example_prints_what_the_guide_says(tmp_path: Path):
     [expected] = [block.text for block in blocks_of(GUIDE) if block.language == "text"]

@@ -58,6 +58,7 @@ async def test_up_says_where_it_is_collects_and_stops_when_asked(tmp_path: Path)
         assert variables["GITHUB_TOKEN"] not in up.log.read_text()
 
 
+@pytest.mark.full
 async def test_sigterm_in_the_middle_of_a_run_drains_and_the_next_up_goes_on(tmp_path: Path):
     """Calls under way end and count; nothing that was collected is collected again."""
     slow = Manners(latency_ms=120)
@@ -90,6 +91,7 @@ async def listen(client: Client, run_id: int) -> list[str]:
     return [event.kind async for event in client.events(f"/v1/runs/{run_id}/events")]
 
 
+@pytest.mark.full
 async def test_serve_answers_and_work_works(tmp_path: Path):
     """What the worker does is heard by whoever listens to the server; the worker itself listens nowhere."""
     async with (

@@ -88,6 +88,7 @@ async def test_a_crawl_is_begun_and_what_comes_of_it_is_shown(deployment: Served
     assert (await client.get("/v1/jobs/999999/executions")).problem == "not-found"
 
 
+@pytest.mark.full
 async def test_a_robots_txt_is_read_anew_when_somebody_says_so(deployment: Served, sim: MarketplaceSimulator):
     client, host = deployment.client, sim.url.removeprefix("http://")
     await crawled(client, sim, "before")
@@ -218,6 +219,7 @@ async def test_a_crawl_that_is_under_way_is_named(deployment: Served, sim: Marke
     assert (second.status, second.problem, second.json["run_id"]) == (409, "run-active", begun.json["id"])
 
 
+@pytest.mark.full
 async def test_the_requests_of_the_guide_are_answered_as_it_says(deployment: Served, sim: MarketplaceSimulator):
     client, shown = deployment.client, shown_in(GUIDE, "curl")
     assert len(shown) >= 6

@@ -102,6 +102,7 @@ async def test_what_a_killed_leader_had_in_hand_is_with_others_five_seconds_afte
         assert await says(follower) == "leading"
 
 
+@pytest.mark.smoke
 async def test_a_frozen_leader_is_replaced_hears_no_ring_in_the_others_stead_and_does_no_harm_when_it_thaws(
     valkey: Valkey,
 ):

@@ -494,6 +494,7 @@ async def test_a_key_whose_next_try_comes_due_between_two_pages_stays_in_order(m
     assert [event.payload for event in log.events if event.key == "key"] == ["first", "second"]
 
 
+@pytest.mark.full
 @on_sqlite
 async def test_a_key_that_hangs_does_not_fill_the_memory(database: Database) -> None:
     stuck, log = asyncio.Event(), Log()

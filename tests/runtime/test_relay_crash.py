@@ -30,6 +30,7 @@ def effects(tx: Transaction) -> dict[str, list[int]]:
     return {key: [row.n for row in rows if row.k == key] for key in {row.k for row in rows}}
 
 
+@pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.crash
 async def test_killed_relays_lose_nothing_and_do_nothing_twice(database: Database, migrated_url: str) -> None:

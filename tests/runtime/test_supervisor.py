@@ -289,6 +289,7 @@ async def test_nonsense_is_refused():
             doubled.add(name, Steady())
 
 
+@pytest.mark.smoke
 @pytest.mark.crash
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -305,6 +306,7 @@ async def test_a_signalled_process_finishes_what_it_had_begun(loop: str, number:
     assert child.returncode == 0
 
 
+@pytest.mark.smoke
 @pytest.mark.crash
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 async def test_a_process_signalled_twice_does_not_wait(loop: str):

@@ -145,6 +145,7 @@ async def test_one_whose_time_zone_is_gone_is_paused_and_says_so(local: Clockwor
     assert "Mars/Base" in (ada.last_error or "")
 
 
+@pytest.mark.full
 async def test_many_at_once_are_begun_in_small_transactions(local: Clockwork, clock: ManualClock):
     await local.add(*(f"user{number:03}" for number in range(120)))
     clock.advance(DAY)
@@ -207,6 +208,7 @@ async def test_an_unfinished_transaction_begins_nothing(works: Clockwork, clock:
     assert await works.schedules.show(schedule.id) == schedule
 
 
+@pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.crash
 @pytest.mark.parametrize("moment", ["before commit", "before offer"])

@@ -61,6 +61,7 @@ async def test_a_user_may_have_several(local: Clockwork):
     assert len(await local.schedules.list_schedules("ada")) == 3
 
 
+@pytest.mark.full
 async def test_more_than_one_transaction_takes_are_added(works: Clockwork):
     logins = [f"user{number:04}" for number in range(450)]
 

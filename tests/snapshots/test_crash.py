@@ -37,6 +37,7 @@ async def worker(
         await process.wait()
 
 
+@pytest.mark.smoke
 @pytest.mark.crash
 async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path, embedded: Valkey):
     slow = GameSimulator(GameConfig(world=CALM, limits=LimitSettings(), manners=Manners(latency_ms=150)))

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.github.deployment import SMALL, Deployment, deployed
 from tests.statistics.truth import PROMPT, assert_true
 from tidegate.github import ALL
@@ -22,6 +24,7 @@ async def test_statistics_are_the_simulators_truth(tmp_path: Path, embedded_url:
         await collect_and_compare(it, *it.sim.world.logins())
 
 
+@pytest.mark.full
 async def test_statistics_follow_a_world_that_changes(tmp_path: Path, embedded_url: str):
     shape: Any = {"users": 2, "repositories": 3, "sizes": SMALL}
     async with deployed(tmp_path, embedded_url, **shape, include=ALL, manners=PROMPT) as it:

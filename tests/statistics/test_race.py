@@ -27,6 +27,7 @@ def busy_repository(number: int, owner: str) -> Repository:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.every_server
 async def test_many_users_at_once_give_the_same_sums_as_one_after_the_other(world: World):
     repositories = [busy_repository(n, f"user{n % 12}") for n in range(24)]
@@ -56,6 +57,7 @@ async def test_computations_of_one_user_at_once_end_with_the_right_figures(world
     assert (await world.of("ann")).run_id == 4
 
 
+@pytest.mark.full
 @pytest.mark.every_server
 async def test_documents_that_pass_from_hand_to_hand_are_counted_once(world: World):
     """Everybody is computed again and again while repositories change hands."""

@@ -80,6 +80,7 @@ async def calls_made(sim: GithubSimulator, calls: int) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.full
 async def test_one_trace_leads_from_the_request_over_two_workers_to_the_statistics(
     collector: Collector, tmp_path: Path
 ):
@@ -138,6 +139,7 @@ def assert_parts_of_a_job(collector: Collector, job: Received) -> None:
     assert parts[1].facts["http.response.status_code"] in (200, 304)
 
 
+@pytest.mark.full
 async def test_a_worker_that_is_killed_leaves_the_trace_to_the_next_one(collector: Collector, tmp_path: Path):
     async with upstream(collector) as (sim, variables):
         async with (
@@ -164,6 +166,7 @@ async def test_a_worker_that_is_killed_leaves_the_trace_to_the_next_one(collecto
     assert "begin run" in collector.chain(statistics)
 
 
+@pytest.mark.full
 async def test_a_command_is_the_beginning_of_a_trace_or_a_part_of_its_pipelines(collector: Collector, tmp_path: Path):
     async with upstream(collector) as (sim, variables):
         own, others = sim.world.logins()
@@ -350,6 +353,7 @@ def test_the_switch_of_the_standard_turns_everything_off(monkeypatch: pytest.Mon
         assert traces.tracer() is None
 
 
+@pytest.mark.full
 def test_where_nobody_wants_traces_nothing_of_them_is_imported(tmp_path: Path):
     """In a process of its own; where metrics of it are installed, the Redis client imports those by itself."""
     script = """

@@ -48,6 +48,7 @@ async def said(process: WarmProcess) -> str:
         return (await process.stdout.readline()).decode().strip()
 
 
+@pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.race
 async def test_of_many_buyers_in_several_processes_one_gets_each_seat(anywhere: Stall, migrated_url: str):

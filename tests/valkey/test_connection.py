@@ -329,6 +329,7 @@ async def test_a_thousand_commands_at_once_wait_their_turn(valkey: Valkey):
     assert sorted(replies) == list(range(1, 1001))
 
 
+@pytest.mark.full
 async def test_two_hundred_readers_block_at_once_and_hold_nobody_up(embedded: Valkey):
     unit = embedded.unit("readers")
     readers = [

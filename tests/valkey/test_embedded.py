@@ -93,6 +93,7 @@ async def test_data_survive_a_restart(tmp_path: Path):
         assert await valkey.execute("XLEN", "stream") == 1
 
 
+@pytest.mark.smoke
 @pytest.mark.crash
 async def test_a_server_that_was_killed_comes_back_with_its_data(tmp_path: Path):
     async with using(tmp_path) as valkey:
@@ -185,6 +186,7 @@ async def test_processes_that_start_at_the_same_time_start_one_server(tmp_path: 
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.smoke
 @pytest.mark.race
 async def test_many_users_in_one_process_start_one_server(tmp_path: Path):
     servers = await asyncio.gather(*(EmbeddedServer.start(tmp_path) for _ in range(10)))

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.crowd.ranking.stand import NOW, SEOUL, Stand, expected, standing
+from tests.examples import examples
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tidegate.crowd.ranking import scores
@@ -96,7 +97,9 @@ async def check(stand: Stand, model: Model) -> None:
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(told=st.lists(facts, min_size=12, max_size=12), steps=steps)
 async def test_whatever_happens_the_ranking_is_that_of_the_events(

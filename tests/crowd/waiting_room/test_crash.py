@@ -91,6 +91,7 @@ async def scene(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[Scene]:
         yield Scene(await reception.open(ROOM), reception, database, embedded, url)
 
 
+@pytest.mark.smoke
 @pytest.mark.crash
 @pytest.mark.parametrize("step", ["taking", "taken", "writing", "written", "told"])
 async def test_a_leader_killed_at_any_step_of_an_admission_leaves_no_one_overtaken(step: str, scene: Scene):

@@ -21,6 +21,7 @@ USERS = ["ada", "bob", "cem", "dan", "eve"]
 __all__ = ["tidegate"]
 
 
+@pytest.mark.full
 def test_the_commands_of_the_guide_say_what_it_shows(tidegate: Tidegate):
     commands = shown_in(GUIDE, "tidegate")
     assert len(commands) >= 7, "the search finds too little"
@@ -31,6 +32,7 @@ def test_the_commands_of_the_guide_say_what_it_shows(tidegate: Tidegate):
         assert said.stdout.partition(" opens at ")[0].splitlines()[0] == each.output[0].partition(" opens at ")[0]
 
 
+@pytest.mark.full
 def test_the_program_of_the_guide_can_be_run_again_and_beside_its_other_rooms(
     tidegate: Tidegate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -27,6 +27,7 @@ from tests.crowd.waiting_room.plain import (
     PlainRoom,
 )
 from tests.crowd.waiting_room.venue import KEY, ROOM, Venue, line, venue_at
+from tests.examples import examples
 from tests.servers.migrated import migrated_file
 from tidegate.crowd.waiting_room import Entering, Inside, NotActive, Nowhere, PassOffice, RoomPlan, Waiting
 from tidegate.crowd.waiting_room.admission import Taken
@@ -294,7 +295,9 @@ class RoomMachine(RuleBasedStateMachine):
 def test_a_room_behaves_like_the_model_under_any_interleaving(embedded_url: str):
     assert SETTLE_MS == 10_000
     RoomMachine.url = embedded_url
-    run_state_machine_as_test(RoomMachine, settings=settings(max_examples=30, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(
+        RoomMachine, settings=settings(max_examples=examples(30), stateful_step_count=25, deadline=None)
+    )
 
 
 def _rename(tx: Transaction, name: str, other: str) -> None:

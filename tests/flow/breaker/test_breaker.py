@@ -129,6 +129,7 @@ def test_it_closes_with_an_empty_window(breaker: Breaker, clock: ManualClock):
     assert breaker.state is BreakerState.CLOSED
 
 
+@pytest.mark.smoke
 @pytest.mark.race
 async def test_of_a_crowd_only_five_try_at_once(breaker: Breaker, clock: ManualClock):
     trip(breaker)

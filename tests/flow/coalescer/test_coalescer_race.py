@@ -30,6 +30,7 @@ async def run_crowd(valkey: Valkey, part: str, *, starts: int, skews_ms: Sequenc
         return [json.loads(lines[-1]) for lines in await asyncio.gather(*map(output, crowd))]
 
 
+@pytest.mark.full
 async def test_a_thousand_requests_at_once_publish_once(valkey: Valkey):
     coalescer = Coalescer(valkey)
     outcomes = await asyncio.gather(*(coalescer.request("ada", Priority.LOW) for _ in range(1000)))

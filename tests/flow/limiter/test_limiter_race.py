@@ -31,6 +31,7 @@ async def test_the_upstream_never_sees_more_than_the_limit_from_eight_processes_
     assert limiter_ms <= int(seconds) * 1000 + int(micros) // 1000, "no process's clock was taken for the server's"
 
 
+@pytest.mark.smoke
 @pytest.mark.race
 async def test_many_takers_at_once_share_one_limit(valkey: Valkey, unit: Unit):
     settings = LimiterSettings(

@@ -164,6 +164,7 @@ async def test_of_twenty_candidates_in_four_processes_one_leads_at_a_time(valkey
     assert all(earlier < later for earlier, later in pairwise(fences))
 
 
+@pytest.mark.smoke
 @pytest.mark.crash
 async def test_a_killed_leader_is_replaced_when_its_lease_ends(valkey: Valkey, unit: Unit):
     presence, election = Presence(valkey, unit, "us", settings=SHORT_LIFE), Election(valkey, unit, "us")

@@ -37,6 +37,7 @@ async def test_several_processes_handle_each_message_once(embedded: Valkey):
     assert (await stream.status())[:4] == (0, 0, 0, 0)
 
 
+@pytest.mark.smoke
 @pytest.mark.race
 async def test_many_readers_in_one_process_share_without_overlap(embedded: Valkey):
     """Beside takeovers of living consumers, sweeps and leaves: everything is acknowledged once in the end."""
@@ -65,6 +66,7 @@ async def test_many_readers_in_one_process_share_without_overlap(embedded: Valke
     assert sorted(done) == list(range(400))
 
 
+@pytest.mark.smoke
 @pytest.mark.crash
 async def test_what_a_killed_process_held_is_taken_over_when_its_lease_ends(embedded: Valkey):
     stream, unit = Stream(embedded, embedded.unit("work"), "jobs"), embedded.unit("work")

@@ -6,6 +6,7 @@ import signal
 
 import aiohttp
 import psutil
+import pytest
 from typer.testing import CliRunner
 
 from tests.simulators.marketplace.running import COMMAND
@@ -50,6 +51,7 @@ def test_nonsense_on_the_command_line_is_refused():
         assert isinstance(ended.exception, InvalidArgument), arguments
 
 
+@pytest.mark.full
 async def test_a_core_answers_thousands_of_pages_a_second():
     """Counted in computing time, since the machine may have other work. Every page is a new one, compressed."""
     async with running(*COMMAND, "--per-identity", "0") as (process, greeting):

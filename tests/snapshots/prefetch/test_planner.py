@@ -202,6 +202,7 @@ async def test_whoever_dies_between_two_steps_loses_nobody_and_causes_no_second_
         assert due > planning.clock.now()
 
 
+@pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.race
 async def test_however_many_book_at_once_the_budget_is_not_exceeded(planning_everywhere: Planning):

@@ -6,6 +6,7 @@ from tidegate.kernel.errors import InvalidArgument
 from tidegate.snapshots.prefetch.simulation import Population, compare
 
 
+@pytest.mark.full
 def test_learned_rates_leave_a_third_less_stale_than_fixed_tiers_with_no_more_calls():
     found = compare(Population(subjects=250), seed=11, days=4, warm_up=6)
 
