@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -223,7 +224,7 @@ def test_what_is_held_of_a_result_with_effects_counts():
         message="1-0", job="1", permit="1", credential="c", bucket="core", cost=1, turned=0, payload="", deliveries=1
     )
     answer: Any = msgspec.defstruct("A", [("body", bytes), ("calls", int)])(b"x" * 1000, 1)
-    claim: Any = None
+    claim: Any = SimpleNamespace(job=SimpleNamespace(spec=shelf_job("novels")))
     with_effects = from_success(claim, admitted, Reading(effects=["e"] * 8), answer)
     without = from_success(claim, admitted, Reading(), answer)
 

@@ -127,7 +127,6 @@ class Raws:
             url=f"http://{raw.host}/",
             received_at=raw.received_at,
             body=body,
-            redirects=(),
             elapsed_ms=0.0,
         )
         return Parked("crawl:replay", answer.pack(), self._database.clock.now())
