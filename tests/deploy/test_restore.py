@@ -68,7 +68,7 @@ async def test_a_deployment_is_copied_in_the_middle_of_a_run_killed_and_goes_on_
         shutil.rmtree(first)
 
         places = {"/srv/restored": str(second / "data"), "/backup": str(safe), "/safe": str(safe)}
-        for words in commands("mkdir", "cp"):
+        for words in commands("mkdir", "install", "cp"):
             if "/srv/restored" in str(words):
                 run_of(words, places)
         assert sorted(each.name for each in (second / "data").iterdir()) == [

@@ -3,12 +3,14 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from tidegate.assembly.collecting import Addition, Collecting, put_schedules_together
 from tidegate.assembly.crawl import Crawl, put_crawl_together
 from tidegate.assembly.credentials import Stranding, put_book_together
 from tidegate.assembly.late_token import AWAY, LateToken
 from tidegate.assembly.parts import open_parts
+from tidegate.assembly.preflight import check_before_migration
 from tidegate.aws import open_aws
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.collector import Collector, Ground
@@ -54,7 +56,8 @@ async def open_collection(
     data from another address.
     """
     async with AsyncExitStack() as stack:
-        parts = await stack.enter_async_context(open_parts(settings))
+        check = partial(check_before_migration, settings, token)
+        parts = await stack.enter_async_context(open_parts(settings, before_migration=check))
         client = await stack.enter_async_context(UpstreamClient(settings.upstream))
         documents = await open_documents(settings.documents, parts.database)
         stack.push_async_callback(documents.close)

@@ -1,11 +1,11 @@
 """One process's hold on the deployment: its connections, and the primitives that stand on them."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from tidegate.database import Database
-from tidegate.database.migrate import migrate, require_current
+from tidegate.database.migrate import migrate, pending_migrations, require_current
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.gate import Gate
 from tidegate.flow.presence import Presence
@@ -17,6 +17,7 @@ from tidegate.telemetry.disks import disk_of
 from tidegate.valkey import Unit, Valkey
 from tidegate.valkey.embedded import EmbeddedServer
 
+Preflight = Callable[[], Awaitable[None]]
 _SHARD = "shard-0"
 _NEVER_BURIED = 1_000_000
 """The worker decides when a job has killed too many of its kind: its permit and its row end with it."""
@@ -62,18 +63,29 @@ async def open_valkey(settings: Settings) -> AsyncGenerator[Valkey]:
 
 
 @asynccontextmanager
-async def open_database(settings: Settings) -> AsyncGenerator[Database]:
-    """The database named by the settings, else our SQLite file; its schema is up to date, or it is refused."""
+async def open_database(settings: Settings, *, before_migration: Preflight | None = None) -> AsyncGenerator[Database]:
+    """The database named by the settings, else our SQLite file; its schema is up to date, or it is refused.
+
+    `before_migration` is awaited where the schema is about to be changed; what it raises prevents that.
+    """
     settings.make_data_dir()
     async with await Database.open(settings.effective_database_url) as database:
-        await (migrate(database) if settings.migrates_at_start else require_current(database))
+        if not settings.migrates_at_start:
+            await require_current(database)
+        elif await pending_migrations(database):
+            if before_migration is not None:
+                await before_migration()
+            await migrate(database)
         yield database
 
 
 @asynccontextmanager
-async def open_parts(settings: Settings) -> AsyncGenerator[Parts]:
-    """Everything a process of the deployment needs, for the length of a block."""
-    async with open_valkey(settings) as valkey, open_database(settings) as database:
+async def open_parts(settings: Settings, *, before_migration: Preflight | None = None) -> AsyncGenerator[Parts]:
+    """Everything a process of the deployment needs, for the length of a block. See `open_database`."""
+    async with (
+        open_valkey(settings) as valkey,
+        open_database(settings, before_migration=before_migration) as database,
+    ):
         yield put_together(settings, valkey, database)
 
 

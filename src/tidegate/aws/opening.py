@@ -53,8 +53,7 @@ async def open_aws(settings: AwsSettings, passage: Passage, owner: str) -> Async
     if settings.trigger_queue_url is None and settings.task_queue_url is None:
         yield Aws()
         return
-    if find_spec("aiobotocore") is None:
-        raise InvalidSettings('queues on SQS need the library aiobotocore: pip install "tidegate[aws]"')
+    require_library(settings)
     async with open_queues(settings) as (triggers, tasks):
         if tasks is None:
             yield Aws(triggers=triggers, attempts=settings.trigger_attempts)
@@ -69,6 +68,23 @@ async def open_aws(settings: AwsSettings, passage: Passage, owner: str) -> Async
             triggers=triggers,
             attempts=settings.trigger_attempts,
         )
+
+
+def require_library(settings: AwsSettings) -> None:
+    """Raise `InvalidSettings` where a queue is named and the SDK is not installed."""
+    named = settings.trigger_queue_url is not None or settings.task_queue_url is not None
+    if named and find_spec("aiobotocore") is None:
+        raise InvalidSettings('queues on SQS need the library aiobotocore: pip install "tidegate[aws]"')
+
+
+async def check_queues(settings: AwsSettings) -> list[str]:
+    """See that every queue of the settings is there and lets us in; returns their addresses."""
+    require_library(settings)
+    async with open_queues(settings) as queues:
+        for queue in queues:
+            if queue is not None:
+                await queue.check()
+    return [url for url in (settings.trigger_queue_url, settings.task_queue_url) if url is not None]
 
 
 @asynccontextmanager

@@ -65,6 +65,11 @@ class Queue:
         self._client, self._url, self._server = client, url, f"SQS ({url.rpartition('/')[2]})"
         self.visibility = visibility
 
+    async def check(self) -> None:
+        """See that the queue is there and lets us in. Raises `QueueUnavailable` or `ServerRefused`."""
+        with self._errors():
+            await self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
+
     async def receive(self, count: int, wait_s: float) -> list[Received]:
         """At most `count` (at most 10) messages, as soon as there are some; none when `wait_s` seconds passed."""
         require_positive("count", count)

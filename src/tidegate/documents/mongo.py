@@ -54,16 +54,7 @@ class MongoDocuments:
     async def open(cls, url: str, *, clock: Clock | None = None) -> Self:
         """Connect, and see to the indexes. The database is the one in the address, else `tidegate`."""
         name = _shown(url)
-        try:
-            client: AsyncMongoClient[_Fields] = AsyncMongoClient(
-                url,
-                serverSelectionTimeoutMS=_FIND_WITHIN_MS,
-                connectTimeoutMS=_FIND_WITHIN_MS,
-                socketTimeoutMS=_ANSWER_WITHIN_MS,
-            )
-        except (InvalidURI, ConfigurationError, ValueError):
-            # Its text may quote the password.
-            raise InvalidArgument("url", name, "is not an address of a MongoDB") from None
+        client = _connect(url, name)
         store = cls(client, name, clock or SystemClock())
         try:
             with store._errors_told():
@@ -73,6 +64,18 @@ class MongoDocuments:
             await client.close()
             raise
         return store
+
+    @classmethod
+    async def ping(cls, url: str) -> str:
+        """See that the server answers and lets us in, and write nothing. Returns its address."""
+        name = _shown(url)
+        client = _connect(url, name)
+        try:
+            with cls(client, name, SystemClock())._errors_told():
+                await client.get_default_database("tidegate").command("ping")
+        finally:
+            await client.close()
+        return name
 
     @property
     def name(self) -> str:
@@ -215,6 +218,19 @@ class MongoDocuments:
             raise ServerRefused(self._name, refused, remedy="Correct the address in the settings")
         if unavailable is not None:
             raise DocumentsUnavailable(f"{self._name}: {unavailable}")
+
+
+def _connect(url: str, name: str) -> "AsyncMongoClient[_Fields]":
+    try:
+        return AsyncMongoClient(
+            url,
+            serverSelectionTimeoutMS=_FIND_WITHIN_MS,
+            connectTimeoutMS=_FIND_WITHIN_MS,
+            socketTimeoutMS=_ANSWER_WITHIN_MS,
+        )
+    except (InvalidURI, ConfigurationError, ValueError):
+        # Its text may quote the password.
+        raise InvalidArgument("url", name, "is not an address of a MongoDB") from None
 
 
 class _AlreadyWritten:

@@ -17,6 +17,16 @@ class DocumentSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     """A MongoDB, `mongodb://host/name` or `mongodb+srv://…`; else the database that holds everything else."""
 
 
+async def check_documents(settings: DocumentSettings) -> str:
+    """See that the store answers, where it is not the database; nothing is written. Returns its address."""
+    if settings.url is None:
+        return ""
+    _require_driver()
+    from tidegate.documents.mongo import MongoDocuments
+
+    return await MongoDocuments.ping(settings.url)
+
+
 async def open_documents(settings: DocumentSettings, database: Database) -> DocumentStore:
     """The store that the settings name; close it in the end.
 
@@ -24,8 +34,12 @@ async def open_documents(settings: DocumentSettings, database: Database) -> Docu
     """
     if settings.url is None:
         return SqlDocuments(database)
-    if find_spec("pymongo") is None:
-        raise InvalidSettings('documents in MongoDB need the driver pymongo: pip install "tidegate[mongo]"')
+    _require_driver()
     from tidegate.documents.mongo import MongoDocuments
 
     return await MongoDocuments.open(settings.url, clock=database.clock)
+
+
+def _require_driver() -> None:
+    if find_spec("pymongo") is None:
+        raise InvalidSettings('documents in MongoDB need the driver pymongo: pip install "tidegate[mongo]"')

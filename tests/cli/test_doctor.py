@@ -1,0 +1,102 @@
+"""What `tidegate doctor` finds beside the servers: free space, file permissions, credentials and upstreams."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_collect import simulator, token_of
+from tests.cli.test_commands import tidegate
+from tests.servers.valkey import free_ports
+from tidegate.cli import doctor_files
+from tidegate.cli.doctor_files import installation, permissions
+from tidegate.cli.doctor_upstreams import credentials, upstreams
+from tidegate.cli.findings import Finding
+from tidegate.credentials import KeySource
+from tidegate.database import Database
+from tidegate.settings import Settings
+
+
+async def found(check: Callable[[Settings], AsyncIterator[Finding]], settings: Settings) -> dict[str, Finding]:
+    return {finding.check: finding async for finding in check(settings)}
+
+
+async def test_files_that_others_may_read_are_named_with_the_remedy(tmp_path: Path):
+    settings = Settings(data_dir=tmp_path)
+    tmp_path.chmod(0o700)
+    async with await Database.open(settings.effective_database_url):
+        pass
+    KeySource(tmp_path).make()
+    assert {finding.verdict for finding in (await found(permissions, settings)).values()} == {"ok"}
+
+    for exposed in ("tidegate.db", "credentials.key"):
+        (tmp_path / exposed).chmod(0o644)
+        files = (await found(permissions, settings))["files"]
+        assert (files.verdict, files.found) == ("failed", f"others may read {tmp_path / exposed} (644)")
+        assert files.remedy == f"Run `chmod 600 {tmp_path / exposed}`"
+        (tmp_path / exposed).chmod(0o600)
+
+    tmp_path.chmod(0o755)
+    folders = (await found(permissions, settings))["folders"]
+    assert (folders.verdict, folders.remedy) == ("advice", f"Run `chmod 700 {tmp_path}`")
+
+
+@pytest.mark.parametrize(("free", "verdict"), [(99, "failed"), (999, "advice"), (1000, "ok")])
+async def test_free_space_is_reported_with_its_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, verdict: str
+):
+    monkeypatch.setattr(doctor_files, "free_mb", lambda _folder: free)  # pyright: ignore[reportUnknownLambdaType]
+
+    space = (await found(installation, Settings(data_dir=tmp_path)))["free space"]
+
+    assert (space.verdict, space.found) == (verdict, f"{free:,} MB free in {tmp_path}")
+
+
+async def test_a_token_is_tried_and_its_upstream_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    async with simulator() as sim:
+        settings = Settings.model_validate({"data_dir": tmp_path, "github": {"api_url": sim.url}})
+        none = (await found(credentials, settings))["credentials"]
+        assert (none.verdict, none.found) == ("advice", f"none for {sim.url}")
+        assert "tidegate credentials add" in none.remedy
+        assert await found(upstreams, settings) == {}
+
+        monkeypatch.setenv("GITHUB_TOKEN", token_of(sim))
+        assert (await found(credentials, settings))["credentials"].found.startswith("GITHUB_TOKEN is valid")
+        reached = (await found(upstreams, settings))["upstream: github"]
+        assert (reached.verdict, reached.found) == ("ok", f"{sim.url} accepts connections")
+
+        monkeypatch.setenv("GITHUB_TOKEN", "ghp_0123456789abcdefghij0123456789abcdef")
+        refused = (await found(credentials, settings))["credentials"]
+        assert (refused.verdict, "401" in refused.found) == ("failed", True)
+
+
+async def test_an_upstream_that_cannot_be_reached_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    url = f"http://127.0.0.1:{free_ports(1)[0]}"
+    settings = Settings.model_validate({"data_dir": tmp_path, "snapshots": {"game": {"url": url}}})
+
+    game = (await found(upstreams, settings))["upstream: snapshots: character"]
+
+    assert (game.verdict, game.found) == ("failed", f"{url} cannot be reached: Connection refused")
+
+
+async def test_up_names_every_mistake_before_it_migrates(tmp_path: Path):
+    (port,) = free_ports(1)
+    ended = await tidegate(
+        *(tmp_path, "up", "--port", "0"),
+        TIDEGATE_LOG__LEVEL="error",
+        TIDEGATE_SNAPSHOTS__KINDS='["no_such_module:Kind"]',
+        TIDEGATE_CREDENTIALS_KEY="no key",
+        TIDEGATE_DOCUMENTS__URL=f"mongodb://127.0.0.1:{port}/tidegate?serverSelectionTimeoutMS=100",
+    )
+
+    assert (ended.code, ended.out) == (1, "")
+    head, *mistakes = ended.err.splitlines()
+    assert head == "tidegate: 3 mistakes; the database was not migrated:"
+    for line, text in zip(mistakes, ("no_such_module", "TIDEGATE_CREDENTIALS_KEY", f"127.0.0.1:{port}"), strict=True):
+        assert text in line
+    database = sqlite3.connect(tmp_path / "data" / "tidegate.db")
+    assert database.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+    database.close()
