@@ -30,6 +30,12 @@ def test_the_exit_code_tells_complete_failed_and_interrupted_apart():
     assert summary(DONE, run(2), was_interrupted=True).exit_code == 130
 
 
+def test_runs_with_failed_jobs_are_over_and_not_complete():
+    told = summary(DONE, run(2, status=RunState.COMPLETED, succeeded_jobs=9, failed_jobs=1))
+
+    assert (told.over, told.complete, told.failed_jobs) == (True, False, 1)
+
+
 def test_everything_is_told_in_a_few_lines():
     assert list(summary_lines(summary(DONE, issue=1_200, commit=0, event=3))) == [
         "users      1 of 1 user complete in 12 s",

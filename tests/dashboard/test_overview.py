@@ -11,6 +11,7 @@ import pytest
 from tests.http.serving import Client, Served, served
 from tests.http.test_runs import TIGHT, begin
 from tidegate.collect.overview import FailedJob, JobCounts, RunCounts
+from tidegate.credentials import Credential, Kind, State
 from tidegate.dashboard.attention import Sight, attention_to
 from tidegate.dashboard.community import Community
 from tidegate.dashboard.dead import DeadCount
@@ -21,6 +22,7 @@ from tidegate.flow.stream.message import StreamStatus
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+GITHUB = "https://api.github.com"
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
@@ -155,6 +157,26 @@ async def test_where_there_are_no_kinds_of_snapshots_it_is_said_why(deployment: 
     assert "keeps no snapshots" in answer.json["detail"]
 
 
+def credential(state: State = State.VALID, audience: str = GITHUB) -> Credential:
+    return Credential(
+        name="ours",
+        kind=Kind.TOKEN,
+        owner="mona",
+        account="mona",
+        allowance="user-1@api.github.com",
+        audience=audience,
+        pool="github",
+        user_id=None,
+        state=state,
+        details={},
+        created_at=NOW,
+        changed_at=NOW,
+        checked_at=NOW,
+        invalid_at=None,
+        invalid_reason=None,
+    )
+
+
 def sight(**changes: Any) -> Sight:
     quiet: dict[str, Any] = {
         "now": NOW,
@@ -164,7 +186,9 @@ def sight(**changes: Any) -> Sight:
         "jobs": JobCounts(),
         "failed": [],
         "waits": [],
-        "credentials": [],
+        "credentials": [credential()],
+        "audience": GITHUB,
+        "late_token": None,
         "dead": [],
         "open_breakers": [],
     }
@@ -200,6 +224,26 @@ async def test_what_is_most_severe_is_said_first_and_what_passes_by_itself_is_no
         ("info", "1 run failed in the last 24 hours"),
     ]
     assert attention_to(sight()) == []
+
+
+@pytest.mark.parametrize(
+    "credentials", [[], [credential(State.INVALID)], [credential(audience="https://github.example/api/v3")]]
+)
+async def test_without_a_valid_credential_not_all_is_well(credentials: list[Credential]):
+    told = attention_to(sight(credentials=credentials))
+
+    assert (told[-1].severity, told[-1].link) == ("info", "#/credentials")
+    assert told[-1].text.startswith(f"There is no valid credential for {GITHUB}, so nothing can be collected")
+
+
+async def test_a_token_that_waits_for_its_upstream_is_told_instead():
+    [told] = attention_to(sight(credentials=[], late_token="no connection"))
+
+    assert (told.severity, told.text) == ("warning", "GITHUB_TOKEN is not in use yet: no connection")
+
+
+async def test_where_the_database_is_away_nothing_is_said_of_credentials():
+    assert attention_to(sight(credentials=None)) == []
 
 
 def failed(minutes_ago: int) -> FailedJob:

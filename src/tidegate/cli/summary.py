@@ -33,7 +33,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     over: bool
     """Whether every run has ended, well or not."""
     complete: bool
-    """Whether every run was completed, be it with pages that failed; none failed as a whole or was canceled."""
+    """Whether every run was completed and no job of it failed."""
     interrupted: bool
     seconds: float
     calls: int
@@ -60,7 +60,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         """0 complete, 1 something failed, 130 interrupted."""
         if not self.over and self.interrupted:
             return 130
-        return 0 if self.complete and not self.failed_jobs else 1
+        return 0 if self.complete else 1
 
 
 def summarise(
@@ -75,7 +75,7 @@ def summarise(
     runs = list(outcome.view.runs)
     return Summary(
         over=outcome.view.is_over,
-        complete=all(run.status is RunState.COMPLETED for run in runs),
+        complete=all(run.status is RunState.COMPLETED and not run.failed_jobs for run in runs),
         interrupted=outcome.was_interrupted,
         seconds=round(outcome.seconds, 3),
         calls=sum(run.calls for run in runs),

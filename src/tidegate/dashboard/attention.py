@@ -8,6 +8,8 @@ import msgspec
 
 from tidegate.collect.overview import FailedJob, JobCounts, RunCounts
 from tidegate.credentials import Credential, State
+from tidegate.credentials.book import HOW_TO_GET_ONE
+from tidegate.credentials.borrowing import VARIABLE
 from tidegate.dashboard.community import Community
 from tidegate.dashboard.dead import DeadCount
 from tidegate.dashboard.waits import RESTING, PoolWait
@@ -62,7 +64,11 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     failed: Sequence[FailedJob]
     """The latest, `MOST_FAILED` at most."""
     waits: Sequence[PoolWait] | None
-    credentials: Sequence[Credential]
+    credentials: Sequence[Credential] | None
+    audience: str
+    """The address that credentials are for."""
+    late_token: str | None
+    """Why the token of the environment is not in use yet; None where nothing waits for it."""
     dead: Sequence[DeadCount]
     open_breakers: Sequence[str]
 
@@ -73,7 +79,8 @@ def attention_to(sight: Sight) -> list[Attention]:
         *_servers(sight),
         *_processes(sight),
         *_waits(sight.waits or ()),
-        *_credentials(sight.credentials),
+        *_credentials(sight.credentials or ()),
+        *_unserved(sight),
         *_failing(sight.failed, sight.now),
         *_dead(sight.dead),
         *_runs(sight.runs),
@@ -120,6 +127,20 @@ def _credentials(credentials: Sequence[Credential]) -> Iterator[Attention]:
     if len(refused) > _MOST_CREDENTIALS:
         text = f"{len(refused) - _MOST_CREDENTIALS} more credentials are refused"
         yield Attention(severity="warning", text=text, link="#/credentials")
+
+
+def _unserved(sight: Sight) -> Iterator[Attention]:
+    """Without a valid credential nothing can be collected, though nothing has failed yet."""
+    if sight.late_token is not None:
+        text = f"{VARIABLE} is not in use yet: {sight.late_token}"
+        yield Attention(severity="warning", text=text, link="#/credentials")
+    elif sight.credentials is not None and not any(_may_call(each, sight.audience) for each in sight.credentials):
+        text = f"There is no valid credential for {sight.audience}, so nothing can be collected: {HOW_TO_GET_ONE}"
+        yield Attention(severity="info", text=text, link="#/credentials")
+
+
+def _may_call(credential: Credential, audience: str) -> bool:
+    return credential.state is State.VALID and credential.audience == audience
 
 
 def _failing(latest: Sequence[FailedJob], now: datetime) -> Iterator[Attention]:

@@ -80,7 +80,7 @@ class OverviewReader:
     """Looks at everything at once."""
 
     def __init__(self, collection: Collection, snapshots: Snapshots | None, dead: DeadReader) -> None:
-        self._parts, self._dead = collection.parts, dead
+        self._parts, self._dead, self._late_token = collection.parts, dead, collection.late_token
         self._community = CommunityReader(self._parts)
         self._breakers = {each.name: each for each in (snapshots.breakers if snapshots is not None else ())}
 
@@ -93,6 +93,7 @@ class OverviewReader:
             self._dead.counts(looks),
         )
         servers = [self._database_view(work), self._valkey_view(community)]
+        late = self._late_token
         sight = Sight(
             now=database.clock.now(),
             away=[server.name for server in servers if not server.is_up],
@@ -101,7 +102,9 @@ class OverviewReader:
             jobs=None if work is None else work.jobs,
             failed=[] if work is None else work.failed,
             waits=waits,
-            credentials=[] if work is None else work.credentials,
+            credentials=None if work is None else work.credentials,
+            audience=self._parts.settings.github.api_url,
+            late_token=None if late is None or not late.is_awaited else late.reason,
             dead=dead,
             open_breakers=[each.name for each in self._breakers.values() if each.state is not BreakerState.CLOSED],
         )
