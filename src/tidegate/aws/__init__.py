@@ -1,6 +1,19 @@
 """Adapters for AWS (extra `aws`): triggers from SQS, and SQS as the way of jobs to their workers."""
 
-from tidegate.aws.opening import Aws, open_aws
-from tidegate.aws.settings import AwsSettings
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.aws.opening import Aws, open_aws
+    from tidegate.aws.settings import AwsSettings
 
 __all__ = ["Aws", "AwsSettings", "open_aws"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.aws.opening": "Aws open_aws",
+        "tidegate.aws.settings": "AwsSettings",
+    },
+)

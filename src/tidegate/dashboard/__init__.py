@@ -1,5 +1,17 @@
 """What the deployment knows about itself, for the person on call: a page, and what it shows."""
 
-from tidegate.dashboard.opening import Dashboard, open_dashboard
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.dashboard.opening import Dashboard, open_dashboard
 
 __all__ = ["Dashboard", "open_dashboard"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.dashboard.opening": "Dashboard open_dashboard",
+    },
+)

@@ -1,6 +1,19 @@
 """SQL, the truth: transactions as functions, the schema and its migrations, the outbox."""
 
-from tidegate.database.engine import Database
-from tidegate.database.transaction import Transaction
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.database.engine import Database
+    from tidegate.database.transaction import Transaction
 
 __all__ = ["Database", "Transaction"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.database.engine": "Database",
+        "tidegate.database.transaction": "Transaction",
+    },
+)

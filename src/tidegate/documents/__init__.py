@@ -3,10 +3,15 @@
 `tidegate.documents.mongo` is imported by whoever opens it; it needs the extra `mongo`.
 """
 
-from tidegate.documents.document import LARGEST_BODY, Document, StoredDocument
-from tidegate.documents.opening import DocumentSettings, open_documents
-from tidegate.documents.sql import SqlDocuments
-from tidegate.documents.store import DocumentStore, Listing, Staged, Written
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.documents.document import LARGEST_BODY, Document, StoredDocument
+    from tidegate.documents.opening import DocumentSettings, open_documents
+    from tidegate.documents.sql import SqlDocuments
+    from tidegate.documents.store import DocumentStore, Listing, Staged, Written
 
 __all__ = [
     "LARGEST_BODY",
@@ -20,3 +25,13 @@ __all__ = [
     "Written",
     "open_documents",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.documents.document": "LARGEST_BODY Document StoredDocument",
+        "tidegate.documents.opening": "DocumentSettings open_documents",
+        "tidegate.documents.sql": "SqlDocuments",
+        "tidegate.documents.store": "DocumentStore Listing Staged Written",
+    },
+)

@@ -3,10 +3,15 @@
 `GithubSource` is all that others need; it is pure, and the engine of `tidegate.collect` does the rest.
 """
 
-from tidegate.github.kinds import ALL, ESSENTIAL, NAMES, bucket_of
-from tidegate.github.logins import parse_login, require_login
-from tidegate.github.settings import API_URL, GithubSettings
-from tidegate.github.source import GithubSource
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.github.kinds import ALL, ESSENTIAL, NAMES, bucket_of
+    from tidegate.github.logins import parse_login, require_login
+    from tidegate.github.settings import API_URL, GithubSettings
+    from tidegate.github.source import GithubSource
 
 __all__ = [
     "ALL",
@@ -19,3 +24,13 @@ __all__ = [
     "parse_login",
     "require_login",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.github.kinds": "ALL ESSENTIAL NAMES bucket_of",
+        "tidegate.github.logins": "parse_login require_login",
+        "tidegate.github.settings": "API_URL GithubSettings",
+        "tidegate.github.source": "GithubSource",
+    },
+)

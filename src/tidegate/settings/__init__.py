@@ -8,6 +8,18 @@ A name that is not a setting is refused in both: a mistyped setting that is quie
 moment. Names under `TIDEGATE_TEST_` are not ours. Spans of time are written `250ms`, `30s` or `30`, `5m`, `2h`, `1d`.
 """
 
-from tidegate.settings.model import Settings
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.settings.model import Settings
 
 __all__ = ["Settings"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.settings.model": "Settings",
+    },
+)

@@ -1,17 +1,22 @@
 """One HTTP client for all sources: a request in, an answer out, or an error that says whether the call may count."""
 
-from tidegate.upstream.client import UpstreamClient
-from tidegate.upstream.errors import (
-    ConnectFailed,
-    ConnectionBroken,
-    TimedOut,
-    TooLarge,
-    Truncated,
-    Undecodable,
-    UpstreamFailed,
-)
-from tidegate.upstream.messages import Answer, Head, Headers, Permit, Request
-from tidegate.upstream.settings import UpstreamSettings
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.upstream.client import UpstreamClient
+    from tidegate.upstream.errors import (
+        ConnectFailed,
+        ConnectionBroken,
+        TimedOut,
+        TooLarge,
+        Truncated,
+        Undecodable,
+        UpstreamFailed,
+    )
+    from tidegate.upstream.messages import Answer, Head, Headers, Permit, Request
+    from tidegate.upstream.settings import UpstreamSettings
 
 __all__ = [
     "Answer",
@@ -29,3 +34,15 @@ __all__ = [
     "UpstreamFailed",
     "UpstreamSettings",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.upstream.client": "UpstreamClient",
+        "tidegate.upstream.errors": (
+            "ConnectFailed ConnectionBroken TimedOut TooLarge Truncated Undecodable UpstreamFailed"
+        ),
+        "tidegate.upstream.messages": "Answer Head Headers Permit Request",
+        "tidegate.upstream.settings": "UpstreamSettings",
+    },
+)

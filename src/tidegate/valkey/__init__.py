@@ -1,7 +1,21 @@
 """The connection, the embedded server, typed Lua scripts and their shared fragments."""
 
-from tidegate.valkey.connection import Valkey
-from tidegate.valkey.keys import Key, Unit
-from tidegate.valkey.scripts import lua_script, run_together
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.valkey.connection import Valkey
+    from tidegate.valkey.keys import Key, Unit
+    from tidegate.valkey.scripts import lua_script, run_together
 
 __all__ = ["Key", "Unit", "Valkey", "lua_script", "run_together"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.valkey.connection": "Valkey",
+        "tidegate.valkey.keys": "Key Unit",
+        "tidegate.valkey.scripts": "lua_script run_together",
+    },
+)

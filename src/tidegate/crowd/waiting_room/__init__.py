@@ -1,14 +1,19 @@
 """A fair line before a room that holds only so many: join, wait, be let in, leave."""
 
-from tidegate.crowd.waiting_room.draw import commitment_of, drawn_place, number_of
-from tidegate.crowd.waiting_room.estimate import Estimate, Pace
-from tidegate.crowd.waiting_room.line import Census, Crowd, Entering, Inside, Nowhere, Standing, Waiting
-from tidegate.crowd.waiting_room.passes import Pass, PassOffice, PassRefused
-from tidegate.crowd.waiting_room.reception import Reception, RoomStatus
-from tidegate.crowd.waiting_room.rooms import Room, RoomExists, RoomState
-from tidegate.crowd.waiting_room.settings import MOST_CAPACITY, RoomPlan, WaitingRoomSettings
-from tidegate.crowd.waiting_room.tokens import NotActive, Session, TokenState, require_active
-from tidegate.crowd.waiting_room.waiting_room import Answer, RoomClosed, WaitingRoom
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.crowd.waiting_room.draw import commitment_of, drawn_place, number_of
+    from tidegate.crowd.waiting_room.estimate import Estimate, Pace
+    from tidegate.crowd.waiting_room.line import Census, Crowd, Entering, Inside, Nowhere, Standing, Waiting
+    from tidegate.crowd.waiting_room.passes import Pass, PassOffice, PassRefused
+    from tidegate.crowd.waiting_room.reception import Reception, RoomStatus
+    from tidegate.crowd.waiting_room.rooms import Room, RoomExists, RoomState
+    from tidegate.crowd.waiting_room.settings import MOST_CAPACITY, RoomPlan, WaitingRoomSettings
+    from tidegate.crowd.waiting_room.tokens import NotActive, Session, TokenState, require_active
+    from tidegate.crowd.waiting_room.waiting_room import Answer, RoomClosed, WaitingRoom
 
 __all__ = [
     "MOST_CAPACITY",
@@ -42,3 +47,18 @@ __all__ = [
     "number_of",
     "require_active",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.crowd.waiting_room.draw": "commitment_of drawn_place number_of",
+        "tidegate.crowd.waiting_room.estimate": "Estimate Pace",
+        "tidegate.crowd.waiting_room.line": "Census Crowd Entering Inside Nowhere Standing Waiting",
+        "tidegate.crowd.waiting_room.passes": "Pass PassOffice PassRefused",
+        "tidegate.crowd.waiting_room.reception": "Reception RoomStatus",
+        "tidegate.crowd.waiting_room.rooms": "Room RoomExists RoomState",
+        "tidegate.crowd.waiting_room.settings": "MOST_CAPACITY RoomPlan WaitingRoomSettings",
+        "tidegate.crowd.waiting_room.tokens": "NotActive Session TokenState require_active",
+        "tidegate.crowd.waiting_room.waiting_room": "Answer RoomClosed WaitingRoom",
+    },
+)

@@ -1,10 +1,15 @@
 """Documents as files for others to read: Parquet, CSV or JSON Lines, with a manifest."""
 
-from tidegate.documents.export.columns import Column
-from tidegate.documents.export.exporter import ExportFailed, Progress, Wish, export
-from tidegate.documents.export.folder import ExportRefused
-from tidegate.documents.export.formats import Format
-from tidegate.documents.export.manifest import FileEntry, Manifest
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.documents.export.columns import Column
+    from tidegate.documents.export.exporter import ExportFailed, Progress, Wish, export
+    from tidegate.documents.export.folder import ExportRefused
+    from tidegate.documents.export.formats import Format
+    from tidegate.documents.export.manifest import FileEntry, Manifest
 
 __all__ = [
     "Column",
@@ -17,3 +22,14 @@ __all__ = [
     "Wish",
     "export",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.documents.export.columns": "Column",
+        "tidegate.documents.export.exporter": "ExportFailed Progress Wish export",
+        "tidegate.documents.export.folder": "ExportRefused",
+        "tidegate.documents.export.formats": "Format",
+        "tidegate.documents.export.manifest": "FileEntry Manifest",
+    },
+)

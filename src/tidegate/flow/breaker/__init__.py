@@ -1,6 +1,19 @@
 """Spare a server that fails, and those who wait for it."""
 
-from tidegate.flow.breaker.breaker import Breaker, BreakerState
-from tidegate.flow.breaker.settings import BreakerSettings
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.flow.breaker.breaker import Breaker, BreakerState
+    from tidegate.flow.breaker.settings import BreakerSettings
 
 __all__ = ["Breaker", "BreakerSettings", "BreakerState"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.flow.breaker.breaker": "Breaker BreakerState",
+        "tidegate.flow.breaker.settings": "BreakerSettings",
+    },
+)

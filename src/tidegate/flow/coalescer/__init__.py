@@ -1,8 +1,13 @@
 """Many ask for the same work at once; one of them does it, and its version tells old results from new ones."""
 
-from tidegate.flow.coalescer.coalescer import AlreadyProcessing, Coalescer, Outcome, Published, Upgraded
-from tidegate.flow.coalescer.keys import CoalescerKeys
-from tidegate.flow.coalescer.settings import CoalescerSettings
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.flow.coalescer.coalescer import AlreadyProcessing, Coalescer, Outcome, Published, Upgraded
+    from tidegate.flow.coalescer.keys import CoalescerKeys
+    from tidegate.flow.coalescer.settings import CoalescerSettings
 
 __all__ = [
     "AlreadyProcessing",
@@ -13,3 +18,12 @@ __all__ = [
     "Published",
     "Upgraded",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.flow.coalescer.coalescer": "AlreadyProcessing Coalescer Outcome Published Upgraded",
+        "tidegate.flow.coalescer.keys": "CoalescerKeys",
+        "tidegate.flow.coalescer.settings": "CoalescerSettings",
+    },
+)

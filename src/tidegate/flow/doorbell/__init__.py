@@ -1,5 +1,17 @@
 """A bell on the server: whoever waits at it wakes at once, and a ring in an empty house is heard later."""
 
-from tidegate.flow.doorbell.doorbell import Doorbell
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.flow.doorbell.doorbell import Doorbell
 
 __all__ = ["Doorbell"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.flow.doorbell.doorbell": "Doorbell",
+    },
+)

@@ -1,11 +1,16 @@
 """The gate: jobs wait in lanes for a permit of their pool, and never reach a worker without one."""
 
-from tidegate.flow.gate.gate import Census, Gate, Settled
-from tidegate.flow.gate.jobs import Admitted, Allowance, Job, Outcome, Settlement, settlement
-from tidegate.flow.gate.memory import Memory, Note
-from tidegate.flow.gate.promises import Promises
-from tidegate.flow.gate.settings import CredentialLimits
-from tidegate.flow.gate.status import BucketStatus, CredentialStatus, PaceStatus, PoolStatus
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.flow.gate.gate import Census, Gate, Settled
+    from tidegate.flow.gate.jobs import Admitted, Allowance, Job, Outcome, Settlement, settlement
+    from tidegate.flow.gate.memory import Memory, Note
+    from tidegate.flow.gate.promises import Promises
+    from tidegate.flow.gate.settings import CredentialLimits
+    from tidegate.flow.gate.status import BucketStatus, CredentialStatus, PaceStatus, PoolStatus
 
 __all__ = [
     "Admitted",
@@ -26,3 +31,15 @@ __all__ = [
     "Settlement",
     "settlement",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.flow.gate.gate": "Census Gate Settled",
+        "tidegate.flow.gate.jobs": "Admitted Allowance Job Outcome Settlement settlement",
+        "tidegate.flow.gate.memory": "Memory Note",
+        "tidegate.flow.gate.promises": "Promises",
+        "tidegate.flow.gate.settings": "CredentialLimits",
+        "tidegate.flow.gate.status": "BucketStatus CredentialStatus PaceStatus PoolStatus",
+    },
+)

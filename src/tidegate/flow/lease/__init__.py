@@ -1,6 +1,19 @@
 """The right to do something alone, for a while, with a number that tells older holders from newer ones."""
 
-from tidegate.flow.lease.keys import LeaseKeys
-from tidegate.flow.lease.lease import Held, Lease
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.flow.lease.keys import LeaseKeys
+    from tidegate.flow.lease.lease import Held, Lease
 
 __all__ = ["Held", "Lease", "LeaseKeys"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.flow.lease.keys": "LeaseKeys",
+        "tidegate.flow.lease.lease": "Held Lease",
+    },
+)

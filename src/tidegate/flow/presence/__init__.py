@@ -1,9 +1,14 @@
 """Which processes are alive, and which one of them leads."""
 
-from tidegate.flow.presence.election import Elected, Election, Following
-from tidegate.flow.presence.keys import PresenceKeys
-from tidegate.flow.presence.presence import Lapse, Member, Presence
-from tidegate.flow.presence.settings import PresenceSettings
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.flow.presence.election import Elected, Election, Following
+    from tidegate.flow.presence.keys import PresenceKeys
+    from tidegate.flow.presence.presence import Lapse, Member, Presence
+    from tidegate.flow.presence.settings import PresenceSettings
 
 __all__ = [
     "Elected",
@@ -15,3 +20,13 @@ __all__ = [
     "PresenceKeys",
     "PresenceSettings",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.flow.presence.election": "Elected Election Following",
+        "tidegate.flow.presence.keys": "PresenceKeys",
+        "tidegate.flow.presence.presence": "Lapse Member Presence",
+        "tidegate.flow.presence.settings": "PresenceSettings",
+    },
+)

@@ -3,27 +3,32 @@
 `Statistics` is what others use; what its results mean is told in docs/guides/statistics.md.
 """
 
-from tidegate.github.statistics.figures import (
-    ByUser,
-    Collaborator,
-    DayCount,
-    DayTotals,
-    Durations,
-    GlobalStatistics,
-    InRepositories,
-    Issues,
-    Language,
-    Period,
-    PullRequests,
-    Ranked,
-    Repositories,
-    StarredRepository,
-    Streak,
-    Totals,
-    UserStatistics,
-    WeekCount,
-)
-from tidegate.github.statistics.statistics import Statistics
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.github.statistics.figures import (
+        ByUser,
+        Collaborator,
+        DayCount,
+        DayTotals,
+        Durations,
+        GlobalStatistics,
+        InRepositories,
+        Issues,
+        Language,
+        Period,
+        PullRequests,
+        Ranked,
+        Repositories,
+        StarredRepository,
+        Streak,
+        Totals,
+        UserStatistics,
+        WeekCount,
+    )
+    from tidegate.github.statistics.statistics import Statistics
 
 __all__ = [
     "ByUser",
@@ -46,3 +51,15 @@ __all__ = [
     "UserStatistics",
     "WeekCount",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.github.statistics.figures": (
+            "ByUser Collaborator DayCount DayTotals Durations GlobalStatistics InRepositories Issues "
+            "Language Period PullRequests Ranked Repositories StarredRepository Streak Totals UserStatistics "
+            "WeekCount"
+        ),
+        "tidegate.github.statistics.statistics": "Statistics",
+    },
+)

@@ -1,5 +1,17 @@
 """The waiting page: what a shop can put in front of itself."""
 
-from tidegate.http.pages.desk import RoomPages
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.http.pages.desk import RoomPages
 
 __all__ = ["RoomPages"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.http.pages.desk": "RoomPages",
+    },
+)

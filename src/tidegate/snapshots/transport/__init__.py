@@ -1,7 +1,12 @@
 """How events travel from those who want a refresh to those who do it: one interface, several ways."""
 
-from tidegate.snapshots.transport.protocol import Consumer, DeadEntry, Delivery, Transport
-from tidegate.snapshots.transport.topics import GROUPS, TOPICS, Topic, TopicShape, topic_for
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.snapshots.transport.protocol import Consumer, DeadEntry, Delivery, Transport
+    from tidegate.snapshots.transport.topics import GROUPS, TOPICS, Topic, TopicShape, topic_for
 
 __all__ = [
     "GROUPS",
@@ -14,3 +19,11 @@ __all__ = [
     "Transport",
     "topic_for",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.snapshots.transport.protocol": "Consumer DeadEntry Delivery Transport",
+        "tidegate.snapshots.transport.topics": "GROUPS TOPICS Topic TopicShape topic_for",
+    },
+)

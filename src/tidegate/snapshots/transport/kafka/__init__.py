@@ -3,6 +3,18 @@
 Nothing here is imported with this package but its settings: the driver comes with the extra `kafka`.
 """
 
-from tidegate.snapshots.transport.kafka.settings import KafkaSettings
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.snapshots.transport.kafka.settings import KafkaSettings
 
 __all__ = ["KafkaSettings"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.snapshots.transport.kafka.settings": "KafkaSettings",
+    },
+)

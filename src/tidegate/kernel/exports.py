@@ -1,0 +1,32 @@
+"""Names of a package that are imported when they are first used.
+
+A package lists where its public names are, and importing it or one of its modules imports nothing else:
+
+    if TYPE_CHECKING:
+        from tidegate.flow.lease.lease import Held, Lease
+
+    __all__ = ["Held", "Lease"]
+    __getattr__ = lazy_exports(__name__, {"tidegate.flow.lease.lease": "Held Lease"})
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of `package`: imports the module that has a name, and keeps the value in the package.
+
+    `modules` lists the names of each module. No name may be that of a module of the package.
+    """
+    places = {name: module for module, names in modules.items() for name in names.split()}
+
+    def find(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(places[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return find
