@@ -69,7 +69,11 @@ async def test_what_failed_is_told_with_its_reason_and_where_it_is(deployment: S
 async def test_a_run_that_waits_for_a_quota_is_told_with_the_reason_and_the_moment(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT, users=1, dashboard=True) as poor:
         run_id = await begin(poor.client, poor.logins[0])
-        told = await poor.client.until("/v1/overview", lambda told: told["waits"] and not told["jobs"]["running"])
+        # Right after the first request the credential is still being probed.
+        told = await poor.client.until(
+            "/v1/overview",
+            lambda told: [wait["reason"] for wait in told["waits"]] == ["exhausted"] and not told["jobs"]["running"],
+        )
         detail = (await poor.client.get(f"/v1/runs/{run_id}")).json
 
         [wait] = told["waits"]
