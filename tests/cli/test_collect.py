@@ -156,6 +156,7 @@ async def test_waits_are_told_with_their_reason_and_a_time(tmp_path: Path):
     assert sim.report().broken == 0
 
 
+@pytest.mark.full
 async def test_a_token_that_is_refused_is_told_of_before_anything_begins(tmp_path: Path):
     async with simulator() as sim:
         bad = "ghp_0123456789abcdefghij0123456789abcdef"

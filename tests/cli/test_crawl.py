@@ -76,6 +76,7 @@ def bury(tx: Transaction, number: int) -> None:
     tx.execute(update(crawl_raws).where(crawl_raws.c.id == number).values(dead))
 
 
+@pytest.mark.full
 async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path, sim: MarketplaceSimulator):
     host = sim.url.removeprefix("http://")
     shown = [each for each in shown_in(GUIDE, "tidegate") if each.words[1] == "crawl"]
@@ -122,6 +123,7 @@ async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path, sim:
     assert json.loads(forgotten.out) == {"forgotten": 4}
 
 
+@pytest.mark.full
 async def test_what_cannot_be_crawled_is_told_with_what_to_do(tmp_path: Path, forbidding: str):
     run = f"crawl run x --url {forbidding}"
     wrong = {
@@ -166,6 +168,7 @@ async def test_what_cannot_be_crawled_is_told_with_what_to_do(tmp_path: Path, fo
     assert not any(SECRET in ended.out + ended.err for ended in told)
 
 
+@pytest.mark.full
 async def test_a_host_that_does_not_answer_is_told_of_and_ctrl_c_leaves_the_run_for_later(tmp_path: Path):
     run = ("crawl", "run", "lost", "--url", NOWHERE, "-k", "a")
     async with in_terminal(tmp_path, *run, columns=300) as terminal:

@@ -16,6 +16,7 @@ NOW = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
 AWAY = "redis://127.0.0.1:1"
 
 
+@pytest.mark.full
 async def test_every_question_has_its_options_and_all_are_answered_in_brief(tmp_path: Path):
     async with installation(tmp_path) as database:
         await database.transaction(fill)

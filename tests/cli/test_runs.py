@@ -1,5 +1,6 @@
 """`tidegate runs`: what it shows, cancels and retries. Nothing of it needs a worker."""
 
+import pytest
 import asyncio
 import json
 from collections.abc import AsyncGenerator
@@ -143,6 +144,7 @@ def bury_the_end(tx: Transaction, run_id: int) -> None:
     outbox.bury(tx, number, attempts=8, error="ValueError: no such day")
 
 
+@pytest.mark.full
 async def test_a_run_whose_statistics_failed_for_good_is_named_and_left_by_a_retry(tmp_path: Path):
     async with installation(tmp_path) as database:
         octocat, hubot = [await database.transaction(begin, login) for login in ("octocat", "hubot")]

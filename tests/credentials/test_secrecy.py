@@ -1,5 +1,6 @@
 """Nothing that is stored, logged, counted or printed contains a secret."""
 
+import pytest
 import base64
 import sys
 from asyncio.subprocess import PIPE
@@ -60,6 +61,7 @@ async def everything_on_the_server(data: Path) -> bytes:
     return found
 
 
+@pytest.mark.full
 async def test_no_secret_is_found_anywhere(tmp_path: Path):
     private, public = app_key()
     config = SimulatorConfig(

@@ -109,6 +109,7 @@ async def test_without_its_database_it_tells_who_is_there_and_what_valkey_knows(
     assert history["series"], "what was seen before is there"
 
 
+@pytest.mark.full
 async def test_those_who_watch_are_told_that_it_is_away_and_that_it_is_back(wired: Cut):
     await until_whole(wired.client)
     events = wired.client.events("/v1/live?topic=runs&topic=overview")

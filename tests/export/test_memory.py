@@ -11,6 +11,7 @@ MOST_MB = 120
 """The documents together have 240 MB, and the library that writes Parquet takes some 50 for itself."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", list(Format))
 async def test_an_export_holds_a_small_part_of_what_it_writes(form: Format):
     process = await asyncio.create_subprocess_exec(

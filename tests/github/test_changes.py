@@ -85,6 +85,7 @@ async def test_nothing_is_lost_while_items_are_inserted_and_moved_during_paging(
         assert await it.documents.count("commit") >= 500
 
 
+@pytest.mark.full
 async def test_a_comment_that_is_deleted_while_pages_are_read_hides_no_other(tmp_path: Path, embedded_url: str):
     """It moves the others up by one: the one that was to come first on the next page is on the last one by then."""
     include = ["issue-comments", "review-comments"]
@@ -184,6 +185,7 @@ async def test_a_repository_that_is_gone_takes_along_what_is_in_it(tmp_path: Pat
         await assert_complete(it, login)
 
 
+@pytest.mark.full
 async def test_a_transferred_repository_is_found_though_the_former_owner_missed_it_meanwhile(
     tmp_path: Path, embedded_url: str
 ):
@@ -204,6 +206,7 @@ async def test_a_transferred_repository_is_found_though_the_former_owner_missed_
         await assert_talk_is_complete(it, one, two)
 
 
+@pytest.mark.full
 async def test_a_repository_that_is_transferred_while_it_is_read_stays_with_the_new_owner(
     tmp_path: Path, embedded_url: str
 ):
@@ -257,6 +260,7 @@ async def test_issues_that_are_switched_off_are_gone(tmp_path: Path, embedded_ur
         await assert_complete(it, login)
 
 
+@pytest.mark.full
 async def test_a_list_beyond_the_reach_of_pages_is_read_from_both_ends(tmp_path: Path, embedded_url: str):
     manners = msgspec.structs.replace(CALM, largest_page_offset=500, cursors_reach_everything=False)
     async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=1_250), manners=manners) as it:
@@ -268,6 +272,7 @@ async def test_a_list_beyond_the_reach_of_pages_is_read_from_both_ends(tmp_path:
         await assert_complete(it, login)
 
 
+@pytest.mark.full
 async def test_a_query_that_takes_too_long_is_halved_and_one_with_holes_repeated(tmp_path: Path, embedded_url: str):
     manners = msgspec.structs.replace(CALM, graphql_nodes_in_time=2_600)
     async with deployed(tmp_path, embedded_url, sizes=LARGE, include=ALL, manners=manners) as it:

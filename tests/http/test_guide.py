@@ -86,6 +86,7 @@ async def read_kinds(answer: aiohttp.ClientResponse) -> AsyncIterator[str]:
             yield event.kind
 
 
+@pytest.mark.full
 async def test_the_requests_of_the_guide_are_answered_as_it_says(deployment: Served):
     login = deployment.logins[0]
     # Those of snapshots are sent where snapshots are: see tests/guides.

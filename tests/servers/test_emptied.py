@@ -43,6 +43,7 @@ async def test_what_was_written_is_gone_and_numbers_begin_anew(server: SqlName, 
     assert first == second == third
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "change",
     [

@@ -18,6 +18,7 @@ async def collect_and_compare(it: Deployment, *logins: str) -> None:
     await assert_true(it.statistics, it.sim, it.sim.world.logins())
 
 
+@pytest.mark.full
 async def test_statistics_are_the_simulators_truth(tmp_path: Path, embedded_url: str):
     shape: Any = {"users": 4, "repositories": 3, "sizes": MEDIUM, "events": 60}
     async with deployed(tmp_path, embedded_url, **shape, include=ALL, manners=PROMPT) as it:

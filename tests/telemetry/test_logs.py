@@ -17,11 +17,16 @@ from tidegate.telemetry.logs import LogLevel, LogSettings
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    """Whatever a test configures ends with it."""
+    """Whatever a test configures ends with it.
+
+    Not `structlog.reset_defaults()`: its defaults log at debug level and render each traceback with the values of all
+    variables, which took seconds in every later test of this process that logs an exception.
+    """
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
+    ours = structlog.get_config()
     yield
-    structlog.reset_defaults()
+    structlog.configure(**ours)
     root.setLevel(level)
     root.handlers[:] = handlers
 

@@ -116,6 +116,7 @@ async def crawling(market: MarketplaceSimulator, valkey: Valkey, file: Path) -> 
             yield crawl
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("noise", [False, True], ids=["validators", "noise"])
 async def test_products_are_the_truth_after_every_run(embedded: Valkey, tmp_path: Path, noise: bool):
     config = MarketplaceConfig(

@@ -140,6 +140,7 @@ async def test_a_host_that_says_when_to_ask_again_is_not_asked_sooner(visit: Vis
     assert (await omitted(visit)).reading.pause_ms == 1_000
 
 
+@pytest.mark.full
 async def test_a_large_one_is_read_as_far_as_it_is_read(opened: Open):
     group = RobotsGroup(disallow=("/cart/", *(f"/{n}/{'forbidden' * 100}" for n in range(600)), "/search"))
     visit = await met(await opened(RobotsSettings(groups=(group,))))

@@ -103,6 +103,7 @@ async def test_a_room_estimates_from_its_own_moves(venue: Venue):
     assert found.latest < timedelta(seconds=20)
 
 
+@pytest.mark.full
 async def test_many_who_give_up_one_by_one_do_not_hide_how_fast_people_come_in(venue: Venue):
     room = await venue.open(capacity=100, admit_per_second=2)
     passes = await come(room, *(f"user-{n:03}" for n in range(400)))

@@ -49,6 +49,7 @@ def test_nonsense_on_the_command_line_is_refused():
         assert isinstance(ended.exception, InvalidArgument), arguments
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("packing", "most_us"), [("identity", 500), ("gzip", 400)])
 async def test_a_core_answers_thousands_of_calls_of_300_kb_a_second(packing: str, most_us: int):
     """Counted in computing time, since the machine may have other work."""

@@ -106,7 +106,7 @@ async def spoil(place: Place, kind: str) -> None:
         assert (await talk.answer())[0] == 200
 
 
-on_both_loops = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+on_both_loops = pytest.mark.parametrize("loop", ["asyncio", pytest.param("uvloop", marks=pytest.mark.full)])
 
 
 @on_both_loops

@@ -154,6 +154,7 @@ def test_nobody_can_change_who_does_not_exist():
         World().at_version(18_000_001, 1)
 
 
+@pytest.mark.full
 def test_characters_take_no_memory():
     world = World()
     world.state(1, NOW_MS)

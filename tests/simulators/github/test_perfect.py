@@ -67,6 +67,7 @@ class Walker:
             after = page["pageInfo"]["endCursor"]
 
 
+@pytest.mark.full
 async def test_a_perfect_walk_costs_what_was_foretold_and_brings_the_truth():
     async with simulated(users=12, repositories=None, sizes=None, quirks=True) as client:
         logins = [client.sim.world.logins()[i] for i in (2, 4, 6, 9, 11)]  # one has each kind of odd repository

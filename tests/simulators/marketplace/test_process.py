@@ -18,6 +18,7 @@ from tidegate.simulators.marketplace import Documents, World, WorldShape
 _CALLS = 100
 
 
+@pytest.mark.full
 async def test_it_runs_as_a_command_and_accounts_for_itself_when_stopped():
     arguments = ("--seed", "3", "--hosts", "2", "--products", "50", "--delay-s", "60", "--crawl-delay-s", "5")
     async with running(*COMMAND, *arguments) as (process, greeting):

@@ -25,6 +25,7 @@ from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import Subject
 
 
+@pytest.mark.full
 async def test_every_subject_is_asked_for_once_in_its_period(planning_everywhere: Planning):
     planning = planning_everywhere
     keys = [f"c{n:02}" for n in range(20)]
@@ -242,6 +243,7 @@ async def test_two_who_believe_to_lead_do_not_exceed_the_budget(planning_everywh
     assert await planning.spent(TODAY + timedelta(days=2)) == len(planning.requests.published)
 
 
+@pytest.mark.full
 @settings(max_examples=examples(4), deadline=None)
 @given(
     subjects=st.integers(1, 60),
@@ -268,6 +270,7 @@ def test_no_day_ever_costs_more_than_its_budget(
     asyncio.run(live(tmp_path_factory.mktemp("budget")))
 
 
+@pytest.mark.full
 async def test_learned_rates_look_more_often_at_what_changes_and_keep_their_price(planning: Planning):
     still, moving = [f"s{n}" for n in range(5)], [f"m{n}" for n in range(5)]
     await planning.check([*still, *moving])
