@@ -27,6 +27,7 @@ async def _bury_user(shop: Works, user: str, number: int) -> str:
     return await _bury(shop, f'{{"number":{number},"epoch":1,"at_ms":1,"user":"{user}","key":"k"}}')
 
 
+@pytest.mark.full
 async def test_the_oldest_of_many_letters_is_found(shop: Works):
     await shop.open(total=5000)
     await shop.valkey.execute("HSET", shop.keys()["entries"], "first", "1|k", "last", "1300|k", "waits", "1301|k")

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.campaigns.serving import served
 from tests.cli.batch import tidegate_each
@@ -111,6 +112,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.full
 async def test_the_other_commands_do_what_they_say(tmp_path: Path):
     """In one process, and without anybody who works on entries."""
     (tmp_path / "data").mkdir()

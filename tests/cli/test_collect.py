@@ -83,6 +83,7 @@ def documents_of(sim: GithubSimulator) -> dict[str, int]:
     }
 
 
+@pytest.mark.full
 async def test_without_a_terminal_it_tells_plan_progress_and_summary_in_plain_lines(tmp_path: Path):
     async with simulator(manners=Manners(latency_ms=20)) as sim:
         login = sim.world.logins()[0]

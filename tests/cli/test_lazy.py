@@ -41,6 +41,7 @@ async def test_every_command_is_where_the_list_says(tmp_path: Path):
     assert [name for name, one in zip(COMMANDS, told, strict=True) if "install-completion" in one.out] == []
 
 
+@pytest.mark.full
 async def test_a_command_on_embedded_parts_does_not_wait_for_what_servers_and_migrations_need(tmp_path: Path):
     await migrated_file(tmp_path / "tidegate.db")
     command = [sys.executable, "-c", _LOOK, "runs", "list"]

@@ -1,12 +1,12 @@
 """`tidegate runs`: what it shows, cancels and retries. Nothing of it needs a worker."""
 
-import pytest
 import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from sqlalchemy import select, update
 
 from tests.cli.batch import tidegate_each
@@ -196,6 +196,7 @@ async def test_what_is_tried_again_is_shown_with_the_reason(tmp_path: Path):
     assert len(json.loads(programs.out)["retrying"]) == 3
 
 
+@pytest.mark.full
 async def test_who_leads_elsewhere_hears_at_once_that_statistics_are_to_be_computed_again(tmp_path: Path):
     settings = Settings(data_dir=tmp_path / "data")
     async with open_collection(settings, needs_credential=False) as collection:

@@ -138,6 +138,7 @@ async def test_of_two_tokens_one_is_revoked_and_the_run_goes_on_with_the_other(s
             assert report.broken == 0
 
 
+@pytest.mark.full
 async def test_the_only_token_is_revoked_and_the_run_fails_with_the_reason_and_can_be_retried(settings: MakeSettings):
     async with simulator() as sim:
         login, operator = sim.world.logins()[0], sim.world.operators()[0]
@@ -190,6 +191,7 @@ async def test_a_given_token_that_is_revoked_ends_the_run_with_the_reason(settin
                 raise AssertionError("opened")
 
 
+@pytest.mark.full
 async def test_an_apps_token_is_renewed_while_a_run_goes_on(settings: MakeSettings):
     private, public = app_key()
     async with simulator(latency_ms=150, installation_token_s=2) as sim:
@@ -209,6 +211,7 @@ async def test_an_apps_token_is_renewed_while_a_run_goes_on(settings: MakeSettin
             assert report.broken == 0
 
 
+@pytest.mark.full
 async def test_two_tokens_of_one_account_spend_one_allowance(settings: MakeSettings):
     async with simulator(latency_ms=2, quota=20, window_s=1.5) as sim:
         login, operator = sim.world.logins()[0], sim.world.operators()[0]
@@ -224,6 +227,7 @@ async def test_two_tokens_of_one_account_spend_one_allowance(settings: MakeSetti
             assert len([use for use in report.windows if use.used > 1]) >= 2, "it had to wait for another window"
 
 
+@pytest.mark.full
 async def test_a_credential_that_another_process_removes_is_used_no_more(settings: MakeSettings):
     async with simulator(latency_ms=30) as sim:
         login, two = sim.world.logins()[0], sim.world.operators()[:2]
@@ -262,6 +266,7 @@ async def test_a_credential_that_another_process_adds_is_used_at_once(settings: 
             await collection.orchestrator.cancel(run_id)
 
 
+@pytest.mark.full
 async def test_the_last_credential_that_is_removed_ends_the_runs_that_need_it(settings: MakeSettings):
     async with simulator(latency_ms=100) as sim:
         login, bystander = sim.world.logins()
@@ -378,6 +383,7 @@ def must_rest(tx: Transaction, credential: str, rest: timedelta) -> None:
     tx.execute(insert(allowance_notes).values(note))
 
 
+@pytest.mark.full
 async def test_a_token_that_must_rest_is_not_asked_by_who_starts_with_an_empty_valkey(
     settings: MakeSettings, embedded: Valkey
 ):

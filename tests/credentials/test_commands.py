@@ -125,6 +125,7 @@ async def test_mistakes_are_told_with_the_remedy_and_without_the_secret(terminal
     assert only(results[8])["checks"][0]["account"] == terminal.operators[0]
 
 
+@pytest.mark.full
 async def test_of_many_one_that_cannot_be_tested_does_not_hold_up_the_others(terminal: Terminal):
     *_, (code, said), (later, reasons) = await terminal.types(
         a("add good", terminal.sim.token_of(terminal.operators[0])),
@@ -153,6 +154,7 @@ async def test_a_key_that_others_may_read_is_refused_with_the_remedy(terminal: T
     assert f"chmod 600 {key}" in said
 
 
+@pytest.mark.full
 async def test_a_token_that_is_typed_is_not_shown(terminal: Terminal):
     token, program = terminal.sim.token_of(terminal.operators[0]), str(Path(sys.executable).with_name("tidegate"))
     process = await asyncio.create_subprocess_exec(

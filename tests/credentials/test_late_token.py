@@ -26,6 +26,7 @@ def free_port() -> int:
         return taken.getsockname()[1]
 
 
+@pytest.mark.full
 async def test_a_token_serves_as_soon_as_github_answers(tmp_path: Path):
     world = WorldShape(users=1, repositories=1, sizes=SMALL, quirks=False)
     sim = GithubSimulator(SimulatorConfig(world=world, port=free_port()))

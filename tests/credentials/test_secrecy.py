@@ -1,12 +1,12 @@
 """Nothing that is stored, logged, counted or printed contains a secret."""
 
-import pytest
 import base64
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.cli.test_commands import Ended, environment
 from tests.credentials.commanding import Command

@@ -68,6 +68,7 @@ def test_the_configuration_is_valid_and_loads_the_rules(promtool: str, tmp_path:
     assert f"{len(rules())} rules found" in said
 
 
+@pytest.mark.full
 def test_every_case_of_every_alert_comes_out_as_it_says(promtool: str):
     assert "SUCCESS" in check(promtool, "test", "rules", "alerts_test.yml")
 

@@ -37,6 +37,7 @@ def test_the_login_and_the_token_of_the_readme_are_those_of_the_simulator():
     assert simulator.token_of(simulator.world.operators()[0]) in shown
 
 
+@pytest.mark.full
 def test_what_the_examples_import_warns_of_nothing():
     statements = [statement for example in EXAMPLES for statement in ast.parse(example.text).body]
     imports = {ast.unparse(each) for each in statements if isinstance(each, ast.Import | ast.ImportFrom)}

@@ -17,6 +17,7 @@ def first_repository(it: Deployment) -> str:
     return it.sim.world.repositories_of(it.sim.world.require_account(login))[0].full_name
 
 
+@pytest.mark.full
 async def test_what_is_new_is_found_with_a_call_for_each_list_that_changed(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=LARGE, include=ALL) as it:
         (login,), name, change = it.sim.world.logins(), first_repository(it), it.sim.mutate
@@ -35,6 +36,7 @@ async def test_what_is_new_is_found_with_a_call_for_each_list_that_changed(tmp_p
         assert it.spent(before) == {"core": 5, "graphql": 1}
 
 
+@pytest.mark.full
 async def test_old_commits_that_are_merged_today_are_found(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=Sizes(commits=450)) as it:
         (login,), name = it.sim.world.logins(), first_repository(it)
@@ -60,6 +62,7 @@ async def test_a_deleted_issue_of_a_short_list_is_gone_after_the_next_run(tmp_pa
         assert await it.documents.count("issue", with_gone=True) == await it.documents.count("issue") + 1
 
 
+@pytest.mark.full
 async def test_a_deleted_issue_of_a_long_list_is_gone_after_a_full_run(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=320)) as it:
         (login,), name = it.sim.world.logins(), first_repository(it)

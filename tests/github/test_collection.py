@@ -56,6 +56,7 @@ async def test_an_empty_repository_is_not_asked_again_until_something_is_pushed(
         assert len(await it.bodies("commit")) == 1
 
 
+@pytest.mark.full
 async def test_odd_repositories_are_recorded_with_their_reason_and_the_rest_is_complete(
     tmp_path: Path, embedded_url: str
 ):

@@ -122,6 +122,7 @@ def test_a_run_that_reads_everything_again_asks_without_a_condition(kind: str):
     assert asks_conditionally(Cursor(etag='"d"', credential="octocat"), kind)
 
 
+@pytest.mark.full
 async def test_a_run_that_wants_all_completes_what_runs_down_to_a_day_have_begun(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=LARGE) as it:
         (login,) = it.sim.world.logins()

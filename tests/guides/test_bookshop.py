@@ -105,6 +105,7 @@ async def collect(collection: SourceCollection) -> Run:
     return run
 
 
+@pytest.mark.full
 async def test_a_shop_with_troubles_is_collected_without_breaking_its_limit(tmp_path: Path):
     shop = Bookshop({"maps": 25, "novels": 35, "poems": 8}, calls=6, window_s=1)
     shop.trouble = {"/shelves/maps": [503], "/shelves/poems": [404]}
@@ -135,6 +136,7 @@ async def test_a_bad_book_is_skipped_and_counted_and_its_shelf_is_kept(tmp_path:
         assert await collection.documents.count("book") == 25, "what was collected before is not called gone"
 
 
+@pytest.mark.full
 async def test_what_was_sold_is_gone_and_what_did_not_change_is_free(tmp_path: Path):
     shop = Bookshop({"maps": 25, "poems": 8}, calls=100)
     async with opened(shop, tmp_path) as collection:

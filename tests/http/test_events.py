@@ -106,6 +106,7 @@ async def test_a_head_request_gets_the_headers_and_an_end(deployment: Served):
     assert answer.headers["content-type"].startswith("text/event-stream")
 
 
+@pytest.mark.full
 async def test_fifty_clients_have_one_reader_and_see_the_same_end(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT) as poor:
         valkey = poor.collection.parts.valkey

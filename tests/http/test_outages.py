@@ -80,6 +80,7 @@ async def test_without_valkey_a_run_is_shown_and_what_it_waits_for_is_not_known(
     assert [run["status"] for run in listed] == ["canceled"]
 
 
+@pytest.mark.full
 async def test_without_its_database_it_lives_is_not_ready_and_says_try_again(wired: Cut):
     client = wired.client
     await until_ready(client)

@@ -2,9 +2,12 @@
 
 import gc
 
+import pytest
+
 from tidegate.runtime.garbage import settle_in
 
 
+@pytest.mark.full
 def test_what_is_there_is_not_looked_at_again_and_what_comes_less_often():
     before = gc.get_threshold()
     gc.unfreeze()

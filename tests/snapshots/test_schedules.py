@@ -6,6 +6,7 @@ that nobody else does.
 
 from pathlib import Path
 
+import pytest
 from chaos.schedules.campaign import conduct
 from chaos.schedules.ground import InMemory
 from chaos.schedules.plan import Deed, plan, shrunk
@@ -27,6 +28,7 @@ def test_no_schedule_breaks_a_promise():
         assert tally.happened[event] > 50, event
 
 
+@pytest.mark.full
 def test_the_real_server_and_database_answer_every_step_as_the_simulated_do(embedded_url: str, tmp_path: Path):
     simulated, real = World(InMemory()), World(RealGround(embedded_url, tmp_path))
     try:

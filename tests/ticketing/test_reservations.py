@@ -132,6 +132,7 @@ async def test_without_holds_the_keeper_sleeps_as_long_as_a_hold_lasts(stall: St
     assert await stall.keep() == (600_000, 60_000)
 
 
+@pytest.mark.full
 async def test_many_holds_that_end_together_are_all_ended(stall: Stall):
     sale = await stall.sale(seats=240)
     users = [f"user-{n}" for n in range(60)]

@@ -117,6 +117,7 @@ async def test_a_crowd_that_is_gone_is_dropped_in_steps_that_do_not_hold_the_ser
     assert await line(room, venue.valkey) == [crowd[650]]
 
 
+@pytest.mark.full
 async def test_where_many_stand_is_asked_in_steps_that_do_not_hold_the_server(venue: Venue):
     room = await venue.open(capacity=0)
     crowd = [f"user-{n:04}" for n in range(1100)]

@@ -174,6 +174,7 @@ class Onlooker:
         self.seen.put_nowait((self.room, standing.ahead))
 
 
+@pytest.mark.full
 async def test_many_watch_at_two_processes_and_each_sees_his_position_go_down_and_ends_inside(venue: Venue):
     people, waves = 80, 4
     room = await venue.open(capacity=0)

@@ -230,6 +230,7 @@ async def test_the_world_can_be_moved_from_behind_the_stage():
         assert (await client.get("/admin/report/17")).status == 404
 
 
+@pytest.mark.full
 async def test_hundreds_of_readers_at_once_are_all_answered():
     async with simulated() as client:
         answers = await asyncio.gather(*(client.character(subject) for subject in range(1, 401)))

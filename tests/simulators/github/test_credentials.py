@@ -136,6 +136,7 @@ async def test_only_the_right_key_in_time_speaks_for_an_app(key: PrivateKey):
         assert (await client.get("/app", token=key.sign(good))).json["id"] == APP
 
 
+@pytest.mark.full
 def test_keys_that_are_none_are_refused(key: PrivateKey):
     assert PublicKey.from_pem(key.pem) == PublicKey.from_pem(key.pkcs1) == PublicKey(key.modulus, 65_537)
     for nonsense in ("", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----", "hello"):

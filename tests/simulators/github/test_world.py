@@ -80,6 +80,7 @@ def test_what_belongs_together_agrees():
     assert checked > 50
 
 
+@pytest.mark.full
 def test_ids_are_unique_within_their_kind_and_may_collide_between_kinds():
     world = World(WorldShape(users=2, epoch=EPOCH), ManualClock(EPOCH))
     all_repositories = [r for login in world.logins() for r in truth(world, login).repositories]

@@ -45,6 +45,7 @@ def test_the_same_seed_and_steps_make_the_same_world():
     assert told(World(WorldShape(products=400, hosts=2, seed=2))) != told(World(LIVELY))
 
 
+@pytest.mark.full
 def test_a_step_changes_about_as_much_as_its_shares_say():
     world = World(WorldShape(products=5_000, resettle=0))
     before = told(world)

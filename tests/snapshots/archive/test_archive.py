@@ -228,6 +228,7 @@ async def test_a_storage_that_is_away_is_told_and_deletes_nothing(past: Past, mo
     assert await past.rows() == rows
 
 
+@pytest.mark.full
 async def test_a_bucket_that_is_not_there_is_told_without_credentials(
     past: Past, s3: S3Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
