@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidegate.cli.wording import clock, counted, listed, number, span
+from tidegate.cli.wording import clock, counted, exact_span, listed, number, span
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
@@ -20,6 +20,13 @@ NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 )
 def test_spans(seconds: float, told: str):
     assert span(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.25, "0.25 s"), (1.5, "1.5 s"), (10, "10 s"), (0.0004, "0 s"), (90, "1 min 30 s")]
+)
+def test_a_value_that_was_set_is_not_rounded_away(seconds: float, told: str):
+    assert exact_span(seconds) == told
 
 
 @pytest.fixture

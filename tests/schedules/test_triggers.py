@@ -45,19 +45,34 @@ async def test_a_key_begins_one_run_and_says_so_again(works: Clockwork):
     assert await works.database.read(firings.of_schedule, schedule.id) == [first]
 
 
-async def test_an_active_run_is_not_doubled_and_the_key_is_used_up(works: Clockwork):
+async def test_a_key_that_was_skipped_can_be_fired_again_when_the_run_in_its_way_has_ended(works: Clockwork):
     [schedule] = await works.add("ada")
     await works.schedules.trigger(schedule.id, "order-1")
 
-    skipped = await works.schedules.trigger(schedule.id, "order-2")
+    skipped = [await works.schedules.trigger(schedule.id, "order-2") for _ in range(2)]
     await works.end_runs()
-    again = await works.schedules.trigger(schedule.id, "order-2")
-    third = await works.schedules.trigger(schedule.id, "order-3")
+    begun = [await works.schedules.trigger(schedule.id, "order-2") for _ in range(2)]
 
-    assert (skipped.outcome, skipped.run_id) == (FiringOutcome.SKIPPED, None)
-    assert "active run" in (skipped.reason or "")
-    assert again == skipped
-    assert third.outcome is FiringOutcome.BEGUN
+    assert [(each.outcome, each.run_id) for each in skipped] == [(FiringOutcome.SKIPPED, None)] * 2
+    assert "active run" in (skipped[0].reason or "")
+    assert (begun[0].outcome, begun[0].reason) == (FiringOutcome.BEGUN, None)
+    assert begun[1] == begun[0], "it began one run, and no other"
+    assert [run.id for run in await works.runs()][-1] == begun[0].run_id
+    assert len(await works.runs()) == 2
+    assert len(await works.database.read(_firings)) == 2
+
+
+async def test_a_due_time_that_was_skipped_elsewhere_begins_its_run_when_it_comes(works: Clockwork, clock: ManualClock):
+    [schedule] = await works.add("ada")
+    assert schedule.next_at
+    await works.schedules.trigger(schedule.id, "order-1")
+    early = await works.schedules.trigger(schedule.id, due_key(schedule.next_at))
+    await works.end_runs()
+    clock.advance(3 * HOUR)
+
+    await works.fire_all()
+
+    assert early.outcome is FiringOutcome.SKIPPED
     assert len(await works.runs()) == 2
 
 

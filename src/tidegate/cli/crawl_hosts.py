@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tidegate.cli.crawl_opening import JSON, ask, look, print_json
 from tidegate.cli.tables import print_table
-from tidegate.cli.wording import clock, span
+from tidegate.cli.wording import clock, exact_span
 from tidegate.crawl import hosts as records
 from tidegate.crawl.hosts import Host
 
@@ -28,7 +28,7 @@ def hosts(
     elif found:
         table, now = Table("host", "robots.txt", "Crawl-delay", "rests", box=None, pad_edge=False), datetime.now(UTC)
         for one in found:
-            delay = span(one.crawl_delay_ms / 1000) if one.crawl_delay_ms else "none"
+            delay = exact_span(one.crawl_delay_ms / 1000) if one.crawl_delay_ms else "none"
             table.add_row(escape(one.host), _robots(one, now), delay, escape(_rest(one, now)))
         print_table(table)
     else:

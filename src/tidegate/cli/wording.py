@@ -31,6 +31,11 @@ def span(seconds: float) -> str:
     return f"{days} d {rest} h"
 
 
+def exact_span(seconds: float) -> str:
+    """`0.25 s`, `1.5 s`, and from a minute on like `span`: for values that were set, so that none becomes `0 s`."""
+    return f"{round(seconds, 3):g} s" if seconds < _MINUTE else span(seconds)
+
+
 def clock(moment: datetime, now: datetime) -> str:
     """The time of day by the reader's clock, and the day too unless it is today: `14:02:10`, `Mar 3 14:02`."""
     here, today = moment.astimezone(), now.astimezone()

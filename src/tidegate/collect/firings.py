@@ -1,12 +1,14 @@
 """Firings of schedules: each has a key, and begins one run at most, whoever asks for it and how often.
 
-Whoever fires locks the row of the schedule, looks whether the key is there, and writes it in the transaction that
-begins the run. The clock's own firings have their due time as key, so that a trigger that names it is the same firing.
+Whoever fires locks the row of the schedule, looks whether the key has begun a run, and writes it in the transaction
+that begins one. A key that began none, because its user had an active run, may be fired again. The clock's own firings
+have their due time as key, so that a trigger that names it is the same firing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 from sqlalchemy import delete, select
@@ -27,7 +29,7 @@ class FiringOutcome(StrEnum):
     """What became of a firing."""
 
     BEGUN = "begun"
-    SKIPPED = "skipped"  # the user has an active run; the next firing tries again
+    SKIPPED = "skipped"  # the user has an active run; another firing, or the same key again, may begin one later
     FAILED = "failed"  # this schedule cannot begin a run; others are not concerned
 
 
@@ -66,17 +68,24 @@ def due_key(due_at: datetime) -> str:
 
 
 def find(tx: Transaction, keys: Mapping[int, str]) -> dict[int, Firing]:
-    """Of these schedules, each with a key, what was fired already. It stays so if their rows are locked."""
-    those = select(schedule_firings).where(_c.schedule_id.in_(sorted(keys)), _c.firing_key.in_(sorted(keys.values())))
-    found = tx.execute(those).all() if keys else []
-    return {row.schedule_id: _firing(row) for row in found if row.firing_key == keys[row.schedule_id]}
+    """Of these schedules, each with a key, the firings that began a run. It stays so if their rows are locked."""
+    found = _present(tx, keys, *_c)
+    return {
+        row.schedule_id: _firing(row)
+        for row in found
+        if row.firing_key == keys[row.schedule_id] and row.run_id is not None
+    }
 
 
-def known(tx: Transaction, schedule_id: int, firing_key: str) -> Firing | None:
-    """One firing, if there is one by now."""
-    this = select(schedule_firings).where(_c.schedule_id == schedule_id, _c.firing_key == firing_key)
-    row = tx.execute(this).one_or_none()
-    return None if row is None else _firing(row)
+def _present(tx: Transaction, keys: Mapping[int, str], *columns: Any) -> Sequence[Any]:
+    """Rows of these schedules that have one of these keys."""
+    those = (_c.schedule_id.in_(sorted(keys)), _c.firing_key.in_(sorted(set(keys.values()))))
+    return tx.execute(select(*columns).where(*those)).all() if keys else []
+
+
+def begun(tx: Transaction, schedule_id: int, firing_key: str) -> Firing | None:
+    """One firing, if it has begun a run by now."""
+    return find(tx, {schedule_id: firing_key}).get(schedule_id)
 
 
 def of_schedule(tx: Transaction, schedule_id: int, limit: int = 100) -> list[Firing]:
@@ -86,8 +95,13 @@ def of_schedule(tx: Transaction, schedule_id: int, limit: int = 100) -> list[Fir
 
 
 def record(tx: Transaction, firings: Iterable[Firing]) -> None:
-    """Write them down."""
-    tx.insert_many(schedule_firings, [msgspec.structs.asdict(firing) for firing in firings])
+    """Write them down, each in the place of an earlier one that has the same key. Their schedules must be locked."""
+    rows = [msgspec.structs.asdict(firing) for firing in firings]
+    keys = {row["schedule_id"]: row["firing_key"] for row in rows}
+    for schedule_id, firing_key in _present(tx, keys, _c.schedule_id, _c.firing_key):
+        if keys[schedule_id] == firing_key:
+            tx.execute(delete(schedule_firings).where(_c.schedule_id == schedule_id, _c.firing_key == firing_key))
+    tx.insert_many(schedule_firings, rows)
 
 
 def prune(tx: Transaction, before: datetime) -> int:

@@ -124,7 +124,8 @@ class Schedules:
 
     async def trigger(self, schedule_id: int, firing_key: str) -> Firing:
         """Begin a run now. `firing_key` names this firing: the same key begins one run at most, whoever asks, and how
-        often; asked again, what became of it is returned. Where the user has an active run, the firing is SKIPPED.
+        often; asked again, what became of it is returned. Where the user has an active run, the firing is SKIPPED, and
+        the key may be fired again when that run has ended.
 
         Raises `NotFound`, `NoCredential`, and `ScheduleInactive` where it is paused: then the key may be tried again.
         """

@@ -1,7 +1,8 @@
 """Fires a schedule because somebody asks for it: a message from elsewhere, a command, another program.
 
 Whoever asks names the firing by a key. The same key begins one run at most, however many ask, in how many processes,
-and how often: all but the first are told what became of it.
+and how often: once it has, all others are told of that run. A key that was skipped, since the user had an active run,
+may be fired again when that run has ended.
 """
 
 from collections.abc import Mapping
@@ -50,8 +51,8 @@ class Triggers:
         """Begin a run, or say what became of the firing that has this key already. See `Schedules.trigger`."""
         require_key(firing_key)
         schedule = await self._database.read(get, schedule_id)
-        if (known := await self._database.read(firings.known, schedule_id, firing_key)) is not None:
-            return known
+        if (begun := await self._database.read(firings.begun, schedule_id, firing_key)) is not None:
+            return begun
         if schedule.next_at is None:
             raise ScheduleInactive(schedule_id)
         pool = await self._pool_for(schedule.source, schedule.user_id)
@@ -80,7 +81,7 @@ class Wanted(msgspec.Struct, frozen=True):
 def fire_one(
     tx: Transaction, sources: Mapping[str, Source], wanted: Wanted, settings: CollectSettings
 ) -> tuple[Firing, list[StoredJob]]:
-    """Begin the run of one firing, unless it was fired already; returns its jobs, to be offered.
+    """Begin the run of one firing, unless its key has begun one already; returns its jobs, to be offered.
 
     Raises `NotFound`, `ScheduleInactive`, and whatever keeps the source from beginning: then nothing is recorded.
     """
@@ -89,8 +90,8 @@ def fire_one(
     row = tx.execute(select(collection_schedules).where(_c.id == schedule_id).with_for_update()).one_or_none()
     if row is None:
         raise NotFound("schedule", schedule_id)
-    if known := firings.find(tx, {schedule_id: firing_key}):
-        return known[schedule_id], []
+    if (begun := firings.begun(tx, schedule_id, firing_key)) is not None:
+        return begun, []
     schedule = to_schedule(row)
     if schedule.next_at is None:
         raise ScheduleInactive(schedule_id)

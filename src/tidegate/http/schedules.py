@@ -133,6 +133,7 @@ class SchedulesDesk:
         """Begin a run of a schedule now.
 
         The same key begins one run at most, whoever asks and how often: asked again, what became of it is told. Where
-        the user has an active run, the firing is skipped. A schedule that is paused begins nothing.
+        the user has an active run, the firing is skipped, and the key may be fired again when that run has ended. A
+        schedule that is paused begins nothing.
         """
         return await self._schedules.trigger(schedule_id, body.key or new_id())

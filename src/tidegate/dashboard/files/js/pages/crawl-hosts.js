@@ -41,7 +41,7 @@ export function Hosts({ now: seen }) {
       hideOnPhone: true,
       cell: (row) => (
         row.crawl_delay_ms
-          ? `${duration(row.crawl_delay_ms)} between calls`
+          ? `${row.crawl_delay_ms < 60_000 ? `${row.crawl_delay_ms / 1000} s` : duration(row.crawl_delay_ms)} between calls`
           : html`<span class="quiet">no delay</span>`
       ),
     },
