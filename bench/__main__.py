@@ -27,6 +27,7 @@ from bench import (
     snapshot_reads,
     snapshot_waiters,
     stream,
+    takeover,
     timers,
     waiting_room,
     watchers,
@@ -59,6 +60,7 @@ PARTS = {
     "crawl": crawl.measure,
     "dashboard": dashboard.measure,
     "watchers": watchers.measure,
+    "takeover": takeover.measure,
     "idle": idle.measure,
 }
 

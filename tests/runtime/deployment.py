@@ -1,11 +1,13 @@
-"""One process of a deployment, with all that lives long: `-m tests.runtime.deployment URL LEASE_MS`.
+"""One process of a deployment, with all that lives long: `-m tests.runtime.deployment URL LEASE_MS [FOLDER]`.
 
-Prints its owner's name when it has joined, and "leading" when it begins to lead.
+Processes with the same FOLDER notice each other's death at once. Prints its owner's name when it has joined, and
+"leading" when it begins to lead.
 """
 
 import asyncio
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import uvloop
 
@@ -16,6 +18,7 @@ from tidegate.flow.timers import Timers
 from tidegate.kernel.ids import new_owner
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
+from tidegate.runtime.neighbours import Neighbours
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import Timekeeper
@@ -58,7 +61,7 @@ class Reading:
             await self._consumer.read(10, 60)
 
 
-def supervised(valkey: Valkey, lease: timedelta) -> Supervisor:
+def supervised(valkey: Valkey, lease: timedelta, folder: Path | None) -> Supervisor:
     owner, unit = new_owner(), valkey.unit("processes")
     stream, timers = jobs(valkey)
     presence = Presence(valkey, unit, owner, settings=PresenceSettings(lease=lease, renew_every=lease * 0.7))
@@ -68,19 +71,28 @@ def supervised(valkey: Valkey, lease: timedelta) -> Supervisor:
         "recoverer": Timekeeper(Doorbell(valkey, PresenceKeys(unit).wake), [Recoverer(presence, [stream])]),
         "announcing": Announcing(),
     }
+    leadership = Leadership(Election(valkey, unit, owner), heartbeat, duties)
+
+    async def report_death(dead: str) -> None:
+        await presence.declare_dead(dead)
+        leadership.reconsider()
+
     supervisor = Supervisor()
+    if folder is not None:
+        supervisor.add("neighbours", Neighbours(folder, owner, report_death))
     supervisor.add("heartbeat", heartbeat)
-    supervisor.add("leadership", Leadership(Election(valkey, unit, owner), heartbeat, duties))
+    supervisor.add("leadership", leadership)
     supervisor.add("reading", Reading(stream, owner, heartbeat))
     return supervisor
 
 
-async def main(url: str, lease: timedelta) -> int:
+async def main(url: str, lease: timedelta, folder: Path | None) -> int:
     async with connected(url) as valkey:
-        report = await supervised(valkey, lease).run(handle_signals=True)
+        report = await supervised(valkey, lease, folder).run(handle_signals=True)
     return 0 if report.in_good_order else 1
 
 
 if __name__ == "__main__":
     configure(level="warning")
-    sys.exit(uvloop.run(main(sys.argv[1], timedelta(milliseconds=int(sys.argv[2])))))
+    url, lease_ms, *more = sys.argv[1:]
+    sys.exit(uvloop.run(main(url, timedelta(milliseconds=int(lease_ms)), Path(more[0]) if more else None)))

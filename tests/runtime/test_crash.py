@@ -15,6 +15,8 @@ import pytest
 
 from tests.processes import WarmProcess, start_warm
 from tests.runtime.deployment import jobs
+from tidegate.flow.presence import Presence
+from tidegate.flow.stream import Stream
 from tidegate.flow.timers import Timer
 from tidegate.valkey import Valkey
 
@@ -26,12 +28,13 @@ Starter = Callable[[], Awaitable[WarmProcess]]
 
 
 @asynccontextmanager
-async def deployment(valkey: Valkey, lease_ms: int) -> AsyncGenerator[Starter]:
-    """Starts processes, and kills at the end those that still run."""
+async def deployment(valkey: Valkey, lease_ms: int, folder: Path | None = None) -> AsyncGenerator[Starter]:
+    """Starts processes, which share `folder` if it is given; kills at the end those that still run."""
     started: list[WarmProcess] = []
+    shared = [] if folder is None else [str(folder)]
 
     async def start() -> WarmProcess:
-        command = (sys.executable, "-m", "tests.runtime.deployment", valkey.url, str(lease_ms))
+        command = (sys.executable, "-m", "tests.runtime.deployment", valkey.url, str(lease_ms), *shared)
         process = await start_warm(*command, stdout=PIPE, cwd=ROOT)
         started.append(process)
         return process
@@ -61,6 +64,11 @@ async def following(start: Starter) -> WarmProcess:
     process = await start()
     assert await says(process) != "leading"
     return process
+
+
+async def of_worker(stream: Stream, worker: WarmProcess) -> int:
+    """How many messages it holds."""
+    return sum(each.pending for each in (await stream.status()).consumers if f".{worker.pid}." in each.name)
 
 
 async def until_added(valkey: Valkey, count: int, *, within_s: float) -> list[dict[bytes, bytes]]:
@@ -134,3 +142,69 @@ async def test_a_leader_that_is_told_to_stop_hands_over_at_once(valkey: Valkey):
         assert await says(follower, within_s=5) == "leading"
         assert await leader.wait() == 0
         await until_added(valkey, 1, within_s=5)
+
+
+NEVER_MS = 3_600_000
+"""A lease that does not end while a test runs: what happens then was not decided by a lease."""
+
+
+async def test_what_a_killed_leader_had_in_hand_is_with_its_neighbours_before_its_lease_ends(
+    valkey: Valkey, tmp_path: Path
+):
+    stream, timers = jobs(valkey)
+    async with deployment(valkey, NEVER_MS, tmp_path) as start:
+        leader = await leading(start)
+        await stream.add([{b"held": b"by the leader"}])
+        while not (await stream.status()).pending:
+            pass  # it is the only reader
+        follower = await following(start)
+        await timers.schedule("after", timedelta(milliseconds=100))
+
+        leader.kill()
+
+        _, *added = await until_added(valkey, 3, within_s=60)
+        assert {b"held": b"by the leader", b"deliveries": b"2"} in added
+        assert any(fields.get(b"timer") == b"after" for fields in added)
+        assert await says(follower, within_s=60) == "leading"
+
+
+async def test_what_a_killed_worker_had_in_hand_is_taken_over_by_the_leader_before_its_lease_ends(
+    valkey: Valkey, tmp_path: Path
+):
+    stream, _ = jobs(valkey)
+    async with deployment(valkey, NEVER_MS, tmp_path) as start:
+        await leading(start)
+        worker = await following(start)
+        async with asyncio.timeout(60):
+            while not await of_worker(stream, worker):
+                await stream.add([{b"for": b"anybody"}])  # the leader reads too
+
+        worker.kill()
+
+        async with asyncio.timeout(60):
+            while await of_worker(stream, worker):
+                await asyncio.sleep(0.01)
+        entries = await until_added(valkey, (await stream.status()).depth, within_s=60)
+        assert {b"for": b"anybody", b"deliveries": b"2"} in entries
+
+
+async def test_a_frozen_process_is_not_dead_to_its_neighbours(valkey: Valkey, tmp_path: Path):
+    presence = Presence(valkey, valkey.unit("processes"), "test")
+    async with deployment(valkey, NEVER_MS, tmp_path) as start:
+        leader = await leading(start)
+        frozen, killed = await following(start), await following(start)
+        owners = {member.owner for member in await presence.members()}
+        frozen.send_signal(signal.SIGSTOP)
+        killed.kill()
+
+        async with asyncio.timeout(60):
+            while len(present := {member.owner for member in await presence.members()}) == len(owners):
+                await asyncio.sleep(0.01)
+        assert owners - present == {owner for owner in owners if f".{killed.pid}." in owner}
+        frozen.send_signal(signal.SIGCONT)
+        for process in (frozen, leader):
+            process.terminate()
+            assert await process.wait() == 0
+        assert await presence.members() == []
+        assert await presence.known_dead() == []
+        assert list(tmp_path.iterdir()) == [], "no file of anybody is left"

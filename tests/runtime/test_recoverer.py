@@ -214,3 +214,22 @@ async def test_a_stream_that_fails_holds_up_no_other_and_loses_nothing(valkey: V
     await recovering.fire()
     assert (await away.status()).pending == 0
     assert await owners(valkey, clock) == []
+
+
+async def test_messages_of_a_process_that_is_known_to_be_dead_go_to_others_before_its_lease_ends(
+    valkey: Valkey, clock: ManualClock
+):
+    one, two = stream(valkey, "one"), stream(valkey, "two", kind=Away)
+    await presence(valkey, "dead", clock).join()
+    await held_by("dead", one, two)
+    recovering = recoverer(valkey, clock, one, two)
+    await presence(valkey, "neighbour", clock).declare_dead("dead")
+
+    with pytest.raises(ValkeyUnavailable):
+        await recovering.fire()
+    assert [message.deliveries for message in await one.consumer("living").read(10, 1)] == [2, 2, 2]
+    two.away = False  # pyright: ignore[reportAttributeAccessIssue]
+    await recovering.fire()
+
+    assert [message.deliveries for message in await two.consumer("living").read(10, 1)] == [2, 2, 2]
+    assert await presence(valkey, "leader", clock).known_dead() == []

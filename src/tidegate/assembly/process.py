@@ -9,6 +9,7 @@ from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
+from tidegate.runtime.neighbours import Neighbours
 from tidegate.runtime.promised import Promised
 from tidegate.runtime.pruner import Pruner
 from tidegate.runtime.recoverer import Estate, Recoverer
@@ -17,6 +18,9 @@ from tidegate.runtime.reunion import Reunion
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource, Timekeeper
+
+_PROCESSES = "processes"
+"""The folder, in the data folder, of the locks by which processes of one machine notice each other's death."""
 
 
 def build_process(
@@ -60,7 +64,13 @@ def build_process(
             **(duties or {}),
         },
     )
+
+    async def report_death(owner: str) -> None:
+        await parts.presence.declare_dead(owner)
+        leadership.reconsider()
+
     supervisor = Supervisor()
+    supervisor.add("neighbours", Neighbours(parts.settings.data_dir / _PROCESSES, parts.owner, report_death))
     supervisor.add("heartbeat", heartbeat)
     supervisor.add("leadership", leadership)
     supervisor.add("announcer", Announcer(parts.database, commits, leads_here=lambda: leadership.fence is not None))

@@ -13,7 +13,7 @@ from tidegate.telemetry.traces import open_traces, span
 
 T = TypeVar("T")
 
-_EXPECTED = ("worker.lease_ended", "worker.unregistered", "stream.taken_over")
+_EXPECTED = ("worker.died", "worker.lease_ended", "worker.unregistered", "stream.taken_over")
 """Of those who stay, these are for the log; whoever goes on after a Ctrl-C or a crash knows that somebody ended."""
 
 

@@ -2,7 +2,7 @@
 
 A process stands for election; elected, it runs the duties until it is told to stop (they drain, it resigns, and a
 follower takes over at once) or its lease ends (they are cancelled there and then). A follower blocks until the leader
-resigns or its lease can have ended, or until its own has.
+resigns, is known to be dead, or its lease can have ended, or until its own has.
 """
 
 import asyncio
@@ -49,8 +49,13 @@ class Leadership:
         self._duties = {require_name("duty", name): duty for name, duty in duties.items()}
         self._election, self._heartbeat = election, heartbeat
         self._restarts = restarts or Restarts()
+        self._news = asyncio.Event()
         self.fence: int | None = None
         """While we lead: greater than the fence of any leader before us."""
+
+    def reconsider(self) -> None:
+        """A process died: if it was the leader, stand now. Does nothing while we lead."""
+        self._news.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Stand, lead or follow, again and again, until told to stop."""
@@ -60,6 +65,7 @@ class Leadership:
                 return
             # Watched from before the election: a lease that ends while we stand makes its outcome worthless.
             with self._heartbeat.watch() as halt:
+                self._news.clear()
                 try:
                     outcome = await self._election.stand()
                 except LeaseLost:
@@ -74,7 +80,8 @@ class Leadership:
     async def _follow(self, leader_lasts_s: float, halt: asyncio.Event, stopping: asyncio.Event) -> None:
         """Wait for a vacancy, unless our own lease ends: a server that forgot us may have forgotten the leader too."""
         within_s = max(leader_lasts_s, _SHORTEST_WAIT_S)
-        await unless(halt, unless(stopping, self._election.wait_for_vacancy(within_s)))
+        vacancy = unless(self._news, self._election.wait_for_vacancy(within_s))
+        await unless(halt, unless(stopping, vacancy))
 
     async def _lead(self, fence: int, halt: asyncio.Event, stopping: asyncio.Event) -> None:
         """Run the duties until `stopping` or `halt`, which the heartbeat sets when our lease ends."""

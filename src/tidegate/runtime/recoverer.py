@@ -1,7 +1,8 @@
 """Gives what dead processes held to the living.
 
-A process that died is noticed when its lease ends, and its messages go to others at once. Messages that a living
-process holds for too long (it hangs, or lost them) are found by a second, slower look at each stream.
+A process that died is noticed when its lease ends, or when a process of the same machine reports its death (see
+`neighbours`), and its messages go to others at once. Messages that a living process holds for too long (it hangs, or
+lost them) are found by a second, slower look at each stream.
 
 One that is only frozen may still wait at a stream, and the server gives what comes next to whoever waits longest: the
 very messages that were taken from it. So the dead are looked at again, at once and at growing pauses, until such a wait
@@ -74,15 +75,21 @@ class Recoverer:
         self._sweep_at_ms = [0.0 for _ in self._estates]
 
     async def fire(self) -> int | None:
-        """Take over from those whose lease has ended, look for what is held too long; say when to come back.
+        """Take over from the dead, look for what is held too long; say when to come back.
 
         An estate that fails does not keep the others from being served; its error is raised at the end, and a process
-        that still has messages in it stays registered as lapsed, so that the next call goes on with it.
+        that still has messages in it stays registered as lapsed or dead, so that the next call goes on with it.
         """
         failures: list[Exception] = []
+        for owner in await self._presence.known_dead():
+            if (messages := await self._recover(owner, failures)) is not None:
+                await self._presence.forget_dead(owner)
+                log.warning("worker.died", owner=owner, messages=messages)
         lapse = await self._presence.lapsed()
         for owner in lapse.owners:
-            await self._recover(owner, failures)
+            if (messages := await self._recover(owner, failures)) is not None:
+                await self._presence.remove(owner)
+                log.warning("worker.lease_ended", owner=owner, messages=messages)
         await self._look_at_the_dead(failures)
         await self._look_at_strangers(failures)
         self._note_losses()
@@ -99,15 +106,16 @@ class Recoverer:
         if losses != self._known_losses:
             self._known_losses, self._sweep_at_ms = losses, [0.0 for _ in self._estates]
 
-    async def _recover(self, owner: str, failures: list[Exception]) -> None:
+    async def _recover(self, owner: str, failures: list[Exception]) -> int | None:
+        """Give to others what a dead process held; how many messages that were, None where some are still there."""
         before = len(failures)
         taken = [await _attempt(estate.take_over(owner), failures) for estate in self._estates]
-        if len(failures) == before:
-            for notice in self._on_death:
-                notice()
-            await self._presence.remove(owner)
-            self._looks[owner] = (self._now_ms(), _FIRST_LOOK_MS)
-            log.warning("worker.lease_ended", owner=owner, messages=sum(count or 0 for count in taken))
+        if len(failures) > before:
+            return None
+        for notice in self._on_death:
+            notice()
+        self._looks[owner] = (self._now_ms(), _FIRST_LOOK_MS)
+        return sum(count or 0 for count in taken)
 
     async def _look_at_the_dead(self, failures: list[Exception]) -> None:
         """Take from them what they were given since; one that lives again keeps it."""

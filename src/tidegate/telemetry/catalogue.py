@@ -96,6 +96,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "limiter.paused": "The upstream asked for a pause; nobody gets a permit until it is over.",
         "limiter.permits_lapsed": "The server answered later than permits live; they were not used, and are spent.",
         "metrics.source_failed": "Figures of the whole deployment could not be found out; they are shown as unknown.",
+        "neighbours.unwatched": "Deaths of processes of this machine are noticed only when their leases end.",
         "outbox.announce_failed": "The leader could not be told of new events; it is tried again.",
         "outbox.buried": "An event failed for good and is now a dead letter, to be replayed by hand.",
         "outbox.delivered": "An event was handled.",
@@ -162,6 +163,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "valkey.connected": "The server answered and can serve us.",
         "valkey.embedded_failed": "The embedded server had ended and could not be started again; it is tried again.",
         "valkey.embedded_started": "This process started the embedded server; others of the same data folder share it.",
+        "worker.died": "A process died, as its machine reported at once; its messages go to others.",
         "worker.lease_ended": "A worker has given no sign of life; its messages go to others.",
         "worker.unregistered": "A process that the server had forgotten died with messages; others have them now.",
     }

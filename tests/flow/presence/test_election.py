@@ -179,3 +179,29 @@ async def test_a_killed_leader_is_replaced_when_its_lease_ends(valkey: Valkey, u
         await presence.renew()
     assert outcome.fence > old
     assert time.monotonic() - began < 2, "a lease of one second"
+
+
+async def test_a_leader_that_is_declared_dead_is_followed_at_once_with_a_greater_fence(
+    us: Process, them: Process, valkey: Valkey, unit: Unit
+):
+    fence = await lead(us)
+    waiting = asyncio.create_task(them.election.wait_for_vacancy(60))
+    await until_blocked(valkey, PresenceKeys(unit).vacancy)
+
+    assert await them.presence.declare_dead("us")
+
+    assert await waiting, "a follower is woken"
+    assert await lead(them) > fence
+    with pytest.raises(LeaseLost):
+        await us.election.stand()
+    with pytest.raises(LeaseLost):
+        await us.presence.renew()
+
+
+async def test_a_process_that_is_declared_dead_and_does_not_lead_leaves_the_leader_alone(us: Process, them: Process):
+    fence = await lead(us)
+
+    assert await us.presence.declare_dead("them")
+
+    assert await us.election.stand() == Elected(fence)
+    assert not await us.election.wait_for_vacancy(0.001)

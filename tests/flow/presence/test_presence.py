@@ -191,3 +191,39 @@ async def test_nonsense_is_refused(us: Presence, valkey: Valkey, unit: Unit):
         PresenceSettings(lease=timedelta(seconds=5))
     with pytest.raises(ValidationError, match="lease"):
         PresenceSettings(lease=timedelta(0))
+
+
+async def test_a_process_that_is_declared_dead_is_listed_until_it_is_forgotten_or_lives(us: Presence, them: Presence):
+    await us.join()
+    await them.join()
+
+    assert await us.declare_dead("them")
+    assert not await us.declare_dead("them"), "reported before"
+    assert [member.owner for member in await us.members()] == ["us"]
+    assert await us.known_dead() == ["them"]
+
+    await them.join()
+    assert await us.known_dead() == [], "it lives"
+    assert await us.declare_dead("them")
+    await us.forget_dead("them")
+    assert await us.known_dead() == []
+
+
+async def test_one_that_left_or_never_came_cannot_be_declared_dead(us: Presence, them: Presence):
+    await them.join()
+    await them.leave()
+
+    assert not await us.declare_dead("them")
+    assert not await us.declare_dead("stranger")
+    assert await us.known_dead() == []
+    with pytest.raises(InvalidArgument, match="ourselves"):
+        await us.declare_dead("us")
+
+
+async def test_the_timekeeper_is_woken_when_a_process_is_declared_dead(us: Presence, them: Presence, valkey: Valkey):
+    await them.join()
+    await valkey.execute("DEL", PresenceKeys(valkey.unit("house")).wake)
+
+    await us.declare_dead("them")
+
+    assert await valkey.execute("LLEN", PresenceKeys(valkey.unit("house")).wake) == 1

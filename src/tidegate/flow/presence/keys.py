@@ -14,6 +14,8 @@ class PresenceKeys:
         self.fence: Key = unit.key("fence")
         """string: the greatest fence that was given in this unit."""
         self.vacancy: Key = unit.key("vacancy")
-        """list: at most one token, put there by a leader that resigned."""
+        """list: at most one token, put there by a leader that resigned, or by a process that saw it die."""
+        self.dead: Key = unit.key("dead")
+        """set: owners that were declared dead, until their messages were taken over."""
         self.wake: Key = unit.key("wake")
         """list: the doorbell of the unit's timekeeper, at most one token."""

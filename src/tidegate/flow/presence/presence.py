@@ -36,6 +36,16 @@ async def _lapsed(valkey: Valkey, *, presence: Key, owner: str, limit: int, now_
 async def _remove(valkey: Valkey, *, presence: Key, owner: str, now_ms: int | None) -> int: ...
 
 
+@lua_script("declare_dead.lua")
+async def _declare_dead(
+    valkey: Valkey, *, presence: Key, dead: Key, leader: Key, vacancy: Key, wake: Key, owner: str
+) -> int: ...
+
+
+@lua_script("known_dead.lua")
+async def _known_dead(valkey: Valkey, *, presence: Key, dead: Key, limit: int) -> list[bytes]: ...
+
+
 @lua_script("members.lua")
 async def _members(valkey: Valkey, *, presence: Key, now_ms: int | None) -> list[Any]: ...
 
@@ -147,6 +157,34 @@ class Presence:
             raise InvalidArgument("owner", owner, "is ourselves; use leave")
         reply = await _remove(self._valkey, presence=self._keys.presence, owner=owner, now_ms=self._clock.pinned_ms)
         return reply == 1
+
+    async def declare_dead(self, owner: str) -> bool:
+        """Report that another process is dead, as its operating system knows: its lease need not end first.
+
+        The leader is woken to take its messages over; if it was the leader, a follower is woken. False where it is not
+        registered: it left, or was reported before.
+        """
+        if require_name("owner", owner) == self.owner:
+            raise InvalidArgument("owner", owner, "is ourselves; use leave")
+        reply = await _declare_dead(
+            self._valkey,
+            presence=self._keys.presence,
+            dead=self._keys.dead,
+            leader=self._keys.leader,
+            vacancy=self._keys.vacancy,
+            wake=self._keys.wake,
+            owner=owner,
+        )
+        return reply == 1
+
+    async def known_dead(self) -> list[str]:
+        """Processes that were declared dead, and not forgotten since; never one that has joined again."""
+        owners = await _known_dead(self._valkey, presence=self._keys.presence, dead=self._keys.dead, limit=_MOST_LAPSED)
+        return [owner.decode() for owner in owners]
+
+    async def forget_dead(self, owner: str) -> None:
+        """Strike a process from the list of the dead, once what it held is safe."""
+        await self._valkey.execute("SREM", self._keys.dead, owner)
 
     async def members(self) -> list[Member]:
         """Everybody who is registered, the one whose lease ends first at the head."""

@@ -1,0 +1,200 @@
+"""Notices the death of a process of the same machine at once, where its lease would take seconds to end.
+
+Each process holds a lock on a file of its own in the data folder. The operating system releases the lock when the
+process ends, however it ends, and never before: a process that is frozen or starved keeps it, and its lease decides.
+On Linux the kernel also reports that a file in the folder was closed (inotify), so nothing polls, and one descriptor
+serves for any number of processes. On other systems, and where the kernel has no watch to spare, the lease decides.
+"""
+
+import asyncio
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from tidegate.kernel.arguments import require_name
+from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.runtime.waiting import occurs, unless
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_UNFINISHED = ".new"
+_OLD_S = 3600.0
+_PAUSES = Backoff(first=timedelta(milliseconds=5), most=timedelta(seconds=5), jitter=0.0)
+_LOOKS = 10
+"""How often a file that was closed is looked at: the lock is released a moment after the kernel reports it."""
+
+
+class Neighbours:
+    """A service: holds the lock of this process, and reports others that share the folder and died.
+
+    Add it first, so that it ends last: a process that leaves in good order has said so before it releases its lock.
+    """
+
+    def __init__(self, folder: Path, owner: str, report: Callable[[str], Awaitable[object]]) -> None:
+        """`report` is awaited with the owner that died, and again after a pause where it raises `Unavailable` or
+        `ServerRefused`. Of those that share the folder at least one reports it, and often several."""
+        self._folder, self._owner, self._report = folder, require_name("owner", owner), report
+        self._lock: int | None = None
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Hold the lock and watch, until told to stop."""
+        is_over = True
+        try:
+            self._hold()
+            closed = _ClosedFiles(self._folder)
+        except OSError as error:
+            log.warning("neighbours.unwatched", folder=str(self._folder), error=error.strerror or str(error))
+            closed = None
+        try:
+            await (stopping.wait() if closed is None else self._watch(closed, stopping))
+        except Exception:
+            is_over = False  # we are started again, and live meanwhile
+            raise
+        finally:
+            if closed is not None:
+                closed.close()
+            if is_over:
+                self._release()
+
+    async def _watch(self, closed: "_ClosedFiles", stopping: asyncio.Event) -> None:
+        looks = dict.fromkeys(self._others(), _LOOKS - 1)  # they may have died before we came
+        while not stopping.is_set():
+            for owner in list(looks):
+                looks[owner] += 1
+                if await self._is_done_with(owner, looks[owner]):
+                    del looks[owner]
+            pause_s = min((_PAUSES.delay(count).total_seconds() for count in looks.values()), default=None)
+            await unless(stopping, closed.wait(pause_s))
+            looks |= dict.fromkeys(self._others(closed.taken()), 0)
+
+    async def _is_done_with(self, owner: str, looks: int) -> bool:
+        """Whether the process is reported as dead, or lives."""
+        if not self._has_died(owner):
+            return looks >= _LOOKS or not self._path(owner).exists()
+        try:
+            await self._report(owner)
+        except (Unavailable, ServerRefused):
+            return False
+        self._path(owner).unlink(missing_ok=True)  # its name is never used again
+        return True
+
+    def _hold(self) -> None:
+        """Take our lock. The file gets its name when it is locked: before, others would take us for dead."""
+        if self._lock is not None:
+            return
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._remove_unfinished()
+        unfinished = self._folder / f"{self._owner}{_UNFINISHED}"
+        lock = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unfinished.rename(self._path(self._owner))
+        except BaseException:
+            os.close(lock)
+            unfinished.unlink(missing_ok=True)
+            raise
+        self._lock = lock
+
+    def _remove_unfinished(self) -> None:
+        """Of processes that died before their file had its name."""
+        for path in self._folder.glob(f"*{_UNFINISHED}"):
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _OLD_S:
+                    path.unlink()
+
+    def _release(self) -> None:
+        """Remove the file first: what is not there is not looked at."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with suppress(OSError):
+                self._path(self._owner).unlink(missing_ok=True)
+            os.close(lock)
+
+    def _has_died(self, owner: str) -> bool:
+        """Whether nobody holds the lock of a file that is there."""
+        try:
+            descriptor = os.open(self._path(owner), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _others(self, among: Iterable[str] | None = None) -> list[str]:
+        """The names of other processes: those among the given ones, or all in the folder."""
+        names = (path.name for path in self._folder.iterdir()) if among is None else among
+        return sorted(name for name in names if name != self._owner and not name.endswith(_UNFINISHED))
+
+    def _path(self, owner: str) -> Path:
+        return self._folder / owner
+
+
+class _ClosedFiles:
+    """Names of files in a folder that were open for writing and were closed, by inotify(7)."""
+
+    _CLOSE_WRITE = 0x8
+    _OVERFLOW = 0x4000
+    _HEAD = struct.Struct("iIII")
+    _AT_ONCE = 64 * 1024
+
+    def __init__(self, folder: Path) -> None:
+        """Raises `OSError` where the kernel cannot do it."""
+        if sys.platform != "linux":
+            raise OSError(errno.ENOSYS, f"{sys.platform} cannot report closed files")
+        self._names: set[str] = set()
+        self._overflowed = False
+        self._news = asyncio.Event()
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        if self._descriptor < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        if libc.inotify_add_watch(self._descriptor, os.fsencode(folder), self._CLOSE_WRITE) < 0:
+            number = ctypes.get_errno()
+            os.close(self._descriptor)
+            raise OSError(number, os.strerror(number))
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._descriptor, self._read)
+
+    async def wait(self, within_s: float | None) -> None:
+        """Until there is something to take, or `within_s` seconds passed."""
+        await (self._news.wait() if within_s is None else occurs(self._news, within_s=within_s))
+
+    def taken(self) -> set[str] | None:
+        """The names since the last call; None where there were too many to report."""
+        names, self._names = None if self._overflowed else self._names, set()
+        self._overflowed = False
+        self._news.clear()
+        return names
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
+
+    def _read(self) -> None:
+        for mask, name in self._events(os.read(self._descriptor, self._AT_ONCE)):
+            self._overflowed |= bool(mask & self._OVERFLOW)
+            if name:
+                self._names.add(name)
+        self._news.set()
+
+    def _events(self, read: bytes) -> Iterator[tuple[int, str]]:
+        at = 0
+        while at < len(read):
+            _, mask, _, size = self._HEAD.unpack_from(read, at)
+            at += self._HEAD.size + size
+            yield mask, os.fsdecode(read[at - size : at].rstrip(b"\0"))

@@ -1,0 +1,28 @@
+"""`-m tests.runtime.neighbour FOLDER OWNER`: holds its lock, prints who died, and ends in good order with its input."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from tidegate.runtime.neighbours import Neighbours
+from tidegate.telemetry.logs import configure
+
+
+async def main(folder: Path, owner: str) -> None:
+    stopping = asyncio.Event()
+
+    async def report(dead: str) -> None:
+        print(dead, flush=True)
+
+    watching = asyncio.create_task(Neighbours(folder, owner, report).run(stopping))
+    while not (folder / owner).exists():
+        await asyncio.sleep(0)
+    print("here", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    stopping.set()
+    await watching
+
+
+if __name__ == "__main__":
+    configure(level="warning")
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,163 @@
+"""Processes of one machine notice at once which of them died, and take no other for dead."""
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from tests.processes import WarmProcess, start_warm
+from tidegate.kernel.errors import ValkeyUnavailable
+from tidegate.runtime import neighbours
+from tidegate.runtime.neighbours import Neighbours
+from tidegate.runtime.waiting import end
+
+ROOT = Path(__file__).parents[2]
+WITHIN_S = 60
+
+pytestmark = pytest.mark.crash
+
+
+class Watching:
+    """This process among them: what it was told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.dead: asyncio.Queue[str] = asyncio.Queue()
+        self.failures = 0
+        """How often a report fails."""
+
+    async def report(self, owner: str) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise ValkeyUnavailable("away")
+        self.dead.put_nowait(owner)
+
+    async def next_dead(self, count: int = 1) -> set[str]:
+        async with asyncio.timeout(WITHIN_S):
+            return {await self.dead.get() for _ in range(count)}
+
+
+@asynccontextmanager
+async def watching(folder: Path) -> AsyncGenerator[Watching]:
+    us, stopping = Watching(folder), asyncio.Event()
+    running = asyncio.create_task(Neighbours(folder, "us", us.report).run(stopping))
+    try:
+        yield us
+    finally:
+        stopping.set()
+        await running
+
+
+Start = Callable[[str], Awaitable[WarmProcess]]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncGenerator[Start]:
+    """Starts a process of some name that shares the folder; it is killed at the end if it still runs."""
+    started = list[WarmProcess]()
+
+    async def one(owner: str) -> WarmProcess:
+        command = (sys.executable, "-m", "tests.runtime.neighbour", str(tmp_path), owner)
+        process = await start_warm(*command, stdin=PIPE, stdout=PIPE, cwd=ROOT)
+        started.append(process)
+        assert process.stdout is not None
+        async with asyncio.timeout(WITHIN_S):
+            assert await process.stdout.readline() == b"here\n"
+        return process
+
+    yield one
+    for process in started:
+        process.kill()
+        await process.communicate()
+
+
+async def test_a_process_that_is_killed_is_reported_by_those_that_share_its_folder(start: Start, tmp_path: Path):
+    async with watching(tmp_path) as us:
+        first, second = await start("first"), await start("second")
+        assert second.stdout is not None
+        told = asyncio.create_task(second.stdout.readline())
+        first.kill()
+
+        reported = asyncio.create_task(us.next_dead())
+        await asyncio.wait([told, reported], return_when=asyncio.FIRST_COMPLETED, timeout=WITHIN_S)
+        assert (told.done() and told.result() == b"first\n") or (reported.done() and reported.result() == {"first"})
+        await end(told, reported)
+
+
+async def test_those_who_die_together_are_all_noticed(start: Start, tmp_path: Path):
+    async with watching(tmp_path) as us:
+        some = [await start(f"p{n}") for n in range(5)]
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none of them reports another
+            for process in some:
+                process.send_signal(number)
+
+        assert await us.next_dead(5) == {f"p{n}" for n in range(5)}
+
+
+async def test_who_died_before_we_came_is_noticed_when_we_come(start: Start, tmp_path: Path):
+    dead = await start("dead")
+    dead.kill()
+    await dead.wait()
+
+    async with watching(tmp_path) as us:
+        assert await us.next_dead() == {"dead"}
+        assert [path.name for path in tmp_path.iterdir()] == ["us"]
+
+
+async def test_neither_who_is_frozen_nor_who_leaves_in_good_order_is_dead(start: Start, tmp_path: Path):
+    async with watching(tmp_path) as us:
+        frozen, leaving, killed = await start("frozen"), await start("leaving"), await start("killed")
+        frozen.send_signal(signal.SIGSTOP)
+        await leaving.communicate()
+        assert leaving.returncode == 0
+        killed.kill()
+
+        assert await us.next_dead() == {"killed"}
+        frozen.kill()
+        assert await us.next_dead() == {"frozen"}
+
+
+async def test_a_report_that_fails_is_made_again(start: Start, tmp_path: Path):
+    async with watching(tmp_path) as us:
+        us.failures = 3
+        (await start("killed")).kill()
+
+        assert await us.next_dead() == {"killed"}
+        assert us.failures == 0
+
+
+async def test_a_service_that_falls_and_is_started_again_keeps_its_lock(tmp_path: Path):
+    """Its process lives: others must not take it for dead meanwhile."""
+    (tmp_path / "dead").touch()
+
+    async def fail(owner: str) -> None:
+        raise ZeroDivisionError(owner)
+
+    falling = Neighbours(tmp_path, "falling", fail)
+    with pytest.raises(ZeroDivisionError):
+        await falling.run(asyncio.Event())
+
+    async with watching(tmp_path) as us:
+        assert await us.next_dead() == {"dead"}
+        assert us.dead.empty()
+        again = asyncio.create_task(falling.run(asyncio.Event()))
+        await asyncio.sleep(0)
+        await end(again)  # as when its process is told to hurry
+        assert not (tmp_path / "falling").exists()
+
+
+async def test_where_the_kernel_cannot_watch_the_lease_decides_and_the_log_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: StringIO
+):
+    monkeypatch.setattr(neighbours.sys, "platform", "plan9")
+    async with watching(tmp_path):
+        while not (tmp_path / "us").exists():
+            await asyncio.sleep(0)
+
+    assert logged.getvalue().count("neighbours.unwatched") == 1
