@@ -167,6 +167,65 @@ async def test_a_room_that_is_closed_takes_nobody_and_keeps_those_who_wait(site:
     assert kept(visitor) == {}
 
 
+@pytest.mark.parametrize("how", ["closed", "no capacity"])
+async def test_the_page_of_a_paused_line_promises_no_turn_and_no_wait(how: str, site: RoomSite, visitor: Client):
+    room = await site.open(ahead=12, capacity=1)
+    await site.keep_pace(room, every=timedelta(seconds=10), times=11)  # a pace is known, and one is inside
+    await press(visitor, site.path, "join")
+    html = await see(visitor, site.path)
+    assert (_is_visible(html, "first"), _is_visible(html, "paused")) == (True, False)
+    assert 'id="estimate">Less than a minute<' in html
+    if how == "closed":
+        await site.venue.reception.close(ROOM)
+    else:
+        await site.amend(capacity=0)
+
+    html = await see(visitor, site.path)
+    place = (await visitor.get(f"/v1/rooms/{ROOM}/place")).json
+
+    assert (scene(html), _is_visible(html, "first"), _is_visible(html, "paused")) == ("waiting", False, True)
+    assert 'id="estimate">Paused<' in html
+    assert (place["is_paused"], place["estimate"], place["position"]) == (True, None, 1)
+
+
+async def test_no_page_offers_to_join_a_line_that_cannot_be_joined(site: RoomSite, visitor: Client):
+    room = await site.open(capacity=1)
+    await press(visitor, site.path, "join")
+    await site.venue.keep()
+    await see(visitor, site.path)
+    await site.pass_time(timedelta(minutes=11))
+    await site.amend(capacity=0)
+    (waiting,) = await come(room, "ada")
+    assert 'value="join"' in await see(visitor, site.path)
+    await site.venue.reception.close(ROOM)
+    closed, shop = "The line is closed: nobody can join right now.", "go back to the site that sent you here"
+
+    for path in (site.path, f"{site.path}?left=1"):
+        html = await see(visitor, path)
+        assert (scene(html) in ("over", "left"), closed in html, shop in html) == (True, True, False)
+        assert 'value="join"' not in html
+    visitor.session.cookie_jar.clear()
+    await site.venue.reception.open(ROOM)
+    await site.amend(anybody=False)
+    html = await see(visitor, f"{site.path}?left=1")
+    assert (closed in html, shop in html, 'value="join"' in html) == (False, True, False)
+
+    # The server lost the line while the room was closed: the pass is good, and the place comes back with the opening.
+    await site.venue.reception.close(ROOM)
+    await site.venue.valkey.execute("FLUSHALL")
+    await visitor.get(f"{site.path}?pass={waiting}")
+    assert scene(await see(visitor, site.path)) == "closed"
+    await site.venue.reception.open(ROOM)
+    assert scene(await see(visitor, site.path)) == "waiting"
+
+
+def _is_visible(html: str, part: str) -> bool:
+    """Whether an element of the page is shown."""
+    found = re.search(rf'<p class="\w+" id="{part}"( hidden)?>', html)
+    assert found, html
+    return found[1] is None
+
+
 async def test_only_the_shop_brings_people_to_a_room_that_is_not_for_anybody(site: RoomSite, visitor: Client):
     room = await site.open(anybody=False, entrance="https://shop.example/")
 

@@ -69,7 +69,9 @@ class RoomPlace(msgspec.Struct, frozen=True, kw_only=True):
     left_ms: int | None = None
     """How long the session lasts if nothing prolongs it."""
     estimate: Interval | None = None
-    """Null while nobody knows."""
+    """Null while it is not known, and while the line is paused."""
+    is_paused: bool = False
+    """Whether no one is admitted at the moment: the room is closed, or its capacity is 0."""
     shown: str | None = msgspec.field(default=None, name="pass")
     """To be shown from now on, in place of the one before; null where that is still good, or there is none."""
 
@@ -229,7 +231,8 @@ def place_of(room: WaitingRoom, found: Standpoint, pace: Pace | None) -> RoomPla
         waiting=found.waiting,
         opens_in_ms=standing.opens_in_ms if isinstance(standing, Waiting) else 0,
         left_ms=standing.left_ms if isinstance(standing, Inside) else None,
-        estimate=None if ahead is None or pace is None else interval_of(pace, ahead),
+        estimate=None if ahead is None or pace is None or room.room.is_paused else interval_of(pace, ahead),
+        is_paused=room.room.is_paused,
         shown=found.token,
     )
 

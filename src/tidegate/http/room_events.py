@@ -107,7 +107,7 @@ class PlaceStream:
         if not isinstance(standing, Waiting):
             return type(standing)
         if standing.ahead is not None:
-            return standing.ahead, crowd.waiting, pace
+            return standing.ahead, crowd.waiting, pace, self._room.room.is_paused
         starts_ms = self._room.now_ms() + standing.opens_in_ms
         if abs(starts_ms - self._starts_ms) > _LATER_MS:
             self._starts_ms = starts_ms

@@ -55,6 +55,11 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
         """The SHA-256 of the seed, which everybody may know at any time."""
         return commitment_of(self.seed)
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether no one is admitted, however long they wait."""
+        return self.state is RoomState.CLOSED or self.plan.capacity == 0
+
     def shown_seed(self, now: datetime) -> str | None:
         """The seed, once nobody can take part in the draw any more."""
         return self.seed if self.has_started(now) else None

@@ -60,7 +60,7 @@ class Printer:
             "opens_in_ms": sight.opens_in_ms,
             "opens_in": words.span(language, timedelta(seconds=math.ceil(sight.opens_in_ms / 1000))),
             "is_drawn": isinstance(sight.standing, Waiting) and sight.standing.place < 0,
-            "is_still": sight.room.state is RoomState.CLOSED,
+            "is_paused": sight.room.is_paused,
             **_waiting(sight, language, start),
             **_inside(sight, language),
             **_door(sight, language),
@@ -73,6 +73,7 @@ class Printer:
             "title": title,
             "heading": f"{scene}.title",
             "lead": say(language, f"{scene}.lead"),
+            "hint": "",
             "can_join": False,
             "entrance": None,
             "opens_in_ms": 0,
@@ -153,7 +154,7 @@ def _waiting(sight: Sight, language: Language, start: int | None) -> dict[str, A
     return {
         "position": f"{position:,}",
         "progress": progress(start or position, position),
-        "estimate": words.wait(language, sight.estimate),
+        "estimate": words.wait(language, sight.estimate, is_paused=sight.room.is_paused),
         "behind": say(language, "waiting.people", behind) if behind > 0 else say(language, "waiting.nobody"),
     }
 
@@ -170,11 +171,13 @@ def _door(sight: Sight, language: Language) -> dict[str, Any]:
     if scene is Scene.JOIN:
         early = "join.early" if sight.opens_in_ms else "join"
         heading, lead, join = f"{early}.title", f"{early}.lead", f"{early}.do"
-    elif scene is Scene.OVER and not sight.can_join:
-        lead = "over.shop"
+    hint = ""
+    if scene in (Scene.OVER, Scene.LAPSED, Scene.LEFT) and not sight.can_join:
+        hint = say(language, "again.closed" if sight.room.state is RoomState.CLOSED else "again.shop")
     span = words.span(language, sight.room.plan.abandon_after)
     return {
         "heading": heading,
+        "hint": hint,
         "lead": say(language, lead, span=span) if lead in TEXTS[language] else "",
         "join": join,
         "can_join": sight.can_join,

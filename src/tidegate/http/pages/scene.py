@@ -77,8 +77,10 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     def _outside(self) -> Scene:
         if self.has_left:
             return Scene.LEFT
-        if self.shown is not None:
-            return Scene.OVER if self.shown.kind == "inside" else Scene.LAPSED
+        if self.shown is not None and self.shown.kind == "inside":
+            return Scene.OVER
+        if self.shown is not None and not self.is_good:
+            return Scene.LAPSED
         if self.room.state is RoomState.CLOSED:
             return Scene.CLOSED
         return Scene.JOIN if self.can_join else Scene.UNINVITED

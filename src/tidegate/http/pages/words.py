@@ -22,11 +22,13 @@ def span(language: Language, length: timedelta) -> str:
     return say(language, "seconds", seconds)
 
 
-def wait(language: Language, estimate: Estimate | None) -> str:
+def wait(language: Language, estimate: Estimate | None, *, is_paused: bool = False) -> str:
     """How long it will take, as an interval that is no more exact than what is known.
 
     `wait` in waiting.js does the same; a test compares them.
     """
+    if is_paused:
+        return say(language, "wait.paused")
     if estimate is None:
         return say(language, "wait.unknown")
     soonest_s, latest_s = estimate.soonest.total_seconds(), estimate.latest.total_seconds()

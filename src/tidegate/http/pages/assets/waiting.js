@@ -26,8 +26,9 @@ export function say(texts, language, key, n = null, values = {}) {
 }
 
 /** How long it will take, in words: the same as `wait` in words.py, which a test compares with this. */
-export function wait(texts, language, estimate) {
+export function wait(texts, language, estimate, isPaused = false) {
   const told = (key, n, values) => say(texts, language, key, n, values);
+  if (isPaused) return told("wait.paused");
   if (!estimate) return told("wait.unknown");
   const { soonest_s, latest_s } = estimate;
   if (latest_s < 60) return told("wait.moment");
@@ -129,7 +130,7 @@ function begin(given) {
     document.title = `${told("drawing.title")} · ${given.title}`;
   }
 
-  function showWaiting({ position, waiting, estimate }) {
+  function showWaiting({ position, waiting, estimate, is_paused }) {
     if (given.start === null || position > given.start) {
       given.start = position;
       setCookie(given.start_cookie, position, given.cookie_s);
@@ -137,25 +138,28 @@ function begin(given) {
     const number = grouped.format(position);
     at("place").textContent = number;
     at("place").dataset.is = number.length > 6 ? "long" : "";
-    at("first").hidden = position !== 1;
+    at("paused").hidden = !is_paused;
+    at("first").hidden = position !== 1 || is_paused;
     at("progress").value = 100 * (1 - position / (given.start + 1));
-    at("estimate").textContent = wait(given.texts, given.language, estimate);
+    at("estimate").textContent = wait(given.texts, given.language, estimate, is_paused);
     const behind = waiting - position;
     at("behind").textContent = behind > 0 ? told("waiting.people", behind) : told("waiting.nobody");
-    if (at("still") && shown && shown.position !== position) at("still").hidden = true;
     document.title = `${told("waiting.tab", position)} · ${given.title}`;
   }
 
   // For those who hear the page: what is new, but not every step of it.
   function speak(place, isNew) {
-    const isOld = shown && shown.position === place.position && !isNew;
+    const isOld = shown && shown.position === place.position && shown.is_paused === place.is_paused && !isNew;
     const isSoon = performance.now() - spokenAt < SPOKEN_EVERY_MS;
     if (!shown && !isNew) { spokenAt = performance.now(); return; } // it was read with the page
     if (isOld || (isSoon && !isNew && place.position !== 1)) return;
     spokenAt = performance.now();
     at("said").textContent = {
       drawing: () => told("drawing.title"),
-      waiting: () => `${told("waiting.said", place.position)} ${told("waiting.estimate")}: ${wait(given.texts, given.language, place.estimate)}`,
+      waiting: () => [
+        told("waiting.said", place.position),
+        place.is_paused ? told("waiting.paused") : `${told("waiting.estimate")}: ${wait(given.texts, given.language, place.estimate)}`,
+      ].join(" "),
       entering: () => told("entering.title"),
     }[place.state]();
   }
