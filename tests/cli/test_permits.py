@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cli.views import NOW
@@ -13,12 +14,23 @@ from tidegate.flow.gate import BucketStatus, CredentialLimits, CredentialStatus,
 LIMITS = CredentialLimits(concurrency=5, per_minute=600, floor=100)
 
 
+IDLE = CredentialStatus(
+    name="user-1",
+    in_flight=0,
+    concurrency=5,
+    concurrency_now=5,
+    per_minute=600,
+    per_minute_now=600,
+    retired=False,
+    blocked_in_ms=0,
+    buckets=[],
+)
+
+
 def pool(*, name: str = "core", retired: bool = False, blocked_in_ms: int = 0, **bucket: Any) -> PoolStatus:
     known: dict[str, Any] = {"limit": 5_000, "remaining": 900, "resets_in_ms": 60_000} | bucket
     core = BucketStatus(name=name, held=10, lost=5, calls_now=1, **known)
-    one = CredentialStatus(
-        name="user-1", in_flight=3, concurrency=5, retired=retired, blocked_in_ms=blocked_in_ms, buckets=[core]
-    )
+    one = msgspec.structs.replace(IDLE, in_flight=3, retired=retired, blocked_in_ms=blocked_in_ms, buckets=[core])
     return PoolStatus(credentials=[one], waiting={})
 
 
@@ -65,6 +77,6 @@ def test_credentials_go_by_the_names_that_people_know():
 
 
 def test_of_a_credential_that_was_never_used_nothing_is_known():
-    fresh = CredentialStatus(name="user-1", in_flight=0, concurrency=5, retired=False, blocked_in_ms=0, buckets=[])
+    fresh = IDLE
     (one,) = permits_of(PoolStatus(credentials=[fresh], waiting={}), {}, NOW)
     assert told(one, NOW) == "not known before the first call"

@@ -26,7 +26,7 @@ from tidegate.settings import Settings
 from tidegate.valkey import Valkey
 
 POOL = "librarians"
-LIMITS = CredentialLimits(concurrency=50, per_minute=1_000_000, floor=0)
+LIMITS = CredentialLimits(concurrency=50, first_concurrency=50, per_minute=1_000_000, floor=0)
 
 
 class Library:

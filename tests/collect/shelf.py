@@ -11,6 +11,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.documents import Document, Listing
 from tidegate.flow.gate import Allowance
+from tidegate.kernel.clock import monotonic_ms
 from tidegate.upstream import Answer, ConnectionBroken, Permit, Request
 
 LIMIT = 1_000_000
@@ -29,12 +30,16 @@ class ShelfUpstream:
         """Whose secret came with the calls of a path."""
         self.moved: dict[str, str] = {}
         """Paths, or addresses of other hosts, that are redirected, and where to."""
+        self.sent_ms: list[float] = []
+        """When each call left."""
 
     async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
         path = request.url.removeprefix(HOST)
+        if permit is not None:
+            permit.use()
         self.calls[path] += 1
+        self.sent_ms.append(monotonic_ms())
         self.callers[path].append(request.headers.get("Authorization", ""))
-        del permit
         if (target := self.moved.get(path)) is not None:
             return self._answer(request, 301, {"message": "moved"}, Location=target)
         if (held := self.before_answer(path)) is not None:
@@ -72,9 +77,11 @@ class ShelfSource:
     name = "shelves"
     planning_kinds = frozenset({"USER"})
 
-    def __init__(self) -> None:
+    def __init__(self, rest_ms: int = 50) -> None:
         self.tasks: list[Task] = []
         """Those whose answers were read."""
+        self.rest_ms = rest_ms
+        """For how long a credential has to rest after a refusal."""
 
     def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
         return [JobSpec(kind="USER", resource=f"user:{subject.login}", params={"path": f"/users/{subject.login}"})]
@@ -103,7 +110,7 @@ class ShelfSource:
             case 301:
                 return Reading(verdict=Verdict.MOVED, reason="moved", allowance=said)
             case 429:
-                return Reading(verdict=Verdict.LATER, reason="slow down", allowance=said, blocked_ms=50)
+                return Reading(verdict=Verdict.LATER, reason="slow down", allowance=said, blocked_ms=self.rest_ms)
             case status:
                 return Reading(verdict=Verdict.RETRY, reason=f"status {status}", allowance=said, delay_ms=1)
 

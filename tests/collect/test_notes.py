@@ -9,7 +9,7 @@ from tests.collect.rounds import begun, claimed, finished, shelf_job, write
 from tidegate.collect import notes
 from tidegate.collect.verdicts import Finished
 from tidegate.database import Database, Transaction
-from tidegate.flow.gate import Memory, Note
+from tidegate.flow.gate import Learned, Memory, Note
 from tidegate.kernel.ids import new_id
 
 WINDOW = 1_900_000_000
@@ -102,3 +102,29 @@ async def test_calls_of_the_last_minute_and_those_under_way_are_counted_by_pool(
         return notes.memories(tx)
 
     assert await database.read(in_a_minute) == [Memory(pool="pool", started=0, running=2, notes=[])]
+
+
+async def test_what_a_refusal_taught_is_noted_until_it_has_no_effect_any_more(database: Database):
+    def lesson(concurrency: int, ends_in_ms: int) -> Learned:
+        return Learned(
+            concurrency=concurrency, per_minute=100, begins_in_ms=60_000, every_ms=120_000, ends_in_ms=ends_in_ms
+        )
+
+    _, job_ids = await begun(database, specs=[shelf_job(f"shelf {n}") for n in range(3)])
+    claims = await claimed(database, *job_ids)
+    for claim, learned in zip(claims, (lesson(9, 900_000), lesson(4, 600_000), None), strict=True):
+        told = saying(finished(claim), blocked_ms=1)
+        await write(database, [msgspec.structs.replace(told, learned=learned)])
+    await database.transaction(notes.sweep)
+    (note,) = await remembered(database)
+    assert note.learned is not None
+    assert (note.learned.concurrency, note.learned.every_ms) == (4, 120_000)
+    assert 50_000 < note.learned.begins_in_ms <= 60_000
+    assert 590_000 < note.learned.ends_in_ms <= 600_000
+
+    _, job_ids = await begun(database, new_id())
+    (claim,) = await claimed(database, *job_ids)
+    over = saying(finished(claim), blocked_ms=1)
+    await write(database, [msgspec.structs.replace(over, learned=lesson(2, 0))])
+    await database.transaction(notes.sweep)
+    assert await remembered(database) == []

@@ -1,7 +1,9 @@
 """One job, one call: the source makes the request and reads the answer, and nothing that goes wrong gets further."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 import msgspec
@@ -22,10 +24,10 @@ from tidegate.collect.verdicts import (
     from_redirect,
     from_success,
 )
-from tidegate.flow.gate import Admitted
+from tidegate.flow.gate import Admitted, Clearances, GatePermit, PermitWithdrawn
 from tidegate.kernel.arguments import require_not_negative
-from tidegate.kernel.clock import Clock
-from tidegate.kernel.errors import InvalidArgument, TidegateError
+from tidegate.kernel.clock import Clock, milliseconds
+from tidegate.kernel.errors import GrantVoid, InvalidArgument, ServerRefused, TidegateError, Unavailable
 from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import Answer, Head, Permit, Request, UpstreamFailed
 from tidegate.upstream.redirects import MOST_REDIRECTS, may_follow, redirected, target_of
@@ -34,6 +36,9 @@ from tidegate.upstream.tracing import called
 log = get_logger(__name__)
 
 _WHOLE = 200
+_MOST_TRIES = 5
+_GATE_AWAY = timedelta(seconds=5)
+"""After which a request is tried again that could not be sent for want of the gate's word."""
 
 
 class Caller(Protocol):
@@ -110,13 +115,23 @@ class Calls:
         settings: CollectSettings | None = None,
         most_redirects: int = MOST_REDIRECTS,
         keep: Keep | None = None,
+        clearances: Clearances | None = None,
     ) -> None:
+        """Without `clearances`, for tests, requests are sent without asking the gate again."""
         self._keep = keep
         self._sources, self._way, self._ways, self._clock = sources, way, ways or {}, clock
         self._pauses, self._most_redirects = (settings or CollectSettings()).pauses, most_redirects
+        self._clearances = clearances
+
+    async def clear(self, admitted: Sequence[Admitted]) -> None:
+        """Ask the gate for all of a batch whether their requests may be sent, right before they are made."""
+        if self._clearances is not None:
+            with suppress(Unavailable, ServerRefused):  # each of them asks again, and says what that means
+                await self._clearances.clear(admitted)
 
     async def make(self, claim: Claim, admitted: Admitted) -> Finished:
         """Work on one job, and say what came of it."""
+        permit = None if self._clearances is None else self._clearances.permit(admitted)
         is_taken_over = admitted.deliveries > 1
         if is_taken_over and claim.attempt > claim.max_attempts:
             return from_poison(claim, admitted)
@@ -129,7 +144,16 @@ class Calls:
             secret = await way.secrets.secret_of(admitted.credential)
         except TidegateError as lack:
             return from_lack(claim, admitted, lack, self._clock.now(), pauses=self._pauses)
-        return await self._call(claim, admitted, way, secret)
+        finished = await self._call(claim, admitted, way, secret, permit)
+        said = finished.settlement
+        if self._clearances is None or (said.blocked_ms is None and said.pause_ms is None):
+            return finished
+        # At once, and not with the settlement: until the gate knows, other processes go on with this credential.
+        told = await self._clearances.report(said)
+        if told is None:
+            return finished
+        said = msgspec.structs.replace(said, is_reported=True)
+        return msgspec.structs.replace(finished, settlement=said, learned=told.learned)
 
     def _ask_anew(self, claim: Claim, admitted: Admitted) -> Finished:
         """Whoever had it before died, and may have called: the permit is spent, for all we know, and the call needs
@@ -137,7 +161,9 @@ class Calls:
         said = Reading(verdict=Verdict.LATER, reason="a worker died with it, and may have called", delay_ms=0)
         return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
 
-    async def _call(self, claim: Claim, admitted: Admitted, way: Way, secret: str) -> Finished:
+    async def _call(
+        self, claim: Claim, admitted: Admitted, way: Way, secret: str, permit: GatePermit | None
+    ) -> Finished:
         task, calls = _task(claim, admitted.credential), 0
         try:
             source = self._sources[claim.source]
@@ -145,7 +171,7 @@ class Calls:
             if task.spec.redirects:
                 request = redirected(request, task.spec.redirects)
             calls = 1
-            answer = await called(way.caller.fetch)(request, None)
+            answer = await _fetch(way.caller, request, permit)
             claim = await self._kept(claim, admitted, way, answer)
             reading = source.read(task, answer)
             if reading.verdict is Verdict.DONE:
@@ -158,6 +184,9 @@ class Calls:
         except NotCalled as omitted:
             said = omitted.reading
             return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses, calls=omitted.calls)
+        except PermitWithdrawn as withdrawn:
+            back = Reading(verdict=Verdict.LATER, reason=str(withdrawn), delay_ms=0)
+            return from_omission(claim, admitted, back, self._clock.now(), pauses=self._pauses)
         except UpstreamFailed as failure:
             said = self._said(claim.source, task, failure)
             return from_failure(claim, admitted, failure, self._clock.now(), said, pauses=self._pauses)
@@ -206,6 +235,29 @@ class Calls:
         kind, job = claim.job.spec.kind, claim.job.id
         log.error("collect.source_failed", source=claim.source, kind=kind, job=job, exc_info=error)
         return from_defect(claim, admitted, error, self._clock.now(), pauses=self._pauses, calls=calls)
+
+
+async def _fetch(caller: Caller, request: Request, permit: GatePermit | None) -> Answer:
+    """Send the request with the gate's word that it may leave; raises `PermitWithdrawn` where it may not.
+
+    The word may end while a connection is made. The connection is kept, so the next try finds it.
+    """
+    fetch = called(caller.fetch)
+    if permit is None:
+        return await fetch(request, None)
+    for _ in range(_MOST_TRIES):
+        try:
+            await permit.confirm()
+        except (Unavailable, ServerRefused) as away:
+            wait_ms = milliseconds(_GATE_AWAY)
+            raise NotCalled(Verdict.LATER, f"not sent: {away}", delay_ms=wait_ms) from None
+        try:
+            return await fetch(request, permit)
+        except PermitWithdrawn:
+            raise
+        except GrantVoid:
+            continue
+    raise PermitWithdrawn(f"not sent: held up {_MOST_TRIES} times on its way")
 
 
 def _without_body(head: Head) -> Answer:

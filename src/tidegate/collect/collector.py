@@ -15,7 +15,7 @@ from tidegate.collect.terms import Terms, Writer
 from tidegate.collect.worker import Worker
 from tidegate.database import Database
 from tidegate.documents import DocumentStore
-from tidegate.flow.gate import Gate
+from tidegate.flow.gate import Clearances, Gate
 from tidegate.flow.stream import Intake, Stream
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
@@ -90,6 +90,7 @@ class Collector:
             settings=settings,
             most_redirects=most_redirects,
             keep=committer.keep,
+            clearances=Clearances(gate),
         )
         worker = Worker(consumer, committer, calls, database=database, gate=gate, recovery=recovery, at_once=at_once)
         self.orchestrator = Orchestrator(database, gate, by_name, after_offer, on_moved=on_moved, settings=settings)

@@ -16,12 +16,13 @@ from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.collect.tables import allowance_notes, collection_runs, page_jobs
 from tidegate.collect.verdicts import Finished
 from tidegate.database import Transaction
-from tidegate.flow.gate import Memory, Note, Settlement
+from tidegate.flow.gate import Learned, Memory, Note, Settlement
 from tidegate.kernel.clock import milliseconds
 
 _LITTLE = 200
 """Calls that are left. Where there are more, a first call may find out how many, and those under way do no harm."""
 _MINUTE = timedelta(minutes=1)
+_LEARNED = tuple(f"learned_{name}" for name in ("concurrency", "per_minute", "every_ms", "from", "until"))
 _c = allowance_notes.c
 
 
@@ -36,6 +37,11 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
     blocked_until: datetime | None = None
     rests_bucket: int = 0
     """1 where the rest is for this bucket alone."""
+    learned_concurrency: int | None = None
+    learned_per_minute: int | None = None
+    learned_every_ms: int | None = None
+    learned_from: datetime | None = None
+    learned_until: datetime | None = None
 
 
 def write(tx: Transaction, results: Iterable[Finished]) -> None:
@@ -45,7 +51,7 @@ def write(tx: Transaction, results: Iterable[Finished]) -> None:
         said = one.settlement
         if _is_scarce(said):
             key = (said.credential, said.said_of)
-            told[key] = _merged(told.get(key), _told(said, one.ending.claim.job.pool, tx.now))
+            told[key] = _merged(told.get(key), _told(one, tx.now))
     if told:
         _write(tx, {key: told[key] for key in sorted(told)})  # sorted: two writers meet in one order
 
@@ -68,8 +74,9 @@ def memories(tx: Transaction) -> list[Memory]:
 
 
 def sweep(tx: Transaction) -> None:
-    """Throw away notes of windows and rests that are over."""
-    is_past = [or_(column.is_(None), column <= tx.now) for column in (_c.resets_at, _c.blocked_until)]
+    """Throw away notes of windows and rests that are over, and of lessons that have no effect any more."""
+    ends = (_c.resets_at, _c.blocked_until, _c.learned_until)
+    is_past = [or_(column.is_(None), column <= tx.now) for column in ends]
     tx.execute(delete(allowance_notes).where(*is_past))
 
 
@@ -77,24 +84,35 @@ def _is_scarce(said: Settlement) -> bool:
     return said.blocked_ms is not None or (said.remaining is not None and said.remaining <= _LITTLE)
 
 
-def _told(said: Settlement, pool: str, now: datetime) -> _Told:
-    blocked = None if said.blocked_ms is None else now + timedelta(milliseconds=said.blocked_ms)
-    rests_bucket = int(blocked is not None and said.rests_bucket)
-    if said.resets_in_ms is None:
-        return _Told(pool=pool, blocked_until=blocked, rests_bucket=rests_bucket)
-    return _Told(
-        pool=pool,
-        most=said.limit,
-        remaining=said.remaining,
-        upstream_window=said.window,
-        resets_at=now + timedelta(milliseconds=said.resets_in_ms),
-        blocked_until=blocked,
-        rests_bucket=rests_bucket,
-    )
+def _told(one: Finished, now: datetime) -> _Told:
+    said = one.settlement
+    told = _Told(pool=one.ending.claim.job.pool)
+    if said.blocked_ms is not None:
+        blocked = now + timedelta(milliseconds=said.blocked_ms)
+        told = msgspec.structs.replace(told, blocked_until=blocked, rests_bucket=int(said.rests_bucket))
+    if said.resets_in_ms is not None:
+        told = msgspec.structs.replace(
+            told,
+            most=said.limit,
+            remaining=said.remaining,
+            upstream_window=said.window,
+            resets_at=now + timedelta(milliseconds=said.resets_in_ms),
+        )
+    if (learned := one.learned) is not None:
+        told = msgspec.structs.replace(
+            told,
+            learned_concurrency=learned.concurrency,
+            learned_per_minute=learned.per_minute,
+            learned_every_ms=learned.every_ms,
+            learned_from=now + timedelta(milliseconds=learned.begins_in_ms),
+            learned_until=now + timedelta(milliseconds=learned.ends_in_ms),
+        )
+    return told
 
 
 def _merged(before: _Told | None, new: _Told) -> _Told:
-    """The newer window counts; within one, the least that was said. A rest ends when the longest does.
+    """The newer window counts; within one, the least that was said. A rest ends when the longest does. The last lesson
+    counts.
 
     Of two rests, of which one is for all that the credential does, the other counts as such too: too much rest breaks
     no rule.
@@ -105,7 +123,9 @@ def _merged(before: _Told | None, new: _Told) -> _Told:
     until = max((told.blocked_until for told in rests if told.blocked_until is not None), default=None)
     best = min((before, new), key=lambda told: (-(told.upstream_window or 0), told.remaining or 0))
     alone = int(bool(rests) and all(told.rests_bucket for told in rests))
-    return msgspec.structs.replace(best, pool=new.pool, blocked_until=until, rests_bucket=alone)
+    lesson = before if new.learned_until is None else new
+    learned = {name: getattr(lesson, name) for name in _LEARNED}
+    return msgspec.structs.replace(best, pool=new.pool, blocked_until=until, rests_bucket=alone, **learned)
 
 
 def _write(tx: Transaction, told: Mapping[tuple[str, str], _Told]) -> None:
@@ -128,8 +148,13 @@ def _count(tx: Transaction, condition: Any) -> dict[str, int]:
 
 def _note(row: Any, now: datetime) -> Note:
     blocked_ms = 0 if row.blocked_until is None else max(0, milliseconds(row.blocked_until - now))
-    alone = bool(row.rests_bucket)
-    note = Note(credential=row.credential, bucket=row.bucket, blocked_ms=blocked_ms, rests_bucket=alone)
+    note = Note(
+        credential=row.credential,
+        bucket=row.bucket,
+        blocked_ms=blocked_ms,
+        rests_bucket=bool(row.rests_bucket),
+        learned=_learned(row, now),
+    )
     if row.resets_at is None or row.resets_at <= now:
         return note
     return msgspec.structs.replace(
@@ -138,4 +163,16 @@ def _note(row: Any, now: datetime) -> Note:
         remaining=row.remaining,
         window=row.upstream_window,
         resets_in_ms=milliseconds(row.resets_at - now),
+    )
+
+
+def _learned(row: Any, now: datetime) -> Learned | None:
+    if row.learned_until is None or row.learned_until <= now:
+        return None
+    return Learned(
+        concurrency=row.learned_concurrency,
+        per_minute=row.learned_per_minute,
+        every_ms=row.learned_every_ms,
+        begins_in_ms=milliseconds(row.learned_from - now),
+        ends_in_ms=milliseconds(row.learned_until - now),
     )

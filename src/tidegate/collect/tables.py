@@ -135,9 +135,17 @@ allowance_notes = Table(
     Column("blocked_until", UtcDateTime),
     # 1 where that rest is for this bucket alone.
     Column("rests_bucket", Integer, nullable=False, server_default="0"),
+    # What refusals taught: calls at once and in a minute, from when on more is allowed, by steps of which length, and
+    # until when.
+    Column("learned_concurrency", Integer),
+    Column("learned_per_minute", Integer),
+    Column("learned_every_ms", Integer),
+    Column("learned_from", UtcDateTime),
+    Column("learned_until", UtcDateTime),
     **TABLE_OPTIONS,
 )
-"""Credentials that must rest, or of whose window little is left. The gate knows better, until its server is lost."""
+"""Credentials that must rest, that were refused lately, or of whose window little is left. The gate knows better, until
+its server is lost."""
 
 collection_places = Table(
     "collection_places",

@@ -13,7 +13,7 @@ from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import JobSpec, Reading, Verdict
 from tidegate.database.faults import words_of
 from tidegate.documents import Document, Listing
-from tidegate.flow.gate import Admitted, Outcome, Settlement, settlement
+from tidegate.flow.gate import Admitted, Learned, Outcome, Settlement, settlement
 from tidegate.kernel.backoff import Backoff
 from tidegate.upstream import Answer, UpstreamFailed
 
@@ -37,6 +37,8 @@ class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whatever the documents and effects were read from, in case the documents cannot be written."""
     has_writer: bool = True
     """False where the source's own writer has failed: the job has to end without it."""
+    learned: Learned | None = None
+    """What its credential learned from a refusal, to be remembered."""
     span: "Span | None" = None
     """Where it is traced: the job's, to be ended when this is written."""
 

@@ -117,6 +117,7 @@ class Worker:
         read_ns = time_ns()
         try:
             claims = await self._committer.claim(list(admitted), admitted)
+            await self._calls.clear([admitted[job_id] for job_id in claims])
             for job_id, one in admitted.items():
                 if (claim := claims.get(job_id)) is not None:
                     span = None if claim.traceparent is None else tracing.begin_job(claim, one, read_ns)

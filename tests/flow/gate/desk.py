@@ -20,7 +20,9 @@ from tidegate.kernel.ids import new_id
 from tidegate.valkey import Valkey
 
 GROUP = "workers"
-PLENTY = CredentialLimits(concurrency=1000, per_minute=100_000, one_at_a_time=frozenset(), floor=0)
+PLENTY = CredentialLimits(
+    concurrency=1000, first_concurrency=10_000, per_minute=100_000, one_at_a_time=frozenset(), floor=0
+)
 
 
 class Desk:

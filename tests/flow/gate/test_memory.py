@@ -83,7 +83,7 @@ async def test_calls_of_the_last_minute_count(desk: Desk, is_noted: bool):
     await desk.settle([desk.answered(one, 1000, 99 - n) for n, one in enumerate(out)])
 
     assert len(out) + len(await desk.admitted()) == 3
-    desk.advance(seconds=66)
+    desk.advance(seconds=68)
     await desk.gate.fire()
     assert len(await desk.admitted()) == 10
 
@@ -91,7 +91,7 @@ async def test_calls_of_the_last_minute_count(desk: Desk, is_noted: bool):
 async def test_one_who_comes_after_the_minute_owes_nothing(desk: Desk):
     await forget(desk)
     await desk.gate.remind(memory(started=10))
-    desk.advance(seconds=66)
+    desk.advance(seconds=68)
     await desk.enrol(limits=PLENTY.model_copy(update={"per_minute": 10}))
     await desk.know(limit=1000)
     await desk.gate.offer(jobs(20))

@@ -75,7 +75,7 @@ async def test_after_a_rest_one_call_goes_first_and_the_others_when_it_was_answe
     (fourth,) = await desk.admitted()
 
     await desk.settle([desk.answered(fourth, 1000, 900)])
-    assert len(await desk.admitted()) == 3, "as many as it may have at once"
+    assert len(await desk.admitted()) == 1, "as many as it may have at once after these refusals"
 
 
 async def test_an_answer_to_a_call_from_before_the_rest_proves_nothing(desk: Desk):

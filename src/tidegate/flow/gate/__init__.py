@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from tidegate.kernel.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tidegate.flow.gate.gate import Census, Gate, Settled
+    from tidegate.flow.gate.clearance import Clearances, GatePermit, PermitWithdrawn
+    from tidegate.flow.gate.gate import Census, Gate, Report, Settled
     from tidegate.flow.gate.jobs import Admitted, Allowance, Job, Outcome, Settlement, settlement
-    from tidegate.flow.gate.memory import Memory, Note
+    from tidegate.flow.gate.memory import Learned, Memory, Note
     from tidegate.flow.gate.promises import Promises
     from tidegate.flow.gate.settings import CredentialLimits
     from tidegate.flow.gate.status import BucketStatus, CredentialStatus, PaceStatus, PoolStatus
@@ -17,16 +18,21 @@ __all__ = [
     "Allowance",
     "BucketStatus",
     "Census",
+    "Clearances",
     "CredentialLimits",
     "CredentialStatus",
     "Gate",
+    "GatePermit",
     "Job",
+    "Learned",
     "Memory",
     "Note",
     "Outcome",
     "PaceStatus",
+    "PermitWithdrawn",
     "PoolStatus",
     "Promises",
+    "Report",
     "Settled",
     "Settlement",
     "settlement",
@@ -35,9 +41,10 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.flow.gate.gate": "Census Gate Settled",
+        "tidegate.flow.gate.clearance": "Clearances GatePermit PermitWithdrawn",
+        "tidegate.flow.gate.gate": "Census Gate Report Settled",
         "tidegate.flow.gate.jobs": "Admitted Allowance Job Outcome Settlement settlement",
-        "tidegate.flow.gate.memory": "Memory Note",
+        "tidegate.flow.gate.memory": "Learned Memory Note",
         "tidegate.flow.gate.promises": "Promises",
         "tidegate.flow.gate.settings": "CredentialLimits",
         "tidegate.flow.gate.status": "BucketStatus CredentialStatus PaceStatus PoolStatus",

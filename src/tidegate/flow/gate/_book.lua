@@ -6,6 +6,8 @@ local RETRY_MS = 1000    -- when a window that should have ended is looked at ag
 local SOON_MS = 600000   -- a rest that begins this soon after another follows it: that one was too short
 local LONGEST_GUESS_MS = 3600000
 local HEALED_BY_CALL = 0.05
+local STEP_MS, LONGEST_STEP_MS = 60000, 3600000  -- after which a credential that was refused may do a little more
+local LEAST_SHARE = 8  -- of its calls in a minute it keeps that part at the first refusal, however few it made
 
 -- A call of unknown fate: the upstream counted it, for all we know; if a window has ended since, in the new one.
 local function lose(credential, bucket, cost, now)
@@ -66,9 +68,27 @@ local function set_health(book, health, now)
   end
 end
 
+-- A refusal teaches: half of what was under way, and half of what was called in the last minute, was possible. It
+-- recovers by a step at a time, and each refusal before it has recovered makes the steps twice as long. Requests that had
+-- their permit when the lesson was learned may be refused as well; that is the same lesson.
+local function learn(state, permit, now)
+  local concurrency, per_minute = limits_of(state, now)
+  local before = state.learned
+  if before and permit <= before.permit then return end
+  local calls = math.min(per_minute, calls_in_minute(state, now))
+  state.learned = {
+    concurrency = math.max(1, math.floor(math.min(concurrency, state.in_flight) / 2)),
+    per_minute = math.max(1, math.floor(math.max(calls / 2, math.min(per_minute / 2, state.per_minute / LEAST_SHARE)))),
+    since = state.blocked_until,
+    every_ms = before and math.min(2 * before.every_ms, LONGEST_STEP_MS) or STEP_MS,
+    permit = tonumber(redis.call('HGET', permits, '#') or 0)}
+  state.ramp = 1
+end
+
 local function book_rest(state, result, now)
   local book = bucket_of(result.credential, result.said_of)
   if rest(result.rests_bucket and book or state, result, now) then set_health(book, health_of(book, now) / 2, now) end
+  if not result.rests_bucket then learn(state, tonumber(result.permit), now) end
 end
 
 -- An answer without a rest. One that comes while there is a rest is to a call from before it, and proves nothing.
@@ -77,6 +97,9 @@ local function book_welcome(state, result, now)
   local book = account(field)
   if now < state.blocked_until then return end
   state.wary = nil
+  if state.ramp then
+    state.ramp = state.ramp < state.concurrency and state.ramp + 1 or nil
+  end
   if not book or now < (book.blocked_until or 0) then return end
   if book.wary or book.health then
     book.wary, touched[field] = nil, true
@@ -102,7 +125,7 @@ local function book_result(result, now)
     book_allowance(book, result, book.fresh and result.turned ~= book.turned, now)
   end
   if result.blocked_ms then
-    book_rest(state, result, now)
+    if not result.is_reported then book_rest(state, result, now) end
   elseif result.outcome == 'answered' then
     book_welcome(state, result, now)
   end

@@ -4,7 +4,9 @@
 --                               alone = {bucket = true, ...},
 --                               blocked_until, rests (those that followed each other), wary (nobody knows yet whether
 --                               the last rest was enough), retired, buckets = {name, ...}, minute = {{slot, calls}, ...},
---                               used (its last permit), unmetered, left = {pool = true, ...} (with calls in flight)
+--                               used (its last permit), unmetered, left = {pool = true, ...} (with calls in flight),
+--                               learned = {concurrency, per_minute, since, every_ms, permit} (what refusals taught),
+--                               ramp (calls at once that it has worked up to; nil: as many as it may)
 -- A bucket (field `name|bucket`): limit, remaining, held, lost, lost_at, window, resets_at, fresh, turned;
 --                               blocked_until, rests, wary, as above but for this bucket; health, healed_at
 --   remaining  what the upstream said last, the least within one window

@@ -1,12 +1,12 @@
 -- One credential lets jobs out of their lines into the stream, as far as its permits go.
----@key stream   stream  job; permit|credential|bucket|cost|turned; payload, if there is one
+---@key stream   stream  job; permit|credential|bucket|cost|turned; by: when its request must have left; payload, if any
 ---@key permits  hash    permit -> credential|bucket|cost|job; '#' -> the last one's number
 ---@include capacity
 ---@include lines
 local MOST_AT_ONCE = 500  -- what one call lets out at most, so that no call holds the server for long
 local let_out, granted, outside = 0, {}, {}
 
-local function call_up(job, turn, record, credential, permit, turned)
+local function call_up(job, turn, record, credential, permit, turned, now)
   leave(record, turn)
   local terms = credential .. '|' .. record[BUCKET] .. '|' .. record[COST]
   granted[#granted + 1] = permit
@@ -14,10 +14,11 @@ local function call_up(job, turn, record, credential, permit, turned)
   outside[#outside + 1] = job
   outside[#outside + 1] = permit
   terms = permit .. '|' .. terms .. '|' .. turned
+  local by = string.format('%.0f', now + SEND_WITHIN_MS)
   if record[PAYLOAD] == '' then
-    redis.call('XADD', stream, '*', 'job', job, 'permit', terms)
+    redis.call('XADD', stream, '*', 'job', job, 'permit', terms, 'by', by)
   else
-    redis.call('XADD', stream, '*', 'job', job, 'permit', terms, 'payload', record[PAYLOAD])
+    redis.call('XADD', stream, '*', 'job', job, 'permit', terms, 'by', by, 'payload', record[PAYLOAD])
   end
 end
 
@@ -75,7 +76,7 @@ local function serve(credential, calls, units, pool, bucket, now)
   load_lanes(called)
   local before = redis.call('HINCRBY', permits, '#', #chosen) - #chosen
   for n, one in ipairs(chosen) do
-    call_up(one.job, one.turn, one.record, credential, string.format('%d', before + n), book.turned)
+    call_up(one.job, one.turn, one.record, credential, string.format('%d', before + n), book.turned, now)
   end
   redis.call('ZREM', waiting, unpack(gone))
   spend(credential, book, #chosen, cost, now)

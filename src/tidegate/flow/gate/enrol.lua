@@ -12,6 +12,7 @@
 ---@arg credential   str
 ---@arg pool         str
 ---@arg concurrency  int
+---@arg first        int  calls at once with which a new one begins
 ---@arg per_minute   int
 ---@arg alone        str  names of buckets, with a bar after each
 ---@arg floor        int
@@ -34,7 +35,10 @@ if state and state.pool ~= '' and state.pool ~= pool then
   return {'elsewhere', state.pool, state.retired and 1 or 0}
 end
 local is_back = state and state.retired
-state = state or {in_flight = 0, bound = 0, blocked_until = 0, buckets = {}, minute = remembered_calls()}
+if not state then
+  state = {in_flight = 0, bound = 0, blocked_until = 0, buckets = {}, minute = remembered_calls()}
+  if metered == 1 and first < concurrency then state.ramp = first end
+end
 state.pool, state.retired = pool, nil
 state.concurrency, state.per_minute, state.floor = concurrency, per_minute, floor
 state.window_ms, state.patience_ms = window_ms, patience_ms

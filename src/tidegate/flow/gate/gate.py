@@ -4,6 +4,8 @@ Invariants, each kept by every script, whatever happens between two of them:
 - a job is inside at most once: waiting, delayed, or out with exactly one permit;
 - a credential's calls in flight are its permits, its held units theirs; both end only by `settle` or `repair`;
 - what may be spent is what the upstream last said, less what is held, less the floor; unknown means one probe;
+- a permit says until when its request must have left; later it is exchanged, or goes back;
+- a refusal halves what its credential may do at once and in a minute, once for all requests that were under way;
 - in a bucket with a gap one call is out at a time, and the next permit comes no sooner than the gap after its end.
 
 What a crash leaves behind, and who repairs it. Between the commit in SQL and `offer`: a job that nobody offers. Whoever
@@ -17,9 +19,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tidegate.flow.gate import scripts
-from tidegate.flow.gate.jobs import LONGEST_MS, Job, Settlement
+from tidegate.flow.gate.jobs import LONGEST_MS, Admitted, Job, Settlement
 from tidegate.flow.gate.keys import epoch_key, gate_keys
-from tidegate.flow.gate.memory import Memory
+from tidegate.flow.gate.memory import Learned, Memory
 from tidegate.flow.gate.promises import Promises
 from tidegate.flow.gate.settings import CredentialLimits
 from tidegate.flow.gate.status import PoolStatus, read_status
@@ -48,6 +50,19 @@ class Settled:
     """Results that came too late: somebody else holds the message, or it was settled before."""
     entered: int
     let_out: int
+
+
+_LEARNED = ("concurrency", "per_minute", "begins_in_ms", "every_ms", "ends_in_ms")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one `report` did."""
+
+    rests_ms: int
+    """For how long the credential rests, or its bucket."""
+    learned: Learned | None
+    """What the credential may do from now on, to be remembered elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +114,7 @@ class Gate:
             credential=credential,
             pool=pool,
             concurrency=limits.concurrency,
+            first=limits.first_concurrency,
             per_minute=limits.per_minute,
             alone="".join(f"{bucket}|" for bucket in sorted(limits.one_at_a_time)),
             floor=limits.floor,
@@ -175,6 +191,27 @@ class Gate:
         settled = Settled(*totals)
         self._permits.inc(settled.let_out)
         return settled
+
+    async def report(self, refused: Settlement) -> Report:
+        """Book at once that the upstream refused a call, before its result is committed: until then every other process
+        would go on. The settlement that follows must say `is_reported`.
+        """
+        rests_ms, *learned = await scripts.report(
+            self._valkey, results=[refused], now_ms=self._clock.pinned_ms, **self._keys
+        )
+        return Report(rests_ms, None if learned == [-1] else Learned(**dict(zip(_LEARNED, learned, strict=True))))
+
+    async def confirm(self, admitted: Sequence[Admitted]) -> list[int | None]:
+        """Ask whether the requests of these permits may be sent now: None where they may, else for how many ms the
+        credential rests there at the least, 0 where it is another reason.
+
+        A permit that is too old is exchanged for a new one, where there is one.
+        """
+        replies: list[list[int]] = []
+        for some in _batches(admitted):
+            asked = [(one.credential, one.bucket, one.message, one.by) for one in some]
+            replies += await scripts.confirm(self._valkey, asked=asked, now_ms=self._clock.pinned_ms, **self._keys)
+        return [None if reply == [1] else reply[1] for reply in replies]
 
     async def open(self, pool: str) -> int:
         """Look at a pool again, as every step does by itself; return how many jobs were let out."""

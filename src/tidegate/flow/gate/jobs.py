@@ -64,6 +64,8 @@ class Admitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     payload: str
     deliveries: int
     """1 for the first worker that gets it; more for those who take over."""
+    by: int = 0
+    """When the request must have left, in ms of the server's clock; 0 where nobody said."""
 
     @classmethod
     def from_fields(cls, message: str, fields: Mapping[bytes, bytes], deliveries: int) -> Self:
@@ -79,6 +81,7 @@ class Admitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             turned=int(turned),
             payload=fields.get(b"payload", b"").decode(),
             deliveries=deliveries,
+            by=int(fields.get(b"by", b"0")),
         )
 
 
@@ -132,6 +135,8 @@ class Settlement(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     pause_ms: int | None = None
     """So long the bucket rests, whoever's turn it is."""
     retired: bool = False
+    is_reported: bool = False
+    """The rest was booked when the answer came; see `Gate.report`."""
 
 
 def settlement(

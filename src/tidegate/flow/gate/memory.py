@@ -3,6 +3,21 @@
 import msgspec
 
 
+class Learned(msgspec.Struct, frozen=True, kw_only=True):
+    """What refusals taught of a credential: how much it may do, and how that recovers."""
+
+    concurrency: int
+    """Calls at once, when it begins to recover."""
+    per_minute: int
+    """Calls in a minute, when it begins to recover."""
+    begins_in_ms: int
+    """When it begins to recover; less than 0 where it has begun."""
+    every_ms: int
+    """The length of a step: after each it may do a little more."""
+    ends_in_ms: int
+    """When it has recovered."""
+
+
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """What the upstream last said of a credential: that little is left of a window, or that it must rest."""
 
@@ -17,6 +32,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None = None
     """As in `Allowance`; where it is None, nothing is known of the window."""
     resets_in_ms: int | None = None
+    learned: Learned | None = None
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):

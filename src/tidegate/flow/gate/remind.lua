@@ -46,6 +46,15 @@ local function remember(book, note)
   book.lost, book.lost_at = math.max(book.lost, running - book.held), now_ms
 end
 
+-- Several buckets may tell of a lesson; the last one counts. The gate's own knowledge is newer than all of them.
+local function relearn(state, learned)
+  local since, known = now_ms + learned.begins_in_ms, state.learned
+  if known and (known.permit > 0 or known.since >= since) then return end
+  state.learned = {concurrency = learned.concurrency, per_minute = learned.per_minute, since = since,
+    every_ms = learned.every_ms, permit = 0}
+  state.ramp = 1
+end
+
 for _, credential in ipairs(credentials_of(pool)) do recall(credential) end
 for _, note in ipairs(notes) do
   local state = recall(note.credential)
@@ -53,6 +62,7 @@ for _, note in ipairs(notes) do
     local who = note.rests_bucket and bucket_of(note.credential, note.bucket) or state
     who.blocked_until, who.wary = math.max(who.blocked_until or 0, now_ms + note.blocked_ms), true
   end
+  if note.learned then relearn(state, note.learned) end
   if note.window then remember(bucket_of(note.credential, note.bucket), note) end
 end
 for _, state in pairs(told) do known = known + calls_in_minute(state, now_ms) end

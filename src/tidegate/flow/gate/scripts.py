@@ -48,6 +48,7 @@ async def enrol(
     credential: str,
     pool: str,
     concurrency: int,
+    first: int,
     per_minute: int,
     alone: str,
     floor: int,
@@ -121,4 +122,20 @@ async def remind(
     **keys: Unpack[GateKeys],
 ) -> int:
     """Tell a gate what it may have forgotten of a pool."""
+    ...
+
+
+@lua_script("report.lua")
+async def report(
+    valkey: Valkey, *, results: Sequence[Settlement], now_ms: int | None, **keys: Unpack[GateKeys]
+) -> list[int]:
+    """Book at once that the upstream refused a call."""
+    ...
+
+
+@lua_script("confirm.lua")
+async def confirm(
+    valkey: Valkey, *, asked: Sequence[tuple[str, str, str, int]], now_ms: int | None, **keys: Unpack[GateKeys]
+) -> list[list[int]]:
+    """Ask whether requests may still be sent."""
     ...

@@ -11,9 +11,13 @@ class CredentialLimits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     concurrency: int = Field(default=50, ge=1, le=10_000)
-    """Calls of one credential that may be under way at once."""
+    """Calls of one credential that may be under way at once. Each refusal for a secondary limit halves what was under
+    way; that recovers slowly."""
+    first_concurrency: int = Field(default=4, ge=1, le=10_000)
+    """Calls at once with which a new credential begins, where the upstream tells what is left. Each answer allows one
+    more, up to `concurrency`: a limit that nobody announced is found by a few refusals, and not by fifty."""
     per_minute: int = Field(default=840, ge=1, le=10**9)
-    """Calls of one credential in any minute."""
+    """Calls of one credential in any minute, as the upstream sees it. Refusals lower it like `concurrency`."""
     one_at_a_time: frozenset[str] = frozenset({"graphql"})
     """Buckets in which a credential makes one call at a time. The upstream bounds the computing time of a minute, and
     calls that follow each other compute no longer than they take."""

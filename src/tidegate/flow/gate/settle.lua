@@ -18,7 +18,8 @@
 -- Reply: {permits settled, results that came too late, jobs that were new, jobs let out}
 -- Who holds the message holds the permit. A result for a message that has passed to another, or was settled before, ends
 -- nothing. A call counts as spent where nobody knows what became of it: the answer did not come, or did not say what is
--- left, or a worker had the message before this one and died. What the upstream said of its allowance counts in any case.
+-- left, or a worker had the message before this one and died. What the upstream said of its allowance counts in any case;
+-- a rest that was reported before (see report.lua) is booked already.
 
 -- A server that lost its data numbers permits and messages anew, so a number alone may be somebody else's.
 local function is_about(result)
@@ -45,7 +46,7 @@ for n, result in ipairs(results) do
     if has_permit then jobs[#jobs + 1], ended[#ended + 1] = result.job, result.permit end
     if result.outcome == 'unused' and blind == 0 then unused[result.permit] = true end
   end
-  if result.pause_ms then book_pause(result, now_ms) end
+  if result.pause_ms and not result.is_reported then book_pause(result, now_ms) end
   if has_permit and account(result.credential) then
     want_open_all(result.credential, result.bucket)
     if blind > 0 then lose(result.credential, result.bucket, result.cost * blind, now_ms) end

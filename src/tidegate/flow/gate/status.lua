@@ -36,7 +36,9 @@ end
 local report, lines, known = {credentials = {}, waiting = {}, paces = {}}, {'p:' .. pool}, {}
 for n, name in ipairs(credentials_of(pool)) do
   local state = account(name)
+  local concurrency, per_minute = limits_of(state, now_ms)
   local told = {name = name, in_flight = state.in_flight, concurrency = state.concurrency, retired = state.retired or false,
+    concurrency_now = concurrency, per_minute = state.per_minute, per_minute_now = per_minute,
     blocked_in_ms = math.max(0, state.blocked_until - now_ms), buckets = {}}
   for b, bucket in ipairs(all_buckets(name)) do
     known[bucket] = true

@@ -33,6 +33,13 @@ class CredentialStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     in_flight: int
     concurrency: int
+    """As it was set."""
+    concurrency_now: int
+    """Less after refusals; it recovers slowly."""
+    per_minute: int
+    """As it was set."""
+    per_minute_now: int
+    """Less after refusals; it recovers slowly."""
     retired: bool
     blocked_in_ms: int
     buckets: list[BucketStatus]
