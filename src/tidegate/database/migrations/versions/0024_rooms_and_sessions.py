@@ -6,7 +6,7 @@ from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
 from tidegate.database.migrations import steps
 
 revision = "0024"
-down_revision = "0021"
+down_revision = "0022"
 
 
 def upgrade() -> None:
