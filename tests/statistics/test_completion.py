@@ -12,10 +12,12 @@ from tests.runtime.test_relay import running
 from tests.statistics.world import Repository, World
 from tidegate.collect import runs
 from tidegate.collect.accounts import RUN_ENDED
+from tidegate.collect.burials import buried
 from tidegate.collect.completion import Completion
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.runs import Run
-from tidegate.collect.tables import collection_runs
+from tidegate.collect.lifecycle import JobState, RunState
+from tidegate.collect.runs import Run, RunActive
+from tidegate.collect.source import Subject
+from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.database import Database, Transaction, outbox
 from tidegate.database.outbox import Event
 from tidegate.database.schema import outbox_events
@@ -88,6 +90,17 @@ async def shows(count: int) -> None:
             await asyncio.sleep(0.005)
 
 
+async def begins_another(database: Database) -> bool:
+    """Whether the user may have another run now; it is canceled at once."""
+    beginning = runs.Beginning("github", Subject(user_id="ann", login="ann"), "p", "manual", [])
+    try:
+        run_id, _ = await database.transaction(runs.begin, beginning)
+    except RunActive:
+        return False
+    await database.transaction(runs.cancel, run_id)
+    return True
+
+
 async def test_a_failure_is_tried_again_after_one_two_four_minutes_and_then_the_run_is_complete(ended: World):
     database, clock = ended.shelf.database, ended.shelf.clock
     finalizer = Finalizer(ended, *(RuntimeError("no") for _ in range(3)))
@@ -98,6 +111,8 @@ async def test_a_failure_is_tried_again_after_one_two_four_minutes_and_then_the_
             await settled(ended, attempt)
             _, event = await state_of(database)
             assert (await database.read(runs.get, RUN)).status is RunState.FINALIZING
+            if attempt == 1:
+                assert await begins_another(database), "the user need not wait for that"
             await shows(1)
             waits.append((event.not_before - clock.now()) / timedelta(minutes=1))
             clock.advance(event.not_before - clock.now())
@@ -125,7 +140,8 @@ async def test_after_the_last_try_it_is_a_dead_letter_with_an_alert_and_a_replay
             await settled(ended, 8)
             (letter,) = await database.read(outbox.dead_letters)
             assert letter.last_error == "collect.completion: RuntimeError: broken"
-            assert (await database.read(runs.get, RUN)).status is RunState.FINALIZING
+            assert (await database.read(runs.get, RUN)).status is RunState.COMPLETED, "it is over without them"
+            assert await database.read(buried, [RUN]) == {RUN: "collect.completion: RuntimeError: broken"}
 
             await database.transaction(lambda tx: outbox.replay(tx, ids=[letter.id]))
             await settled(ended, 99)
@@ -147,3 +163,25 @@ async def test_a_server_that_is_away_for_a_moment_costs_no_minute(ended: World):
 
     assert finalizer.calls == 3
     assert (await database.read(runs.get, RUN)).status is RunState.COMPLETED
+
+
+async def test_a_run_that_could_not_be_planned_has_failed_also_without_its_statistics(ended: World):
+    database = ended.shelf.database
+    assert not await begins_another(database), "while nothing has failed, the run is under way"
+
+    def fail_planning(tx: Transaction) -> None:
+        job = {"run_id": RUN, "job_type": "PLAN", "resource_key": "user:ann", "page_key": "first", "spec": {}}
+        numbers = {"status": JobState.FAILED, "fence": 1, "attempt_count": 1, "max_attempts": 1, "created_at": tx.now}
+        tx.execute(insert(page_jobs).values(**job, **numbers, last_error="no such user"))
+
+    await database.transaction(fail_planning)
+    finalizer = Finalizer(ended, RuntimeError("broken"))
+    completion = Completion(database, [finalizer], planning={"github": frozenset({"PLAN"})}, attempts=1)
+    async with running(Relay(database, [completion.handler])):
+        async with asyncio.timeout(60):
+            while not await database.read(outbox.dead_letters):
+                await asyncio.sleep(0.01)
+
+    run = await database.read(runs.get, RUN)
+    assert (run.status, run.last_error) == (RunState.FAILED, "PLAN of user:ann: no such user")
+    assert await begins_another(database)

@@ -51,7 +51,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     unavailable: list[Failure]
     """The first of them, and why."""
     without_statistics: Mapping[int, str]
-    """Runs that are not over because their statistics cannot be computed, and why; a retry of the run tries again."""
+    """Runs whose statistics could not be computed, and why; a retry of the run tries again."""
     data: str
     plan: Plan
 
@@ -60,7 +60,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         """0 complete, 1 something failed, 130 interrupted."""
         if not self.over and self.interrupted:
             return 130
-        return 0 if self.complete else 1
+        return 0 if self.complete and not self.without_statistics else 1
 
 
 def summarise(

@@ -10,8 +10,8 @@ import msgspec
 
 from tidegate.cli.forecast import Forecast, forecast
 from tidegate.cli.permits import Permits, permits_of, supplies
-from tidegate.collect.burials import buried
-from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
+from tidegate.collect.burials import buried as without_statistics
+from tidegate.collect.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
 from tidegate.collect.progress import KindProgress, kinds_of, runs_by_id
 from tidegate.collect.runs import Run
 from tidegate.database import Database, Transaction
@@ -39,7 +39,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     calls_per_s: float = 0.0
     end: Forecast | None = None
     buried: Mapping[int, str] = {}
-    """Runs that nobody ends before somebody retries them, and why."""
+    """Runs whose statistics could not be computed, and why."""
     trouble: str | None = None
     """Why this is not up to date: a server does not answer."""
 
@@ -138,7 +138,8 @@ class Watcher:
         wanted = [run_id for run_id in run_ids if run_id not in self._runs or self._runs[run_id].status in ACTIVE_RUNS]
         if not wanted:
             return
-        fresh, kinds, self._buried = await self._database.read(_read, wanted, self._runs)
+        fresh, kinds, buried = await self._database.read(_read, wanted, self._runs)
+        self._buried = {**self._buried, **buried}
         counted: defaultdict[int, list[KindProgress]] = defaultdict(list)
         for one in kinds:
             counted[one.run_id].append(one)
@@ -182,8 +183,8 @@ class Watcher:
 def _read(
     tx: Transaction, run_ids: Sequence[int], known: Mapping[int, Run]
 ) -> tuple[list[Run], list[KindProgress], Mapping[int, str]]:
-    """Runs, the jobs of those that moved, and those that are stuck, in one transaction, so that they agree."""
+    """Runs, the jobs of those that moved, and those without statistics, in one transaction, so that they agree."""
     fresh = runs_by_id(tx, run_ids)
     moved = [run.id for run in fresh if run != known.get(run.id)]
-    ending = [run.id for run in fresh if run.status is RunState.FINALIZING]
-    return fresh, kinds_of(tx, moved) if moved else [], buried(tx, ending) if ending else {}
+    ended = [run.id for run in fresh if run.status not in OPEN_RUNS]
+    return fresh, kinds_of(tx, moved) if moved else [], without_statistics(tx, ended) if ended else {}

@@ -1,15 +1,11 @@
-"""Runs that nobody ends: what has to be computed at their end failed for good, and its event is a dead letter.
+"""Runs that are over without their statistics: computing them failed for good, and the event is a dead letter.
 
-Such a run is FINALIZING, which counts as active, until its event is replayed.
+A replay of the event computes them.
 """
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
-
 from tidegate.collect.accounts import RUN_ENDED, ended_key
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.tables import collection_runs
 from tidegate.database import Transaction, outbox
 from tidegate.database.outbox import StoredEvent
 
@@ -17,10 +13,8 @@ _MOST = 1_000
 
 
 def buried(tx: Transaction, run_ids: Sequence[int]) -> dict[int, str]:
-    """Those of some runs that only wait for a dead letter, and why it is one; the first thousand of them."""
-    run = collection_runs.c
-    found = select(run.id).where(run.id.in_(run_ids), run.status == RunState.FINALIZING).order_by(run.id)
-    keys = {ended_key(row.id): row.id for row in tx.execute(found)}
+    """Those of some runs whose end is a dead letter, and why; the first thousand of them."""
+    keys = {ended_key(run_id): run_id for run_id in sorted(set(run_ids))}
     return {keys[letter.key]: letter.last_error or "" for letter in _letters(tx, list(keys))} if keys else {}
 
 

@@ -1,7 +1,13 @@
-"""What happens when a run has no job left: whatever has to be computed is, once, and then the run is over."""
+"""What happens when a run has no job left: whatever has to be computed is, once, and then the run is over.
+
+A computation that fails is tried again with growing pauses, and then is a dead letter. Neither keeps the user from
+being collected: after the first failure the user may have another run, and with the dead letter this one is over. Its
+documents are there in any case; a replay computes what is missing.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from tidegate.collect import runs, tracing
@@ -10,10 +16,10 @@ from tidegate.collect.committer import Moved
 from tidegate.collect.runs import Run
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.terms import Planning
-from tidegate.database import Database
+from tidegate.database import Database, Transaction
 from tidegate.database.outbox import Event
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import Unavailable
+from tidegate.kernel.errors import ServerRefused, Unavailable
 from tidegate.runtime.delivery import Handler, Retries
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
@@ -30,11 +36,7 @@ Finalizer = Callable[[Run], Awaitable[None]]
 
 
 class Completion:
-    """Handles the event that a run ended. What fails is tried again with growing pauses, then becomes a dead letter.
-
-    Until then, and until the dead letter is replayed, the run is FINALIZING: its documents are there, and it counts as
-    active, so that its user gets no other run meanwhile.
-    """
+    """Handles the event that a run ended."""
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class Completion:
             self.complete,
             retries=self._retries,
             on_burial=_alert,
+            bury=self._end_without,
             on_waiting=STATS_RETRY_QUEUE_SIZE.set,
         )
 
@@ -74,8 +77,23 @@ class Completion:
             except Unavailable:
                 tries += 1
                 if tries > _MOST_BLIPS:
+                    await self._release(event)
                     raise
                 await asyncio.sleep(_BLIPS.delay(tries).total_seconds())
+            except Exception:
+                await self._release(event)
+                raise
+
+    async def _release(self, event: Event) -> None:
+        """The next try is minutes away; the user's next run need not wait for it."""
+        with suppress(Unavailable, ServerRefused):  # the next failure releases it, or the end
+            await self._database.transaction(runs.release, event.payload["run_id"])
+
+    def _end_without(self, tx: Transaction, event: Event) -> None:
+        """The run is over without what could not be computed; in the transaction that writes the dead letter."""
+        run_id = event.payload["run_id"]
+        runs.complete(tx, run_id, self._planning.get(runs.get(tx, run_id).source, frozenset()))
+        tx.after_commit(lambda: self._on_moved([run_id]))
 
     async def _complete(self, event: Event) -> None:
         run = await self._database.read(runs.get, event.payload["run_id"])

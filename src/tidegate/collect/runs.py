@@ -179,6 +179,14 @@ def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = froz
     return tx.execute(over.values(completed_at=tx.now, active_key=None, **result)).rowcount == 1
 
 
+def release(tx: Transaction, run_id: int) -> None:
+    """Let the user have another run, while something is still to be computed of this one."""
+    run = collection_runs.c
+    tx.execute(
+        update(collection_runs).where(run.id == run_id, run.status == RunState.FINALIZING).values(active_key=None)
+    )
+
+
 def cancel(tx: Transaction, run_id: int) -> list[int] | None:
     """End a run at once: nothing of it is begun any more. The jobs that the gate should forget; None if it was over."""
     job, run = page_jobs.c, collection_runs.c

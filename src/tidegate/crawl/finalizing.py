@@ -15,7 +15,7 @@ from sqlalchemy import delete, exists, select, update
 
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.runs import Run
-from tidegate.collect.tables import page_jobs
+from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.crawl.live import Key, Parts, known_parts
 from tidegate.crawl.outcomes import missing_text
 from tidegate.crawl.processing import RawProcessor
@@ -31,6 +31,7 @@ from tidegate.database.statements import Statement
 _AT_ONCE = 1_000
 _LACKING = (JobState.FAILED, JobState.UNAVAILABLE, JobState.CANCELED)
 _job, _product, _raw, _sighting = page_jobs.c, crawl_products.c, crawl_raws.c, crawl_sightings.c
+_run = collection_runs.c
 
 
 class CrawlFinalizer:
@@ -44,6 +45,8 @@ class CrawlFinalizer:
         if run.source != NAME:
             return
         await self._processor.settle(run.id)
+        if await self._database.read(_has_newer_run, run):  # this end comes late: what is missing now, that run knows
+            return
         await self._note_missing(run)
         await self._database.transaction(_notice_gone, run)
 
@@ -56,6 +59,11 @@ class CrawlFinalizer:
                 if len(some) < _AT_ONCE:
                     break
                 after = some[-1][0]
+
+
+def _has_newer_run(tx: Transaction, run: Run) -> bool:
+    newer = (_run.source == run.source, _run.user_id == run.user_id, _run.id > run.id)
+    return tx.execute(select(_run.id).where(*newer).limit(1)).first() is not None
 
 
 _Some = Sequence[tuple[Any, str]]

@@ -26,6 +26,10 @@ from tidegate.telemetry.redaction import redact
 log = get_logger(__name__)
 
 
+Bury = Callable[[Transaction, Event], object]
+"""Does something in the transaction that makes an event a dead letter."""
+
+
 class Undeliverable(TidegateError):
     """Raised by a handler for an event that no further try can help: it is buried at once."""
 
@@ -56,6 +60,9 @@ class Handler:
     """Where it has needs of its own; else those of the relay. Of several that failed, the most patient decides."""
     on_burial: Callable[[Event, str], object] | None = None
     """Told of an event that becomes a dead letter because of this handler, and why; perhaps more than once."""
+    bury: Bury | None = None
+    """Called in the transaction that makes an event a dead letter because of this handler: what must not wait for a
+    replay is done there, once."""
     on_waiting: Callable[[int], object] | None = None
     """Told how many events of this kind wait for another try, whenever that may have changed; 0 by one that ends."""
 
@@ -86,6 +93,9 @@ class Buried:
 
     row: StoredEvent
     error: str
+    event: Event | None = None
+    effects: Sequence[Bury] = ()
+    """What is done about the event in the same transaction."""
 
 
 Outcome = Delivered | Postponed | Buried
@@ -100,6 +110,9 @@ def settle(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
             outbox.postpone(tx, row.id, attempts=tries, not_before=outcome.not_before, error=outcome.error)
         if isinstance(outcome, Buried):
             outbox.bury(tx, row.id, attempts=tries, error=outcome.error)
+            if outcome.event is not None:
+                for effect in outcome.effects:
+                    effect(tx, outcome.event)
 
 
 class Courier:
@@ -152,7 +165,7 @@ class Courier:
             for failure in failures:
                 if failure.handler.on_burial is not None:
                     failure.handler.on_burial(event, failure.text)
-            return self._bury(row, error)
+            return self._bury(row, error, event, [bury for each in failures if (bury := each.handler.bury)])
         delay = max(each.backoff.delay(tries) for each in policies)
         OUTBOX_RETRIED.labels(row.kind).inc()
         log.warning(
@@ -165,10 +178,10 @@ class Courier:
         )
         return Postponed(row, self._clock.now() + delay, error)
 
-    def _bury(self, row: StoredEvent, error: str) -> Buried:
+    def _bury(self, row: StoredEvent, error: str, event: Event | None = None, effects: Sequence[Bury] = ()) -> Buried:
         OUTBOX_BURIED.labels(row.kind).inc()
         log.error("outbox.buried", event_id=row.event_id, kind=row.kind, attempt=row.attempts + 1, error=error)
-        return Buried(row, error)
+        return Buried(row, error, event, effects)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "collect.answers_parked": "The document store did not answer; answers are parked and tried again.",
         "collect.commit_failed": "What jobs brought could not be written; it is held and tried again.",
         "collect.commit_refused": "Alert: the database refuses us; results are held until what the error says is done.",
-        "collect.completion_failed": "Alert: statistics of a run failed for good; replay its dead letter to end it.",
+        "collect.completion_failed": "Alert: statistics of a run failed for good; replay its dead letter for them.",
         "collect.end_refused": "Alert: the end of a job could not be written; it is tried with less, and then later.",
         "collect.items_skipped": "A run left out items that could not be read; the reasons stand at its jobs.",
         "collect.job_crashed": "A job ended with an error of ours; its message goes to another worker.",

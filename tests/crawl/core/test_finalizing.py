@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from tests.crawl.core.plain import SETTINGS, Stall, answered, content, later
+from tidegate.collect import runs
 from tidegate.collect.terms import Terms
 from tidegate.crawl import finalizing
 from tidegate.crawl.raw_states import RawState
@@ -198,3 +199,18 @@ async def test_more_products_lack_something_than_are_looked_at_at_once(local: St
     assert [product.missing for product in found] == [{"detail": "status 404", "option": "status 400"}] * 5
     await crawled(local, *names)
     assert [product.missing for product in (await local.products.page()).products] == [{}] * 5
+
+
+async def test_the_end_of_a_run_that_is_computed_late_says_nothing_about_what_a_newer_run_found(local: Stall):
+    """What has to be done at the end of a run may fail, and be replayed when there is a newer run."""
+    first = await local.begin("p1")
+    await local.answer(first, MINI, "p1")
+    await local.lack(first, DETAIL, "p1")
+    await local.answer(first, OPTION, "p1")
+    await local.database.transaction(runs.release, first)
+    second = await crawled(local, "p1", crawl="daily", said="newer")
+    assert (await local.product("p1")).missing == {}
+
+    await local.finalizer.finalize(await local.run(first))
+    assert second > first
+    assert (await local.product("p1")).missing == {}
