@@ -223,7 +223,7 @@ def test_what_is_held_of_a_result_with_effects_counts():
     admitted = Admitted(
         message="1-0", job="1", permit="1", credential="c", bucket="core", cost=1, turned=0, payload="", deliveries=1
     )
-    answer: Any = msgspec.defstruct("A", [("body", bytes), ("calls", int)])(b"x" * 1000, 1)
+    answer: Any = msgspec.defstruct("A", [("body", bytes), ("calls", int), ("status", int)])(b"x" * 1000, 1, 200)
     claim: Any = SimpleNamespace(job=SimpleNamespace(spec=shelf_job("novels")))
     with_effects = from_success(claim, admitted, Reading(effects=["e"] * 8), answer)
     without = from_success(claim, admitted, Reading(), answer)

@@ -25,6 +25,7 @@ from time import time_ns
 import msgspec
 
 from tidegate.collect import tracing
+from tidegate.collect.job_log import log_jobs
 from tidegate.collect.ledger import Claim
 from tidegate.collect.parking import Parked
 from tidegate.collect.recovery import Recovery
@@ -280,6 +281,7 @@ class Committer:
         if not finished and not this.late:
             return
         tracing.end_jobs(finished, this.late, began_ns)
+        log_jobs(finished)
         self._stubborn.written(finished, this.late)
         self._on_moved({one.ending.claim.job.run_id for one in (*finished, *this.late)})
         await self._settling.begin(finished, this.late, written.offers)

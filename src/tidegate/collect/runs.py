@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from tidegate.collect import parking
 from tidegate.collect.accounts import explain, lock_runs
 from tidegate.collect.additions import add_jobs, key_of
 from tidegate.collect.executions import ExecutionOutcome, abandon_run
+from tidegate.collect.job_log import log_ended, log_resumed, log_started
 from tidegate.collect.ledger import StoredJob, stored_jobs
 from tidegate.collect.lifecycle import (
     ACTIVE_RUNS,
@@ -28,6 +30,7 @@ from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.database import Transaction
 from tidegate.kernel.errors import NotFound, TidegateError
 from tidegate.kernel.transitions import sources_of
+from tidegate.telemetry.logs import is_enabled
 
 _USUAL = CollectSettings()
 
@@ -157,6 +160,7 @@ def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
         _refuse_second(tx, subject.user_id, active_key)
         raise
     first = [(run_id, spec) for spec in beginning.specs]
+    tx.after_commit(partial(log_started, run_id, beginning))
     return run_id, add_jobs(tx, first, max_attempts=beginning.max_attempts)
 
 
@@ -176,7 +180,10 @@ def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = froz
     if failure is not None:
         result = {"status": RunState.FAILED, "last_error": explain(*failure)}
     over = update(collection_runs).where(run.id == run_id, run.status == RunState.FINALIZING)
-    return tx.execute(over.values(completed_at=tx.now, active_key=None, **result)).rowcount == 1
+    is_over = tx.execute(over.values(completed_at=tx.now, active_key=None, **result)).rowcount == 1
+    if is_over:
+        tell_end(tx, run_id)
+    return is_over
 
 
 def release(tx: Transaction, run_id: int) -> None:
@@ -208,6 +215,7 @@ def cancel(tx: Transaction, run_id: int) -> list[int] | None:
     over = {"status": RunState.CANCELED, "completed_at": tx.now, "active_key": None}
     counted = {"canceled_jobs": run.canceled_jobs + canceled.rowcount}
     tx.execute(update(collection_runs).where(run.id == run_id).values(over | counted))
+    tell_end(tx, run_id)
     return ids
 
 
@@ -230,6 +238,12 @@ def get(tx: Transaction, run_id: int) -> Run:
     if row is None:
         raise NotFound("run", run_id)
     return from_row(row)
+
+
+def tell_end(tx: Transaction, run_id: int) -> None:
+    """Have it logged after the commit that this run is over."""
+    if is_enabled("info"):
+        tx.after_commit(partial(log_ended, get(tx, run_id)))
 
 
 def active(tx: Transaction) -> list[Run]:
@@ -264,6 +278,7 @@ def _do_again(tx: Transaction, run_id: int, those: ColumnElement[bool]) -> list[
     if not jobs:
         return []
     _take_up_again(tx, run, fewer=len(jobs))
+    tx.after_commit(partial(log_resumed, run, len(jobs)))
     tx.execute(
         update(page_jobs)
         .where(*failed)

@@ -2,6 +2,7 @@
 
 from sqlalchemy import select, update
 
+from tidegate.collect import runs
 from tidegate.collect.executions import ExecutionOutcome, abandon_run
 from tidegate.collect.lifecycle import JOB_MOVES, OPEN_RUNS, RUN_MOVES, UNFINISHED_JOBS, JobState, RunState
 from tidegate.collect.tables import collection_runs, page_jobs
@@ -50,4 +51,5 @@ def _fail_run(tx: Transaction, run_id: int, reason: str) -> list[int]:
             last_error=reason,
         )
     )
+    runs.tell_end(tx, run_id)
     return ids

@@ -41,6 +41,10 @@ class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What its credential learned from a refusal, to be remembered."""
     span: "Span | None" = None
     """Where it is traced: the job's, to be ended when this is written."""
+    status: int | None = None
+    """The status of the answer; None where there was none."""
+    duration_ms: float | None = None
+    """How long the job took, where the log tells it (`job_log.py`)."""
 
     @property
     def needs_store(self) -> bool:
@@ -72,7 +76,7 @@ def from_reading(
     if reading.verdict is Verdict.DONE:
         return _done(claim, reading, settled, answer, calls=1, credential=admitted.credential)
     ending = _undone(claim, admitted.credential, reading, now, pauses, calls=1)
-    return Finished(ending=ending, settlement=settled)
+    return Finished(ending=ending, settlement=settled, status=answer.status)
 
 
 def from_redirect(
@@ -126,7 +130,7 @@ def to_parked(finished: Finished, why: str, now: datetime) -> Finished:
     caller = finished.ending.credential
     ending = _uncounted(claim, caller, f"the answer is kept: {why}", now + wait, calls=finished.ending.calls)
     ending = msgspec.structs.replace(ending, parked=parked, unchanged_calls=finished.ending.unchanged_calls)
-    return Finished(ending=ending, settlement=finished.settlement, span=finished.span)
+    return _instead_of(finished, ending)
 
 
 def from_failure(
@@ -146,7 +150,7 @@ def from_failure(
     settled = _settled(admitted, outcome if said.allowance is None else Outcome.ANSWERED, said, retires=False)
     calls = 0 if failure.was_sent is False else 1
     ending = _retry(claim, admitted.credential, str(failure), now, pauses, calls=calls)
-    return Finished(ending=ending, settlement=settled)
+    return Finished(ending=ending, settlement=settled, status=None if failure.head is None else failure.head.status)
 
 
 def from_defect(
@@ -165,7 +169,18 @@ def to_refused(finished: Finished, error: Exception, now: datetime, *, pauses: B
     """What it brought cannot be written, and not because somebody is away: tried again, a limited number of times."""
     ended = finished.ending
     ending = _retry(ended.claim, ended.credential, _named(error), now, pauses, calls=ended.calls)
-    return Finished(ending=_with_answer(ending), settlement=finished.settlement, span=finished.span)
+    return _instead_of(finished, _with_answer(ending))
+
+
+def _instead_of(finished: Finished, ending: Ending) -> Finished:
+    """Another end of the same try, without what it brought."""
+    return Finished(
+        ending=ending,
+        settlement=finished.settlement,
+        span=finished.span,
+        status=finished.status,
+        duration_ms=finished.duration_ms,
+    )
 
 
 def without_calls(finished: Finished) -> Finished:
@@ -219,8 +234,15 @@ def _done(
         credential=credential,
     )
     if not documents and not completed and not reading.effects:
-        return Finished(ending=ending, settlement=settled)
-    return Finished(ending=ending, settlement=settled, documents=documents, completed=completed, answer=answer)
+        return Finished(ending=ending, settlement=settled, status=answer.status)
+    return Finished(
+        ending=ending,
+        settlement=settled,
+        documents=documents,
+        completed=completed,
+        answer=answer,
+        status=answer.status,
+    )
 
 
 def _with_gaps(following: JobSpec, spec: JobSpec) -> JobSpec:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.collect import ledger, tracing
 from tidegate.collect.calls import Calls
 from tidegate.collect.committer import Committer
+from tidegate.collect.job_log import timed
 from tidegate.collect.ledger import Claim
 from tidegate.collect.recovery import Recovery
 from tidegate.database import Database
@@ -147,7 +148,7 @@ class Worker:
                     finished = await self._calls.make(claim, admitted)
                 else:
                     finished = await tracing.work_on(self._calls.make, claim, admitted, span)
-                await self._committer.finish(finished)
+                await self._committer.finish(timed(finished, monotonic() - began))
                 _time_of(claim.job.spec.kind).observe(monotonic() - began)
                 jobs += 1
         finally:

@@ -32,6 +32,8 @@ _LEVELS: dict[str, int] = {
     "error": logging.ERROR,
 }
 _HANDLER_NAME = "tidegate"
+_lowest = [logging.WARNING]
+"""The least severe level that is written; set by `configure`."""
 
 
 class LogSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
@@ -46,6 +48,11 @@ class LogSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrin
 def get_logger(name: str) -> FilteringBoundLogger:
     """The logger of one module; it obeys `configure` whenever that is called."""
     return structlog.get_logger(module=name)
+
+
+def is_enabled(level: LogLevel) -> bool:
+    """Whether events of this level are written: for callers that would otherwise collect facts for nothing."""
+    return _LEVELS[level] >= _lowest[0]
 
 
 class _StandardError(io.TextIOBase):
@@ -88,6 +95,7 @@ def _configure_our_own(render: Processor, out: TextIO, level: LogLevel, without:
             raise structlog.DropEvent
         return event
 
+    _lowest[0] = _LEVELS[level]
     structlog.configure(
         processors=[*([leave_out] if without else []), *_shared_processors(), _without_secrets, render],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
