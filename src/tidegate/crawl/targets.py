@@ -133,18 +133,26 @@ def found_on(target: Target, host: str, listing: Listing) -> list[JobSpec]:
 
 
 def redirected(spec: JobSpec, target: Target, location: str, answered: str) -> JobSpec | str:
-    """The call to make instead of one that was sent elsewhere; or why there is none."""
+    """The call to make instead of one that was sent elsewhere; or why there is none.
+
+    A host may send from http to https, and what is found there is asked for by https from then on. The other way the
+    headers of an identity would go out in plain text.
+    """
     hops = target.hops + 1
     if hops > MOST_REDIRECTS:
         return f"sent elsewhere more than {MOST_REDIRECTS} times"
     try:
         goal = quote(urljoin(answered, location).partition("#")[0], safe=_IN_ADDRESSES)
-        is_ours = urlsplit(goal).scheme == urlsplit(target.url).scheme and host_of(goal) == target.host
+        is_ours, scheme = host_of(goal) == target.host, urlsplit(goal).scheme
     except (InvalidArgument, ValueError):
         return f"sent to what is no address: {location[:_LONGEST_SHOWN]}"
     if not is_ours or len(goal) > _LONGEST_URL:
         return f"sent to another host: {goal[:_LONGEST_SHOWN]}"
+    if scheme != "https" and target.url.startswith("https:"):
+        return f"sent from https to http: {goal[:_LONGEST_SHOWN]}"
     moved = msgspec.structs.replace(target, location=goal, hops=hops)
+    if not target.url.startswith(f"{scheme}:"):
+        moved = msgspec.structs.replace(moved, url=f"{scheme}://{target.host}")
     return msgspec.structs.replace(spec, page=f"redirect:{hops}", params=msgspec.to_builtins(moved))
 
 

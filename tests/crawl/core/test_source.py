@@ -199,6 +199,19 @@ def test_a_redirect_to_another_host_is_not_followed(location: str):
     assert (reading.verdict, reading.follow_ups) == (Verdict.GONE, ())
 
 
+@pytest.mark.parametrize("port", ["", ":8080"])
+def test_a_host_may_send_from_http_to_https_and_what_it_lists_is_asked_for_there(port: str):
+    plain = f"http://{HOST}{port}"
+    sent = msgspec.structs.replace(answered(b"", 301, Location=f"https://{HOST}{port}/search/rope/1"), url=f"{plain}/x")
+    (moved,) = SOURCE.read(task(searching(url=plain)), sent).follow_ups
+    assert SOURCE.request(task(moved), SECRET).url == f"https://{HOST}{port}/search/rope/1"
+
+    found = SOURCE.read(task(moved), answered((["p1"], 2))).follow_ups
+    urls = [SOURCE.request(task(job), SECRET).url for job in found]
+    assert [url.partition("://")[0] for url in urls] == ["https"] * 4, "no second redirect for each of them"
+    assert {job.bucket for job in found} == {f"{HOST}{port}"}, "it is the same host, with the same pace"
+
+
 def test_redirects_end_after_five():
     spec = searching()
     for hop in range(5):
