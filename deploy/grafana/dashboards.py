@@ -69,6 +69,7 @@ def collection() -> Json:
         level("Jobs that fail", "page_jobs_failed_rate", unit="percentunit", alerts=["JobsFail"]),
         rate("Jobs that ended, per second", "job_processing_time_count", "kind", stacked=True),
         spans("How long jobs are in hand", "job_processing_time", alerts=["JobsAreSlow"]),
+        within("Items skipped, per hour", "collect_items_skipped_total", "1h", "source, kind"),
         within("Results that were refused", "collect_results_refused_total", "15m", "fate", alerts=["ResultsRefused"]),
     ]
     quotas = [
