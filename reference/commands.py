@@ -24,6 +24,15 @@ be given. What goes wrong is told in one line on standard error; what was asked 
 | 130 | interrupted |
 
 Where a command has a code of its own beside these, it says so.
+
+`python -m tidegate` is the same as `tidegate`.
+
+## Shell completion
+
+`tidegate --install-completion` installs completion of commands and options for the shell in which it is run: bash, zsh
+or fish. It takes effect in the next terminal. `tidegate --show-completion` prints the script instead. Where the shell
+cannot be found out, as in the build of an image, name it: `_TIDEGATE_COMPLETE=source_bash tidegate` (`source_zsh`,
+`source_fish`) prints the script of that shell.
 """
 _TYPES: dict[object, str] = {bool: "", int: "whole number", float: "number", str: "text"}
 

@@ -1,53 +1,118 @@
-"""The list of commands is shown without importing any of them; each is found when it is called."""
+"""Imports follow use: a command loads what it needs, help loads neither drivers nor systems."""
 
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.batch import tidegate_each
+from tests.cli.importing import Imported, imports_of
 from tests.servers.migrated import migrated_file
 from tidegate.cli import COMMANDS
 
-HEAVY = ("sqlalchemy", "aiohttp", "redis", "structlog", "tidegate.settings", "tidegate.collect")
-_LOOK = """
-import json, sys
-from typer.testing import CliRunner
-from tidegate.cli import app
-result = CliRunner().invoke(app, sys.argv[1:], env={"COLUMNS": "200"})
-print(json.dumps([result.exit_code, result.output, [name for name in sys.modules]]))
-"""
+SERVERS = ("sqlalchemy", "redis", "aiohttp", "asyncpg", "asyncmy", "pymongo", "aiokafka", "cryptography")
+SERVING = ("starlette", "uvicorn", "tidegate.dashboard", "tidegate.http.application")
+SYSTEMS = ("tidegate.campaigns", "tidegate.crawl", "tidegate.crowd", "tidegate.snapshots")
+NEVER = ("alembic", "sqlalchemy.orm", "sqlalchemy.dialects.postgresql", "tidegate.simulators", "asyncpg", *SERVING)
+GROUPS = ("crawl schedules", "crawl identities", "snapshots dead")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], [], ["colect"]])
-def test_whoever_only_looks_around_does_not_wait_for_the_commands(arguments: list[str]):
-    looked = subprocess.run([sys.executable, "-c", _LOOK, *arguments], capture_output=True, text=True, check=True)
-    _, output, modules = json.loads(looked.stdout)
-
-    assert [name for name in HEAVY if name in modules] == []
-    if arguments == ["--help"]:
-        assert [name for name, command in COMMANDS.items() if command.summary not in output] == []
-    if arguments == ["colect"]:
-        assert "Did you mean 'collect'?" in output
+def without(*names: str) -> tuple[str, ...]:
+    return tuple(name for name in (*NEVER, *SYSTEMS) if name not in names)
 
 
-async def test_every_command_is_where_the_list_says(tmp_path: Path):
-    told = await tidegate_each(tmp_path, *(f"{name} --help" for name in COMMANDS))
+FORBIDDEN = {
+    "runs list": (*without(), "redis", "aiohttp", "cryptography", "tidegate.credentials"),
+    "schedules list": (*without(), "redis", "aiohttp", "cryptography", "tidegate.credentials"),
+    "settings": (*without(), "redis", "aiohttp", "cryptography", "tidegate.credentials", "tidegate.collect"),
+    "doctor": (*without("tidegate.crawl"), "aiohttp", "tidegate.crawl.source"),
+    "campaign list": (*without("tidegate.campaigns"), "aiohttp", "tidegate.credentials"),
+    "crawl products": (*without("tidegate.crawl"), "redis", "aiohttp", "tidegate.github.source"),
+}
+"""What each of these has nothing to do with."""
 
-    assert {name: one.code for name, one in zip(COMMANDS, told, strict=True) if one.code} == {}
-    assert [name for name, one in zip(COMMANDS, told, strict=True) if "install-completion" in one.out] == []
+
+@pytest.mark.parametrize("arguments", ["--help", "--version", "", "colect"])
+def test_the_list_of_commands_imports_none_of_them(arguments: str):
+    looked = imports_of([arguments])[arguments]
+
+    assert looked.of(*SERVERS, "structlog", "rich", "tidegate.settings", "tidegate.collect") == []
+    if arguments == "--help":
+        assert [name for name, command in COMMANDS.items() if command.summary not in looked.output] == []
+    if arguments == "colect":
+        assert "Did you mean 'collect'?" in looked.output
 
 
-@pytest.mark.full
-async def test_a_command_on_embedded_parts_does_not_wait_for_what_servers_and_migrations_need(tmp_path: Path):
+@pytest.fixture(scope="module")
+def helps() -> dict[str, Imported]:
+    """The help of every command and every group, by its name."""
+    return imports_of(f"{name} --help" for name in (*COMMANDS, *GROUPS))
+
+
+def test_every_command_is_where_the_list_says(helps: dict[str, Imported]):
+    assert {name: looked.output for name, looked in helps.items() if looked.code} == {}
+    assert [name for name, looked in helps.items() if "install-completion" in looked.output] == []
+
+
+def test_help_imports_no_driver_and_no_system(helps: dict[str, Imported]):
+    heavy = (*SERVERS, *NEVER, *SYSTEMS, "rich", "structlog", "uvloop", "tidegate.assembly", "tidegate.settings.model")
+    light = {"tidegate.campaigns.campaign", "tidegate.crawl.raw_states", "tidegate.crowd.ranking.windows"}
+    found = {name: set(looked.of(*heavy)) - light for name, looked in helps.items()}
+    assert {name: modules for name, modules in found.items() if modules} == {}
+
+
+def test_help_shows_a_flag_without_a_type(helps: dict[str, Imported]):
+    assert [name for name, looked in helps.items() if "<bool>" in looked.output] == []
+    assert all("--help" in looked.output for looked in helps.values())
+
+
+async def test_a_command_imports_nothing_that_it_has_no_use_for(tmp_path: Path):
     await migrated_file(tmp_path / "tidegate.db")
-    command = [sys.executable, "-c", _LOOK, "runs", "list"]
-    surroundings = os.environ | {"TIDEGATE_DATA_DIR": str(tmp_path)}
-    looked = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True)
-    code, output, modules = json.loads(looked.stdout)
+    (tmp_path / "tidegate.db").chmod(0o600)
+    tmp_path.chmod(0o700)
+    looked = imports_of(FORBIDDEN, {"TIDEGATE_DATA_DIR": str(tmp_path)})
 
-    assert code == 0, output
-    assert [name for name in ("alembic", "sqlalchemy.orm", "asyncpg", "asyncmy") if name in modules] == []
+    assert {name: one.output for name, one in looked.items() if one.code} == {}
+    found = {name: one.of(*FORBIDDEN[name]) for name, one in looked.items()}
+    assert {name: modules for name, modules in found.items() if modules} == {}
+
+
+def test_the_package_can_be_run_as_a_module():
+    command = [sys.executable, "-m", "tidegate", "runs", "--help"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("Usage: tidegate runs ")
+
+
+TYPED = {
+    "bash": {"COMP_WORDS": "tidegate ru", "COMP_CWORD": "1"},
+    "zsh": {"_TYPER_COMPLETE_ARGS": "tidegate ru"},
+    "fish": {"_TYPER_COMPLETE_ARGS": "tidegate ru", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+}
+"""How a shell says what was typed so far."""
+
+
+@pytest.mark.parametrize("shell", TYPED)
+def test_a_shell_completes_a_command_without_importing_it(shell: str):
+    looked = imports_of([""], {"_TIDEGATE_COMPLETE": f"complete_{shell}", **TYPED[shell]})[""]
+
+    assert "runs" in looked.output
+    assert "collect" not in looked.output
+    assert looked.of(*SERVERS, "tidegate.settings", "tidegate.collect", "tidegate.cli.runs") == []
+
+
+def test_a_shell_completes_the_commands_of_a_group():
+    typed = {"COMP_WORDS": "tidegate runs l", "COMP_CWORD": "2"}
+    looked = imports_of([""], {"_TIDEGATE_COMPLETE": "complete_bash", **typed})[""]
+
+    assert looked.output == "list\n"
+    assert looked.of(*SERVERS, "tidegate.settings", "tidegate.assembly") == []
+
+
+@pytest.mark.parametrize("shell", TYPED)
+def test_the_script_that_a_shell_needs_is_printed(shell: str):
+    printed = imports_of([""], {"_TIDEGATE_COMPLETE": f"source_{shell}"})[""]
+
+    assert printed.code == 0
+    assert f"_TIDEGATE_COMPLETE=complete_{shell}" in printed.output

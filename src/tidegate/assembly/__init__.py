@@ -6,7 +6,8 @@ from tidegate.kernel.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.assembly.collection import Collection, open_collection
-    from tidegate.assembly.parts import Parts, open_database, open_parts, open_valkey, put_together
+    from tidegate.assembly.connections import open_database, open_valkey
+    from tidegate.assembly.parts import Parts, open_parts, put_together
     from tidegate.assembly.process import build_process
     from tidegate.assembly.snapshots import Snapshots, open_snapshots
     from tidegate.assembly.sources import SourceCollection, open_sources
@@ -30,7 +31,8 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.assembly.collection": "Collection open_collection",
-        "tidegate.assembly.parts": "Parts open_database open_parts open_valkey put_together",
+        "tidegate.assembly.connections": "open_database open_valkey",
+        "tidegate.assembly.parts": "Parts open_parts put_together",
         "tidegate.assembly.process": "build_process",
         "tidegate.assembly.snapshots": "Snapshots open_snapshots",
         "tidegate.assembly.sources": "SourceCollection open_sources",

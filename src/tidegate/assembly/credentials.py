@@ -10,10 +10,10 @@ from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.committer import Moved
 from tidegate.collect.places import at_place
 from tidegate.collect.recovery import Recovery
-from tidegate.crawl.identities import IdentityBook
 from tidegate.credentials import CredentialBook, records
 from tidegate.credentials.book import HOW_TO_GET_ONE
 from tidegate.credentials.pools import has_credentials
+from tidegate.credentials.rotation import Holding
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate
 from tidegate.github import GithubSource
@@ -78,7 +78,13 @@ def put_book_together(
         on_unserved=on_unserved,
         before_enrolment=Recovery(database, parts.gate).remind_gate,
     )
-    book.holdings.append(IdentityBook(database, parts.gate, vault, settings.crawl))
+
+    def identities() -> Holding:
+        from tidegate.crawl.identities import IdentityBook
+
+        return IdentityBook(database, parts.gate, vault, settings.crawl)
+
+    book.holdings.append(identities)
     return book
 
 

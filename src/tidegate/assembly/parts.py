@@ -1,11 +1,11 @@
 """One process's hold on the deployment: its connections, and the primitives that stand on them."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from tidegate.assembly.connections import Preflight, open_database, open_valkey
 from tidegate.database import Database
-from tidegate.database.migrate import migrate, pending_migrations, require_current
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.gate import Gate
 from tidegate.flow.presence import Presence
@@ -13,11 +13,8 @@ from tidegate.flow.stream import Stream
 from tidegate.flow.timers import Timers
 from tidegate.kernel.ids import new_owner
 from tidegate.settings import Settings
-from tidegate.telemetry.disks import disk_of
 from tidegate.valkey import Unit, Valkey
-from tidegate.valkey.embedded import EmbeddedServer
 
-Preflight = Callable[[], Awaitable[None]]
 _SHARD = "shard-0"
 _NEVER_BURIED = 1_000_000
 """The worker decides when a job has killed too many of its kind: its permit and its row end with it."""
@@ -45,38 +42,6 @@ class Parts:
     def commits(self) -> Doorbell:
         """Where the leader hears that somebody committed events."""
         return Doorbell(self.valkey, self.unit.key("commits"))
-
-
-@asynccontextmanager
-async def open_valkey(settings: Settings) -> AsyncGenerator[Valkey]:
-    """The server named by the settings, else the embedded one."""
-    async with AsyncExitStack() as stack:
-        url, revive, disk = settings.valkey_url, None, None
-        if url is None:
-            embedded = await stack.enter_async_context(await EmbeddedServer.start(settings.make_data_dir()))
-            url, revive, disk = embedded.url, embedded.revive, disk_of(settings.data_dir)
-        valkey = await Valkey.connect(url, prefix=settings.key_prefix, disk=disk)
-        stack.push_async_callback(valkey.close)
-        if revive is not None:
-            valkey.on_unavailable = revive
-        yield valkey
-
-
-@asynccontextmanager
-async def open_database(settings: Settings, *, before_migration: Preflight | None = None) -> AsyncGenerator[Database]:
-    """The database named by the settings, else our SQLite file; its schema is up to date, or it is refused.
-
-    `before_migration` is awaited where the schema is about to be changed; what it raises prevents that.
-    """
-    settings.make_data_dir()
-    async with await Database.open(settings.effective_database_url) as database:
-        if not settings.migrates_at_start:
-            await require_current(database)
-        elif await pending_migrations(database):
-            if before_migration is not None:
-                await before_migration()
-            await migrate(database)
-        yield database
 
 
 @asynccontextmanager

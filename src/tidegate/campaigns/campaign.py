@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from tidegate.campaigns.tables import LONGEST_CAMPAIGN, LONGEST_KEY, LONGEST_KIND, LONGEST_TITLE, LONGEST_USER
 from tidegate.kernel.arguments import require_at_most, require_whole
 from tidegate.kernel.errors import InvalidArgument, TidegateError
 
@@ -17,6 +16,14 @@ MOST_STOCK = 1_000_000_000
 MOST_POINTS = 1_000_000_000
 MOST_DATA = 4096
 """Bytes of JSON that an entry may bring along."""
+LARGEST_PAGE = 500
+"""Campaigns or entries that one request may list."""
+
+LONGEST_CAMPAIGN = 64
+LONGEST_KIND = 32
+LONGEST_TITLE = 200
+LONGEST_USER = 128
+LONGEST_KEY = 128
 
 CAMPAIGN_ID = "[A-Za-z0-9][A-Za-z0-9._-]*"
 KIND_NAME = "[A-Za-z][A-Za-z0-9_]*"

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from tidegate.campaigns import records, scripts
 from tidegate.campaigns.campaign import (
     FIRST_COME,
+    LARGEST_PAGE,
     MOST_POINTS,
     MOST_STOCK,
     POINTS,
@@ -36,8 +37,6 @@ from tidegate.kernel.arguments import require_at_most, require_positive, require
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.runtime.bulletin import Watch
 from tidegate.valkey import Valkey
-
-LARGEST_PAGE = 500
 
 
 class CampaignChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,14 +2,10 @@
 
 from sqlalchemy import BigInteger, Column, Index, Integer, Table
 
+from tidegate.campaigns.campaign import LONGEST_CAMPAIGN, LONGEST_KEY, LONGEST_KIND, LONGEST_TITLE, LONGEST_USER
 from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
 from tidegate.database.schema import metadata
 
-LONGEST_CAMPAIGN = 64
-LONGEST_KIND = 32
-LONGEST_TITLE = 200
-LONGEST_USER = 128
-LONGEST_KEY = 128
 LONGEST_CODE = 64
 LONGEST_REASON = 500
 

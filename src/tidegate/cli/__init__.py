@@ -8,7 +8,7 @@ import sys
 import typer
 
 from tidegate import __version__
-from tidegate.cli.lazy import Command, lazy_group
+from tidegate.cli.lazy import PLAIN, Command, lazy_group
 from tidegate.kernel.errors import TidegateError
 
 COMMANDS = {
@@ -39,7 +39,7 @@ app = typer.Typer(
     help="Stands between crowds and quotas: exceeds no limit, loses nothing, polls nothing.",
     cls=lazy_group(COMMANDS),
     no_args_is_help=True,
-    add_completion=False,
+    rich_markup_mode=PLAIN,
     pretty_exceptions_enable=False,
 )
 
@@ -65,7 +65,7 @@ _NO_CONNECTION = ". Is the address right (--api-url, or TIDEGATE_GITHUB__API_URL
 def main() -> None:
     """Run a command; an error of our own is told in one line, without a traceback."""
     try:
-        app()
+        app(prog_name="tidegate")
     except TidegateError as error:
         from tidegate.telemetry.redaction import redact_text
         from tidegate.upstream.errors import ConnectFailed

@@ -1,20 +1,21 @@
 """`tidegate campaign`: make, start, stop and look at campaigns; enter them, and see to what went wrong."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from tidegate.campaigns.campaign import FIRST_COME, Campaign, CampaignPlan, CampaignState
-from tidegate.campaigns.campaigns import LARGEST_PAGE, CampaignChange, CampaignStatus
+from tidegate.campaigns.campaign import FIRST_COME, LARGEST_PAGE, Campaign, CampaignPlan, CampaignState
 from tidegate.cli import campaign_entries
 from tidegate.cli.campaign_opening import CAMPAIGN, JSON, ask, moment
 from tidegate.cli.wording import clock, counted, number, span
 from tidegate.kernel.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tidegate.campaigns.campaigns import CampaignStatus
 
 app = typer.Typer(no_args_is_help=True, help="Campaigns: coupons for the first so many, points for all.")
 
@@ -63,6 +64,8 @@ def alter(
     as_json: bool = JSON,
 ) -> None:
     """Change a campaign, also while it runs. What is not named stays."""
+    from tidegate.campaigns.campaigns import CampaignChange
+
     given: dict[str, Any] = {
         "total_count": total,
         "stock": stock,
@@ -100,6 +103,10 @@ def list_(
     as_json: bool = typer.Option(False, "--json", help="Print JSON, a line for each."),
 ) -> None:
     """List campaigns."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     found = ask(lambda campaigns: campaigns.page(after=after, limit=limit))
     if as_json:
         for each in found:

@@ -1,20 +1,21 @@
 """The part of `tidegate campaign` that is about entries."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from tidegate.campaigns.campaign import Answer, Entered, Result
-from tidegate.campaigns.campaigns import LARGEST_PAGE, Campaigns
-from tidegate.campaigns.letters import Letter
+from tidegate.campaigns.campaign import LARGEST_PAGE, Answer, Entered, Result
 from tidegate.cli.campaign_opening import CAMPAIGN, JSON, ask
 from tidegate.cli.wording import counted, number
 from tidegate.kernel.errors import InvalidArgument, NotFound
+
+if TYPE_CHECKING:
+    from tidegate.campaigns.campaigns import Campaigns
+    from tidegate.campaigns.letters import Letter
 
 _USER = typer.Argument(help="The id of a user.")
 _LETTERS = typer.Argument(None, help="Ids of dead letters, as `dead` shows them.")
@@ -60,6 +61,10 @@ def entries(
     as_json: bool = _LINES,
 ) -> None:
     """List entries that are decided, by number."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     behind = None if after is None else (after + 1, "")
     found = ask(lambda campaigns: campaigns.entries(campaign, after=behind, limit=limit))
     if as_json:

@@ -1,18 +1,20 @@
 """What the commands about campaigns share."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from tidegate.assembly import open_database, open_valkey
-from tidegate.assembly.campaigns import open_campaigns
-from tidegate.campaigns.campaigns import Campaigns
 from tidegate.cli.running import load_settings, run
 from tidegate.kernel.errors import InvalidArgument
-from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from tidegate.campaigns.campaigns import Campaigns
+    from tidegate.settings import Settings
 
 T = TypeVar("T")
 
@@ -45,6 +47,9 @@ async def _ask(settings: Settings, question: Callable[[Campaigns], Awaitable[T]]
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncGenerator[Campaigns]:
+    from tidegate.assembly import open_database, open_valkey
+    from tidegate.assembly.campaigns import open_campaigns
+
     async with (
         open_valkey(settings) as valkey,
         open_database(settings) as database,

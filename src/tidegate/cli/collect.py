@@ -1,28 +1,25 @@
 """`tidegate collect`: plan, begin or resume runs, show how they go, and tell what came of them."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
-from rich.console import Console
 
-from tidegate.assembly import Collection, open_collection
-from tidegate.cli.collecting import collect_all
-from tidegate.cli.run_text import print_lines
 from tidegate.cli.running import load_settings, run_traced
-from tidegate.cli.screens import open_screen
-from tidegate.cli.summary import Summary, summarise, summary_lines
-from tidegate.collect.progress import failures_of, unavailable_of
-from tidegate.collect.source import Subject
-from tidegate.github import parse_login
 from tidegate.github.kinds import DOCUMENTS, REPOSITORY, USER, require_kinds
-from tidegate.github.requests import require_api_url
-from tidegate.github.states import as_upstream
 from tidegate.kernel.errors import InvalidArgument
-from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from tidegate.assembly import Collection
+    from tidegate.cli.summary import Summary
+    from tidegate.collect.source import Subject
+    from tidegate.settings import Settings
 
 _TOKEN = "GITHUB_TOKEN"  # noqa: S105 - the name of a variable
 _DOCUMENTS = (USER, REPOSITORY, *DOCUMENTS.values())
@@ -52,6 +49,11 @@ def collect(
     Exit 0 when every run is complete, 1 when something failed, 130 when interrupted: Ctrl-C once stops in good order,
     twice at once.
     """
+    from rich.console import Console
+
+    from tidegate.cli.run_text import print_lines
+    from tidegate.cli.summary import summary_lines
+
     options = _options(include, since, full=full)
     subjects = _subjects([*(logins or []), *_logins_in(file)], options)
     settings = _settings(load_settings(), api_url)
@@ -69,6 +71,14 @@ def collect(
 
 
 async def _collect(settings: Settings, token: str | None, subjects: Sequence[Subject], *, quiet: bool) -> Summary:
+    from rich.console import Console
+
+    from tidegate.assembly import open_collection
+    from tidegate.cli.collecting import collect_all
+    from tidegate.cli.screens import open_screen
+    from tidegate.cli.summary import summarise
+    from tidegate.collect.progress import failures_of, unavailable_of
+
     console = Console(stderr=True, highlight=False)
     async with open_collection(settings, token=token) as collection:
         with open_screen(console, settings.log, quiet=quiet) as screen:
@@ -90,6 +100,8 @@ def _place(collection: Collection) -> str:
 
 
 def _settings(settings: Settings, api_url: str | None) -> Settings:
+    from tidegate.github.requests import require_api_url
+
     if api_url is None:
         return settings
     github = settings.github.model_copy(update={"api_url": require_api_url(api_url)})
@@ -98,6 +110,8 @@ def _settings(settings: Settings, api_url: str | None) -> Settings:
 
 def _options(include: Sequence[str] | None, since: str | None, *, full: bool) -> dict[str, object]:
     """What the runs want; whatever could not be done is refused before anything is opened."""
+    from tidegate.github.states import as_upstream
+
     options: dict[str, object] = {"full": True} if full else {}
     if include:
         named = [name.strip() for several in include for name in several.split(",") if name.strip()]
@@ -110,6 +124,9 @@ def _options(include: Sequence[str] | None, since: str | None, *, full: bool) ->
 
 
 def _subjects(logins: Sequence[str], options: dict[str, object]) -> list[Subject]:
+    from tidegate.collect.source import Subject
+    from tidegate.github import parse_login
+
     if not logins:
         raise typer.BadParameter("name at least one login, or a --file with some")
     known = dict.fromkeys(parse_login(login) for login in logins)
@@ -118,6 +135,8 @@ def _subjects(logins: Sequence[str], options: dict[str, object]) -> list[Subject
 
 def _logins_in(file: Path | None) -> list[str]:
     """One on each line; what follows a # is a remark."""
+    from tidegate.github import parse_login
+
     if file is None:
         return []
     try:

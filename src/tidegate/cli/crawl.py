@@ -1,13 +1,9 @@
 """`tidegate crawl`: crawl a marketplace, by hand or by the clock, and look at what came of it."""
 
 import typer
-from rich.console import Console
 
 from tidegate.cli import crawl_hosts, crawl_identities, crawl_letters, crawl_products, crawl_schedules, crawl_tasks
 from tidegate.cli.crawl_opening import IGNORE_ROBOTS, JSON, KEYWORDS, NAME, PAGES, SITE, URL, options_of, print_json
-from tidegate.cli.crawl_summary import summary_lines
-from tidegate.cli.crawling import crawl_to_the_end
-from tidegate.cli.run_text import print_lines
 from tidegate.cli.running import load_settings, run_traced
 
 app = typer.Typer(no_args_is_help=True, help="Crawl marketplaces: schedules, identities, products, dead letters.")
@@ -44,6 +40,12 @@ def run(
     (crawl.delay). Exit 0 when everything was read, 1 when something failed or nothing could be read, 130 when
     interrupted: Ctrl-C once stops in good order, twice at once.
     """
+    from rich.console import Console
+
+    from tidegate.cli.crawl_summary import summary_lines
+    from tidegate.cli.crawling import crawl_to_the_end
+    from tidegate.cli.run_text import print_lines
+
     options = options_of(name, url, keywords, site, pages, ignore_robots=ignore_robots)
     try:
         settings = load_settings()

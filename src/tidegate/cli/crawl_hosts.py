@@ -1,16 +1,17 @@
 """`tidegate crawl hosts`: how hosts want to be called, and which of them rest."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from tidegate.cli.crawl_opening import JSON, ask, look, print_json
-from tidegate.cli.tables import print_table
 from tidegate.cli.wording import clock, exact_span
-from tidegate.crawl import hosts as records
-from tidegate.crawl.hosts import Host
+
+if TYPE_CHECKING:
+    from tidegate.crawl.hosts import Host
 
 
 def hosts(
@@ -19,6 +20,12 @@ def hosts(
     as_json: bool = JSON,
 ) -> None:
     """Show the hosts that crawls have met: what their robots.txt asks for, and which of them rest, and why."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from tidegate.cli.tables import print_table
+    from tidegate.crawl import hosts as records
+
     if forget is not None:
         host = forget
         ask(lambda collection: collection.crawl.identities.hosts.forget(host))

@@ -1,18 +1,20 @@
 """`tidegate crawl identities`: who calls, how hosts take it, and who rests."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from tidegate.cli.crawl_opening import JSON, ask, look, print_json
-from tidegate.cli.tables import print_table
 from tidegate.cli.wording import clock, counted
-from tidegate.crawl.identities import Identity, IdentityBook, listed
 from tidegate.kernel.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tidegate.crawl.identities import Identity, IdentityBook
 
 app = typer.Typer(no_args_is_help=True, help="Who calls: User-Agents, and the headers that go with them.")
 
@@ -45,6 +47,8 @@ def add(
 @app.command("list")
 def list_(*, as_json: bool = JSON) -> None:
     """Show the identities, and how they stand with hosts that have refused them."""
+    from tidegate.crawl.identities import listed
+
     _tell(list(look(lambda database: database.read(listed))), as_json=as_json)
 
 
@@ -106,6 +110,11 @@ def _read(file: Path) -> dict[str, dict[str, str]]:
 
 
 def _tell(identities: list[Identity], *, as_json: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from tidegate.cli.tables import print_table
+
     if as_json:
         print_json({"identities": identities})
         return

@@ -1,16 +1,19 @@
 """`tidegate crawl raws`, `tidegate crawl dead` and `tidegate crawl replay`: kept answers, and those that failed."""
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from tidegate.cli.crawl_opening import JSON, LIMIT, LINES, ask, look, print_json
-from tidegate.cli.tables import print_table
 from tidegate.cli.wording import counted
-from tidegate.crawl.raws import RawPage, Raws, RawState
+from tidegate.crawl.raw_states import RawState
 from tidegate.kernel.errors import InvalidArgument, NotFound
+
+if TYPE_CHECKING:
+    from tidegate.crawl.raws import RawPage
 
 _RUN = typer.Option(None, min=1, help="Only those of this run.")
 _AFTER = typer.Option(None, min=0, help="Only those with a greater number.")
@@ -27,6 +30,8 @@ def raws(
     as_json: bool = LINES,
 ) -> None:
     """List kept answers: what waits, what was applied, what failed and why."""
+    from tidegate.crawl.raws import Raws
+
     page = look(
         lambda database: Raws(database).page(
             state=state, run_id=run, host=host, product_id=product, after=after, limit=limit
@@ -37,12 +42,16 @@ def raws(
 
 def raw(number: int = typer.Argument(min=1, help="The number of a kept answer, as `raws` and `dead` show it.")) -> None:
     """Print a kept answer as it came: what a parser could not make sense of can be looked at, or kept in a file."""
+    from tidegate.crawl.raws import Raws
+
     sys.stdout.buffer.write(look(lambda database: Raws(database).body(number)))
     sys.stdout.flush()
 
 
 def dead(*, run: int | None = _RUN, after: int | None = _AFTER, limit: int = LIMIT, as_json: bool = LINES) -> None:
     """List answers that could not be made part of a product, and why."""
+    from tidegate.crawl.raws import Raws
+
     page = look(lambda database: Raws(database).page(state=RawState.FAILED, run_id=run, after=after, limit=limit))
     _tell(page, "no dead letters", "dead", as_json=as_json)
 
@@ -73,6 +82,11 @@ def replay(
 
 
 def _tell(page: RawPage, none: str, command: str, *, as_json: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from tidegate.cli.tables import print_table
+
     if as_json:
         for one in page.raws:
             print_json(one)

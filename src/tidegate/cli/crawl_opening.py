@@ -1,16 +1,20 @@
 """What the commands about crawls share."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import typer
 
-from tidegate.assembly import Collection, open_collection, open_database
 from tidegate.cli.running import load_settings, run
-from tidegate.crawl.targets import CrawlOptions, require_crawl_name
-from tidegate.database import Database
-from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from tidegate.assembly import Collection
+    from tidegate.crawl.targets import CrawlOptions
+    from tidegate.database import Database
+    from tidegate.settings import Settings
 
 T = TypeVar("T")
 
@@ -31,6 +35,8 @@ def options_of(
     name: str, url: str, keywords: list[str] | None, site: str, pages: int, *, ignore_robots: bool
 ) -> CrawlOptions:
     """What was typed, checked before anything is opened."""
+    from tidegate.crawl.targets import CrawlOptions, require_crawl_name
+
     require_crawl_name(name)
     if not keywords:
         raise typer.BadParameter("name at least one --keyword")
@@ -54,10 +60,14 @@ def print_json(value: Any) -> None:
 
 
 async def _ask(settings: Settings, question: Callable[[Collection], Awaitable[T]]) -> T:
+    from tidegate.assembly import open_collection
+
     async with open_collection(settings, needs_credential=False) as collection:
         return await question(collection)
 
 
 async def _look(settings: Settings, question: Callable[[Database], Awaitable[T]]) -> T:
+    from tidegate.assembly import open_database
+
     async with open_database(settings) as database:
         return await question(database)

@@ -1,18 +1,19 @@
 """`tidegate crawl products` and `tidegate crawl product`: what the crawls have found."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from tidegate.cli.crawl_opening import JSON, LIMIT, LINES, NAME, look, print_json
-from tidegate.cli.tables import print_table
 from tidegate.cli.wording import clock, counted
-from tidegate.crawl.products import Product, Products
 from tidegate.kernel.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tidegate.crawl.products import Product
 
 
 def products(
@@ -25,6 +26,12 @@ def products(
     as_json: bool = LINES,
 ) -> None:
     """List products, by host and id."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from tidegate.cli.tables import print_table
+    from tidegate.crawl.products import Products
+
     page = look(
         lambda database: Products(database).page(host=host, shop_id=shop, is_gone=gone, after=after, limit=limit)
     )
@@ -50,6 +57,8 @@ def product(
     as_json: bool = JSON,
 ) -> None:
     """Show one product with everything that is known of it."""
+    from tidegate.crawl.products import Products
+
     host, _, product_id = place.partition("/")
     if not host or not product_id:
         raise InvalidArgument("product", place, "must be host/product, as `tidegate crawl products` shows it")
@@ -65,6 +74,8 @@ def forget(name: str = NAME, *, as_json: bool = JSON) -> None:
 
     What no other crawl lists is gone when the next run of its host ends.
     """
+    from tidegate.crawl.products import Products
+
     count = look(lambda database: Products(database).forget_crawl(name))
     if as_json:
         print_json({"forgotten": count})

@@ -15,8 +15,6 @@ from tidegate.cli.crawl_opening import (
     options_of,
 )
 from tidegate.cli.schedules import pause, remove, resume, tell, trigger
-from tidegate.collect.schedules import listed
-from tidegate.crawl.source import CrawlSource
 
 app = typer.Typer(no_args_is_help=True, help="Crawls that begin by the clock.")
 app.command()(pause)
@@ -51,7 +49,10 @@ def add(
 @app.command("list")
 def list_(*, as_json: bool = JSON) -> None:
     """Show the schedules of crawls: when they are due next, and what their last due time brought."""
-    found = look(lambda database: database.read(listed, None, 0, None, CrawlSource.name))
+    from tidegate.collect.schedules import listed
+    from tidegate.crawl import SOURCE
+
+    found = look(lambda database: database.read(listed, None, 0, None, SOURCE))
     if found or as_json:
         tell("schedules", found, as_json=as_json)
     else:

@@ -1,25 +1,23 @@
 """`tidegate crawl tasks`: the single calls of a run, and who worked on each."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from tidegate.cli.crawl_opening import LIMIT, LINES, look, print_json
-from tidegate.cli.runs import job_states
-from tidegate.cli.tables import print_table
 from tidegate.cli.wording import clock
-from tidegate.collect import runs
-from tidegate.collect.executions import Execution, of_jobs
 from tidegate.collect.lifecycle import JobState
-from tidegate.collect.progress import JobView, jobs_of
-from tidegate.collect.source import FIRST_PAGE
-from tidegate.crawl.identity_records import credential_of
-from tidegate.database import Transaction
 
-_IDENTITY = credential_of("")
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from tidegate.collect.executions import Execution
+    from tidegate.collect.progress import JobView
+    from tidegate.database import Transaction
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +37,11 @@ def tasks(
     as_json: bool = LINES,
 ) -> None:
     """List the tasks of a run, and who worked on each: every execution, with what came of it."""
+    from rich.table import Table
+
+    from tidegate.cli.runs import job_states
+    from tidegate.cli.tables import print_table
+
     states = job_states(state or [])
     found = look(lambda database: database.read(_tasks, run, states, after, limit))
     if as_json:
@@ -58,6 +61,10 @@ def tasks(
 
 
 def _tasks(tx: Transaction, run: int, states: tuple[JobState, ...], after: int, limit: int) -> list[Task]:
+    from tidegate.collect import runs
+    from tidegate.collect.executions import of_jobs
+    from tidegate.collect.progress import jobs_of
+
     runs.get(tx, run)  # no tasks and no run are two things
     found = jobs_of(tx, run, states=states, after=after, limit=limit)
     executions = of_jobs(tx, [job.id for job in found])
@@ -65,6 +72,10 @@ def _tasks(tx: Transaction, run: int, states: tuple[JobState, ...], after: int, 
 
 
 def _cells(one: Task, now: datetime) -> list[str | Text]:
+    from rich.text import Text
+
+    from tidegate.collect.source import FIRST_PAGE
+
     job = one.task
     moment = job.completed_at or job.not_before or job.started_at or job.created_at
     worked = ", ".join(_told(each) for each in one.executions)
@@ -82,5 +93,7 @@ def _cells(one: Task, now: datetime) -> list[str | Text]:
 
 def _told(execution: Execution) -> str:
     """Who, what came of it, and why it did not end the task."""
+    from tidegate.crawl.identity_records import credential_of
+
     why = f" ({execution.reason})" if execution.reason else ""
-    return f"{execution.credential.removeprefix(_IDENTITY)} {execution.outcome or 'at it'}{why}"
+    return f"{execution.credential.removeprefix(credential_of(''))} {execution.outcome or 'at it'}{why}"

@@ -1,27 +1,26 @@
 """`tidegate credentials`: whose tokens and apps may be used. No secret is an argument, and none is ever shown."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from getpass import getpass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from tidegate.assembly.credentials import open_credentials
 from tidegate.cli.running import load_settings, run
-from tidegate.cli.tables import print_table
 from tidegate.cli.wording import clock, counted, number
-from tidegate.credentials import Credential, CredentialBook, CredentialCheck, Kind, Rotation, State
-from tidegate.github import API_URL, parse_login
-from tidegate.github.requests import require_api_url
 from tidegate.kernel.errors import InvalidArgument, TidegateError
-from tidegate.settings import Settings
 from tidegate.telemetry.redaction import redact_text
+
+if TYPE_CHECKING:
+    from tidegate.credentials import Credential, CredentialBook, CredentialCheck, Rotation
+    from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Whose tokens and apps may be used.")
 
@@ -60,6 +59,8 @@ def add(
     The secret is asked for without being shown, or read from standard input, a variable or a file. It is encrypted
     with the key in TIDEGATE_CREDENTIALS_KEY, else in credentials.key in the data folder.
     """
+    from tidegate.github import parse_login
+
     _refuse_secret(name)
     if (app_id is None) != (installation_id is None):
         raise InvalidArgument("app", app_id or installation_id, "an app needs both --app-id and --installation-id")
@@ -145,6 +146,8 @@ def rotate_key(*, as_json: bool = _JSON) -> None:
 
 
 async def _add(settings: Settings, given: _Given, secret: str) -> Credential:
+    from tidegate.assembly.credentials import open_credentials
+
     async with open_credentials(settings) as book:
         if given.app_id is None or given.installation_id is None:
             return await book.add_token(
@@ -164,16 +167,23 @@ async def _add(settings: Settings, given: _Given, secret: str) -> Credential:
 
 
 async def _list(settings: Settings) -> Sequence[Credential]:
+    from tidegate.assembly.credentials import open_credentials
+
     async with open_credentials(settings) as book:
         return await book.list()
 
 
 async def _remove(settings: Settings, name: str) -> Credential:
+    from tidegate.assembly.credentials import open_credentials
+
     async with open_credentials(settings) as book:
         return await book.remove(name)
 
 
 async def _test(settings: Settings, names: Sequence[str]) -> list[CredentialCheck]:
+    from tidegate.assembly.credentials import open_credentials
+    from tidegate.credentials import Kind
+
     async with open_credentials(settings) as book:
         stored = [one for one in await book.list() if one.kind is not Kind.ENVIRONMENT]
         everybody = [one.name for one in stored if one.audience == settings.github.api_url]
@@ -184,6 +194,8 @@ async def _test(settings: Settings, names: Sequence[str]) -> list[CredentialChec
 
 async def _test_one(book: CredentialBook, name: str) -> CredentialCheck:
     """Of many, one that cannot be tested does not keep the others from it."""
+    from tidegate.credentials import CredentialCheck
+
     try:
         return await book.test(name)
     except TidegateError as error:
@@ -192,11 +204,15 @@ async def _test_one(book: CredentialBook, name: str) -> CredentialCheck:
 
 
 async def _rotate(settings: Settings) -> Rotation:
+    from tidegate.assembly.credentials import open_credentials
+
     async with open_credentials(settings) as book:
         return await book.rotate_key()
 
 
 def _settings(api_url: str | None) -> Settings:
+    from tidegate.github.requests import require_api_url
+
     settings = load_settings()
     if api_url is None:
         return settings
@@ -247,6 +263,12 @@ def _from_file(file: Path) -> str:
 
 def _print_table(credentials: Sequence[Credential]) -> None:
     """A line for each; where it is sent only where that does not go without saying."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from tidegate.cli.tables import print_table
+    from tidegate.github import API_URL
+
     now = datetime.now(UTC)
     elsewhere = ["sent to"] if any(one.audience != API_URL for one in credentials) else []
     table = Table("name", "what", "owner", "serves", *elsewhere, "checked", "state", box=None, pad_edge=False)
@@ -259,6 +281,8 @@ def _print_table(credentials: Sequence[Credential]) -> None:
 
 
 def _described(one: Credential) -> str:
+    from tidegate.credentials import Kind
+
     match one.kind:
         case Kind.INSTALLATION:
             return f"installation {one.details['installation_id']} of app {one.details['app_id']}"
@@ -273,6 +297,8 @@ def _served(one: Credential) -> str:
 
 
 def _state(one: Credential, now: datetime) -> str:
+    from tidegate.credentials import State
+
     if one.state is State.VALID:
         return "valid"
     since = "" if one.invalid_at is None else f" since {clock(one.invalid_at, now)}"

@@ -1,35 +1,24 @@
 """`tidegate doctor`: every part of the installation tried for real, and what to do where it fails."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from tidegate.cli import doctor_files, doctor_servers, doctor_upstreams
 from tidegate.cli.findings import Finding, Verdict
 from tidegate.cli.running import load_settings, run
-from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from tidegate.settings import Settings
 
 _WIDTH = 27
 _PATIENCE_S = 10
 _IS_IT_ONE = "Is the address right, and is there the kind of server that it names?"
 _COLOURS = {Verdict.OK: "green", Verdict.ADVICE: "yellow", Verdict.FAILED: "red"}
-
-_CHECKS: dict[str, Callable[[Settings], AsyncIterator[Finding]]] = {
-    "tidegate": doctor_files.installation,
-    "valkey": doctor_servers.valkey,
-    "database": doctor_servers.database,
-    "documents": doctor_servers.documents,
-    "kafka": doctor_servers.kafka,
-    "queues": doctor_servers.queues,
-    "files": doctor_files.permissions,
-    "credentials": doctor_upstreams.credentials,
-    "upstreams": doctor_upstreams.upstreams,
-}
-"""In this order; files come after those checks that make some."""
 
 
 def doctor(*, as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON.")) -> None:
@@ -47,6 +36,9 @@ def doctor(*, as_json: bool = typer.Option(False, "--json", help="Print the find
 
 def _print(finding: Finding) -> None:
     """A line for each finding, and under it what to do; never cut, since paths are there to be copied."""
+    from rich.console import Console
+    from rich.markup import escape
+
     console, colour = Console(soft_wrap=True, highlight=False), _COLOURS[finding.verdict]
     console.print(f"[{colour}]{finding.verdict:6}[/]  {finding.check:{_WIDTH}}  {escape(finding.found)}")
     if finding.remedy:
@@ -60,7 +52,7 @@ def _silent(_finding: Finding) -> None:
 async def _examine_all(settings: Settings, tell: Callable[[Finding], None]) -> list[Finding]:
     """All parts, one after the other; one that does not answer holds the others up for a few seconds only."""
     findings: list[Finding] = []
-    for name, examine in _CHECKS.items():
+    for name, examine in _checks().items():
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 async for finding in examine(settings):
@@ -71,3 +63,20 @@ async def _examine_all(settings: Settings, tell: Callable[[Finding], None]) -> l
             findings.append(silence)
             tell(silence)
     return findings
+
+
+def _checks() -> dict[str, Callable[[Settings], AsyncIterator[Finding]]]:
+    """All checks, in their order; files come after those checks that make some."""
+    from tidegate.cli import doctor_files, doctor_servers, doctor_upstreams
+
+    return {
+        "tidegate": doctor_files.installation,
+        "valkey": doctor_servers.valkey,
+        "database": doctor_servers.database,
+        "documents": doctor_servers.documents,
+        "kafka": doctor_servers.kafka,
+        "queues": doctor_servers.queues,
+        "files": doctor_files.permissions,
+        "credentials": doctor_upstreams.credentials,
+        "upstreams": doctor_upstreams.upstreams,
+    }

@@ -1,28 +1,26 @@
 """What the doctor finds at the upstreams: whether there are credentials for them, and whether they can be reached."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import ssl
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
 
-from tidegate.assembly.vault import open_vault
+from tidegate import crawl
 from tidegate.cli.findings import Finding, Verdict
-from tidegate.collect.schedules import listed
-from tidegate.crawl.source import CrawlSource
-from tidegate.credentials import NotNow, SecretRefused, State, records
-from tidegate.credentials.book import HOW_TO_GET_ONE
-from tidegate.credentials.borrowing import VARIABLE
-from tidegate.credentials.records import Stored
 from tidegate.database import Database
 from tidegate.database.migrate import pending_migrations
-from tidegate.github.authority import GithubAuthority
 from tidegate.kernel.errors import TidegateError
 from tidegate.settings import Settings
 from tidegate.telemetry.redaction import redact_text
-from tidegate.upstream import UpstreamClient, UpstreamFailed
+
+if TYPE_CHECKING:
+    from tidegate.credentials.records import Stored
 
 _CONNECT_WITHIN_S = 5.0
 _MOST_SCHEDULES = 500
@@ -41,6 +39,10 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 
 async def credentials(settings: Settings) -> AsyncIterator[Finding]:
     """Whether anything may call GitHub: a stored credential, or the token of the environment."""
+    from tidegate.credentials import State
+    from tidegate.credentials.book import HOW_TO_GET_ONE
+    from tidegate.credentials.borrowing import VARIABLE
+
     known, audience = await _known(settings), settings.github.api_url
     ours = [one.credential for one in known.credentials if one.credential.audience == audience and one.sealed]
     valid = [one.name for one in ours if one.state is State.VALID]
@@ -61,6 +63,8 @@ async def credentials(settings: Settings) -> AsyncIterator[Finding]:
 
 async def upstreams(settings: Settings) -> AsyncIterator[Finding]:
     """Whether each upstream accepts connections. No request is sent, so nothing is spent."""
+    from tidegate.credentials.borrowing import VARIABLE
+
     known, urls = await _known(settings), dict[str, str]()
     if known.credentials or os.environ.get(VARIABLE):
         urls[settings.github.api_url] = "github"
@@ -72,12 +76,16 @@ async def upstreams(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _known(settings: Settings) -> _Known:
+    from tidegate.assembly.vault import open_vault
+    from tidegate.collect.schedules import listed
+    from tidegate.credentials import records
+
     try:
         async with await Database.open(settings.effective_database_url) as database:
             if await pending_migrations(database):
                 return _Known()
             stored = list(await database.read(records.everything))
-            schedules = await database.read(listed, None, 0, _MOST_SCHEDULES, CrawlSource.name)
+            schedules = await database.read(listed, None, 0, _MOST_SCHEDULES, crawl.SOURCE)
             vault, fault = open_vault(settings, database), None
             for one in stored:
                 if one.sealed is not None:
@@ -92,6 +100,11 @@ async def _known(settings: Settings) -> _Known:
 
 
 async def _check_token(settings: Settings, token: str) -> Finding:
+    from tidegate.credentials import NotNow, SecretRefused
+    from tidegate.credentials.borrowing import VARIABLE
+    from tidegate.github.authority import GithubAuthority
+    from tidegate.upstream import UpstreamClient, UpstreamFailed
+
     try:
         async with UpstreamClient(settings.upstream) as client:
             checked = await GithubAuthority(client, settings.github.api_url).check(token, identify=False)

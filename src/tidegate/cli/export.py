@@ -1,25 +1,27 @@
 """`tidegate export`: what was collected, as files."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 
-from tidegate.assembly import open_database
 from tidegate.cli.running import load_settings, run
-from tidegate.documents import DocumentStore, open_documents
-from tidegate.documents.export import Column, Format, Manifest, Progress, Wish
-from tidegate.documents.export import export as write_export
-from tidegate.github import parse_login
+from tidegate.documents.export.formats import Format
 from tidegate.github.columns import COLUMNS
 from tidegate.kernel.errors import InvalidArgument
-from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from tidegate.documents import DocumentStore
+    from tidegate.documents.export import Column, Manifest, Progress, Wish
+    from tidegate.settings import Settings
 
 _KNOWN = ", ".join(COLUMNS)
 
@@ -40,6 +42,8 @@ def export(
 
     The files get their names when all of them are whole. An export that is there already is replaced.
     """
+    from tidegate.documents.export import Wish
+
     settings = load_settings()
     shows = sys.stderr.isatty() and not (no_progress or as_json)
     kinds = {name: COLUMNS.get(name, ()) for name in dict.fromkeys(kind or COLUMNS)}
@@ -57,12 +61,18 @@ def export(
 
 def _owners(logins: Sequence[str], kinds: Mapping[str, Sequence[Column]]) -> list[str]:
     """GitHub's users are known by small letters; what the users of other sources are called is theirs to say."""
+    from tidegate.github import parse_login
+
     return [parse_login(login) for login in logins] if kinds.keys() <= COLUMNS.keys() else list(logins)
 
 
 async def _export(
     settings: Settings, folder: Path, wish: Wish, *, force: bool, on_progress: Callable[[Progress], None]
 ) -> Manifest:
+    from tidegate.assembly import open_database
+    from tidegate.documents import open_documents
+    from tidegate.documents.export import export as write_export
+
     async with open_database(settings) as database:
         documents = await open_documents(settings.documents, database)
         try:
@@ -84,6 +94,10 @@ async def _require_known(documents: DocumentStore, kinds: Mapping[str, Sequence[
 @contextmanager
 def _shown(*, shows: bool) -> Generator[Callable[[Progress], None]]:
     """A bar for each kind, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
     columns = (TextColumn("{task.description:16}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Bars(*columns, console=Console(stderr=True), disable=not shows, transient=True) as bars:
         tasks: dict[str, TaskID] = {}

@@ -1,12 +1,16 @@
 """`tidegate migrate`"""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
-from tidegate.database import Database
-from tidegate.database.migrate import migrate as bring_up_to_date
-from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from tidegate.settings import Settings
 
 
 def migrate(*, as_json: bool = typer.Option(False, "--json", help="Print the result as JSON.")) -> None:
@@ -21,6 +25,9 @@ def migrate(*, as_json: bool = typer.Option(False, "--json", help="Print the res
 
 
 async def _migrate(settings: Settings) -> tuple[str, list[str]]:
+    from tidegate.database import Database
+    from tidegate.database.migrate import migrate as bring_up_to_date
+
     settings.make_data_dir()
     async with await Database.open(settings.effective_database_url) as database:
         return database.name, await bring_up_to_date(database)

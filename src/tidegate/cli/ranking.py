@@ -1,24 +1,24 @@
 """`tidegate ranking`: who is ahead, and counting everything anew."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import date, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from tidegate.assembly import open_database, open_valkey
-from tidegate.assembly.rankings import NO_BOARDS, open_ranking
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted, number
-from tidegate.crowd.ranking.ranking import LARGEST_TOP, Ranking, Top
-from tidegate.crowd.ranking.rebuild import Rebuilt
-from tidegate.crowd.ranking.windows import Period
+from tidegate.crowd.ranking.windows import LARGEST_TOP, Period
 from tidegate.kernel.errors import InvalidSettings
-from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from tidegate.crowd.ranking.ranking import Ranking, Top
+    from tidegate.crowd.ranking.rebuild import Rebuilt
+    from tidegate.settings import Settings
 
 app = typer.Typer(help="Show who is ahead, and count everything anew.", no_args_is_help=True)
 
@@ -69,6 +69,9 @@ def rebuild(
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncGenerator[Ranking]:
+    from tidegate.assembly import open_database, open_valkey
+    from tidegate.assembly.rankings import NO_BOARDS, open_ranking
+
     async with open_valkey(settings) as valkey, open_database(settings) as database:
         ranking = open_ranking(settings, database, valkey)
         if ranking is None:
@@ -100,6 +103,10 @@ def _told(board: str, found: Top) -> dict[str, object]:
 
 
 def _show(board: str, found: Top) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     if found.degraded:
         typer.echo(f"{board}, {found.window.name}: nobody can say at present. {_REMEDY}")
         return

@@ -3,24 +3,25 @@
 The same is answered under `/v1/reports`, and as SQL in docs/guides/operators-questions.md.
 """
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
 
-from tidegate.assembly import open_database, open_valkey, put_together
-from tidegate.cli import report_text as text
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.spans import parse_since, parse_span
-from tidegate.cli.tables import table_console
-from tidegate.collect.kind_reports import MOST_JOBS, failing_kinds, processing_times, retry_counts
-from tidegate.collect.reports import jobs_by_state, runs_by_state, slow_jobs
-from tidegate.database import Database
-from tidegate.http.waiting import WaitingReport, waiting_report
 from tidegate.kernel.errors import ServerRefused, Unavailable
-from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from tidegate.database import Database
+    from tidegate.http.waiting import WaitingReport
+    from tidegate.settings import Settings
+
+    Question = Callable[[Database, Settings], Awaitable[Any]]
 
 app = typer.Typer(help="Answer what operators ask; without a question, all of them in brief.")
 
@@ -29,11 +30,9 @@ _SINCE = typer.Option(
     "24h", help="Runs that are not over, and those that ended since then: 90m, 24h, 7d, or a date or time (ISO 8601)."
 )
 _LIMIT = typer.Option(20, min=1, max=10_000, help="How many lines at most.")
-_MOST = typer.Option(MOST_JOBS, min=1, help="How many jobs to look at, at most; those of the newest runs.")
+_MOST = typer.Option(10_000, min=1, help="How many jobs to look at, at most; those of the newest runs.")
 _TOO_LONG = timedelta(minutes=10)
 _BRIEF = 5
-
-Question = Callable[[Database, Settings], Awaitable[Any]]
 
 
 @app.callback(invoke_without_command=True)
@@ -41,14 +40,17 @@ def everything(context: typer.Context, *, as_json: bool = _JSON) -> None:
     """Answer every question in brief, unless one is named."""
     if context.invoked_subcommand is not None:
         return
+    from tidegate.cli.report_text import TITLES, show
+    from tidegate.cli.tables import table_console
+
     answers = run(_ask_all(load_settings()))
     if as_json:
         typer.echo(msgspec.json.encode(answers))
         return
     console = table_console()
     for name, answer in answers.items():
-        console.print(f"{text.TITLES[name]}  (tidegate report {name})", style="bold", markup=False)
-        text.show(console, answer, _now())
+        console.print(f"{TITLES[name]}  (tidegate report {name})", style="bold", markup=False)
+        show(console, answer, _now())
         console.print()
 
 
@@ -59,6 +61,8 @@ def runs(
     as_json: bool = _JSON,
 ) -> None:
     """Runs by state."""
+    from tidegate.collect.reports import runs_by_state
+
     moment = None if since is None else parse_since(since, _now())
     _tell(lambda database, _: database.read(runs_by_state, moment), as_json=as_json)
 
@@ -66,12 +70,16 @@ def runs(
 @app.command()
 def jobs(*, as_json: bool = _JSON) -> None:
     """Jobs of runs that are not over, by source and state."""
+    from tidegate.collect.reports import jobs_by_state
+
     _tell(lambda database, _: database.read(jobs_by_state), as_json=as_json)
 
 
 @app.command()
 def failing(*, since: str = _SINCE, limit: int = _LIMIT, most_jobs: int = _MOST, as_json: bool = _JSON) -> None:
     """Kinds of jobs that fail most, and why the last one did."""
+    from tidegate.collect.kind_reports import failing_kinds
+
     moment = parse_since(since, _now())
     _tell(lambda database, _: database.read(failing_kinds, moment, limit, most_jobs), as_json=as_json)
 
@@ -84,6 +92,8 @@ def slow(
     as_json: bool = _JSON,
 ) -> None:
     """Jobs that have been running too long; a worker that died may have left them."""
+    from tidegate.collect.reports import slow_jobs
+
     too_long = parse_span("longer-than", longer_than)
     _tell(lambda database, _: database.read(slow_jobs, too_long, limit), as_json=as_json)
 
@@ -97,6 +107,8 @@ def waiting(*, limit: int = _LIMIT, as_json: bool = _JSON) -> None:
 @app.command()
 def times(*, since: str = _SINCE, limit: int = _LIMIT, most_jobs: int = _MOST, as_json: bool = _JSON) -> None:
     """How long jobs take by kind: half of them, 95 of 100, and the slowest."""
+    from tidegate.collect.kind_reports import processing_times
+
     moment = parse_since(since, _now())
     _tell(lambda database, _: database.read(processing_times, moment, limit, most_jobs), as_json=as_json)
 
@@ -104,24 +116,35 @@ def times(*, since: str = _SINCE, limit: int = _LIMIT, most_jobs: int = _MOST, a
 @app.command()
 def retries(*, since: str = _SINCE, limit: int = _LIMIT, most_jobs: int = _MOST, as_json: bool = _JSON) -> None:
     """How often jobs are tried again, by kind."""
+    from tidegate.collect.kind_reports import retry_counts
+
     moment = parse_since(since, _now())
     _tell(lambda database, _: database.read(retry_counts, moment, limit, most_jobs), as_json=as_json)
 
 
 def _tell(question: Question, *, as_json: bool) -> None:
+    from tidegate.cli.report_text import show
+    from tidegate.cli.tables import table_console
+
     answer = run(_ask(load_settings(), question))
     if as_json:
         typer.echo(msgspec.json.encode(answer))
     else:
-        text.show(table_console(), answer, _now())
+        show(table_console(), answer, _now())
 
 
 async def _ask(settings: Settings, question: Question) -> Any:
+    from tidegate.assembly import open_database
+
     async with open_database(settings) as database:
         return await question(database, settings)
 
 
 async def _ask_all(settings: Settings) -> dict[str, Any]:
+    from tidegate.assembly import open_database
+    from tidegate.collect.kind_reports import failing_kinds, processing_times, retry_counts
+    from tidegate.collect.reports import jobs_by_state, runs_by_state, slow_jobs
+
     since = _now() - timedelta(days=1)
     async with open_database(settings) as database:
         return {
@@ -137,6 +160,9 @@ async def _ask_all(settings: Settings) -> dict[str, Any]:
 
 async def _waiting(database: Database, settings: Settings, limit: int) -> WaitingReport:
     """With the gate's reasons, where anything waits and its server answers."""
+    from tidegate.assembly import open_valkey, put_together
+    from tidegate.http.waiting import waiting_report
+
     found = await waiting_report(database, None, limit)
     if not found.pools:
         return found

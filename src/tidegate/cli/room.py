@@ -1,20 +1,22 @@
 """`tidegate room`: waiting rooms, made, changed, opened, closed, looked at, and entered by those who need not wait."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
 
-from tidegate.assembly import open_database, open_valkey
-from tidegate.assembly.crowd import open_reception
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import clock, counted, number, span
-from tidegate.crowd.waiting_room import Reception, RoomPlan, RoomState, RoomStatus
 from tidegate.kernel.errors import InvalidArgument
-from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from tidegate.crowd.waiting_room import Reception, RoomPlan, RoomStatus
+    from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Waiting rooms: a fair line, and only so many inside.")
 
@@ -43,6 +45,8 @@ def create(
     as_json: bool = _JSON,
 ) -> None:
     """Make a room. It is closed until it is opened."""
+    from tidegate.crowd.waiting_room import RoomPlan
+
     plan = RoomPlan(
         capacity=capacity,
         admit_per_second=rate,
@@ -151,6 +155,9 @@ def admit(
 
 @asynccontextmanager
 async def _reception(settings: Settings) -> AsyncGenerator[Reception]:
+    from tidegate.assembly import open_database, open_valkey
+    from tidegate.assembly.crowd import open_reception
+
     async with open_valkey(settings) as valkey, open_database(settings) as database:
         yield open_reception(settings, database, valkey)
 
@@ -228,6 +235,8 @@ def _show(found: RoomStatus) -> None:
 
 
 def _state(found: RoomStatus, now: datetime) -> str:
+    from tidegate.crowd.waiting_room import RoomState
+
     if found.state is RoomState.CLOSED:
         return "closed"
     if found.opens_at is not None and found.opens_at > now:

@@ -1,15 +1,15 @@
 """What every command does first: read the settings, set up the log, run an event loop."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Coroutine, Iterable
 from io import StringIO
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-import uvloop
-
-from tidegate.settings import Settings
-from tidegate.telemetry.logs import LogSettings, configure
-from tidegate.telemetry.traces import open_traces, span
+if TYPE_CHECKING:
+    from tidegate.settings import Settings
+    from tidegate.telemetry.logs import LogSettings
 
 T = TypeVar("T")
 
@@ -19,6 +19,8 @@ _EXPECTED = ("worker.died", "worker.lease_ended", "worker.unregistered", "stream
 
 def load_settings() -> Settings:
     """The settings of this installation. A command that is soon over logs nothing below a warning."""
+    from tidegate.settings import Settings
+
     settings = Settings.load()
     configure_log(settings.log)
     return settings
@@ -29,6 +31,8 @@ def configure_log(log: LogSettings, *, stream: TextIO | None = None, told: Itera
 
     `told` are events that the command tells of in its own words.
     """
+    from tidegate.telemetry.logs import configure
+
     if log.level == "info":
         configure(log.format, "warning", stream=stream, without=(*_EXPECTED, *told))
     else:
@@ -37,11 +41,15 @@ def configure_log(log: LogSettings, *, stream: TextIO | None = None, told: Itera
 
 def mute_log() -> None:
     """Log nothing from now on."""
+    from tidegate.telemetry.logs import configure
+
     configure(stream=StringIO())
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run to the end on the fast event loop."""
+    import uvloop
+
     return uvloop.run(work)
 
 
@@ -50,6 +58,7 @@ def run_traced(command: str, settings: Settings, work: Coroutine[Any, Any, T]) -
 
     A trace that the variable TRACEPARENT names, as that of a pipeline does, goes on with it.
     """
+    from tidegate.telemetry.traces import open_traces, span
 
     async def traced() -> T:
         with span(f"tidegate {command}", parent=os.environ.get("TRACEPARENT")):

@@ -1,39 +1,28 @@
 """`tidegate runs`: look at runs, cancel them, and have what failed done again."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
 
-from tidegate.assembly import Parts, open_database, open_parts, open_valkey, put_together
-from tidegate.assembly.workforce import has_workers
-from tidegate.cli.run_text import job_table, print_lines, run_lines, run_table
+from tidegate import crawl
 from tidegate.cli.running import load_settings, run
-from tidegate.cli.tables import table_console
 from tidegate.cli.wording import counted, whose
-from tidegate.collect import runs as records
-from tidegate.collect.burials import buried
 from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState, RunState
-from tidegate.collect.orchestrator import Orchestrator
-from tidegate.collect.progress import (
-    Failure,
-    JobView,
-    KindProgress,
-    failures_of,
-    jobs_of,
-    kinds_of,
-    list_runs,
-    retrying_of,
-    unavailable_of,
-)
-from tidegate.collect.recovery import Recovery
-from tidegate.collect.runs import Run
-from tidegate.database import Database, Transaction
-from tidegate.github import parse_login
 from tidegate.kernel.errors import InvalidArgument, ServerRefused, Unavailable, ValkeyUnavailable
-from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from tidegate.assembly import Parts
+    from tidegate.collect.orchestrator import Orchestrator
+    from tidegate.collect.progress import Failure, JobView, KindProgress
+    from tidegate.collect.runs import Run
+    from tidegate.database import Database, Transaction
+    from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and have what failed done again.")
 
@@ -41,7 +30,6 @@ _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 _RUN = typer.Argument(help="The number of a run, as `list` shows it.", min=1)
 _RUNS = typer.Argument(help="The numbers of runs, as `list` shows them.", min=1)
 _ACTIVE = "active"
-_CRAWL = "crawl"
 _STATES = (_ACTIVE, *RunState)
 _NOBODY_WORKS = "Nobody works on what is not over: start tidegate up, or {again}"
 _UNTOLD = "; Valkey does not answer, so its waiting jobs are dropped when their turn comes, without a call"
@@ -83,6 +71,11 @@ def list_(
     as_json: bool = _JSON,
 ) -> None:
     """Show runs, the newest first."""
+    from tidegate.cli.run_text import run_table
+    from tidegate.cli.tables import table_console
+    from tidegate.collect.progress import list_runs
+    from tidegate.github import parse_login
+
     wanted = partial(
         list_runs,
         login=None if login is None else parse_login(login),
@@ -115,6 +108,9 @@ def show(
     as_json: bool = _JSON,
 ) -> None:
     """Show one run: how far it is, kind by kind, and what failed and why."""
+    from tidegate.cli.run_text import job_table, print_lines, run_lines
+    from tidegate.cli.tables import table_console
+
     states = job_states(jobs) if jobs else None
     shown = run(_show(load_settings(), number, states, after, limit))
     if as_json:
@@ -191,6 +187,8 @@ def _told(retried: _Retried) -> Iterator[str]:
 
 
 async def _list(settings: Settings, wanted: Callable[[Transaction], list[Run]]) -> tuple[list[Run], bool | None]:
+    from tidegate.assembly import open_database
+
     async with open_database(settings) as database:
         found = await database.read(wanted)
         return found, await _has_workers(settings, database, found)
@@ -200,6 +198,9 @@ async def _has_workers(settings: Settings, database: Database, shown: Sequence[R
     """Whether anybody works; not asked where everything is over."""
     if not any(run.status in ACTIVE_RUNS for run in shown):
         return None
+    from tidegate.assembly import open_valkey, put_together
+    from tidegate.assembly.workforce import has_workers
+
     try:
         async with open_valkey(settings) as valkey:
             parts = put_together(settings, valkey, database)
@@ -209,6 +210,11 @@ async def _has_workers(settings: Settings, database: Database, shown: Sequence[R
 
 
 async def _show(settings: Settings, number: int, states: Sequence[JobState] | None, after: int, limit: int) -> Shown:
+    from tidegate.assembly import open_database
+    from tidegate.collect import runs as records
+    from tidegate.collect.burials import buried
+    from tidegate.collect.progress import failures_of, jobs_of, kinds_of, retrying_of, unavailable_of
+
     async with open_database(settings) as database:
         listed = partial(jobs_of, states=states or (), after=after, limit=limit)
         found = await database.read(records.get, number)
@@ -226,6 +232,10 @@ async def _show(settings: Settings, number: int, states: Sequence[JobState] | No
 
 async def _cancel(settings: Settings, number: int) -> Canceled:
     """SQL decides. Where the gate cannot be told, its jobs leave it when their turn comes, without a call."""
+    from tidegate.assembly import open_database, open_parts
+    from tidegate.collect import runs as records
+    from tidegate.collect.orchestrator import Orchestrator
+
     try:
         async with open_parts(settings) as parts:
             before = await parts.database.read(records.get, number)
@@ -239,12 +249,17 @@ async def _cancel(settings: Settings, number: int) -> Canceled:
 
 
 async def _canceled(database: Database, before: Run) -> Canceled:
+    from tidegate.collect import runs as records
+
     run_ = await database.read(records.get, before.id)
     return Canceled(run=run_, was_active=before.status in ACTIVE_RUNS and run_.status is RunState.CANCELED)
 
 
 async def _retry(settings: Settings, numbers: Sequence[int], job: int | None) -> list[_Retried]:
     """All of them, or none where one is not there."""
+    from tidegate.assembly import open_parts
+    from tidegate.collect.orchestrator import Orchestrator
+
     async with open_parts(settings) as parts:
         orchestrator = Orchestrator(parts.database, parts.gate, {})
         for number in numbers:
@@ -257,6 +272,9 @@ async def _retry(settings: Settings, numbers: Sequence[int], job: int | None) ->
 
 
 async def _retry_one(parts: Parts, orchestrator: Orchestrator, number: int, job: int | None) -> _Retried:
+    from tidegate.collect.burials import buried
+    from tidegate.collect.recovery import Recovery
+
     computes = job is None and number in await parts.database.read(buried, [number])
     again = await orchestrator.retry(number) if job is None else int(await orchestrator.retry_job(job))
     # Whoever asked before may have died between the commit and the offer; offering again is always right.
@@ -265,6 +283,9 @@ async def _retry_one(parts: Parts, orchestrator: Orchestrator, number: int, job:
 
 
 def _require_job(tx: Transaction, number: int, job: int) -> None:
+    from tidegate.collect import runs as records
+    from tidegate.collect.progress import jobs_of
+
     records.get(tx, number)
     found = jobs_of(tx, number, after=job - 1, limit=1)
     if not found or found[0].id != job:
@@ -298,7 +319,7 @@ def _whose(run_: Run) -> str:
 
 def _again(of: Sequence[Run], login: str = "LOGIN") -> str:
     """What goes on with these, beside a process that stays."""
-    crawls = [run_.user_id for run_ in of if run_.source == _CRAWL]
+    crawls = [run_.user_id for run_ in of if run_.source == crawl.SOURCE]
     if len(crawls) < len(of):
         return f"tidegate collect {login}"
     return f"the same tidegate crawl run {crawls[0]} … again"

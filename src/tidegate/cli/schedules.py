@@ -1,28 +1,25 @@
 """`tidegate schedules`: runs that begin by the clock."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import msgspec
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from tidegate.assembly import open_collection, open_database
-from tidegate.assembly.schedules import open_schedules
 from tidegate.cli.running import load_settings, run, run_traced
-from tidegate.cli.tables import print_table
 from tidegate.cli.wording import whose
-from tidegate.collect.firings import Firing
-from tidegate.collect.schedules import Schedule, listed
-from tidegate.collect.source import Subject
-from tidegate.credentials.borrowing import VARIABLE
-from tidegate.github import GithubSource, parse_login
 from tidegate.github.kinds import require_kinds
-from tidegate.github.states import as_upstream
-from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from tidegate.collect.firings import Firing
+    from tidegate.collect.schedules import Schedule
+    from tidegate.collect.source import Subject
+    from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Runs that begin by the clock.")
 
@@ -49,6 +46,9 @@ def add(
     A user whose last run is still active is left out once. Times that pass while no process runs begin one run when
     the next process starts.
     """
+    from tidegate.collect.source import Subject
+    from tidegate.github import parse_login
+
     options = _options(include, since, full=full)
     known = dict.fromkeys(parse_login(login) for login in logins)
     subjects = [Subject(user_id=login, login=login, options=options) for login in known]
@@ -63,6 +63,8 @@ def list_(
     as_json: bool = _JSON,
 ) -> None:
     """Show the schedules: when they are due next, and what their last due time brought."""
+    from tidegate.github import parse_login
+
     found = run(_list(load_settings(), None if login is None else parse_login(login)))
     if found or as_json:
         tell("schedules", found, as_json=as_json)
@@ -118,6 +120,8 @@ def trigger(
 
 
 def _options(include: Sequence[str], since: str | None, *, full: bool) -> dict[str, object]:
+    from tidegate.github.states import as_upstream
+
     options: dict[str, object] = {"full": True} if full else {}
     if include:
         named = [name.strip() for several in include for name in several.split(",") if name.strip()]
@@ -128,16 +132,24 @@ def _options(include: Sequence[str], since: str | None, *, full: bool) -> dict[s
 
 
 async def _add(settings: Settings, subjects: Sequence[Subject], cron: str, timezone: str) -> list[Schedule]:
+    from tidegate.assembly.schedules import open_schedules
+    from tidegate.github import GithubSource
+
     async with open_schedules(settings) as schedules:
         return await schedules.add(GithubSource.name, subjects, cron=cron, timezone=timezone)
 
 
 async def _list(settings: Settings, login: str | None) -> list[Schedule]:
+    from tidegate.assembly import open_database
+    from tidegate.collect.schedules import listed
+
     async with open_database(settings) as database:
         return await database.read(listed, login)
 
 
 async def _each(settings: Settings, what: str, numbers: Sequence[int]) -> list[Schedule]:
+    from tidegate.assembly.schedules import open_schedules
+
     async with open_schedules(settings) as schedules:
         change = {"remove": schedules.remove, "pause": schedules.pause, "resume": schedules.resume}[what]
         for number in numbers:
@@ -146,6 +158,9 @@ async def _each(settings: Settings, what: str, numbers: Sequence[int]) -> list[S
 
 
 async def _trigger(settings: Settings, number: int, key: str) -> Firing:
+    from tidegate.assembly import open_collection
+    from tidegate.credentials.borrowing import VARIABLE
+
     token = os.environ.get(VARIABLE) or None
     async with open_collection(settings, token=token, needs_credential=False) as collection:
         return await collection.schedules.trigger(number, key)
@@ -153,6 +168,11 @@ async def _trigger(settings: Settings, number: int, key: str) -> Firing:
 
 def tell(name: str, schedules: Sequence[Schedule], *, as_json: bool) -> None:
     """Print schedules, for people or as JSON."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from tidegate.cli.tables import print_table
+
     if as_json:
         typer.echo(msgspec.json.encode({name: schedules}))
         return

@@ -2,16 +2,18 @@
 
 import msgspec
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from tidegate.cli.running import load_settings
-from tidegate.cli.tables import print_table
-from tidegate.settings.reference import effective_settings
 
 
 def settings(*, as_json: bool = typer.Option(False, "--json", help="Print the result as JSON.")) -> None:
     """Show every setting with its value; passwords are hidden."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from tidegate.cli.tables import print_table
+    from tidegate.settings.reference import effective_settings
+
     effective = effective_settings(load_settings())
     if as_json:
         typer.echo(msgspec.json.encode(effective))

@@ -1,5 +1,7 @@
 """`tidegate simulate github`, `tidegate simulate game` and `tidegate simulate marketplace`"""
 
+from __future__ import annotations
+
 import asyncio
 import signal
 from datetime import datetime
@@ -8,7 +10,6 @@ from urllib.parse import quote_plus
 
 import msgspec
 import typer
-import uvloop
 
 from tidegate.kernel.errors import InvalidArgument
 
@@ -42,6 +43,8 @@ def github(
     ),
 ) -> None:
     """Answer as GitHub does, limits and moods included, until interrupted; then tell what was called."""
+    import uvloop
+
     from tidegate.simulators import github as of_github
 
     config = of_github.SimulatorConfig(
@@ -93,6 +96,8 @@ def game(
     ),
 ) -> None:
     """Answer as a large game's API does, 300 KB at a time, until interrupted; then tell whether a limit was broken."""
+    import uvloop
+
     from tidegate.simulators import game as of_game
 
     config = of_game.GameConfig(
@@ -149,6 +154,8 @@ def marketplace(
     ),
 ) -> None:
     """Answer as a marketplace does, until interrupted; then tell whether anybody was impolite."""
+    import uvloop
+
     from tidegate.simulators import marketplace as of_market
 
     config = of_market.MarketplaceConfig(
@@ -185,7 +192,7 @@ def _stopping() -> asyncio.Event:
     return stopping
 
 
-async def _serve_game(simulator: "of_game.GameSimulator", *, as_json: bool) -> None:
+async def _serve_game(simulator: of_game.GameSimulator, *, as_json: bool) -> None:
     stopping = _stopping()
     async with simulator:
         _greet_players(simulator, as_json=as_json)
@@ -193,7 +200,7 @@ async def _serve_game(simulator: "of_game.GameSimulator", *, as_json: bool) -> N
         _part_from_players(simulator.report(), as_json=as_json)
 
 
-def _greet_players(simulator: "of_game.GameSimulator", *, as_json: bool) -> None:
+def _greet_players(simulator: of_game.GameSimulator, *, as_json: bool) -> None:
     url, subjects = simulator.url, simulator.config.world.subjects
     if as_json:
         greeting = {
@@ -210,7 +217,7 @@ def _greet_players(simulator: "of_game.GameSimulator", *, as_json: bool) -> None
     typer.echo(f"What was called: {url}/admin/report   Ctrl-C stops it.")
 
 
-def _part_from_players(report: "of_game.Report", *, as_json: bool) -> None:
+def _part_from_players(report: of_game.Report, *, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(report))
         return
@@ -223,7 +230,7 @@ def _part_from_players(report: "of_game.Report", *, as_json: bool) -> None:
         typer.echo(f"  {cost.cpu_s:.1f} s of computing, {cost.cpu_us_per_call:.0f} µs for each call")
 
 
-async def _serve_marketplace(simulator: "of_market.MarketplaceSimulator", *, as_json: bool) -> None:
+async def _serve_marketplace(simulator: of_market.MarketplaceSimulator, *, as_json: bool) -> None:
     stopping = _stopping()
     async with simulator:
         _greet_crawlers(simulator, as_json=as_json)
@@ -231,7 +238,7 @@ async def _serve_marketplace(simulator: "of_market.MarketplaceSimulator", *, as_
         _part_from_crawlers(simulator.report(), as_json=as_json)
 
 
-def _greet_crawlers(simulator: "of_market.MarketplaceSimulator", *, as_json: bool) -> None:
+def _greet_crawlers(simulator: of_market.MarketplaceSimulator, *, as_json: bool) -> None:
     world, urls = simulator.world, simulator.urls
     if as_json:
         greeting = {
@@ -248,7 +255,7 @@ def _greet_crawlers(simulator: "of_market.MarketplaceSimulator", *, as_json: boo
     typer.echo(f"What was called: {urls[0]}/admin/report   Ctrl-C stops it.")
 
 
-def _part_from_crawlers(report: "of_market.Report", *, as_json: bool) -> None:
+def _part_from_crawlers(report: of_market.Report, *, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(report))
         return
@@ -262,7 +269,7 @@ def _part_from_crawlers(report: "of_market.Report", *, as_json: bool) -> None:
             typer.echo(f"  {one.url}: {one.calls:,} calls, at least {one.smallest_gap_ms:,.1f} ms apart")
 
 
-async def _serve_github(simulator: "of_github.GithubSimulator", *, as_json: bool) -> None:
+async def _serve_github(simulator: of_github.GithubSimulator, *, as_json: bool) -> None:
     stopping = _stopping()
     async with simulator:
         _greet_collectors(simulator, as_json=as_json)
@@ -270,7 +277,7 @@ async def _serve_github(simulator: "of_github.GithubSimulator", *, as_json: bool
         _part_from_collectors(simulator.report(), as_json=as_json)
 
 
-def _greet_collectors(simulator: "of_github.GithubSimulator", *, as_json: bool) -> None:
+def _greet_collectors(simulator: of_github.GithubSimulator, *, as_json: bool) -> None:
     world = simulator.world
     everybody = [*world.operators(), *world.logins()]
     if as_json:
@@ -285,7 +292,7 @@ def _greet_collectors(simulator: "of_github.GithubSimulator", *, as_json: bool) 
     typer.echo(f"What was called: {simulator.url}/_sim/report   Ctrl-C stops it.")
 
 
-def _part_from_collectors(report: "of_github.Report", *, as_json: bool) -> None:
+def _part_from_collectors(report: of_github.Report, *, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(report))
         return

@@ -1,24 +1,27 @@
 """`tidegate snapshots`: read snapshots, have them refreshed, and see to what failed."""
 
+from __future__ import annotations
+
 import asyncio
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
 
-from tidegate.assembly import Snapshots
-from tidegate.assembly.workforce import has_workers
 from tidegate.cli.running import load_settings, run, run_traced
-from tidegate.cli.snapshot_text import NOBODY_WORKS, answer_line, refresh_lines, told, trouble_line
 from tidegate.cli.snapshots_dead import dead
 from tidegate.cli.snapshots_opening import opened, parse_subject
 from tidegate.cli.snapshots_topics import topics
 from tidegate.cli.snapshots_upkeep import history, prefetch
 from tidegate.cli.wording import span
-from tidegate.flow.coalescer import Outcome
-from tidegate.settings import Settings
-from tidegate.snapshots.query import Freshness, SnapshotAnswer
-from tidegate.snapshots.store import Trouble, trouble_of
-from tidegate.snapshots.subject import Subject
+
+if TYPE_CHECKING:
+    from tidegate.assembly import Snapshots
+    from tidegate.flow.coalescer import Outcome
+    from tidegate.settings import Settings
+    from tidegate.snapshots.query import SnapshotAnswer
+    from tidegate.snapshots.store import Trouble
+    from tidegate.snapshots.subject import Subject
 
 app = typer.Typer(help="Read snapshots, have them refreshed, and see what failed.", no_args_is_help=True)
 app.add_typer(dead, name="dead")
@@ -48,6 +51,8 @@ def get(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JSON) 
 
     Where it is too old, a refresh is queued, and a process at work does it. Exit 1 where there is no snapshot.
     """
+    from tidegate.cli.snapshot_text import answer_line, refresh_lines
+
     answer, situation = run(_get(load_settings(), subject, wait))
     if as_json:
         typer.echo(answer.encode())
@@ -65,6 +70,8 @@ def refresh(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JS
 
     Exit 1 where it failed, or is not done when the wait is over.
     """
+    from tidegate.cli.snapshot_text import NOBODY_WORKS, answer_line, told, trouble_line
+
     settings = load_settings()
     outcome, answer, situation = run_traced("snapshots refresh", settings, _refresh(settings, subject, wait))
     if answer is not None:
@@ -90,6 +97,8 @@ def watch(subject: str = _SUBJECT, *, as_json: bool = _JSON) -> None:
 
 
 async def _get(settings: Settings, text: str, wait_s: float) -> tuple[SnapshotAnswer, Situation]:
+    from tidegate.snapshots.query import Freshness
+
     subject = parse_subject(settings, text)
     async with opened(settings) as snapshots:
         answer = await snapshots.reader.wait(subject.kind, subject.key, wait_s)
@@ -97,6 +106,9 @@ async def _get(settings: Settings, text: str, wait_s: float) -> tuple[SnapshotAn
 
 
 async def _situation(snapshots: Snapshots, subject: Subject) -> Situation:
+    from tidegate.assembly.workforce import has_workers
+    from tidegate.snapshots.store import trouble_of
+
     return Situation(
         trouble=await snapshots.parts.database.read(trouble_of, subject),
         has_workers=await has_workers(snapshots.parts, snapshots.recoverable),
@@ -104,6 +116,8 @@ async def _situation(snapshots: Snapshots, subject: Subject) -> Situation:
 
 
 async def _refresh(settings: Settings, text: str, wait_s: float) -> tuple[Outcome, SnapshotAnswer | None, Situation]:
+    from tidegate.snapshots.store import trouble_of
+
     subject = parse_subject(settings, text)
     async with opened(settings) as snapshots:
         reader, (kind, key) = snapshots.reader, (subject.kind, subject.key)
@@ -123,6 +137,8 @@ async def _refresh(settings: Settings, text: str, wait_s: float) -> tuple[Outcom
 
 
 async def _watch(settings: Settings, text: str, *, as_json: bool) -> None:
+    from tidegate.cli.snapshot_text import answer_line
+
     subject = parse_subject(settings, text)
     async with opened(settings) as snapshots:
         shown = None

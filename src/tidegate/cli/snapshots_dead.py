@@ -1,15 +1,20 @@
 """`tidegate snapshots dead`: refreshes that failed for good."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
-from tidegate.cli.snapshot_text import letter_as_json, letter_line, told
 from tidegate.cli.snapshots_opening import opened
-from tidegate.flow.coalescer import AlreadyProcessing, Outcome
 from tidegate.kernel.errors import NotFound
-from tidegate.settings import Settings
-from tidegate.snapshots.dead import DeadLetter
+
+if TYPE_CHECKING:
+    from tidegate.flow.coalescer import Outcome
+    from tidegate.settings import Settings
+    from tidegate.snapshots.dead import DeadLetter
 
 dead = typer.Typer(help="Refreshes that failed for good: list, show, replay, drop.", no_args_is_help=True)
 
@@ -25,6 +30,8 @@ def list_(
     as_json: bool = typer.Option(False, "--json", help="Print JSON, a line for each."),
 ) -> None:
     """List refreshes that failed for good, the oldest first."""
+    from tidegate.cli.snapshot_text import letter_as_json, letter_line
+
     letters = run(_list(load_settings(), after, limit))
     for letter in letters:
         typer.echo(letter_as_json(letter) if as_json else letter_line(letter))
@@ -39,6 +46,8 @@ def list_(
 @dead.command()
 def show(letter: str = _LETTER, *, as_json: bool = typer.Option(False, "--json", help="Print it on one line.")) -> None:
     """Show all about a dead letter, as JSON."""
+    from tidegate.cli.snapshot_text import letter_as_json
+
     encoded = letter_as_json(run(_show(load_settings(), letter)))
     typer.echo(encoded if as_json else msgspec.json.format(encoded, indent=2))
 
@@ -49,6 +58,9 @@ def replay(letter: str = _LETTER, *, as_json: bool = _JSON) -> None:
 
     The letter is gone then, unless somebody is at this subject already: then it stays, to be replayed later or dropped.
     """
+    from tidegate.cli.snapshot_text import told
+    from tidegate.flow.coalescer import AlreadyProcessing
+
     outcome = run(_replay(load_settings(), letter))
     if as_json:
         typer.echo(msgspec.json.encode({"id": letter, "outcome": told(outcome), "version": outcome.version}))

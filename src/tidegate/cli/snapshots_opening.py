@@ -1,18 +1,25 @@
 """The snapshots of this installation, for the length of a command."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from tidegate.assembly import Snapshots, open_parts, open_snapshots
-from tidegate.assembly.kinds import require_kinds
 from tidegate.kernel.errors import InvalidArgument
-from tidegate.settings import Settings
-from tidegate.snapshots.subject import Subject
+
+if TYPE_CHECKING:
+    from tidegate.assembly import Snapshots
+    from tidegate.settings import Settings
+    from tidegate.snapshots.subject import Subject
 
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
     """All that a command needs; raise `InvalidSettings` with what to set where nothing is kept."""
+    from tidegate.assembly import open_parts, open_snapshots
+    from tidegate.assembly.kinds import require_kinds
+
     kinds = require_kinds(settings)
     async with open_parts(settings) as parts, open_snapshots(parts, kinds) as snapshots:
         yield snapshots
@@ -20,6 +27,9 @@ async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
 
 def parse_subject(settings: Settings, text: str) -> Subject:
     """The subject that somebody wrote, such as `character/4711`; which kinds there are is told where it is none."""
+    from tidegate.assembly.kinds import require_kinds
+    from tidegate.snapshots.subject import Subject
+
     known = sorted(kind.name for kind in require_kinds(settings))
     kind, slash, key = text.partition("/")
     if not slash or not key:

@@ -1,5 +1,7 @@
 """`tidegate snapshots topics`: the topics on Kafka, as they are and as they should be; and reading them again."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -9,11 +11,11 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted
-from tidegate.settings import Settings
-from tidegate.snapshots.transport import GROUPS, Topic
-from tidegate.snapshots.transport.kafka.opening import open_kafka
 
 if TYPE_CHECKING:
+    from tidegate.settings import Settings
+    from tidegate.snapshots.transport import Topic
+
     # It comes with the extra `kafka`.
     from tidegate.snapshots.transport.kafka.topics import TopicReport
 
@@ -57,6 +59,8 @@ def topics(
 
 
 def _set_back(settings: Settings, name: str | None, to: list[str], *, as_json: bool) -> None:
+    from tidegate.snapshots.transport import GROUPS
+
     if settings.snapshots.transport != "kafka":
         raise typer.BadParameter("only Kafka keeps events that are done: on Redis Streams nothing can be read again")
     topic = next((each for each in GROUPS if each == name), None)
@@ -75,6 +79,9 @@ def _set_back(settings: Settings, name: str | None, to: list[str], *, as_json: b
 async def _read_again(
     settings: Settings, topic: Topic, since: datetime | Mapping[int, int]
 ) -> tuple[dict[int, int], int]:
+    from tidegate.snapshots.transport import GROUPS
+    from tidegate.snapshots.transport.kafka.opening import open_kafka
+
     kafka = open_kafka(settings.snapshots.kafka)
     try:
         places = await kafka.set_back(topic, GROUPS[topic], since)
@@ -98,7 +105,9 @@ def _since(to: list[str]) -> datetime | dict[int, int]:
     return places
 
 
-async def _topics(settings: Settings, *, create: bool) -> "tuple[list[str], list[TopicReport]]":
+async def _topics(settings: Settings, *, create: bool) -> tuple[list[str], list[TopicReport]]:
+    from tidegate.snapshots.transport.kafka.opening import open_kafka
+
     kafka = open_kafka(settings.snapshots.kafka)
     try:
         made = await kafka.create_topics() if create else []
@@ -107,7 +116,7 @@ async def _topics(settings: Settings, *, create: bool) -> "tuple[list[str], list
         await kafka.close()
 
 
-def _line(topic: "TopicReport", *, made: bool) -> str:
+def _line(topic: TopicReport, *, made: bool) -> str:
     if not topic.exists:
         return f"{topic.name}: missing. Make it with --create."
     shape = f"{counted(topic.partitions, 'partition')}, {counted(topic.replication, 'copy', 'copies')}"

@@ -1,22 +1,24 @@
 """`tidegate snapshots prefetch` and `tidegate snapshots history`: what is asked for by the clock, and what was."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
-from rich.table import Table
 
-from tidegate.assembly import open_database
-from tidegate.assembly.kinds import require_kinds
-from tidegate.assembly.upkeep import history_of_snapshots
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.snapshots_opening import parse_subject
-from tidegate.cli.tables import print_table
 from tidegate.cli.wording import clock, number, span
-from tidegate.settings import Settings
-from tidegate.snapshots.archive.entry import Entry
-from tidegate.snapshots.prefetch.status import Census, PrefetchStatus, prefetch_status
-from tidegate.snapshots.subject import Subject
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tidegate.settings import Settings
+    from tidegate.snapshots.archive.entry import Entry
+    from tidegate.snapshots.prefetch.status import Census, PrefetchStatus
+    from tidegate.snapshots.subject import Subject
 
 _SUBJECT = typer.Argument(help="Kind and key, such as character/4711.")
 _JSON = typer.Option(False, "--json", help="Print JSON.")
@@ -56,6 +58,8 @@ def history(
 
     It is remembered where TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY says so.
     """
+    from tidegate.cli.tables import print_table
+
     settings = load_settings()
     entries = run(_history(settings, parse_subject(settings, subject), limit))
     if as_json:
@@ -76,12 +80,19 @@ def _why(settings: Settings) -> str:
 
 
 async def _status(settings: Settings, *, counts_all: bool) -> PrefetchStatus:
+    from tidegate.assembly import open_database
+    from tidegate.assembly.kinds import require_kinds
+    from tidegate.snapshots.prefetch.status import prefetch_status
+
     require_kinds(settings)
     async with open_database(settings) as database:
         return await database.read(prefetch_status, settings.snapshots.prefetch, counts_all)
 
 
 async def _history(settings: Settings, subject: Subject, limit: int) -> list[Entry]:
+    from tidegate.assembly import open_database
+    from tidegate.assembly.upkeep import history_of_snapshots
+
     async with open_database(settings) as database:
         return await history_of_snapshots(settings, database).of(subject, limit=limit)
 
@@ -116,6 +127,8 @@ def _moment(moment: datetime | None, now: datetime) -> str:
 
 
 def _table(entries: list[Entry]) -> Table:
+    from rich.table import Table
+
     table = Table("changed", "version", "bytes", "kept in", box=None, pad_edge=False)
     for entry in entries:
         kept_in = "archive" if entry.is_archived else "database"

@@ -1,17 +1,18 @@
 """`tidegate stats`: what is known of a user, or of everybody, in numbers and small charts."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
 
-from tidegate.assembly import open_database
 from tidegate.cli.running import load_settings, run
-from tidegate.cli.tables import table_console
-from tidegate.documents import SqlDocuments, open_documents
-from tidegate.github import parse_login
-from tidegate.github.statistics import GlobalStatistics, Statistics, UserStatistics
-from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from tidegate.github.statistics import GlobalStatistics, Statistics, UserStatistics
+    from tidegate.settings import Settings
 
 
 def stats(
@@ -26,6 +27,8 @@ def stats(
 
     Days are days in UTC. What each figure means is told in docs/guides/statistics.md. Exit 1 where there are none.
     """
+    from tidegate.github import parse_login
+
     if (login is None) != everybody:
         raise typer.BadParameter("name a user, or give --all for everybody")
     if login is None:
@@ -40,6 +43,10 @@ def stats(
 
 
 async def _of_user(settings: Settings, login: str, *, recompute: bool) -> UserStatistics | None:
+    from tidegate.assembly import open_database
+    from tidegate.documents import SqlDocuments, open_documents
+    from tidegate.github.statistics import Statistics
+
     async with open_database(settings) as database:
         if recompute:
             documents = await open_documents(settings.documents, database)
@@ -60,11 +67,17 @@ async def _recomputed(statistics: Statistics, login: str) -> UserStatistics | No
 
 
 async def _overall(settings: Settings, days: int) -> GlobalStatistics:
+    from tidegate.assembly import open_database
+    from tidegate.documents import SqlDocuments
+    from tidegate.github.statistics import Statistics
+
     async with open_database(settings) as database:
         return await Statistics(database, SqlDocuments(database)).overall(days=days)
 
 
 def _show_user(found: UserStatistics, *, as_json: bool) -> None:
+    from tidegate.cli.tables import table_console
+
     if as_json:
         typer.echo(msgspec.json.encode(found))
         return
@@ -74,6 +87,8 @@ def _show_user(found: UserStatistics, *, as_json: bool) -> None:
 
 
 def _show_everybody(found: GlobalStatistics, *, as_json: bool) -> None:
+    from tidegate.cli.tables import table_console
+
     if as_json:
         typer.echo(msgspec.json.encode(found))
         return

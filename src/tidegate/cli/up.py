@@ -1,37 +1,30 @@
 """`tidegate up`, `tidegate work` and `tidegate serve`: processes that stay until they are told to stop."""
 
+from __future__ import annotations
+
 import os
 import resource
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, ExitStack
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
 
 from tidegate import __version__
-from tidegate.assembly import Collection, Snapshots, open_collection, open_snapshots
-from tidegate.assembly.campaigns import campaign_estate, campaign_workers, open_campaigns
-from tidegate.assembly.crowd import open_reception
-from tidegate.assembly.kinds import configured_kinds
-from tidegate.assembly.rankings import open_ranking
-from tidegate.campaigns.campaigns import Campaigns
 from tidegate.cli.running import run
 from tidegate.cli.wording import listed
-from tidegate.credentials.book import HOW_TO_GET_ONE
-from tidegate.credentials.borrowing import VARIABLE
-from tidegate.crowd.ranking.ranking import Ranking
-from tidegate.crowd.waiting_room import Reception
-from tidegate.dashboard import open_dashboard
-from tidegate.http import Binding, serve_collection, serve_operations
-from tidegate.http.channel import Seats
-from tidegate.http.room_events import SPARE_FILES
-from tidegate.runtime.garbage import settle_in
-from tidegate.runtime.service import Service
-from tidegate.runtime.supervisor import StopReport
-from tidegate.settings import Settings
-from tidegate.telemetry.logs import configure
-from tidegate.telemetry.traces import open_traces
+
+if TYPE_CHECKING:
+    from tidegate.assembly import Collection, Snapshots
+    from tidegate.campaigns.campaigns import Campaigns
+    from tidegate.crowd.ranking.ranking import Ranking
+    from tidegate.crowd.waiting_room import Reception
+    from tidegate.http import Binding
+    from tidegate.runtime.service import Service
+    from tidegate.runtime.supervisor import StopReport
+    from tidegate.settings import Settings
 
 DRAIN_WITHIN = timedelta(seconds=30)
 _MOST_NAMES = 8
@@ -103,6 +96,9 @@ def serve(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool =
 
 def _configured(host: str | None, port: int | None) -> Settings:
     """The settings, with what the command line says; a process that stays logs from its level upwards."""
+    from tidegate.settings import Settings
+    from tidegate.telemetry.logs import configure
+
     settings = Settings.load()
     configure(settings.log.format, settings.log.level)
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
@@ -110,6 +106,9 @@ def _configured(host: str | None, port: int | None) -> Settings:
 
 
 def _stay(role: Role, settings: Settings, *, as_json: bool, tells: bool = True) -> None:
+    from tidegate.http import Binding
+    from tidegate.telemetry.traces import open_traces
+
     if role.serves:
         _allow_files(settings.http.most_watchers)
     with ExitStack() as stack:
@@ -124,6 +123,8 @@ def _stay(role: Role, settings: Settings, *, as_json: bool, tells: bool = True) 
 
 def _allow_files(watchers: int) -> None:
     """Have as many files open as there may be watchers, as far as this user may: a connection is one."""
+    from tidegate.http.room_events import SPARE_FILES
+
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = watchers + SPARE_FILES
     if most != resource.RLIM_INFINITY:
@@ -133,6 +134,14 @@ def _allow_files(watchers: int) -> None:
 
 
 async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_json: bool) -> StopReport:
+    from tidegate.assembly import open_collection, open_snapshots
+    from tidegate.assembly.campaigns import campaign_estate, open_campaigns
+    from tidegate.assembly.crowd import open_reception
+    from tidegate.assembly.kinds import configured_kinds
+    from tidegate.assembly.rankings import open_ranking
+    from tidegate.credentials.borrowing import VARIABLE
+    from tidegate.runtime.garbage import settle_in
+
     async with AsyncExitStack() as stack:
         token = os.environ.get(VARIABLE) or None
         collection = await stack.enter_async_context(open_collection(settings, token=token, needs_credential=False))
@@ -179,6 +188,12 @@ def _services(
     reception: Reception,
     campaigns: Campaigns,
 ) -> Mapping[str, Service]:
+    from tidegate.assembly.campaigns import campaign_workers
+    from tidegate.dashboard import open_dashboard
+    from tidegate.http import serve_collection, serve_operations
+    from tidegate.http.channel import Seats
+    from tidegate.runtime.service import Service
+
     http = collection.parts.settings.http
     workers = dict(snapshots.workers) if snapshots is not None and role.works else dict[str, Service]()
     if role.works:
@@ -240,6 +255,9 @@ def greeting(role: Role, banner: Banner) -> str:
 
 
 def _credentials(banner: Banner) -> str:
+    from tidegate.credentials.book import HOW_TO_GET_ONE
+    from tidegate.credentials.borrowing import VARIABLE
+
     names = listed(banner.credentials, _MOST_NAMES)
     if banner.waits_for is not None:
         late = f"{VARIABLE} is tried again until GitHub answers: {banner.waits_for}"

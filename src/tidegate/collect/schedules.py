@@ -1,8 +1,10 @@
 """Schedules: for whom runs begin by the clock, and when. Whoever changes one wakes the leader, who keeps the time."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sqlalchemy import delete, select, update
@@ -12,10 +14,12 @@ from tidegate.collect.schedule_tables import collection_schedules
 from tidegate.collect.schedule_times import next_time, require_cron, require_timezone
 from tidegate.collect.source import Source, Subject
 from tidegate.database import Database, Transaction
-from tidegate.flow.doorbell import Doorbell
 from tidegate.kernel.arguments import require_name, require_not_negative, require_positive
 from tidegate.kernel.errors import ContractBroken, InvalidArgument, NotFound, Unavailable
 from tidegate.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from tidegate.flow.doorbell import Doorbell
 
 log = get_logger(__name__)
 

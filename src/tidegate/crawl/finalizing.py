@@ -16,11 +16,11 @@ from sqlalchemy import delete, exists, select, update
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.runs import Run
 from tidegate.collect.tables import collection_runs, page_jobs
+from tidegate.crawl import SOURCE
 from tidegate.crawl.live import Key, Parts, known_parts
 from tidegate.crawl.outcomes import missing_text
 from tidegate.crawl.processing import RawProcessor
 from tidegate.crawl.raw_states import RawState
-from tidegate.crawl.source import NAME
 from tidegate.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.crawl.tables import crawl_products, crawl_raws, crawl_sightings
 from tidegate.crawl.targets import CrawlOptions
@@ -42,7 +42,7 @@ class CrawlFinalizer:
 
     async def finalize(self, run: Run) -> None:
         """Apply what the run brought, and say of products what it could not get and what it did not find."""
-        if run.source != NAME:
+        if run.source != SOURCE:
             return
         await self._processor.settle(run.id)
         if await self._database.read(_has_newer_run, run):  # this end comes late: what is missing now, that run knows

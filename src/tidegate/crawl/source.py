@@ -19,7 +19,7 @@ import msgspec
 
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
-from tidegate.crawl import bodies, refusals
+from tidegate.crawl import SOURCE, bodies, refusals
 from tidegate.crawl.effects import Confirmed, RawStored, Sighted
 from tidegate.crawl.politeness import PoliteRequest
 from tidegate.crawl.settings import CrawlSettings
@@ -29,7 +29,6 @@ from tidegate.crawl.targets import CrawlOptions, Target, first_searches, found_o
 from tidegate.kernel.errors import ContractBroken, InvalidArgument
 from tidegate.upstream import Answer, Request
 
-NAME = "crawl"
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _NOT_THERE = frozenset({404, 410, 451})
 _PASSING = frozenset({408, 425})
@@ -47,7 +46,7 @@ class CrawlSource:
     `tries` is how often a job is tried (`settings.collect.max_attempts`).
     """
 
-    name = NAME
+    name = SOURCE
     planning_kinds = frozenset({SEARCH})
 
     def __init__(self, sites: Sites, settings: CrawlSettings, *, tries: int = CollectSettings().max_attempts) -> None:

@@ -58,8 +58,8 @@ class CredentialBook:
         self._database, self._gate, self._limits, self._on_unserved = database, gate, limits, on_unserved
         self._vault, self._authority, self._before_enrolment = vault, authority, before_enrolment
         self.wallet = Wallet(database, vault, authority)
-        self.holdings: list[Holding] = []
-        """What else is encrypted with the same keys."""
+        self.holdings: list[Callable[[], Holding]] = []
+        """Each opens what else is encrypted with the same keys; called when the keys are rotated."""
 
     async def list(self) -> Sequence[Credential]:
         """All credentials, the oldest first; never a secret."""
@@ -232,7 +232,7 @@ class CredentialBook:
 
     async def rotate_key(self) -> Rotation:
         """Encrypt every secret with a new key."""
-        return await rotate_key(self._database, self._vault, self.holdings)
+        return await rotate_key(self._database, self._vault, [made() for made in self.holdings])
 
     async def enrol(self) -> None:
         """Make the gate agree with SQL; always right, at any moment."""

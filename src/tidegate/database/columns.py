@@ -1,11 +1,13 @@
-"""Column types that mean the same on every server we support."""
+"""Column types that mean the same on every server we support.
+
+What belongs to one server's dialect is imported where it is used: a process imports the dialect of its own server only.
+"""
 
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from sqlalchemy import BigInteger, DateTime, Dialect, Integer, LargeBinary, String, Text
-from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from tidegate.kernel.arguments import require_positive
@@ -39,7 +41,9 @@ class UtcDateTime(TypeDecorator[datetime]):
             case "postgresql":
                 return dialect.type_descriptor(DateTime(timezone=True))
             case "mysql" | "mariadb":
-                return dialect.type_descriptor(mysql.DATETIME(fsp=6))
+                from sqlalchemy.dialects.mysql import DATETIME
+
+                return dialect.type_descriptor(DATETIME(fsp=6))
             case _:
                 return dialect.type_descriptor(DateTime())
 
@@ -71,7 +75,11 @@ class Json(TypeDecorator[Any]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """MySQL's TEXT ends at 64 KB, so its longest one."""
-        return dialect.type_descriptor(mysql.LONGTEXT() if dialect.name in ("mysql", "mariadb") else Text())
+        if dialect.name not in ("mysql", "mariadb"):
+            return dialect.type_descriptor(Text())
+        from sqlalchemy.dialects.mysql import LONGTEXT
+
+        return dialect.type_descriptor(LONGTEXT())
 
     def process_bind_param(self, value: Any | None, dialect: Dialect) -> str | None:
         """As JSON text; None is SQL's NULL."""
@@ -92,7 +100,11 @@ class Blob(TypeDecorator[bytes]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """MySQL's BLOB ends at 64 KB, so its longest one."""
-        return dialect.type_descriptor(mysql.LONGBLOB() if dialect.name in ("mysql", "mariadb") else LargeBinary())
+        if dialect.name not in ("mysql", "mariadb"):
+            return dialect.type_descriptor(LargeBinary())
+        from sqlalchemy.dialects.mysql import LONGBLOB
+
+        return dialect.type_descriptor(LONGBLOB())
 
 
 def encode_json(value: Any) -> str:

@@ -6,8 +6,6 @@ from datetime import datetime
 from typing import Any, TypeVarTuple, overload
 
 from sqlalchemy import Connection, CursorResult, Executable, Table, insert, select
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import StatementError
 from sqlalchemy.sql.dml import Insert, UpdateBase
 from sqlalchemy.sql.selectable import TypedReturnsRows
@@ -78,8 +76,12 @@ class Transaction:
         """An INSERT that does nothing for a row that breaks a unique key; its `rowcount` tells which it was."""
         match self.dialect:
             case "sqlite":
+                from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
                 return sqlite_insert(table).on_conflict_do_nothing()
             case "postgresql":
+                from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+
                 return postgresql_insert(table).on_conflict_do_nothing()
             case "mysql":
                 # Not ON DUPLICATE KEY UPDATE: its row count cannot tell an insert from a duplicate.

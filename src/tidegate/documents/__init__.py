@@ -9,7 +9,8 @@ from tidegate.kernel.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.documents.document import LARGEST_BODY, Document, StoredDocument
-    from tidegate.documents.opening import DocumentSettings, open_documents
+    from tidegate.documents.opening import open_documents
+    from tidegate.documents.settings import DocumentSettings
     from tidegate.documents.sql import SqlDocuments
     from tidegate.documents.store import DocumentStore, Listing, Staged, Written
 
@@ -30,7 +31,8 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.documents.document": "LARGEST_BODY Document StoredDocument",
-        "tidegate.documents.opening": "DocumentSettings open_documents",
+        "tidegate.documents.opening": "open_documents",
+        "tidegate.documents.settings": "DocumentSettings",
         "tidegate.documents.sql": "SqlDocuments",
         "tidegate.documents.store": "DocumentStore Listing Staged Written",
     },

@@ -2,19 +2,11 @@
 
 from importlib.util import find_spec
 
-from pydantic import BaseModel, Field
-
 from tidegate.database import Database
+from tidegate.documents.settings import DocumentSettings
 from tidegate.documents.sql import SqlDocuments
 from tidegate.documents.store import DocumentStore
 from tidegate.kernel.errors import InvalidSettings
-
-
-class DocumentSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """Where collected items go."""
-
-    url: str | None = Field(default=None, repr=False, pattern=r"^mongodb(\+srv)?://.+")
-    """A MongoDB, `mongodb://host/name` or `mongodb+srv://…`; else the database that holds everything else."""
 
 
 async def check_documents(settings: DocumentSettings) -> str:

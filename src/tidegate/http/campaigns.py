@@ -12,12 +12,13 @@ from msgspec import UNSET, Meta, UnsetType
 from tidegate.campaigns.campaign import (
     CAMPAIGN_ID,
     KIND_NAME,
+    LARGEST_PAGE,
     MOST_POINTS,
     MOST_STOCK,
     Campaign,
     CampaignPlan,
 )
-from tidegate.campaigns.campaigns import LARGEST_PAGE, CampaignChange, CampaignLine, Campaigns, CampaignStatus
+from tidegate.campaigns.campaigns import CampaignChange, CampaignLine, Campaigns, CampaignStatus
 from tidegate.campaigns.tables import LONGEST_CAMPAIGN, LONGEST_KIND, LONGEST_TITLE
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.problems import ProblemType

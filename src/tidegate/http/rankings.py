@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from tidegate.crowd.ranking.board import Entry
-from tidegate.crowd.ranking.ranking import LARGEST_TOP, MOST_NEIGHBOURS, Ranking
+from tidegate.crowd.ranking.ranking import MOST_NEIGHBOURS, Ranking
 from tidegate.crowd.ranking.settings import LONGEST_BOARD
-from tidegate.crowd.ranking.windows import Period, Window
+from tidegate.crowd.ranking.windows import LARGEST_TOP, Period, Window
 from tidegate.http.endpoints import Endpoint, Given
 
 TAG = "rankings"

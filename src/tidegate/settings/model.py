@@ -16,7 +16,7 @@ from tidegate.crawl.settings import CrawlSettings
 from tidegate.crowd.ranking.settings import RankingSettings
 from tidegate.crowd.waiting_room.settings import WaitingRoomSettings
 from tidegate.database.urls import parse_address
-from tidegate.documents.opening import DocumentSettings
+from tidegate.documents.settings import DocumentSettings
 from tidegate.flow.breaker.settings import BreakerSettings
 from tidegate.flow.coalescer.settings import CoalescerSettings
 from tidegate.flow.gate.settings import CredentialLimits

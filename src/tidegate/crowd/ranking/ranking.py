@@ -11,7 +11,7 @@ from tidegate.crowd.ranking.handler import Counter, handlers
 from tidegate.crowd.ranking.keys import keeper_wake
 from tidegate.crowd.ranking.rebuild import RankingKeeper, RankingPruner, Rebuilder, Rebuilt
 from tidegate.crowd.ranking.settings import Board, RankingSettings
-from tidegate.crowd.ranking.windows import Period, Window, window_on
+from tidegate.crowd.ranking.windows import LARGEST_TOP, Period, Window, window_on
 from tidegate.database import Database
 from tidegate.flow.breaker import Breaker
 from tidegate.flow.doorbell import Doorbell
@@ -23,7 +23,6 @@ from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.telemetry.metrics import RANKING_READS_DEGRADED
 from tidegate.valkey import Valkey
 
-LARGEST_TOP = 1000
 MOST_NEIGHBOURS = 100
 _SERVER_WITHIN_S = 1.0
 

@@ -13,6 +13,9 @@ import msgspec
 
 from tidegate.kernel.errors import InvalidArgument, NotFound
 
+LARGEST_TOP = 1000
+"""Members of a window that one request may show."""
+
 
 class Period(StrEnum):
     """How long a window lasts."""

@@ -9,13 +9,14 @@ import msgspec
 from annotated_types import Ge, Le
 from pydantic import BaseModel, Field
 
-from tidegate.crowd.waiting_room.tables import LONGEST_ENTRANCE, LONGEST_TITLE
 from tidegate.kernel.arguments import require_at_most, require_positive, require_whole
 from tidegate.kernel.errors import InvalidArgument
 
 _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
 MOST_CAPACITY = 1_000_000
 MOST_LOG = 100_000_000
+LONGEST_TITLE = 200
+LONGEST_ENTRANCE = 500
 _ADDRESS = re.compile(r"[!-\[\]-~]+")
 
 

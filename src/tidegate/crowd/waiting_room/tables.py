@@ -2,14 +2,13 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, UniqueConstraint
 
+from tidegate.crowd.waiting_room.settings import LONGEST_ENTRANCE, LONGEST_TITLE
 from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
 from tidegate.database.schema import metadata
 
 LONGEST_ROOM = 64
 ROOM_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 LONGEST_USER = 128
-LONGEST_TITLE = 200
-LONGEST_ENTRANCE = 500
 
 waiting_rooms = Table(
     "waiting_rooms",

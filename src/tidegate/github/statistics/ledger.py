@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import ColumnElement, String, bindparam, delete, func, select, update
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from tidegate.database import Transaction
 from tidegate.documents import StoredDocument
@@ -145,6 +144,8 @@ def _end_claims(tx: Transaction, kind: str, taken: Iterable[Claim]) -> None:
 def _is_one_of(tx: Transaction, ids: Sequence[str]) -> ColumnElement[bool]:
     """While PostgreSQL does not know the table, it compares each item of a kind with each id of a list; so an array."""
     if tx.dialect == "postgresql":
+        from sqlalchemy.dialects.postgresql import ARRAY
+
         return _item.id.in_(select(func.unnest(bindparam(None, ids, type_=ARRAY(String)))))
     return _item.id.in_(ids)
 
