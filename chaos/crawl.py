@@ -225,7 +225,8 @@ async def conduct(plan: CrawlPlan, folder: Path, tell: Tell = lambda _: None) ->
             "auto_migrate": False,
             "presence": {"lease": plan.lease_s, "renew_every": plan.lease_s / 4},
             "crawl": {"delay": plan.delay_ms / 1_000, "first_rest": 5},
-            "collect": {"first_pause": 0.5},
+            # Deaths of workers count as attempts, beside the errors of the hosts.
+            "collect": {"first_pause": 0.5, "max_attempts": 12},
             "upstream": {"read_timeout": 2},
         }
         opening = open_collection(Settings(**ours), needs_credential=False)

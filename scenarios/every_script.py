@@ -38,6 +38,7 @@ async def _stream(stream: Stream) -> None:
     reader = stream.consumer("reader")
     await stream.add([{b"n": b"%d" % n} for n in range(4)])
     first, second, third, _ = await reader.read(4, 1)
+    await stream.held_by("reader", [first.id])
     await reader.ack([first.id])
     await reader.retry([second.id], "once more")
     await reader.fail(third, "it cannot be done")
@@ -72,6 +73,8 @@ async def _presence(valkey: Valkey, unit: Unit) -> None:
     await presence.members()
     await presence.lapsed()
     await presence.remove("somebody")
+    await presence.declare_dead("another")
+    await presence.known_dead()
     await election.stand()
     await election.resign()
     await presence.leave()
@@ -108,6 +111,8 @@ async def _gate(valkey: Valkey, unit: Unit) -> None:
     await gate.status(_POOL)
     await gate.census()
     admitted = [Admitted.from_fields(each.id, each.fields, 1) for each in await jobs.consumer("worker").read(1, 1)]
+    await gate.confirm(admitted)
+    await gate.report(settlement(admitted[0], blocked_ms=1))
     await gate.settle([settlement(each) for each in admitted])
     # A message that is lost leaves a permit behind, which is freed.
     await valkey.execute("XTRIM", jobs.keys.stream, "MAXLEN", 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.kernel.arguments import require_at_most, require_whole
+from tidegate.kernel.arguments import normalise_id, require_at_most, require_whole
 from tidegate.kernel.errors import InvalidArgument, TidegateError
 
 FIRST_COME = "FIRST_COME"
@@ -213,8 +213,8 @@ def require_kind(kind: str) -> str:
 
 
 def require_user(user: str) -> str:
-    """An id of a user, whatever the shop calls its own."""
-    return _require_text("user", user, LONGEST_USER)
+    """The id of a user, normalised; raise `InvalidArgument`."""
+    return normalise_id("user", user, longest=LONGEST_USER)
 
 
 def require_key(key: str) -> str:

@@ -209,7 +209,7 @@ class Campaigns:
     async def entries(self, ident: str, *, after: tuple[int, str] | None = None, limit: int = 100) -> Sequence[Decided]:
         """Decided entries by number; those behind the number and user `after`, where no user is before all of them."""
         if after is not None and after[1]:
-            require_user(after[1])
+            after = after[0], require_user(after[1])
         return await self._database.read(_entries, require_campaign(ident), after, _require_limit(limit))
 
     async def points_of(self, user: str) -> int:

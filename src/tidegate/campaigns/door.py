@@ -80,7 +80,7 @@ class Door:
     def ask(self, campaign: str, user: str, key: str | None = None, data: Any = None) -> asyncio.Future[Entered]:
         """The same for whoever has no task of his own to wait in."""
         require_campaign(campaign)
-        require_user(user)
+        user = require_user(user)
         # One of our own: should the connection break, we ask again with it ourselves.
         key = f"{self._ours}.{next(self._count):x}" if key is None else require_key(key)
         attempt = _Attempt(user, key, _rest_of(user, key, data), asyncio.get_running_loop().create_future())

@@ -27,7 +27,7 @@ class Results:
     async def of(self, campaign: str, user: str) -> Result:
         """How far a user's entry is; raise `NotFound` where there is no such campaign."""
         require_campaign(campaign)
-        require_user(user)
+        user = require_user(user)
         row = await self._database.read(_row, campaign, user)
         if row is not None and row.outcome.verdict is Verdict.ISSUED:
             return _told(row)  # once and for ever, whatever the server says

@@ -1,4 +1,4 @@
-"""`tidegate room`: waiting rooms, made, changed, opened, closed, looked at, and entered by those who need not wait."""
+"""`tidegate room`: waiting rooms, made, changed, opened, closed, deleted, and entered by those who need not wait."""
 
 from __future__ import annotations
 
@@ -114,6 +114,18 @@ def close(room: str = _ROOM, *, as_json: bool = _JSON) -> None:
 
 
 @app.command()
+def delete(
+    room: str = _ROOM,
+    *,
+    force: bool = typer.Option(False, "--force", help="Also while visitors are inside: they cannot buy any more."),
+    as_json: bool = _JSON,
+) -> None:
+    """Delete a closed room with its line and the records of its admissions. It cannot be undone."""
+    run(_delete(load_settings(), room, force=force))
+    typer.echo(msgspec.json.encode({"deleted": room}) if as_json else f"{room}: deleted")
+
+
+@app.command()
 def status(
     room: str | None = typer.Argument(None, help="The name of a room; else all of them."), *, as_json: bool = _JSON
 ) -> None:
@@ -184,6 +196,11 @@ async def _close(settings: Settings, room: str) -> RoomStatus:
     async with _reception(settings) as reception:
         await reception.close(room)
         return await reception.status(room)
+
+
+async def _delete(settings: Settings, room: str, *, force: bool) -> None:
+    async with _reception(settings) as reception:
+        await reception.delete(room, force=force)
 
 
 async def _status(settings: Settings, room: str | None) -> list[RoomStatus]:

@@ -16,7 +16,7 @@ from tidegate.collect.firings import ScheduleInactive
 from tidegate.collect.places import OtherPlace
 from tidegate.collect.runs import RunActive, RunCanceled
 from tidegate.credentials import AllowanceElsewhere, NameTaken, NotNow, SecretRefused
-from tidegate.crowd.waiting_room import NotActive, PassRefused, RoomClosed, RoomExists
+from tidegate.crowd.waiting_room import NotActive, PassRefused, RoomClosed, RoomExists, RoomInUse
 from tidegate.kernel.errors import (
     CommitUnknown,
     InvalidArgument,
@@ -185,6 +185,7 @@ _IN_THEIR_OWN_WORDS: Sequence[tuple[type[Exception], ProblemType]] = (
     (ScheduleInactive, ProblemType.CONFLICT),
     (OtherPlace, ProblemType.CONFLICT),
     (RoomExists, ProblemType.CONFLICT),
+    (RoomInUse, ProblemType.CONFLICT),
     (CampaignExists, ProblemType.CONFLICT),
     (RoomClosed, ProblemType.ROOM_CLOSED),
     (PassRefused, ProblemType.PASS_REFUSED),

@@ -43,6 +43,20 @@ class Opening(Given, frozen=True, kw_only=True):
     """The start: whoever comes before takes part in a draw. Now, where it is left out."""
 
 
+class Deletion(Given, frozen=True, kw_only=True):
+    """How a room is deleted."""
+
+    force: bool = False
+    """Whether it is deleted while visitors are inside: they cannot buy any more."""
+
+
+class RoomDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a room."""
+
+    deleted: str
+    """Its name."""
+
+
 class Invited(Given, frozen=True, kw_only=True):
     """Who need not wait."""
 
@@ -142,6 +156,7 @@ class Rooms:
             Endpoint("GET", place, self.show_room, TAG, is_chatter=True),
             Endpoint("PATCH", place, self.amend_room, TAG),
             Endpoint("PUT", place, self.alter_room, TAG),
+            Endpoint("DELETE", place, self.delete_room, TAG, problems=conflict),
             Endpoint("POST", f"{place}/open", self.open_room, TAG),
             Endpoint("POST", f"{place}/close", self.close_room, TAG),
             Endpoint("POST", f"{place}/admissions", self.admit_users, TAG),
@@ -191,6 +206,11 @@ class Rooms:
         """
         await self._reception.alter(room, body.read())
         return await self._view(room)
+
+    async def delete_room(self, room: RoomName, query: Deletion) -> RoomDeleted:
+        """Delete a closed room with its line and the records of its admissions. It cannot be undone."""
+        await self._reception.delete(room, force=query.force)
+        return RoomDeleted(deleted=room)
 
     async def open_room(self, room: RoomName, body: Opening = Opening()) -> RoomView:  # noqa: B008 - it is frozen
         """Let people come; and in, from the start on. A start that has come stays."""

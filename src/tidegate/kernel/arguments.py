@@ -1,5 +1,7 @@
 """Refuse nonsense at the door, naming the value and the reason."""
 
+import unicodedata
+
 from tidegate.kernel.errors import InvalidArgument
 
 _LONGEST_NAME = 512
@@ -14,6 +16,24 @@ def require_name(name: str, value: str) -> str:
     if not value.isprintable() or "|" in value or "{" in value or "}" in value:
         raise InvalidArgument(name, value, "must be printable and contain none of | { }")
     return value
+
+
+def normalise_id(name: str, value: str, *, longest: int) -> str:
+    """The id of a user or another subject in its one spelling: Unicode NFKC, without spaces around it.
+
+    Two spellings that look alike to a person are one id. Raises `InvalidArgument` for an id that is empty, longer than
+    `longest` characters, or has characters that cannot be seen (control, format, unassigned).
+
+        normalise_id("user", " Ada ", longest=128)  # "Ada"
+    """
+    found = (value if value.isascii() else unicodedata.normalize("NFKC", value)).strip()
+    if not found:
+        raise InvalidArgument(name, value[:32], "must not be empty")
+    if len(found) > longest:
+        raise InvalidArgument(name, found[:32] + "…", f"must have at most {longest} characters")
+    if not found.isprintable():
+        raise InvalidArgument(name, found, "must have no characters that cannot be seen")
+    return found
 
 
 def require_positive(name: str, value: float) -> None:

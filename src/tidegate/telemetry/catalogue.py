@@ -115,6 +115,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "ranking.pruned": "Events and scores were forgotten whose windows are gone.",
         "ranking.rebuilt": "A board was made anew from SQL: by command, or because the server had lost its data.",
         "room.changed": "A room was made, opened, closed or given another plan.",
+        "room.deleted": "A room was deleted, with its line and the records of its admissions.",
         "room.installed": "The server was told the rules of a room and who is inside; admissions under way are void.",
         "room.keeper_deposed": "A process that lost the lead tried to keep a room; a later leader keeps it.",
         "room.moves_unread": "The moves of rooms cannot be read; whoever watches is told when that is possible again.",

@@ -371,6 +371,14 @@ def forget(gauge: Gauge) -> None:
             (gauge.labels(**sample.labels) if sample.labels else gauge).set(math.nan)
 
 
+def forget_room(room: str) -> None:
+    """Remove the metrics of a room that was deleted."""
+    for metric in (ROOM_ADMITTED, ROOM_ENDED, ROOM_WAITING):
+        for family in metric.collect():
+            for labels in {tuple(sample.labels.values()) for sample in family.samples if sample.labels["room"] == room}:
+                metric.remove(*labels)
+
+
 def exposition() -> bytes:
     """All metrics as text, in the format that Prometheus reads."""
     return generate_latest(REGISTRY)

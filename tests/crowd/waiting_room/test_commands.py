@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tidegate.cli import app
-from tidegate.crowd.waiting_room import RoomExists
+from tidegate.crowd.waiting_room import RoomExists, RoomInUse
 from tidegate.kernel.errors import InvalidArgument, NotFound
 from tidegate.telemetry.logs import configure
 
@@ -49,6 +49,9 @@ def test_a_room_is_made_opened_entered_looked_at_and_closed(tidegate: Tidegate):
     assert "sale: open" in shown
     assert "0 of 5, and 2 beside the capacity, 2 per second" in shown
     assert "sale: closed" in tidegate("close", "sale").stdout
+    assert isinstance(tidegate("delete", "sale").exception, RoomInUse)
+    assert "sale: deleted" in tidegate("delete", "sale", "--force").stdout
+    assert "There are no rooms" in tidegate("status").stdout
 
 
 def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(tidegate: Tidegate):

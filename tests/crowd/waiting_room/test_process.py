@@ -45,6 +45,14 @@ async def until(valkey: Valkey, room: WaitingRoom, *, active: int, waiting: int)
             await valkey.execute_blocking("XREAD", "BLOCK", 300, "STREAMS", room.line.keys["log"], "$", within_s=1)
 
 
+async def until_known(room: str, *, is_known: bool) -> None:
+    """Wait until the process keeps a room, or does so no more."""
+    labels = {"room": room, "outcome": "rolled_back"}
+    async with asyncio.timeout(60):
+        while (REGISTRY.get_sample_value("room_ended_total", labels) is not None) is not is_known:
+            await asyncio.sleep(0.01)
+
+
 async def test_rooms_are_kept_from_their_beginning_to_their_end(tmp_path: Path, embedded: Valkey):
     async with running(tmp_path, embedded) as reception:
         await reception.create(ROOM, BRIEF)
@@ -61,6 +69,10 @@ async def test_rooms_are_kept_from_their_beginning_to_their_end(tmp_path: Path, 
         await until(embedded, room, active=1, waiting=0)
         assert REGISTRY.get_sample_value("room_waiting", {"room": ROOM}) == 0
         assert REGISTRY.get_sample_value("room_ended_total", {"room": ROOM, "outcome": "rolled_back"}) is not None
+        await reception.create("other", BRIEF)
+        await until_known("other", is_known=True)
+        await reception.delete("other")
+        await until_known("other", is_known=False)
 
     last = REGISTRY.get_sample_value("room_waiting", {"room": ROOM})
     assert last is not None

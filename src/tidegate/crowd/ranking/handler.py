@@ -21,8 +21,9 @@ from tidegate.crowd.ranking.windows import AHEAD
 from tidegate.database import Database
 from tidegate.database.outbox import Event
 from tidegate.flow.doorbell import Doorbell
+from tidegate.kernel.arguments import normalise_id
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.kernel.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.runtime.delivery import Handler, Retries, Undeliverable
 from tidegate.telemetry.metrics import RANKING_EVENTS
 
@@ -125,8 +126,20 @@ def read_count(board: Board, event: Event, now: datetime) -> Count:
     if type(amount) is not int or not 1 <= amount <= _LARGEST_AMOUNT:
         raise Undeliverable(f"{board.amount!r} must be a whole number from 1 to {_LARGEST_AMOUNT}")
     return Count(
-        event_id=_id(payload, board.id), member=_id(payload, board.member), at=_time(payload, board, now), amount=amount
+        event_id=_id(payload, board.id),
+        member=_member(payload, board.member),
+        at=_time(payload, board, now),
+        amount=amount,
     )
+
+
+def _member(payload: Mapping[str, Any], field: str) -> str:
+    given = payload.get(field)
+    value = str(given) if type(given) is int else given
+    try:
+        return normalise_id(field, value if isinstance(value, str) else "", longest=LONGEST_ID)
+    except InvalidArgument as error:
+        raise Undeliverable(str(error)) from None
 
 
 def _id(payload: Mapping[str, Any], field: str) -> str:

@@ -11,11 +11,12 @@ from tidegate.crowd.ranking.handler import Counter, handlers
 from tidegate.crowd.ranking.keys import keeper_wake
 from tidegate.crowd.ranking.rebuild import RankingKeeper, RankingPruner, Rebuilder, Rebuilt
 from tidegate.crowd.ranking.settings import Board, RankingSettings
+from tidegate.crowd.ranking.tables import LONGEST_ID
 from tidegate.crowd.ranking.windows import LARGEST_TOP, Period, Window, window_on
 from tidegate.database import Database
 from tidegate.flow.breaker import Breaker
 from tidegate.flow.doorbell import Doorbell
-from tidegate.kernel.arguments import require_whole
+from tidegate.kernel.arguments import normalise_id, require_whole
 from tidegate.kernel.errors import NotFound, ServerRefused, Unavailable
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
@@ -86,6 +87,7 @@ class Ranking:
     ) -> Place:
         """Where a member is in the window of a day, with up to `neighbours` before and behind it."""
         require_whole("neighbours", neighbours, least=0, most=MOST_NEIGHBOURS)
+        member = normalise_id("member", member, longest=LONGEST_ID)
         copy, window = self._find(board, period, on)
         found = await self._ask(lambda: copy.around(window, member, neighbours))
         entries = [] if found is None else found.entries

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tidegate.crowd.waiting_room.line import Census, Crowd, Entering, Inside, Nowhere, Standing, Waiting
     from tidegate.crowd.waiting_room.passes import Pass, PassOffice, PassRefused
     from tidegate.crowd.waiting_room.reception import Reception, RoomStatus
-    from tidegate.crowd.waiting_room.rooms import Room, RoomExists, RoomState
+    from tidegate.crowd.waiting_room.rooms import Room, RoomExists, RoomInUse, RoomState
     from tidegate.crowd.waiting_room.settings import MOST_CAPACITY, RoomPlan, WaitingRoomSettings
     from tidegate.crowd.waiting_room.tokens import NotActive, Session, TokenState, require_active
     from tidegate.crowd.waiting_room.waiting_room import Answer, RoomClosed, WaitingRoom
@@ -33,6 +33,7 @@ __all__ = [
     "Room",
     "RoomClosed",
     "RoomExists",
+    "RoomInUse",
     "RoomPlan",
     "RoomState",
     "RoomStatus",
@@ -56,7 +57,7 @@ __getattr__ = lazy_exports(
         "tidegate.crowd.waiting_room.line": "Census Crowd Entering Inside Nowhere Standing Waiting",
         "tidegate.crowd.waiting_room.passes": "Pass PassOffice PassRefused",
         "tidegate.crowd.waiting_room.reception": "Reception RoomStatus",
-        "tidegate.crowd.waiting_room.rooms": "Room RoomExists RoomState",
+        "tidegate.crowd.waiting_room.rooms": "Room RoomExists RoomInUse RoomState",
         "tidegate.crowd.waiting_room.settings": "MOST_CAPACITY RoomPlan WaitingRoomSettings",
         "tidegate.crowd.waiting_room.tokens": "NotActive Session TokenState require_active",
         "tidegate.crowd.waiting_room.waiting_room": "Answer RoomClosed WaitingRoom",

@@ -12,7 +12,7 @@
 ---@key log         stream  every step
 ---@key moves       stream  the last steps by which the line got shorter
 ---@key wake        list    at most one token
----@arg rules       packed  map: epoch, state, capacity, interval_ms, burst, abandon_ms, log_most, seed
+---@arg rules       packed  map: epoch, state, capacity, interval_ms, burst, abandon_ms, log_most, seed, line
 ---@arg opens_in_ms int     ms until the opening, 0 where it has come; -1: no start is known
 ---@arg numbers     packed  {the last arrival number that SQL had set aside before, the last that it has now}
 ---@arg admission   int     the last one that SQL knows
@@ -31,7 +31,14 @@
 --          also where an admission is still in progress: nobody may be admitted before it is completed or reverted
 -- Who waits is left as he is, unless he was let in from there since. The same again changes nothing.
 
-local known = redis.call('HMGET', book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause', 'run')
+local known = redis.call('HMGET', book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause', 'run', 'line')
+if known[7] and known[7] ~= rules.line and known[5] == token then
+  -- What is here belongs to a room of the same name that was deleted, by a process that died before it could say so.
+  local paused_until_ms, fence = unpack(redis.call('HMGET', book, 'paused_until_ms', 'fence'))
+  redis.call('UNLINK', book, waiting, entering, entries, active, admissions, guests, seen, chunks, log, moves)
+  redis.call('HSET', book, 'pause', token, 'paused_until_ms', paused_until_ms, 'fence', fence or '0')
+  known = redis.call('HMGET', book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause', 'run')
+end
 if known[1] and tonumber(known[1]) > rules.epoch then return 'newer' end
 if known[5] ~= token or paused_run ~= this_run() then return 'late' end
 local is_new_run = known[6] ~= paused_run

@@ -14,12 +14,13 @@ from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.tokens import VoidEpoch
 from tidegate.database import Database
 from tidegate.flow.doorbell import Doorbell
+from tidegate.kernel.errors import NotFound
 from tidegate.runtime.leadership import leader_fence
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.runtime.waiting import end, unless
 from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import ROOM_ENDED, ROOM_WAITING, forget
+from tidegate.telemetry.metrics import ROOM_ENDED, ROOM_WAITING, forget, forget_room
 from tidegate.valkey import Key, Valkey
 
 log = get_logger(__name__)
@@ -56,6 +57,8 @@ class RoomKeeper:
             next_in_ms = await self._turn()
         except (UnknownRoom, VoidEpoch):
             return 0
+        except NotFound:
+            return None  # the room was deleted; whoever keeps all rooms is told, and ends this
         except Deposed as error:
             # Another process leads. This one hears of it soon, and is told to stop.
             log.warning("room.keeper_deposed", room=error.room, fence=error.fence)
@@ -97,9 +100,12 @@ class RoomKeepers:
         await self._doorbell.claim()
         try:
             while not stopping.is_set():
-                for room in await self._database.read(rooms.everything):
-                    if room.name not in kept:
-                        kept[room.name] = self._keep(room.name, stopping)
+                present = {room.name for room in await self._database.read(rooms.everything)}
+                for name in kept.keys() - present:
+                    await end(kept.pop(name))
+                    forget_room(name)
+                for name in present - kept.keys():
+                    kept[name] = self._keep(name, stopping)
                 await unless(stopping, self._doorbell.wait(_LISTEN_S))
             await asyncio.gather(*kept.values())
         finally:

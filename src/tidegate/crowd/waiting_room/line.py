@@ -12,7 +12,7 @@ from tidegate.crowd.waiting_room import scripts
 from tidegate.crowd.waiting_room.estimate import Move
 from tidegate.crowd.waiting_room.keys import room_keys
 from tidegate.crowd.waiting_room.tables import LONGEST_USER
-from tidegate.kernel.arguments import require_at_most, require_name
+from tidegate.kernel.arguments import normalise_id, require_at_most, require_name
 from tidegate.kernel.clock import Clock, SystemClock
 from tidegate.kernel.errors import ContractBroken
 from tidegate.valkey import Valkey
@@ -227,9 +227,8 @@ class Line:
 
 
 def require_user(user: str) -> str:
-    """A name for a user."""
-    require_at_most("len(user)", len(user), LONGEST_USER)
-    return require_name("user", user)
+    """The id of a user, normalised; raise `InvalidArgument`."""
+    return require_name("user", normalise_id("user", user, longest=LONGEST_USER))
 
 
 def _standing(reply: list[Any], opens_in_ms: int = 0) -> Standing:

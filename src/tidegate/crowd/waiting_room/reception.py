@@ -7,23 +7,26 @@ from typing import Any
 
 import msgspec
 
-from tidegate.crowd.waiting_room import rooms
+from tidegate.crowd.waiting_room import rooms, tokens
 from tidegate.crowd.waiting_room.admission import Doors
 from tidegate.crowd.waiting_room.keeper import RoomKeeper, RoomKeepers
-from tidegate.crowd.waiting_room.keys import new_rooms
+from tidegate.crowd.waiting_room.keys import new_rooms, room_keys
 from tidegate.crowd.waiting_room.line import Census, Line
 from tidegate.crowd.waiting_room.passes import PassOffice
 from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.rooms import Room, RoomState
 from tidegate.crowd.waiting_room.settings import RoomPlan, WaitingRoomSettings
 from tidegate.crowd.waiting_room.waiting_room import WaitingRoom
-from tidegate.database import Database
+from tidegate.database import Database, Transaction
 from tidegate.flow.doorbell import Doorbell
 from tidegate.kernel.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Valkey
 
 log = get_logger(__name__)
+
+_REMOVED_AT_ONCE = 1000
+"""Rows: short transactions, between which others write."""
 
 
 class RoomStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +65,8 @@ class Reception:
     async def room(self, name: str) -> WaitingRoom:
         """A room by its name; raise `NotFound`. It is read once, so that people can wait while the database is away."""
         found = self._known.get(name)
-        if found is None:
+        if found is None or found.is_deleted:
+            self._known.pop(name, None)
             room, office = await self._database.read(rooms.get, name), await self._open_office()
             found = self._known[name] = self._put_together(room, office)
         return found
@@ -99,6 +103,25 @@ class Reception:
         """Change some fields of a room's plan; the others stay what they are, also where somebody changes them now."""
         await self._database.transaction(rooms.amend, name, changes)
         return await self._installed(name)
+
+    async def delete(self, name: str, *, force: bool = False) -> None:
+        """Delete a room with its line and the records of its admissions; raise `NotFound` or `RoomInUse`.
+
+        The room must be closed and, without `force`, empty. Safe to repeat: a call that was cut off leaves a closed
+        room with a part of its records, or keys on the server, which the same call removes.
+        """
+        if not force:
+            await self._database.read(tokens.require_empty, name)
+        try:
+            while await self._database.transaction(_remove_records, name):
+                pass
+            await self._database.transaction(_remove_room, name)
+        finally:  # also where the row is gone already, and a former call was cut off here
+            if not await self._database.read(_exists, name):
+                await self.valkey.execute("UNLINK", *room_keys(self.valkey, name).values())
+        self._known.pop(name, None)
+        await Doorbell(self.valkey, new_rooms(self.valkey)).ring()
+        log.info("room.deleted", room=name)
 
     async def status(self, name: str) -> RoomStatus:
         """How a room is."""
@@ -146,3 +169,23 @@ class Reception:
         doors = Doors(self.valkey, self._database, room.name, self._settings)
         recovery = Recovery(self.valkey, self._database, doors)
         return WaitingRoom(room, self.valkey, self._database, office, doors=doors, recovery=recovery)
+
+
+def _remove_records(tx: Transaction, name: str) -> int:
+    rooms.require_closed(tx, name)
+    return tokens.remove(tx, name, _REMOVED_AT_ONCE)
+
+
+def _remove_room(tx: Transaction, name: str) -> None:
+    """With the rows that were written meanwhile: the lock of the room's row keeps further ones out."""
+    rooms.remove(tx, name)
+    while tokens.remove(tx, name, _REMOVED_AT_ONCE):
+        pass
+
+
+def _exists(tx: Transaction, name: str) -> bool:
+    try:
+        rooms.get(tx, name)
+    except NotFound:
+        return False
+    return True

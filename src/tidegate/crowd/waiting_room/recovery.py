@@ -181,4 +181,5 @@ def _rules(room: Room) -> dict[str, Any]:
         "abandon_ms": milliseconds(room.plan.abandon_after),
         "log_most": room.plan.log_length,
         "seed": room.seed,
+        "line": room.line,
     }

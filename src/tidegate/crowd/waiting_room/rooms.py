@@ -7,14 +7,14 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, delete, select, update
 
 from tidegate.crowd.waiting_room.draw import commitment_of, new_seed
 from tidegate.crowd.waiting_room.settings import RoomPlan
 from tidegate.crowd.waiting_room.tables import LONGEST_ROOM, ROOM_NAME, waiting_rooms
 from tidegate.database import Transaction
 from tidegate.kernel.arguments import require_at_most
-from tidegate.kernel.clock import milliseconds
+from tidegate.kernel.clock import milliseconds, to_ms
 from tidegate.kernel.errors import InvalidArgument, NotFound, TidegateError
 from tidegate.kernel.ids import new_id
 
@@ -35,6 +35,10 @@ class RoomState(StrEnum):
 
 class RoomExists(TidegateError):
     """There is a room of this name already."""
+
+
+class RoomInUse(TidegateError):
+    """The room cannot be deleted now: it is open, or visitors are inside."""
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +86,8 @@ def create(tx: Transaction, name: str, plan: RoomPlan) -> Room:
         "opens_at": None,
         **_columns(plan),
         "seed": new_seed(),
-        "epoch": 0,
+        # Greater than any epoch of an earlier room of this name, which processes may still know.
+        "epoch": to_ms(tx.now),
         "reserved": 0,
         "created_at": tx.now,
         "changed_at": tx.now,
@@ -126,6 +131,18 @@ def alter(tx: Transaction, name: str, plan: RoomPlan) -> Room:
 def amend(tx: Transaction, name: str, changes: Mapping[str, Any]) -> Room:
     """Change some fields of a room's plan, and leave the others as they are."""
     return _change(tx, name, _columns(msgspec.structs.replace(_locked(tx, name).plan, **changes)))
+
+
+def remove(tx: Transaction, name: str) -> None:
+    """Delete a room's row; raise `RoomInUse` unless the room is closed."""
+    require_closed(tx, name)
+    tx.execute(delete(waiting_rooms).where(_c.name == name))
+
+
+def require_closed(tx: Transaction, name: str) -> None:
+    """Raise `RoomInUse` unless the room is closed, and keep it so until the commit."""
+    if _locked(tx, name).state is not RoomState.CLOSED:
+        raise RoomInUse(f"room {name!r} is open; close it before you delete it")
 
 
 def begin_epoch(tx: Transaction, name: str, numbers: int = 0) -> tuple[Room, int]:

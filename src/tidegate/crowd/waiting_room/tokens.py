@@ -11,9 +11,10 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, update
 
-from tidegate.crowd.waiting_room.rooms import get, held_still
+from tidegate.crowd.waiting_room.line import require_user
+from tidegate.crowd.waiting_room.rooms import RoomInUse, get, held_still
 from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.database import Transaction
 from tidegate.kernel.errors import TidegateError
@@ -146,6 +147,7 @@ def require_active(tx: Transaction, room: str, user: str) -> Session:
 
     Until its commit the session cannot be ended by anybody else: what was bought was bought by somebody inside.
     """
+    user = require_user(user)
     those = _SESSION.where(_c.room == room, _c.active_user == user, _c.state == TokenState.ACTIVE)
     row = tx.execute(those.with_for_update()).one_or_none()
     if row is None or row.expires_at <= tx.now:
@@ -155,7 +157,7 @@ def require_active(tx: Transaction, room: str, user: str) -> Session:
 
 def find_active(tx: Transaction, room: str, user: str) -> Session:
     """The same for one who only wants to know."""
-    row = tx.execute(_SESSION.where(_c.room == room, _c.active_user == user)).one_or_none()
+    row = tx.execute(_SESSION.where(_c.room == room, _c.active_user == require_user(user))).one_or_none()
     if row is None or row.expires_at <= tx.now:
         raise NotActive(room, user)
     return _session(row)
@@ -165,6 +167,21 @@ def everybody_inside(tx: Transaction, room: str) -> list[Session]:
     """All sessions that have not been ended, also those whose time is over: their places are not free yet."""
     rows = tx.execute(_SESSION.where(_c.room == room, _c.active_user.is_not(None)).order_by(_c.admission))
     return [_session(row) for row in rows]
+
+
+def require_empty(tx: Transaction, room: str) -> None:
+    """Raise `RoomInUse` where somebody is inside."""
+    inside = select(func.count()).where(_c.room == room, _c.active_user.is_not(None), _c.expires_at > tx.now)
+    if count := tx.execute(inside).scalar_one():
+        raise RoomInUse(f"{count} visitor(s) are inside room {room!r}; wait until their sessions end, or force it")
+
+
+def remove(tx: Transaction, room: str, most: int) -> int:
+    """Delete up to `most` rows of a room; how many there were."""
+    oldest = tx.execute(select(_c.admission).where(_c.room == room).order_by(_c.admission).limit(most)).scalars().all()
+    if oldest:
+        tx.execute(delete(room_tokens).where(_c.room == room, _c.admission <= oldest[-1]))
+    return len(oldest)
 
 
 def highest_admission(tx: Transaction, room: str) -> int:

@@ -34,7 +34,7 @@ from tidegate.crowd.waiting_room.rooms import Room
 from tidegate.crowd.waiting_room.tokens import Entry, NotActive, Session, Sorted, VoidEpoch
 from tidegate.database import Database, Transaction
 from tidegate.kernel.clock import to_ms
-from tidegate.kernel.errors import DatabaseUnavailable, TidegateError, Unavailable, ValkeyUnavailable
+from tidegate.kernel.errors import DatabaseUnavailable, NotFound, TidegateError, Unavailable, ValkeyUnavailable
 from tidegate.valkey import Valkey
 
 Result = TypeVar("Result")
@@ -84,6 +84,8 @@ class WaitingRoom:
         self._valkey, self._database, self._office = valkey, database, office
         self.asking = Asking(room.name)
         self._not_before = 0.0
+        self.is_deleted = False
+        """Whether the room was found to be gone from SQL: what is known here is of no use any more."""
 
     @property
     def name(self) -> str:
@@ -96,7 +98,8 @@ class WaitingRoom:
         Who shows a pass for the line and is not in it any more, because the server lost it, has his old place again,
         unless he was let in from there.
         """
-        claim = self._claim(require_user(user), token)
+        user = require_user(user)
+        claim = self._claim(user, token)
         standing = await self._surely(lambda: self.line.join(user, has_claim=claim is not None))
         while isinstance(standing, Claimed):  # again only where the room was installed meanwhile
             standing = await self._come_back(user, claim, standing.truth)
@@ -204,7 +207,11 @@ class WaitingRoom:
             try:
                 return await step()
             except (UnknownRoom, VoidEpoch):
-                self.room = await self.recovery.install_unless_done(installs)
+                try:
+                    self.room = await self.recovery.install_unless_done(installs)
+                except NotFound:
+                    self.is_deleted = True
+                    raise
         raise ValkeyUnavailable(f"room {self.name!r} is lost as soon as it is installed")
 
     async def _catch_up(self) -> None:
