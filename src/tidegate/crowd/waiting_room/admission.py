@@ -3,7 +3,7 @@
 An admission has three steps: a script takes those at the front out of the line, one transaction writes their tokens, a
 script tells the room that they are inside. Whatever fails or dies in between, SQL decides: a visitor with an ACTIVE
 token is inside, everyone else gets the old place back. One batch is in progress at a time, and only the current leader
-may begin one. See docs/decisions/0015 and 0027.
+may begin one. See docs/decisions/0015 and 0024.
 """
 
 from collections.abc import AsyncGenerator, Sequence
