@@ -1,0 +1,151 @@
+"""Compares what the systems stored with what the upstreams have and what the users were told."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+
+from chaos import crawl_audit
+from chaos.comparison import compare, disagreements, visible_events
+from chaos.crawl import truth_of
+from chaos.soak.deployment import CHARACTERS_PER_S, Deployment, Member
+from chaos.soak.load import CAPACITY, ROOM, STOCK, Load
+from tidegate.assembly import Collection
+from tidegate.campaigns.tables import campaign_entries
+from tidegate.crowd.waiting_room import TokenState
+from tidegate.crowd.waiting_room.tables import room_tokens
+from tidegate.database import Transaction
+from tidegate.github.kinds import DOCUMENTS, REPOSITORY, USER
+
+MOST_LINES_PER_S = 1.0
+MOST_GROWTH = 0.10
+"""Of the resident memory, between the second and the last third of the soak."""
+_USED = (TokenState.ACTIVE, TokenState.EXPIRED, TokenState.LEFT)
+
+
+async def judge_collection(collection: Collection, deployment: Deployment, load: Load) -> list[str]:
+    """Documents equal the simulator's, counters equal a recount, every run ended once, no limit was exceeded."""
+    simulator, database = deployment.upstreams.github, collection.parts.database
+    logins = list(simulator.world.logins())
+    kinds = {USER, REPOSITORY} | {
+        DOCUMENTS[kind] for kind in collection.parts.settings.github.include if kind in DOCUMENTS
+    }
+    seen = visible_events(simulator, logins)
+    compared = await compare(simulator, collection.documents, logins, kinds=kinds, seen_before=seen)
+    found = [*compared.differences, *await database.read(disagreements, load.run_ids)]
+    report = simulator.report()
+    return found + [f"GitHub limit {rule} exceeded {times} times" for rule, times in report.violations.items()]
+
+
+async def judge_crawl(collection: Collection, deployment: Deployment) -> list[str]:
+    """Products equal the marketplace's, and no host was called too soon."""
+    market = deployment.upstreams.market
+    truth = truth_of(market)
+
+    def products(tx: Transaction) -> list[str]:
+        return list(crawl_audit.of_products(tx, truth))
+
+    return [*await collection.parts.database.read(products), *crawl_audit.of_manners(market.report())]
+
+
+def judge_snapshots(deployment: Deployment, load: Load) -> list[str]:
+    """No version went back, no body belongs to another subject, no limit was exceeded."""
+    report = deployment.upstreams.game.report()
+    found = list(load.breaches)
+    if report.broken or report.most_in_a_second > CHARACTERS_PER_S:
+        most = report.most_in_a_second
+        found.append(f"game API: {report.broken} requests over a limit, {most} in one second of {CHARACTERS_PER_S}")
+    return found
+
+
+async def judge_campaigns(collection: Collection, load: Load) -> list[str]:
+    """As many coupons as there are, to the first in order, one for each user; every accepted entry was decided."""
+    rows = await collection.parts.database.read(_entries)
+    return [problem for name in load.campaigns for problem in _campaign(name, rows.get(name, []), load.accepted[name])]
+
+
+def _campaign(name: str, rows: Sequence[tuple[str, int, str]], accepted: set[str]) -> Iterator[str]:
+    issued = [row for row in rows if row[2] == "issued"]
+    if len(issued) != min(STOCK, len(accepted)):
+        yield f"{name}: {len(issued)} coupons issued, of {STOCK} for {len(accepted)} accepted users"
+    if twice := [user for user, times in Counter(row[0] for row in issued).items() if times > 1]:
+        yield f"{name}: {len(twice)} users have two coupons, e.g. {twice[0]}"
+    if missing := accepted - {row[0] for row in rows}:
+        yield f"{name}: {len(missing)} accepted entries were never decided, e.g. {min(missing)}"
+
+
+async def judge_room(collection: Collection, load: Load, flushes: Sequence[datetime]) -> list[str]:
+    """Admissions in order of arrival, each place used once, never more sessions at once than the capacity."""
+    tokens = await collection.parts.database.read(_tokens)
+    return [*_places(tokens), *_overtaken(tokens, load.joined_at, flushes), *_overlap(tokens)]
+
+
+def _places(tokens: Sequence[Any]) -> Iterator[str]:
+    if twice := [place for place, times in Counter(token.place for token in tokens).items() if times > 1]:
+        yield f"{len(twice)} places of the room were used twice, e.g. {twice[0]}"
+
+
+def _overtaken(tokens: Sequence[Any], joined_at: Mapping[str, datetime], flushes: Sequence[datetime]) -> Iterator[str]:
+    """Whether a visitor with a later place was admitted before one who waited all the time.
+
+    After a flush, the line consists of the visitors who have shown their passes again: a visitor who waited through a
+    flush is not counted as overtaken.
+    """
+    first_later: list[int] = []
+    worst, count = 0, 0
+    for token in sorted(tokens, key=lambda each: (each.admitted_at, each.place)):
+        since = joined_at.get(token.user_id)
+        passed_by = sum(1 for place in first_later if place > token.place)
+        if passed_by and since is not None and not any(since < flush < token.admitted_at for flush in flushes):
+            count, worst = count + 1, max(worst, passed_by)
+        first_later.append(token.place)
+    if count:
+        yield f"{count} visitors were overtaken, one by {worst} others"
+
+
+def _overlap(tokens: Sequence[Any]) -> Iterator[str]:
+    ends: list[datetime] = []
+    most = 0
+    for token in sorted(tokens, key=lambda each: each.admitted_at):
+        while ends and ends[0] <= token.admitted_at:
+            heapq.heappop(ends)
+        heapq.heappush(ends, token.ended_at or token.expires_at)
+        most = max(most, len(ends))
+    if most > CAPACITY:
+        yield f"{most} sessions at once in a room for {CAPACITY}"
+
+
+def judge_processes(members: Sequence[Member]) -> list[str]:
+    """Log volume and memory of the processes."""
+    found = list[str]()
+    for member in members:
+        if (rate := member.logged_lines / max(member.lifetime_s, 1)) > MOST_LINES_PER_S:
+            found.append(f"member {member.number} logged {rate:.2f} lines/s")
+    if (growth := memory_growth(members[0])) is not None and growth > MOST_GROWTH:
+        found.append(f"the memory of member 0 grew by {growth:.0%} after warm-up")
+    return found
+
+
+def memory_growth(member: Member) -> float | None:
+    """Growth of the mean resident memory from the second to the last third of the samples; None if there are few."""
+    sizes = [size for _, size in member.memory_kb]
+    if len(sizes) < 30:
+        return None
+    third = len(sizes) // 3
+    second, last = sizes[third : 2 * third], sizes[2 * third :]
+    return (sum(last) / len(last)) / (sum(second) / len(second)) - 1
+
+
+def _tokens(tx: Transaction) -> list[Any]:
+    return list(tx.execute(select(room_tokens).where(room_tokens.c.room == ROOM, room_tokens.c.state.in_(_USED))))
+
+
+def _entries(tx: Transaction) -> dict[str, list[tuple[str, int, str]]]:
+    at = campaign_entries.c
+    found: dict[str, list[tuple[str, int, str]]] = {}
+    for campaign, user, number, outcome in tx.execute(select(at.campaign, at.user_id, at.number, at.outcome)):
+        found.setdefault(campaign, []).append((user, number, outcome))
+    return found
