@@ -31,8 +31,10 @@ RESTART_PAUSE_S = 1.0
 _DISK_MB = 256
 _MOST_STARTS = 3
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
-_GITHUB_FAULTS = "500=0.005,502=0.005,reset=0.005,truncated=0.003,invalid=0.003,secondary=0.001"
-_GAME_FAULTS = "500=0.01,reset=0.005,truncated=0.003,invalid=0.003,429=0.003"
+_GITHUB_FAULTS = (
+    "500=0.005,502=0.005,reset=0.005,truncated=0.003,invalid=0.003,secondary=0.001,null=0.02,wrong-type=0.01"
+)
+_GAME_FAULTS = "500=0.01,reset=0.005,truncated=0.003,invalid=0.003,429=0.003,wrong=0.01"
 _MARKET_FAULTS = "500=0.005,reset=0.005,truncated=0.003,redirect=0.01,captcha=0.001,invalid=0.003"
 
 
@@ -45,20 +47,26 @@ class Member:
         self._process: Process | None = None
         self.is_ready = asyncio.Event()
         self.incarnation = 0
-        self.lifetime_s = 0.0
+        self._began_at: float | None = None
+        self._lived_s = 0.0
         self.memory_kb: list[tuple[float, int]] = []
         """Resident memory, sampled while the current process lives."""
 
     async def run(self) -> None:
         """Keep a process running until cancelled."""
         while True:
-            began = time.monotonic()
+            self._began_at = time.monotonic()
             try:
                 await self._live()
             finally:
                 self.is_ready.clear()
-                self.lifetime_s += time.monotonic() - began
+                self._lived_s, self._began_at = self.lifetime_s, None
             await asyncio.sleep(RESTART_PAUSE_S)
+
+    @property
+    def lifetime_s(self) -> float:
+        """How long processes of this member ran so far, in all."""
+        return self._lived_s + (0.0 if self._began_at is None else time.monotonic() - self._began_at)
 
     async def _live(self) -> None:
         self.incarnation += 1

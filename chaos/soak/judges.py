@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import select
 
 from chaos import crawl_audit
-from chaos.comparison import compare, disagreements, visible_events
+from chaos.comparison import compare, disagreements
 from chaos.crawl import truth_of
 from chaos.soak.deployment import CHARACTERS_PER_S, Deployment, Member
 from chaos.soak.load import CAPACITY, ROOM, STOCK, Load
@@ -33,8 +33,7 @@ async def judge_collection(collection: Collection, deployment: Deployment, load:
     kinds = {USER, REPOSITORY} | {
         DOCUMENTS[kind] for kind in collection.parts.settings.github.include if kind in DOCUMENTS
     }
-    seen = visible_events(simulator, logins)
-    compared = await compare(simulator, collection.documents, logins, kinds=kinds, seen_before=seen)
+    compared = await compare(simulator, collection.documents, logins, kinds=kinds)
     found = [*compared.differences, *await database.read(disagreements, load.run_ids)]
     report = simulator.report()
     return found + [f"GitHub limit {rule} exceeded {times} times" for rule, times in report.violations.items()]
