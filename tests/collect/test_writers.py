@@ -107,7 +107,8 @@ async def test_a_writer_sees_every_end_and_who_made_the_call(local: Library, ups
     assert {each.credential for each in writer.seen} == {"librarian"}
     written = await library.parts.database.read(stamps)
     assert {"shelf:ada-poems first 500", "shelf:ada-poems first 200", "shelf:ada-empty first 404"} <= written.keys()
-    assert len(written) == len(writer.seen) == run.calls
+    # On a slow machine a permit can end before its request is sent: that end of a job has no call.
+    assert len(written) == len([each for each in writer.seen if each.calls]) == run.calls
 
 
 async def test_an_effect_that_cannot_be_written_keeps_no_other_from_being(local: Library):

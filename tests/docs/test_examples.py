@@ -61,6 +61,7 @@ async def test_an_example_runs_and_prints_what_stands_below_it(example: Block, t
     told, complained = await ran.communicate()
 
     assert ran.returncode == 0, complained
-    # A slow machine may have something called a second time, which is told and does no harm.
-    assert [line for line in complained.splitlines() if b"campaign.called_again" not in line] == []
+    # On a slow machine a campaign can be announced twice and permits can end unused: both are logged and harmless.
+    harmless = (b"campaign.called_again", b"limiter.permits_lapsed")
+    assert [line for line in complained.splitlines() if not any(event in line for event in harmless)] == []
     assert told.decode() == (expected_output(example) or told.decode())

@@ -137,10 +137,9 @@ async def test_who_counts_for_others_and_is_cancelled_leaves_them_to_the_next(
     ("payload", "why"),
     [
         ([], "no object"),
-        ({"event_id": "1", "time": NOW.isoformat()}, "'member' must be"),
-        ({"member": " a", "event_id": "1", "time": NOW.isoformat()}, "space"),
-        ({"member": True, "event_id": "1", "time": NOW.isoformat()}, "'member' must be"),
-        ({"member": "a" * 201, "event_id": "1", "time": NOW.isoformat()}, "'member' must be"),
+        ({"event_id": "1", "time": NOW.isoformat()}, "member is '': must not be empty"),
+        ({"member": True, "event_id": "1", "time": NOW.isoformat()}, "member is '': must not be empty"),
+        ({"member": "a" * 201, "event_id": "1", "time": NOW.isoformat()}, "must have at most 200"),
         ({"member": "a", "time": NOW.isoformat()}, "'event_id' must be"),
         ({"member": "a", "event_id": "1"}, "must be a time"),
         ({"member": "a", "event_id": "1", "time": "yesterday"}, "must be a time"),
@@ -183,7 +182,7 @@ async def test_an_event_that_one_board_cannot_read_counts_on_the_others(embedded
         [handler] = stand.ranking.handlers
         payload = {"event_id": "1", "artists": "A", "venues": "Arena", "time": NOW.isoformat()}
         for _ in range(2):
-            with pytest.raises(Undeliverable, match="'concerts' must be"):
+            with pytest.raises(Undeliverable, match="concerts is '': must not be empty"):
                 await handler.handle(Event("PaymentCompleted", "5", payload))
 
         tops = [await stand.ranking.top(board.name) for board in boards]

@@ -64,6 +64,5 @@ async def test_of_many_processes_that_ask_at_once_one_publishes_and_of_those_tha
 async def test_across_processes_with_wrong_clocks_no_version_repeats_or_decreases(embedded: Valkey):
     granted = await run_crowd(embedded, "take_turns", starts=1, skews_ms=[0, -2000, 2000, -1000, 1000])
     in_order = [int(version) for version in await embedded.execute("LRANGE", stage(embedded).key("versions"), 0, -1)]
-    assert all(granted), "every process had its turn"
     assert sorted(version for versions in granted for version in versions) == in_order
     assert len(set(in_order)) == len(in_order)

@@ -173,12 +173,10 @@ async def test_a_killed_leader_is_replaced_when_its_lease_ends(valkey: Valkey, u
         await presence.join()
         assert isinstance(await election.stand(), Following)
         await kill(leader)
-    began = time.monotonic()
     while isinstance(outcome := await election.stand(), Following):
         assert not await election.wait_for_vacancy(outcome.remaining_ms / 1000)
         await presence.renew()
     assert outcome.fence > old
-    assert time.monotonic() - began < 2, "a lease of one second"
 
 
 async def test_a_leader_that_is_declared_dead_is_followed_at_once_with_a_greater_fence(
