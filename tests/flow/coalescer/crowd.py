@@ -25,15 +25,16 @@ def stage(valkey: Valkey) -> Unit:
     return valkey.unit("stage")
 
 
-async def gather_at_the_start(valkey: Valkey) -> None:
-    await valkey.execute("RPUSH", stage(valkey).key("ready"), "1")
-    await valkey.execute_blocking("BLPOP", stage(valkey).key("go"), 60, within_s=60)
+async def gather_at_the_start(valkey: Valkey, start: int) -> None:
+    """Each start has keys of its own: a fast process must not take the signal of a slow one."""
+    await valkey.execute("RPUSH", stage(valkey).key(f"ready-{start}"), "1")
+    await valkey.execute_blocking("BLPOP", stage(valkey).key(f"go-{start}"), 60, within_s=60)
 
 
 async def ask_then_release(coalescer: Coalescer, valkey: Valkey) -> list[Any]:
     """Ask for the same subject many times at once; when all have, release it many times at once."""
     outcomes = await asyncio.gather(*(coalescer.request(SUBJECT, Priority.HIGH) for _ in range(TASKS)))
-    await gather_at_the_start(valkey)
+    await gather_at_the_start(valkey, 1)
     released = await asyncio.gather(*(coalescer.release(SUBJECT, outcome.version) for outcome in outcomes))
     return [[type(outcome).__name__ for outcome in outcomes], released]
 
@@ -53,7 +54,7 @@ async def take_turns(coalescer: Coalescer, valkey: Valkey) -> list[int]:
 async def main(url: str, part: str, skew_ms: int) -> list[Any]:
     clock = ManualClock(SystemClock().now() + timedelta(milliseconds=skew_ms)) if skew_ms else SystemClock()
     async with connected(url) as valkey:
-        await gather_at_the_start(valkey)
+        await gather_at_the_start(valkey, 0)
         parts = {"ask_then_release": ask_then_release, "take_turns": take_turns}
         return await parts[part](Coalescer(valkey, clock=clock), valkey)
 

@@ -23,10 +23,10 @@ async def run_crowd(valkey: Valkey, part: str, *, starts: int, skews_ms: Sequenc
     """What each of several processes got; all begin at the same moment, as often as there are starts."""
     async with AsyncExitStack() as running:
         crowd = [await running.enter_async_context(started(CROWD, valkey.url, part, str(skew))) for skew in skews_ms]
-        for _ in range(starts):
+        for start in range(starts):
             for _ in crowd:
-                assert await valkey.execute_blocking("BLPOP", stage(valkey).key("ready"), 60, within_s=60)
-            await valkey.execute("RPUSH", stage(valkey).key("go"), *range(len(crowd)))
+                assert await valkey.execute_blocking("BLPOP", stage(valkey).key(f"ready-{start}"), 60, within_s=60)
+            await valkey.execute("RPUSH", stage(valkey).key(f"go-{start}"), *range(len(crowd)))
         return [json.loads(lines[-1]) for lines in await asyncio.gather(*map(output, crowd))]
 
 
