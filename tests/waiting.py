@@ -11,13 +11,15 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
 PATIENCE_S = 60.0
 """Longer than anything takes that a test waits for, on a machine with many times more work than cores."""
 _LOOK_EVERY_S = 0.01
+_STILL_S = 0.3
+"""In which something would happen that must not. A slow machine makes such a test miss a defect, and never fail."""
 
 
 def patience() -> asyncio.Timeout:
@@ -29,8 +31,7 @@ async def until(holds: Callable[[], T | Awaitable[T]]) -> T:
     """What `holds` returns, once that is true; asked again and again until then."""
     async with patience():
         while True:
-            found = holds()
-            value = cast("T", await found if inspect.isawaitable(found) else found)
+            value = await _value_of(holds)
             if value:
                 return value
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -44,3 +45,29 @@ def until_sync(holds: Callable[[], T]) -> T:
             raise TimeoutError(f"not true within {PATIENCE_S:.0f} s")
         time.sleep(_LOOK_EVERY_S)
     return value
+
+
+async def look_again() -> None:
+    """Between two looks at a state that nothing announces: the body of a loop that ends when the state is reached."""
+    await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def until_still(value: Callable[[], T | Awaitable[T]]) -> T:
+    """What `value` returns, once it has not changed for a while: something that moves by the clock never stays still."""
+    async with patience():
+        while True:
+            before = await _value_of(value)
+            await asyncio.sleep(_STILL_S)
+            if await _value_of(value) == before:
+                return before
+
+
+async def is_pending(task: "asyncio.Future[Any]") -> bool:
+    """Whether a task that is to wait for something does so, after it had a while to end."""
+    await asyncio.wait([task], timeout=_STILL_S)
+    return not task.done()
+
+
+async def _value_of(value: Callable[[], T | Awaitable[T]]) -> T:
+    found = value()
+    return cast("T", await found if inspect.isawaitable(found) else found)

@@ -1,12 +1,12 @@
 """A deployment whose jobs reach their workers by SQS: one process of it, in this very process."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from tests.collect.conftest import POOL, Library
 from tests.collect.shelf import ShelfUpstream
 from tests.processes.at_work import at_work
+from tests.waiting import look_again, patience
 from tidegate.assembly import Parts, build_process
 from tidegate.aws.forwarder import Forwarder, Lookout
 from tidegate.aws.intake import QueueIntake
@@ -58,9 +58,9 @@ class SqsLibrary(Library):
         return {kind: count for kind, count in kinds.items() if count}
 
     async def until_names(self, **wanted: int) -> None:
-        async with asyncio.timeout(10):
+        async with patience():
             while await self.names() != wanted:
-                await asyncio.sleep(0.01)
+                await look_again()
 
     async def grow_old(self, valkey: Valkey, minutes: float) -> list[str]:
         """Let the server believe that everything has stood in its name for so long."""

@@ -17,6 +17,7 @@ from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_folder
 from tests.servers.proxy import Proxy
 from tests.servers.sqs import ENVIRONMENT, SqsServer
+from tests.waiting import look_again, patience
 from tidegate.assembly import Parts, open_parts
 from tidegate.collect import runs
 from tidegate.collect.lifecycle import RunState
@@ -64,9 +65,9 @@ class Deployment:
         return await orchestrator.begin("shelves", Subject(user_id="ada", login="ada"), pool=POOL)
 
     async def assert_all_is_done(self, run_id: int, *, repeated: int, lost: int) -> None:
-        async with asyncio.timeout(30):
+        async with patience():
             while (run := await self.parts.database.read(runs.get, run_id)).status is not RunState.COMPLETED:
-                await asyncio.sleep(0.05)
+                await look_again()
         assert (run.total_jobs, run.succeeded_jobs, run.failed_jobs) == (JOBS, JOBS, 0)
         assert self.upstream.calls.total() == JOBS + repeated
         [credential] = (await self.parts.gate.status(POOL)).credentials
@@ -136,9 +137,9 @@ async def test_what_a_killed_forwarder_had_not_sent_is_sent_by_another(deploymen
         await wire.refuse()
         run_id = await deployment.begin()
         victim = await deployment.start("forwards", f"http://127.0.0.1:{wire.port}")
-        async with asyncio.timeout(10):
+        async with patience():
             while (await deployment.parts.jobs.status()).pending == 0:
-                await asyncio.sleep(0.01)
+                await look_again()
         heir = await deployment.start("works")
         try:
             await kill(victim)

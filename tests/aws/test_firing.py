@@ -12,6 +12,7 @@ from tests.collect.conftest import POOL, Library
 from tests.collect.shelf import ShelfUpstream
 from tests.servers.migrated import migrated_file
 from tests.servers.sqs import SqsServer
+from tests.waiting import look_again, patience
 from tidegate.assembly import put_together
 from tidegate.aws.inbox import TriggerInbox
 from tidegate.aws.queue import Queue
@@ -56,9 +57,9 @@ async def test_an_event_begins_one_run_however_often_it_comes_and_to_how_many(
 
     stopping = asyncio.Event()
     inboxes = [asyncio.create_task(TriggerInbox(queue, schedules.trigger).run(stopping)) for _ in range(3)]
-    async with library.working(), asyncio.timeout(20):
+    async with library.working(), patience():
         while sqs.held(url) != (0, 0):
-            await asyncio.sleep(0.01)
+            await look_again()
         run = await library.until(1)
     stopping.set()
     await asyncio.gather(*inboxes)

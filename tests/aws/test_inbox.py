@@ -11,11 +11,12 @@ import pytest
 
 from tests.servers.proxy import Proxy
 from tests.servers.sqs import SqsServer
+from tests.waiting import look_again, patience
 from tidegate.aws.inbox import TriggerInbox
 from tidegate.aws.queue import Queue
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import DatabaseUnavailable, InvalidArgument, NotFound
-from tidegate.runtime import patience
+from tidegate.runtime import patience as retrying
 from tidegate.telemetry import metrics
 
 Fire = Callable[[int, str], Awaitable[object]]
@@ -41,9 +42,9 @@ class Clockwork:
         return "a firing"
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(10):
+        async with patience():
             while len(self.fired) < count:
-                await asyncio.sleep(0.01)
+                await look_again()
 
 
 @asynccontextmanager
@@ -58,9 +59,9 @@ async def running(queue: Queue, fire: Fire, **options: Any) -> AsyncGenerator[No
 
 
 async def until_empty(sqs: SqsServer, url: str) -> None:
-    async with asyncio.timeout(10):
+    async with patience():
         while sqs.held(url) != (0, 0):
-            await asyncio.sleep(0.01)
+            await look_again()
 
 
 def outcomes() -> dict[str, float]:
@@ -120,7 +121,7 @@ async def test_while_the_database_is_away_a_message_stays_in_hand_and_costs_no_r
     queue: Queue, sqs: SqsServer, url: str, clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
 ):
     """However long it takes: longer than SQS would hide it."""
-    monkeypatch.setattr(patience, "_RETRIES", Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=0.1)))
+    monkeypatch.setattr(retrying, "_RETRIES", Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=0.1)))
     queue.visibility = timedelta(seconds=2)
     is_back = asyncio.get_running_loop().time() + 2.4
     receives: list[int] = []

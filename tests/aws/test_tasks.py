@@ -14,6 +14,7 @@ from tests.collect.shelf import ShelfUpstream
 from tests.servers.migrated import migrated_file
 from tests.servers.proxy import Proxy
 from tests.servers.sqs import SqsServer
+from tests.waiting import look_again, patience
 from tidegate.assembly import Parts, put_together
 from tidegate.aws.intake import QueueIntake
 from tidegate.aws.queue import Queue, Unsent
@@ -57,9 +58,9 @@ async def assert_each_job_was_done_once(library: SqsLibrary, run_id: int, sqs: S
     assert await library.items() == sorted(f"{shelf}-{n}" for shelf, count in SHELVES.items() for n in range(count))
     await library.until_names()
     assert (await library.calls_out(), await library.calls_lost()) == (0, 0)
-    async with asyncio.timeout(10):
+    async with patience():
         while sqs.held(url) != (0, 0):  # what is void is deleted as soon as somebody sees it
-            await asyncio.sleep(0.01)
+            await look_again()
 
 
 def tickets(outcome: str) -> float:
@@ -179,9 +180,9 @@ async def test_while_the_queue_is_away_jobs_wait_and_nothing_is_counted_against_
         run_id = await library.begin()
         await library.until_names(sender=1)
         await library.grow_old(embedded, minutes=6)
-        async with asyncio.timeout(10):
+        async with patience():
             while await library.oldest_ms(embedded) > 300_000:  # it says that it still has them
-                await asyncio.sleep(0.01)
+                await look_again()
         await library.parts.jobs.sweep_idle()
         assert await library.names() == {"sender": 1}
         await wire.listen()

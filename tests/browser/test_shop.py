@@ -21,6 +21,7 @@ from tests.browser.chromium import Visitors, Watched
 from tests.browser.test_access import COLOURS, NARROW, faults, too_wide
 from tests.servers.migrated import migrated_folder
 from tests.servers.valkey import empty_valkey
+from tests.waiting import patience
 from tidegate.crowd.waiting_room import RoomPlan, WaitingRoom
 from tidegate.http import Binding
 from tidegate.settings import Settings
@@ -70,7 +71,7 @@ async def shop_site(tmp_path: Path, embedded_url: str) -> AsyncGenerator[Site]:
 
 async def see_ranking(page: Page, site: Site) -> None:
     """Look until the event has arrived."""
-    async with asyncio.timeout(20):
+    async with patience():
         while not await page.locator(".ranking").count():
             await page.goto(f"{site.url}/?period=weekly")
             await page.wait_for_timeout(100)
@@ -81,7 +82,7 @@ async def test_somebody_waits_is_let_in_buys_a_seat_and_sees_it_ranked(shop_site
     watched = Watched()
     page = await visitors.come(watched=watched)
 
-    async with asyncio.timeout(20):  # the ranking begins a moment after the shop
+    async with patience():  # the ranking begins a moment after the shop
         while not await page.get_by_text("Nobody has bought anything yet.").count():
             await page.goto(shop_site.url)
             await page.wait_for_timeout(100)

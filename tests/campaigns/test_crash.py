@@ -14,6 +14,7 @@ from tests.campaigns.shop import CAMPAIGN
 from tests.campaigns.working import Works, works_at
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_file
+from tests.waiting import patience
 from tidegate.campaigns.campaign import FIRST_COME, POINTS
 from tidegate.campaigns.keys import hand_keys
 from tidegate.valkey import Valkey
@@ -49,7 +50,7 @@ async def test_wherever_a_process_is_killed_each_entry_is_decided_once(step: str
         await works.enter(*USERS[:30])
         async with doomed(url, embedded, step) as process:
             assert process.stdout is not None
-            async with asyncio.timeout(60):
+            async with patience():
                 assert await process.stdout.readline() == b"reached\n"
         await works.instance("living")
         await works.enter(*USERS[30:])

@@ -8,6 +8,7 @@ import pytest
 
 from tests.campaigns.shop import CAMPAIGN
 from tests.campaigns.working import PATIENCE_S, Picky, Works
+from tests.waiting import look_again
 from tidegate.campaigns import deciding, manager, scripts
 from tidegate.campaigns.campaign import Campaign, Entry, Outcome, Verdict
 from tidegate.campaigns.campaigns import CampaignChange
@@ -185,7 +186,7 @@ async def test_a_process_that_does_not_know_the_kind_leaves_entries_to_those_who
     crashes = old.manager._crashes  # pyright: ignore[reportPrivateUsage]
     async with asyncio.timeout(PATIENCE_S):
         while crashes[CAMPAIGN] < 2:
-            await asyncio.sleep(0.01)
+            await look_again()
     assert (await works.status()).dead == 0
 
     await works.instance("new", Novel())

@@ -17,6 +17,7 @@ from tests.docs.pages import ROOT
 from tests.http.serving import read_events
 from tests.http.test_guide import assert_fits, request_of, shown_in
 from tests.servers.migrated import migrated_folder
+from tests.waiting import patience
 from tidegate.assembly import open_parts, open_valkey
 from tidegate.assembly.campaigns import campaign_workers, open_campaigns
 from tidegate.campaigns.campaigns import Campaigns
@@ -51,7 +52,7 @@ def plain(line: str) -> str:
 
 
 async def until_issued(campaigns: Campaigns, user: str) -> None:
-    async with asyncio.timeout(10), campaigns.watch("autumn", user) as watch:
+    async with patience(), campaigns.watch("autumn", user) as watch:
         while not (await campaigns.result("autumn", user)).is_final:
             await watch.news(10)
 

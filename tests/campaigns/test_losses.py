@@ -9,6 +9,7 @@ from chaos.servers import LosableValkey
 from tests.campaigns.shop import CAMPAIGN
 from tests.campaigns.working import Works, works_at
 from tests.servers.migrated import migrated_file
+from tests.waiting import look_again
 from tidegate.campaigns.campaign import POINTS
 from tidegate.kernel.errors import Unavailable
 from tidegate.valkey.connection import connected
@@ -47,7 +48,7 @@ async def _enter(works: Works, user: str) -> None:
         try:
             assert (await works.campaigns.enter(CAMPAIGN, user, "key")).answer == "ACCEPTED"
         except Unavailable:
-            await asyncio.sleep(0.05)
+            await look_again()
         else:
             return
 

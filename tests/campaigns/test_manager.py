@@ -11,6 +11,7 @@ import pytest
 from tests.campaigns.shop import CAMPAIGN
 from tests.campaigns.working import Works, works_at
 from tests.servers.migrated import migrated_file
+from tests.waiting import patience
 from tidegate.campaigns import crew as crew_module
 from tidegate.campaigns import manager as manager_module
 from tidegate.campaigns.crew import Crew
@@ -87,7 +88,7 @@ async def test_a_crew_that_stops_itself_does_not_wait_for_itself(works: Works, m
     stopped = asyncio.Event()
 
     async def stops(_: Crew) -> float | None:
-        async with asyncio.timeout(1):
+        async with patience():
             await manager.stop(CAMPAIGN)
         stopped.set()
         return 30.0

@@ -1,6 +1,5 @@
 """`tidegate up`, as somebody starts it: it takes entries and works on them, and another takes over when it dies."""
 
-import asyncio
 from pathlib import Path
 
 import aiohttp
@@ -9,6 +8,7 @@ import pytest
 from tests.http.processes import started
 from tests.http.serving import Client
 from tests.servers.migrated import migrated_folder
+from tests.waiting import patience
 
 
 @pytest.mark.crash
@@ -23,7 +23,7 @@ async def test_a_process_takes_an_entry_and_works_on_it(tmp_path: Path):
         entered = await client.post("/v1/campaigns/autumn/entries", {"user": "ann"})
 
         assert entered.json == {"answer": "ACCEPTED", "number": 1}
-        async with asyncio.timeout(20):
+        async with patience():
             events = [event async for event in client.events("/v1/campaigns/autumn/entries/ann/events")]
         assert events[-1].data["state"] == "issued"
         # What was decided is told before its message is acknowledged.

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from tests.campaigns.shop import CAMPAIGN, Shop, shop_at
 from tests.servers.migrated import migrated_file
 from tests.snapshots.test_express import comparable
+from tests.waiting import look_again, patience
 from tidegate.campaigns.campaign import Answer
 from tidegate.http import Binding
 from tidegate.http.callers import Keyring
@@ -61,7 +62,7 @@ async def ask(binding: Binding, *pieces: bytes, answers: int = 1, pause_s: float
         for piece in pieces:
             writer.write(piece)
             await asyncio.sleep(pause_s if len(pieces) > 1 else 0)  # each in a packet of its own
-        async with asyncio.timeout(10):
+        async with patience():
             return [await _answer(reader) for _ in range(answers)]
     finally:
         writer.close()
@@ -193,9 +194,9 @@ async def test_whoever_hangs_up_has_entered_all_the_same(shop: Shop, binding: Bi
     writer.write(request("ann", key="k1"))
     await writer.drain()
     writer.transport.abort()
-    async with asyncio.timeout(10):
+    async with patience():
         while not await shop.line():
-            await asyncio.sleep(0.005)
+            await look_again()
 
     [again] = await ask(binding, request("ann", key="k1"))
     assert again[2] == b'{"answer":"ACCEPTED","number":1}'

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from tests.campaigns.shop import CAMPAIGN, Shop, shop_at
+from tests.waiting import look_again
 from tidegate.campaigns.campaign import Campaign, Entry, Outcome, Verdict
 from tidegate.campaigns.campaigns import CampaignStatus
 from tidegate.campaigns.estate import CampaignEstate
@@ -108,7 +109,7 @@ class Works(Shop):
     async def until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not await is_so():
-                await asyncio.sleep(0.005)
+                await look_again()
 
     async def until_decided(self, count: int, campaign: str = CAMPAIGN) -> None:
         """Until SQL knows of so many, and nothing is in line."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.cli.test_commands import environment
 from tests.processes import WarmProcess, start_warm
+from tests.waiting import patience
 
 _CODES = re.compile(r"\x1b\[[?0-9;]*[A-Za-z]")
 CTRL_C = b"\x03"
@@ -36,7 +37,7 @@ class Terminal:
 
     async def until(self, *patterns: str) -> str:
         """Wait until all of these were printed."""
-        async with asyncio.timeout(40):
+        async with patience():
             while not all(re.search(pattern, self.text) for pattern in patterns):
                 assert self.process.returncode is None, self.text
                 self._news.clear()
@@ -45,7 +46,7 @@ class Terminal:
 
     async def ended(self) -> int:
         """Wait for its end, and for the last that it printed."""
-        async with asyncio.timeout(40):
+        async with patience():
             code = await self.process.wait()
             await self._closed.wait()
         return code

@@ -17,6 +17,7 @@ from tests.cli.test_commands import Ended, environment, tidegate
 from tests.processes import start_warm
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
+from tests.waiting import look_again, patience
 from tidegate.simulators.github import (
     GithubSimulator,
     LimitSettings,
@@ -123,7 +124,7 @@ async def test_a_collection_that_was_interrupted_goes_on_with_the_same_command_a
             *command, stdout=PIPE, stderr=PIPE, cwd=tmp_path, env=environment(tmp_path, GITHUB_TOKEN=token_of(sim))
         )
         while sim.report().calls < 12:
-            await asyncio.sleep(0.02)
+            await look_again()
         process.send_signal(signal.SIGINT)
         out, err = await process.communicate()
         assert process.returncode == 130, err
@@ -242,7 +243,7 @@ async def test_a_server_that_is_away_for_a_while_is_told_of_and_waited_for(tmp_p
                 )
             )
             while sim.report().calls < 10:
-                await asyncio.sleep(0.02)
+                await look_again()
             await wire.refuse()
             await asyncio.sleep(2)
             await wire.listen()
@@ -283,7 +284,7 @@ async def test_ctrl_c_once_stops_in_good_order_and_twice_at_once(tmp_path: Path)
             await terminal.until("Stopping: calls under way are finished")
             assert terminal.process.returncode is None
             terminal.press(CTRL_C)
-            async with asyncio.timeout(20):
+            async with patience():
                 code = await terminal.ended()
 
     assert code == 130
@@ -298,9 +299,9 @@ async def test_ctrl_c_before_it_has_begun_says_so(tmp_path: Path):
         arguments = ("collect", *sim.world.logins(), "--api-url", sim.url)
         async with in_terminal(tmp_path, *arguments, GITHUB_TOKEN=token_of(sim)) as terminal:
             while not sim.report().calls:
-                await asyncio.sleep(0.02)
+                await look_again()
             terminal.press(CTRL_C)
-            async with asyncio.timeout(20):
+            async with patience():
                 code = await terminal.ended()
 
     assert code == 130

@@ -17,6 +17,7 @@ from tests.cli.terminal import CTRL_C, in_terminal
 from tests.cli.test_runs import installation
 from tests.docs.pages import ROOT
 from tests.http.test_guide import shown_in
+from tests.waiting import patience
 from tidegate.assembly import open_valkey
 from tidegate.crawl.raws import RawState
 from tidegate.crawl.tables import crawl_raws
@@ -195,12 +196,12 @@ async def test_ctrl_c_twice_does_not_wait_for_calls_under_way(tmp_path: Path):
     async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as silent:
         url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
         async with in_terminal(tmp_path, "crawl", "run", "slow", "--url", url, "-k", "a", columns=300) as terminal:
-            async with asyncio.timeout(30):
+            async with patience():
                 await called.wait()
             terminal.press(CTRL_C)
             await terminal.until("Ctrl-C once more stops at once")
             terminal.press(CTRL_C)
-            async with asyncio.timeout(15):  # in good order it would take twice as long
+            async with patience():  # in good order it would take twice as long
                 code = await terminal.ended()
         over.set()
 

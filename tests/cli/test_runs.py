@@ -11,6 +11,7 @@ from sqlalchemy import select, update
 
 from tests.cli.batch import tidegate_each
 from tests.servers.migrated import migrated_folder
+from tests.waiting import look_again, patience
 from tidegate.assembly import open_collection
 from tidegate.collect import runs
 from tidegate.collect.accounts import RUN_ENDED, ended_key
@@ -207,9 +208,9 @@ async def test_who_leads_elsewhere_hears_at_once_that_statistics_are_to_be_compu
 
         try:
             (retried,) = await tidegate_each(tmp_path, f"runs retry {run_id}")
-            async with asyncio.timeout(10):
+            async with patience():
                 while (await database.read(runs.get, run_id)).status is not RunState.COMPLETED:
-                    await asyncio.sleep(0.02)
+                    await look_again()
         finally:
             process.stop()
             await running

@@ -1,6 +1,5 @@
 """A whole process that collects shelves, in this very process."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from sqlalchemy import select
 from tests.collect.shelf import ShelfSource, ShelfUpstream
 from tests.processes.at_work import at_work, collecting
 from tests.servers.migrated import migrated_file
+from tests.waiting import look_again, patience
 from tidegate.assembly import Parts, put_together
 from tidegate.collect.calls import Way
 from tidegate.collect.collector import Collector, Ground
@@ -74,9 +74,9 @@ class Library:
 
     async def until(self, run_id: int, *states: RunState) -> Run:
         wanted = states or (RunState.COMPLETED,)
-        async with asyncio.timeout(30):
+        async with patience():
             while (run := await self.orchestrator.show(run_id)).status not in wanted:
-                await asyncio.sleep(0.02)
+                await look_again()
         return run
 
     async def ended(self, login: str = "ada") -> Run:

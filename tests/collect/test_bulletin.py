@@ -13,6 +13,7 @@ import pytest
 from tests.flow.doorbell.waiters import until_blocked
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports, leftover_keys
+from tests.waiting import look_again, patience
 from tidegate.collect.bulletin import Bulletin, Watch
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.valkey import Unit, Valkey
@@ -115,7 +116,7 @@ async def test_who_comes_while_the_last_one_leaves_is_served(bulletin: Bulletin,
 async def test_who_leaves_at_any_moment_leaves_at_once(embedded: Valkey):
     """Also in the moment in which the reader's first command is on its way: its cancellation must not get lost."""
     bulletin = Bulletin(embedded, embedded.unit("board"))
-    async with asyncio.timeout(20):
+    async with patience():
         for n in range(400):
             async with bulletin.watch([1]):
                 await asyncio.sleep(n % 8 * 0.0002)
@@ -232,9 +233,9 @@ async def test_one_who_follows_with_a_gap_is_told_of_many_moves_together_and_kee
     async with bulletin.follow(heard.append, gap=timedelta(minutes=1)):
         await until_reading(valkey, 1)
         await bulletin.tell([1])
-        async with asyncio.timeout(5):
+        async with patience():
             while [1] not in [sorted(each or ()) for each in heard]:
-                await asyncio.sleep(0.01)
+                await look_again()
         for run in range(2, 20):
             await bulletin.tell([run])
         assert len(heard) == 2, "its beginning, and the first move; the others can wait a minute"

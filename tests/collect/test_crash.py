@@ -15,6 +15,7 @@ from tests.collect.conftest import POOL
 from tests.collect.shelf import HOST, ShelfSource, ShelfUpstream
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_folder
+from tests.waiting import look_again
 from tidegate.assembly import open_parts
 from tidegate.collect import runs
 from tidegate.collect.lifecycle import RunState
@@ -76,7 +77,7 @@ async def until_all_complete(database: Database, run_ids: list[int]) -> list[run
         found = [await database.read(runs.get, run_id) for run_id in run_ids]
         if all(run.status is RunState.COMPLETED for run in found):
             return found
-        await asyncio.sleep(0.1)
+        await look_again()
 
 
 @pytest.mark.smoke

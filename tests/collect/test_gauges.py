@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import insert
 
 from tests.servers.migrated import migrated_file
+from tests.waiting import patience
 from tidegate.collect.gauges import Gauges, RunFigures, count_runs
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.tables import collection_runs
@@ -164,7 +165,7 @@ async def test_events_that_wait_and_those_that_are_dead_are_told(make: Callable[
 async def test_a_look_has_a_deadline(make: Callable[[timedelta], Gauges], stream: Watched):
     gauges, stream.pause_s = make(timedelta(0)), 60
 
-    async with asyncio.timeout(5):
+    async with patience():
         await gauges.refresh()
 
     assert values(metrics.COLLECTION_RUNS_ACTIVE) == [0]

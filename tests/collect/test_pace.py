@@ -7,6 +7,7 @@ import pytest
 
 from tests.collect.conftest import Library
 from tests.collect.rounds import begun, claimed, finished, shelf_job
+from tests.waiting import patience
 from tidegate.collect import committer as committer_module
 from tidegate.collect.committer import Committer
 from tidegate.collect.ledger import Claim
@@ -51,7 +52,7 @@ async def test_the_first_result_is_written_at_once_and_the_following_together(
     )
     stopping = asyncio.Event()
     running = asyncio.create_task(committer.run(stopping))
-    async with asyncio.timeout(20):
+    async with patience():
         await committer.finish(result(claims[0], with_document=with_document))
         await committer.settled()
         assert sizes == [1], "nothing to wait for"

@@ -1,6 +1,5 @@
 """The upstream answered, and the document store is away: the answer waits, nobody asks twice, and others go on."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.collect.shelf import ShelfUpstream
 from tests.servers.migrated import migrated_file
 from tests.servers.mongo import mongo_database, mongo_port
 from tests.servers.proxy import Proxy
+from tests.waiting import look_again, patience
 from tidegate.assembly import put_together
 from tidegate.collect import parking, runs, staging, verdicts
 from tidegate.collect.lifecycle import JobState, RunState
@@ -58,9 +58,9 @@ def parked_rows(tx: Transaction) -> int:
 
 
 async def until_parked(library: Library, at_least: int) -> None:
-    async with asyncio.timeout(20):
+    async with patience():
         while await library.parts.database.read(parked_rows) < at_least:
-            await asyncio.sleep(0.02)
+            await look_again()
 
 
 @pytest.mark.timeout(60)
@@ -95,8 +95,8 @@ async def test_a_silent_store_does_not_hold_up_who_does_not_need_it(
     async with shelved.working():
         adas = await shelved.begin("ada")
         while upstream.calls["/shelves/ada-novels/0"] == 0:  # from now on the store is silent for 2.5 s
-            await asyncio.sleep(0.01)
-        async with asyncio.timeout(2):
+            await look_again()
+        async with patience():
             await shelved.ended("bob")
         assert (await shelved.orchestrator.show(adas)).status is RunState.RUNNING
         await wire.listen()

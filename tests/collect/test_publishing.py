@@ -1,6 +1,5 @@
 """What is committed is published: at once, or, where that fails, soon after by whoever leads."""
 
-import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 
 from tests.collect.conftest import POOL, Library
 from tests.collect.shelf import ShelfSource
+from tests.waiting import patience
 from tidegate.collect import runs
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.orchestrator import Orchestrator
@@ -53,7 +53,7 @@ async def test_follow_ups_that_could_not_be_published_after_their_commit_are_pub
         return await settle(gate, *arguments, **options)
 
     monkeypatch.setattr(Gate, "settle", away)
-    async with asyncio.timeout(20), local.working():
+    async with patience(), local.working():
         run = await local.ended()
 
     assert next(failures, None) is None, "it was away"

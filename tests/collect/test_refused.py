@@ -15,11 +15,12 @@ from tests.collect.shelf import ShelfUpstream
 from tests.servers.migrated import migrated_file, migrated_on
 from tests.servers.sql import SqlServer
 from tests.servers.valkey import ValkeyServer
+from tests.waiting import look_again, patience
 from tidegate.assembly import put_together
 from tidegate.collect import committer
 from tidegate.database import Database
 from tidegate.kernel.backoff import Backoff
-from tidegate.runtime import patience
+from tidegate.runtime import patience as retrying
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 from tidegate.valkey import Valkey
@@ -58,9 +59,9 @@ class Held:
 
 
 async def until(it_is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with patience():
         while not it_is_so():
-            await asyncio.sleep(0.002)
+            await look_again()
 
 
 def told(lines: Lines, event: str) -> list[str]:
@@ -130,7 +131,7 @@ async def test_calls_under_way_go_on_while_valkey_refuses_and_none_is_made_again
     tmp_path: Path, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
 ):
     waits, held = Waits(), Held(upstream)
-    monkeypatch.setattr(patience, "_RETRIES", waits)
+    monkeypatch.setattr(retrying, "_RETRIES", waits)
     with ValkeyServer() as server:
         url = await migrated_file(tmp_path / "l.db")
         async with connected(server.url) as valkey, await Database.open(url) as database:
@@ -153,6 +154,6 @@ async def test_calls_under_way_go_on_while_valkey_refuses_and_none_is_made_again
 
 
 async def until_succeeded(library: Library, run_id: int, jobs: int) -> None:
-    async with asyncio.timeout(10):
+    async with patience():
         while (await library.orchestrator.show(run_id)).succeeded_jobs < jobs:
-            await asyncio.sleep(0.002)
+            await look_again()

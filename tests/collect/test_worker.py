@@ -10,6 +10,7 @@ import pytest
 from tests.collect.conftest import Library
 from tests.collect.rounds import claimed, finished, write
 from tests.collect.shelf import ShelfUpstream
+from tests.waiting import look_again
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.recovery import Recovery
 from tidegate.flow.gate import Gate, Outcome, Settlement
@@ -72,7 +73,7 @@ async def test_a_stop_in_mid_run_repeats_no_call(local: Library, upstream: Shelf
     for calls in (5, 12, 20, 28):
         async with local.working():
             while upstream.calls.total() < calls:
-                await asyncio.sleep(0.001)
+                await look_again()
         assert not [job for job in await local.jobs(run_id) if job.status == JobState.RUNNING], "all was written"
     async with local.working():
         await local.until(run_id)

@@ -1,6 +1,5 @@
 """What a source writes itself: with the end of its jobs or not at all, and never so that a job cannot end."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from sqlalchemy import select, text
 from tests.collect.conftest import Library
 from tests.collect.rounds import begun, claimed, finished, shelf_job, write
 from tests.collect.shelf import ShelfSource, ShelfUpstream
+from tests.waiting import look_again, patience
 from tidegate.collect import stubborn
 from tidegate.collect.ledger import Ending
 from tidegate.collect.lifecycle import JobState, RunState
@@ -153,9 +153,9 @@ def _take_ends(tx: Transaction) -> None:
 
 
 async def until(it_is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with patience():
         while not it_is_so():
-            await asyncio.sleep(0.005)
+            await look_again()
 
 
 @pytest.fixture
@@ -211,11 +211,11 @@ async def test_where_too_many_ends_are_not_taken_the_next_goes_to_another_worker
     async with library.working():
         run_id = await library.begin()
         await until(lambda: refused("unwritten") > before)
-        async with asyncio.timeout(10):
+        async with patience():
             while {job.status for job in await library.jobs(run_id)} != {JobState.RUNNING, JobState.SUCCEEDED}:
-                await asyncio.sleep(0.005)
+                await look_again()
             while (left := sum(each.pending for each in (await local.parts.jobs.status()).consumers)) > 1:
-                await asyncio.sleep(0.005)
+                await look_again()
         assert left == 1, "its message is kept by the server until it was held too long"
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from tests.waiting import look_again
 from tidegate.assembly import open_collection
 from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.collect.source import Subject
@@ -21,7 +22,7 @@ async def main(settings: Settings, login: str) -> None:
         pool = await collection.credentials.pool_for(login)
         run_id = await collection.orchestrator.begin("github", Subject(user_id=login, login=login), pool=pool)
         while (run := await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS:
-            await asyncio.sleep(0.05)
+            await look_again()
         print(run, await collection.parts.gate.status(pool), await collection.credentials.list())
         print(collection.credentials, vars(collection.credentials.wallet))
         print(metrics.exposition().decode())

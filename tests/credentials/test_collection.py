@@ -12,6 +12,7 @@ from rich.console import Console
 from sqlalchemy import insert
 
 from tests.credentials.office import APP, INSTALLATION, POOL, app_key
+from tests.waiting import look_again, patience
 from tidegate.assembly import Collection, open_collection
 from tidegate.assembly.credentials import open_credentials
 from tidegate.cli.collecting import collect_all
@@ -83,25 +84,25 @@ async def begin(collection: Collection, login: str) -> int:
 async def until_over(collection: Collection, run_id: int, within_s: float = 40) -> Run:
     async with asyncio.timeout(within_s):
         while (run := await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS:
-            await asyncio.sleep(0.02)
+            await look_again()
     return run
 
 
 async def until_called(sim: GithubSimulator, token_name: str, times: int) -> None:
-    async with asyncio.timeout(20):
+    async with patience():
         while sim.report().by_token.get(token_name, 0) < times:
-            await asyncio.sleep(0.005)
+            await look_again()
 
 
 async def the_busy_one(sim: GithubSimulator, operators: list[str]) -> str:
     """Who makes the calls of a run: pages stay with the one who began, since what is unchanged is told to him alone."""
-    async with asyncio.timeout(20):
+    async with patience():
         while True:
             called = sim.report().by_token
             busy = max(operators, key=lambda operator: called.get(f"{operator}#0", 0))
             if called.get(f"{busy}#0", 0) >= 8:
                 return busy
-            await asyncio.sleep(0.005)
+            await look_again()
 
 
 async def assert_everything_is_there(collection: Collection, sim: GithubSimulator, login: str) -> None:
@@ -399,9 +400,9 @@ async def test_a_token_that_must_rest_is_not_asked_by_who_starts_with_an_empty_v
         async with open_collection(settings(sim), token=token) as collection:
             subjects = [Subject(user_id=login, login=login)]
             collecting = asyncio.create_task(collect_all(collection, subjects, Silence(Console(stderr=True))))
-            async with asyncio.timeout(20):
+            async with patience():
                 while sim.report().calls == before:
-                    await asyncio.sleep(0.005)
+                    await look_again()
             assert collection.parts.database.clock.now() >= rested_at
             assert (await collecting).view.runs[0].status is RunState.COMPLETED
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.github.deployment import SMALL
+from tests.waiting import patience
 from tidegate.assembly import open_collection
 from tidegate.assembly.late_token import LateToken
 from tidegate.cli.up import UP, Banner, greeting
@@ -41,7 +42,7 @@ async def test_a_token_serves_as_soon_as_github_answers(tmp_path: Path):
         used, stopping = asyncio.Event(), asyncio.Event()
         again = LateToken(collection.credentials, token, ConnectionError(late.reason), used.set, pauses=SOON)
         running = asyncio.create_task(again.run(stopping))
-        async with sim, asyncio.timeout(20):
+        async with sim, patience():
             await used.wait()
         stopping.set()
         await running

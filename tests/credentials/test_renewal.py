@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.waiting import patience
 from tidegate.credentials import renewal
 from tidegate.credentials.authority import IssuedToken, NotNow, SecretRefused
 from tidegate.credentials.renewal import RenewedToken
@@ -51,7 +52,7 @@ def issuer() -> Issuer:
 
 
 async def settled(until: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with patience():
         while not until():
             await asyncio.sleep(0)
 

@@ -1,6 +1,5 @@
 """A server that is away costs its own parts of the dashboard, soon and with a reason; the page stays up."""
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -10,6 +9,7 @@ import pytest_asyncio
 
 from tests.http.serving import Client
 from tests.http.wires import Cut, wired_to_servers
+from tests.waiting import look_again, patience
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,12 +25,12 @@ async def wired(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Cut]
 
 async def until_whole(client: Client) -> None:
     """Until everything is known again, and somebody leads."""
-    async with asyncio.timeout(30):
+    async with patience():
         while True:
             told = (await client.get("/v1/overview")).json
             if not told["unknown"] and told["leader"]:
                 return
-            await asyncio.sleep(0.1)
+            await look_again()
 
 
 async def asked(client: Client, path: str) -> dict[str, Any]:
@@ -115,7 +115,7 @@ async def test_those_who_watch_are_told_that_it_is_away_and_that_it_is_back(wire
     events = wired.client.events("/v1/live?topic=runs&topic=overview")
 
     async def until_told(is_so: Callable[[str, Any], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with patience():
             while True:
                 event = await anext(events)
                 if event.kind and is_so(event.kind, event.data):

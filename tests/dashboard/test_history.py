@@ -12,6 +12,7 @@ import pytest
 from tests.http.serving import Served, served
 from tests.http.test_events import until
 from tests.http.test_runs import TIGHT, begin
+from tests.waiting import look_again
 from tidegate.collect.gauges import RunFigures
 from tidegate.collect.overview import Ended
 from tidegate.dashboard import sampler as sampler_module
@@ -95,7 +96,7 @@ async def test_a_pace_is_not_overstated_after_looks_that_failed(deployment: Serv
         before = counting.count
         while counting.count < before + looks:
             await collection.bulletin.tell([4711])
-            await asyncio.sleep(0.02)
+            await look_again()
         return counting.paces[before:]
 
     counting = Paces(history)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.http.serving import Served
+from tests.waiting import patience
 from tidegate.collect.progress import kinds_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -80,7 +81,7 @@ async def test_a_job_of_a_canceled_run_stays_as_it_is(deployment: Served):
     ended = await deployment.collect("nobody-is-canceled")
     [job_id, *_] = [failure["job_id"] for failure in ended["failures"]]
     # Between the retry and the cancel it may have ended: then it is tried again until it has not.
-    async with asyncio.timeout(20):
+    async with patience():
         while True:
             await client.post(f"/v1/jobs/{job_id}/retry")
             if (await client.post(f"/v1/runs/{ended['id']}/cancel")).status == 200:

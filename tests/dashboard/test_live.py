@@ -14,6 +14,7 @@ import pytest
 from tests.http.serving import Event, Served, read_events, served
 from tests.http.test_events import until
 from tests.http.test_runs import TIGHT, begin
+from tests.waiting import look_again, patience
 from tidegate.collect.bulletin import Bulletin
 from tidegate.dashboard import hub as hub_module
 from tidegate.dashboard.hub import Hub, SharedRead, Topic
@@ -220,7 +221,7 @@ async def test_closing_sends_everybody_home(deployment: Served):
         waiting = asyncio.create_task(listener.next(60))
         await asyncio.sleep(0)
         hub.close()
-        async with asyncio.timeout(5):
+        async with patience():
             assert await waiting is None
         assert listener.is_over
 
@@ -228,7 +229,7 @@ async def test_closing_sends_everybody_home(deployment: Served):
 async def first_of_each(client_url: str, session: aiohttp.ClientSession, topics: set[str]) -> dict[str, Event]:
     query = "&".join(f"topic={topic}" for topic in sorted(topics))
     found: dict[str, Event] = {}
-    async with asyncio.timeout(20), session.get(f"{client_url}/v1/live?{query}") as answer:
+    async with patience(), session.get(f"{client_url}/v1/live?{query}") as answer:
         assert (answer.status, answer.content_type) == (200, "text/event-stream")
         async for event in read_events(answer):
             if event.kind:
@@ -263,7 +264,7 @@ async def test_every_topic_is_told_as_its_address_answers(deployment: Served):
 
 async def overview_in(events: AsyncIterator[Event], is_so: Callable[[Any], bool]) -> Any:
     """The first of which that is so."""
-    async with asyncio.timeout(15):
+    async with patience():
         while True:
             event = await anext(events)
             if event.kind == "overview" and is_so(event.data):
@@ -304,9 +305,9 @@ async def commands_of(valkey: Valkey) -> int:
 async def test_nobody_watches_and_nothing_is_read(tmp_path: Path):
     async with served(tmp_path, users=1, dashboard=True, http=HttpSettings(most_listeners=3)) as quiet:
         valkey = quiet.collection.parts.valkey
-        async with asyncio.timeout(10):  # the first looks of a process that begins
+        async with patience():  # the first looks of a process that begins
             while b" cmd=xread " not in await valkey.execute("CLIENT", "LIST"):
-                await asyncio.sleep(0.05)
+                await look_again()
         await asyncio.sleep(0.5)
         before = await commands_of(valkey)
         await asyncio.sleep(1)

@@ -31,6 +31,7 @@ from tests.servers.guarded import free_port, new_folder, unprivileged_user
 from tests.servers.migrated import migrated_database
 from tests.servers.mongo import mongo_database
 from tests.servers.valkey import ValkeyServer
+from tests.waiting import look_again, patience
 from tidegate.settings import Settings
 from tidegate.settings.sources import settings_of, variable_of
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
@@ -238,13 +239,13 @@ class Running:
 
     async def answers(self) -> None:
         """Wait until it does, however slow the machine is."""
-        async with asyncio.timeout(60), aiohttp.ClientSession() as session:
+        async with patience(), aiohttp.ClientSession() as session:
             while True:
                 assert self.process.poll() is None, self.end(None)[1]
                 with suppress(aiohttp.ClientConnectionError):
                     async with session.get(f"http://127.0.0.1:{self.port}/healthz"):
                         return
-                await asyncio.sleep(0.05)
+                await look_again()
 
     def is_healthy(self) -> bool:
         """By the very test that compose makes."""

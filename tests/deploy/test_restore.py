@@ -19,6 +19,7 @@ from tests.http.test_guide import shown_in
 from tests.servers.migrated import migrated_on
 from tests.servers.registry import skip_or_fail
 from tests.servers.sql import PASSWORD, SqlName
+from tests.waiting import look_again
 from tidegate.collect import runs
 from tidegate.collect.runs import Beginning
 from tidegate.collect.source import JobSpec, Subject
@@ -58,7 +59,7 @@ async def test_a_deployment_is_copied_in_the_middle_of_a_run_killed_and_goes_on_
             before = sim.report().calls
             run = (await client.post("/v1/runs", {"login": sim.world.logins()[0]})).json
             while sim.report().calls < before + 6:
-                await asyncio.sleep(0.01)
+                await look_again()
             copied = [each for each in commands("sqlite3", "cp") if "restored" not in str(each)]
             places = {"/srv/tidegate": str(first / "data"), "/backup": str(safe), "/safe": str(safe)}
             for words in copied:

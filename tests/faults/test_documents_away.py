@@ -1,7 +1,5 @@
 """The document store fails after the upstream answered: the answer is kept, and nobody is asked again."""
 
-import asyncio
-
 import pytest
 from chaos.deployment import Servers
 from chaos.servers import LosableValkey
@@ -10,6 +8,7 @@ from sqlalchemy import func, select
 from tests.faults.conftest import Open, assert_all_is_well
 from tests.servers.mongo import mongo_database, mongo_port
 from tests.servers.proxy import Proxy
+from tests.waiting import look_again, patience
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.tables import parked_answers
 from tidegate.database import Transaction
@@ -33,9 +32,9 @@ async def test_an_answer_that_cannot_be_written_is_parked_and_costs_no_second_ca
             await it.until_jobs(JobState.SUCCEEDED, 3)
             await wire.refuse()
             hold.release()
-            async with asyncio.timeout(20):
+            async with patience():
                 while await it.parts.database.read(parked) < 6:
-                    await asyncio.sleep(0.02)
+                    await look_again()
             # Whoever got them dies; the answers are in SQL.
             worker.kill()
             await worker.ends()

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.faults.conftest import LIMITS, Open
+from tests.waiting import look_again, patience
 from tidegate.collect.lifecycle import JobState
 
 pytestmark = pytest.mark.crash
@@ -35,9 +36,9 @@ async def test_the_late_result_of_a_frozen_worker_is_rejected(site: Open):
 
         calls = (await it.orchestrator.show(run_ids[0])).calls
         frozen.thaw()
-        async with asyncio.timeout(30):  # what comes too late is counted as a call that was made, and as nothing else
+        async with patience():  # what comes too late is counted as a call that was made, and as nothing else
             while (await it.orchestrator.show(run_ids[0])).calls == calls:
-                await asyncio.sleep(0.02)
+                await look_again()
         states = {job.page_key: job.status for job in await it.jobs(run_ids[0]) if job.job_type == "REPO_ISSUES"}
         # Ready where the frozen one was given the message once more before it was taken for dead: it asks for a permit.
         assert states["first"] in (JobState.RUNNING, JobState.READY), "nobody but the other may end it"

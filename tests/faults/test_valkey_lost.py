@@ -13,6 +13,7 @@ from chaos.worker import LEADING
 from tests.faults.conftest import CALM, LIMITS, Open, assert_all_is_well
 from tests.servers.registry import record_used, skip_or_fail
 from tests.servers.valkey import ServerMissing, redis_binary, version_of
+from tests.waiting import look_again, patience
 from tidegate.assembly.collection import POOL
 from tidegate.flow.gate import BucketStatus
 from tidegate.simulators.github import FaultKind, LimitSettings, Manners, Sizes
@@ -136,9 +137,9 @@ async def test_a_flush_is_noticed_at_once_and_not_at_the_next_sign_of_life(
 
 async def until_waiting(it: Site, reason: str) -> None:
     """Wait until the only token may make no call, for this reason."""
-    async with asyncio.timeout(20):
+    async with patience():
         while not any(reason == bucket.reason for bucket in await buckets(it)):
-            await asyncio.sleep(0.02)
+            await look_again()
 
 
 async def buckets(it: Site) -> list[BucketStatus]:

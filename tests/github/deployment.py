@@ -12,6 +12,7 @@ from sqlalchemy import select
 from tests.processes.at_work import at_work, collecting
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
+from tests.waiting import look_again, patience
 from tidegate.assembly import Parts, put_together
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.lifecycle import RunState
@@ -88,12 +89,12 @@ class Deployment:
     async def collect_in_vain(self, login: str, *, pool: str) -> Run:
         """Begin a run that cannot be planned, with somebody else's token, and wait for its end."""
         run_id = await self.orchestrator.begin("github", Subject(user_id=login, login=login), pool=pool)
-        async with asyncio.timeout(25):
+        async with patience():
             return await self._until(run_id, RunState.FAILED)
 
     async def _until(self, run_id: int, status: RunState) -> Run:
         while (run := await self.orchestrator.show(run_id)).status is not status:
-            await asyncio.sleep(0.02)
+            await look_again()
         return run
 
     async def bodies(self, kind: str, owner: str | None = None) -> dict[Any, Any]:

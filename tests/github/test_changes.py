@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.github.deployment import CALM, LARGE, SMALL, Deployment, assert_complete, assert_talk_is_complete, deployed
+from tests.waiting import look_again
 from tidegate.github import ALL
 from tidegate.simulators.github import FaultKind, Sizes
 
@@ -101,7 +102,7 @@ async def test_a_comment_that_is_deleted_while_pages_are_read_hides_no_other(tmp
             it.sim.faults.inject(FaultKind.BAD_GATEWAY, route="repo.issue_comments", contains=part)
         collecting = asyncio.create_task(it.collect(login, full=True))
         while it.sim.report().by_status.get("502", 0) == 0:
-            await asyncio.sleep(0.01)
+            await look_again()
         said = it.sim.world.require_repository(name).comments
         before = it.sim.truth(login).repositories[0].issue_comments
         in_order = sorted(said.ordinals(), key=lambda ordinal: -said.updated[ordinal])
@@ -160,7 +161,7 @@ async def test_a_repository_that_is_deleted_while_pages_are_read_hides_no_other(
         it.sim.faults.inject(FaultKind.BAD_GATEWAY, route="user.repos", contains="page=2")
         collecting = asyncio.create_task(it.collect(login, full=True))
         while it.sim.report().by_status.get("502", 0) == 0:
-            await asyncio.sleep(0.01)
+            await look_again()
         found = [each.repository for each in it.sim.truth(login).repositories]
         newest = max(found, key=lambda each: (each["created_at"], each["id"]))
         it.sim.mutate.delete(newest["full_name"])
@@ -220,7 +221,7 @@ async def test_a_repository_that_is_transferred_while_it_is_read_stays_with_the_
         it.sim.faults.inject(FaultKind.BAD_GATEWAY, contains=f"/repositories/{moved['id']}/", times=3)
         collecting = asyncio.create_task(it.collect(one))
         while it.sim.report().by_status.get("502", 0) < 3:
-            await asyncio.sleep(0.01)
+            await look_again()
         it.sim.mutate.transfer(moved["full_name"], two)
         await it.collect(two)
         (run,) = await collecting

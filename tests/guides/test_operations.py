@@ -1,6 +1,5 @@
 """The guides for whoever runs it: figures stand in the results, settings exist, and the proxy lets events pass."""
 
-import asyncio
 import re
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from tests.docs.pages import ROOT, blocks_of, section_of, table_rows
 from tests.http.serving import served
 from tests.http.test_page_guide import nginx
 from tests.servers.guarded import free_port
+from tests.waiting import patience
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
 from tidegate.settings.sources import settings_of, variable_of
@@ -80,8 +80,8 @@ async def test_the_proxy_of_the_guide_lets_events_pass_one_by_one(tmp_path: Path
                 assert begun.status == 201, await begun.text()
                 run = await begun.json()
             # Nobody works, so after the first event the stream is silent. Our answers ask nginx not to buffer, too.
-            async with site.client.session.get(f"{url}/v1/runs/{run['id']}/events", headers=bearer) as events:
-                async with asyncio.timeout(10):
-                    came = b""
-                    while b"event: progress" not in came:
-                        came += await events.content.readuntil(b"\n\n")
+            listening = site.client.session.get(f"{url}/v1/runs/{run['id']}/events", headers=bearer)
+            async with listening as events, patience():
+                came = b""
+                while b"event: progress" not in came:
+                    came += await events.content.readuntil(b"\n\n")

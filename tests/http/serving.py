@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.github.deployment import CALM, LIMITS, SMALL
 from tests.servers.migrated import migrated_folder
+from tests.waiting import look_again, patience
 from tidegate.assembly import Collection, open_collection
 from tidegate.assembly.crowd import open_reception
 from tidegate.crawl.settings import CrawlSettings
@@ -77,14 +78,14 @@ class Client:
 
     async def until(self, path: str, is_so: Callable[[Any], bool]) -> dict[str, Any]:
         """What is told there, as soon as it is so."""
-        async with asyncio.timeout(30):
+        async with patience():
             while not is_so(told := (await self.get(path)).json):
-                await asyncio.sleep(0.05)
+                await look_again()
         return told
 
     async def until_over(self, run_id: int) -> dict[str, Any]:
         """The run, when it has ended."""
-        async with asyncio.timeout(30):
+        async with patience():
             async for event in self.events(f"/v1/runs/{run_id}/events"):
                 if event.kind == "ended":
                     return event.data

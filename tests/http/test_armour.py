@@ -12,6 +12,7 @@ import pytest_asyncio
 from tests.http.asgi import ask
 from tests.http.serving import Served
 from tests.http.test_sessions import APP, OPERATE, bearer
+from tests.waiting import look_again, patience
 from tidegate.http import server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -140,11 +141,11 @@ async def test_whoever_says_no_more_is_not_waited_for(said: bytes, deployment: S
     async def babble() -> None:
         while True:
             writer.write(b"y")
-            await asyncio.sleep(0.02)
+            await look_again()
 
     babbling = asyncio.create_task(babble()) if said else None
     try:
-        async with asyncio.timeout(4):  # the server closes an idle connection after 5 s anyway
+        async with patience():  # the server closes an idle connection after 5 s anyway
             while await reader.read(4096):
                 pass
     except ConnectionError:

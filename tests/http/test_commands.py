@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from tests.http.processes import started
 from tests.http.serving import Client
+from tests.waiting import look_again
 from tidegate import __version__
 from tidegate.cli import app
 from tidegate.cli.up import UP, WORK, Banner, Stopped, farewell, greeting
@@ -69,7 +70,7 @@ async def test_sigterm_in_the_middle_of_a_run_drains_and_the_next_up_goes_on(tmp
             listening = asyncio.create_task(listen(client, run["id"]))
             before = sim.report().calls
             while sim.report().calls < before + 6:
-                await asyncio.sleep(0.01)
+                await look_again()
             stopped = await first.stop()
             heard = await listening
         calls = sim.report().calls

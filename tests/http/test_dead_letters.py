@@ -1,11 +1,11 @@
 """Dead letters of both kinds in one list: looked at, replayed, removed."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from tests.http.serving import Served
+from tests.waiting import look_again, patience
 from tidegate.collect.accounts import RUN_ENDED
 from tidegate.database import Transaction, outbox
 from tidegate.database.outbox import Event
@@ -96,9 +96,9 @@ async def test_an_event_that_is_replayed_is_delivered(deployment: Served):
     replayed = await deployment.client.post(f"/v1/dead-letters/{letter}/replay")
 
     assert (replayed.status, replayed.json) == (200, {"id": letter, "outcome": "replayed"})
-    async with asyncio.timeout(10):
+    async with patience():
         while (await deployment.collection.parts.database.read(outbox.depth)).pending:
-            await asyncio.sleep(0.02)
+            await look_again()
     assert letter not in [each["id"] for each in await listed(deployment)]
     assert (await deployment.client.post(f"/v1/dead-letters/{letter}/replay")).status == 404, "once"
 

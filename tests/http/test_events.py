@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from tests.http.serving import Client, Served, read_events, served
 from tests.http.test_runs import TIGHT, begin
+from tests.waiting import look_again, patience
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.lifecycle import RunState
 from tidegate.http.channel import Seats
@@ -30,9 +31,9 @@ SSE = {"accept": "text/event-stream"}
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with patience():
         while not is_so():
-            await asyncio.sleep(0.01)
+            await look_again()
 
 
 def ours() -> set[str]:
@@ -43,9 +44,9 @@ def ours() -> set[str]:
 
 async def until_readers(valkey: Valkey, count: int) -> None:
     """Until so many connections read the bulletin, no more and no less."""
-    async with asyncio.timeout(10):
+    async with patience():
         while (await valkey.execute("CLIENT", "LIST")).count(b" cmd=xread ") != count:
-            await asyncio.sleep(0.01)
+            await look_again()
 
 
 async def test_a_run_is_told_as_it_goes_and_the_last_event_is_its_end(deployment: Served):
@@ -115,9 +116,9 @@ async def test_fifty_clients_have_one_reader_and_see_the_same_end(tmp_path: Path
         async with aiohttp.ClientSession(connector=connector) as session:
             client = Client(session, poor.client.url)
             ends = [asyncio.create_task(client.until_over(run_id)) for _ in range(50)]
-            async with asyncio.timeout(20):
+            async with patience():
                 while b"http_listeners 50.0" not in (await poor.client.get("/metrics")).body:
-                    await asyncio.sleep(0.05)
+                    await look_again()
             await until_readers(valkey, 1)
 
             await poor.client.post(f"/v1/runs/{run_id}/cancel")
@@ -314,7 +315,7 @@ async def test_silence_is_filled_with_comments(deployment: Served, reading: Read
         if sent.count(b": nothing new\n\n") == 3:
             gone.set()
 
-    async with asyncio.timeout(10):
+    async with patience():
         await stream({"type": "http", "method": "GET"}, receive, send)
 
     assert any(body.startswith(b"id: 1\nevent: progress\ndata: {") for body in sent)

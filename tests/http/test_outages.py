@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from tests.http.serving import Client, figures, served
 from tests.http.wires import Cut, wired_to_servers
+from tests.waiting import look_again, patience
 from tidegate.collect import runs
 from tidegate.collect.runs import Beginning
 from tidegate.collect.source import JobSpec, Subject
@@ -30,9 +31,9 @@ async def wired(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Cut]
 
 
 async def until_ready(client: Client) -> None:
-    async with asyncio.timeout(30):
+    async with patience():
         while (await client.get("/readyz")).status != 200:
-            await asyncio.sleep(0.1)
+            await look_again()
 
 
 async def test_without_valkey_it_lives_is_not_ready_and_tells_what_it_can(wired: Cut):
@@ -110,7 +111,7 @@ async def test_a_request_under_way_when_the_server_stops_is_answered(tmp_path: P
         before = slow.sim.report().calls
         adding = asyncio.create_task(slow.client.post("/v1/credentials", {"token": token}))
         while slow.sim.report().calls == before:
-            await asyncio.sleep(0.01)
+            await look_again()
         slow.stop()
 
         assert (await adding).status == 201

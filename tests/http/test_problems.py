@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.http.serving import Served
+from tests.waiting import look_again, patience
 from tidegate.collect.runs import RunActive
 from tidegate.http import dispatch
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
@@ -167,9 +168,9 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(deplo
         await writer.drain()
         writer.close()
         await writer.wait_closed()
-        async with asyncio.timeout(5):
+        async with patience():
             while (await deployment.client.get("/v1/runs?login=octocat")).json["runs"]:
-                await asyncio.sleep(0.01)
+                await look_again()
 
     assert [line["event"] for line in lines if line["event"] == "http.failed"] == []
 

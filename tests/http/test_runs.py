@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.http.serving import Client, Served, served
+from tests.waiting import patience
 from tidegate.simulators.github import LimitSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -271,7 +272,7 @@ async def test_when_the_given_token_was_removed_nothing_is_begun(tmp_path: Path)
 async def test_a_run_that_waits_says_for_what_and_until_when(tmp_path: Path):
     async with served(tmp_path, users=1, repositories=3, limits=TIGHT) as poor:
         run_id = await begin(poor.client, poor.logins[0])
-        async with asyncio.timeout(20):
+        async with patience():
             async for event in poor.client.events(f"/v1/runs/{run_id}/events"):
                 waits = event.data["waits"] if event.data else []
                 if waits and waits[0]["reason"] == "exhausted":

@@ -19,6 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from tests.http.asgi import ask
 from tests.http.serving import Reply
 from tests.http.test_problems import log_lines
+from tests.waiting import patience
 from tidegate.http.application import build_application
 from tidegate.http.callers import Caller, How, Keyring, Role
 from tidegate.http.door import Door
@@ -243,7 +244,7 @@ async def test_a_stream_ends_with_the_session_of_whoever_listens():
     clock.advance(timedelta(seconds=0.2) - timedelta(minutes=1))
     cookie = {"cookie": f"{COOKIE}={opened(clock=clock, settings=settings)}"}
 
-    async with asyncio.timeout(5):
+    async with patience():
         answer = await ask(app, "GET", "/v1/stream", cookie)
 
     assert (answer.status, answer.body) == (200, b"begun")

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 
+from tests.waiting import look_again
 from tidegate.assembly import open_collection
 from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.collect.source import Subject
@@ -35,7 +36,7 @@ async def main(login: str) -> None:
         subject = Subject(user_id=login, login=login)
         run_id = await collection.orchestrator.begin("github", subject, pool=known[0].pool)
         while (run := await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS:
-            await asyncio.sleep(0.05)
+            await look_again()
         found = {"credentials": len(known), "has_token": has_token, "status": run.status, "failed": run.failed_jobs}
         await released(json.dumps(found))
         process.stop()

@@ -15,6 +15,7 @@ import pytest
 from tests.flow.doorbell.waiters import until_blocked
 from tests.processes import start_warm
 from tests.servers.migrated import migrated_file
+from tests.waiting import patience
 from tidegate.assembly import build_process, open_parts
 from tidegate.database import Database, outbox
 from tidegate.database.outbox import Event
@@ -89,7 +90,7 @@ async def test_a_commit_that_comes_with_the_stop_during_a_ring_is_announced(data
         stopping.set()
 
     bell.meanwhile = commit_and_stop
-    async with asyncio.timeout(10):
+    async with patience():
         await Announcer(database, bell, leads_here=lambda: False).run(stopping)
     assert bell.rings == 2
 
@@ -102,7 +103,7 @@ async def test_a_stop_while_the_server_is_away_is_not_held_up(database: Database
             raise ValkeyUnavailable("gone")
 
     bell, stopping = Broken(valkey), asyncio.Event()
-    async with asyncio.timeout(10):
+    async with patience():
         await Announcer(database, bell, leads_here=lambda: False).run(stopping)
     assert bell.rings == 1
 
@@ -125,7 +126,7 @@ async def test_a_relay_that_can_hear_no_more_is_started_again_and_hears(
     at_once = Restarts(backoff=Backoff(first=timedelta(microseconds=1), most=timedelta(microseconds=1)))
     running = asyncio.create_task(keep_running("relay", relay, stopping, restarts=at_once))
     try:
-        async with asyncio.timeout(10):
+        async with patience():
             await until_blocked(valkey, valkey.unit("announcer").key("commits"))
     finally:
         stopping.set()
@@ -141,7 +142,7 @@ async def test_a_reader_that_is_unblocked_by_hand_hears_on(database: Database, v
     assert reader
     assert await valkey.execute("CLIENT", "UNBLOCK", reader[1], "ERROR")
     await bell.ring()
-    async with asyncio.timeout(10):
+    async with patience():
         while await valkey.execute("LLEN", key):  # until the token was taken, which nobody announces
             await asyncio.sleep(0)
     assert not running.done()
@@ -168,7 +169,7 @@ async def test_the_leader_delivers_what_another_process_committed(tmp_path: Path
         command = (sys.executable, "-c", COMMITTER, str(tmp_path), manner)
         other = await start_warm(*command, stdout=PIPE, cwd=ROOT)
         try:
-            async with asyncio.timeout(20):
+            async with patience():
                 await heard.wait()
             if manner == "mute":
                 assert await other.wait() == -signal.SIGKILL

@@ -15,6 +15,7 @@ import pytest
 
 from tests.processes import WarmProcess, start_warm
 from tests.runtime.deployment import jobs
+from tests.waiting import look_again, patience
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream
 from tidegate.flow.timers import Timer
@@ -126,7 +127,7 @@ async def test_a_frozen_leader_is_replaced_hears_no_ring_in_the_others_stead_and
 
         leader.send_signal(signal.SIGCONT)
         await timers.schedule_many([Timer(f"t{n}", timedelta(milliseconds=10 * n)) for n in range(50)])
-        async with asyncio.timeout(10):
+        async with patience():
             while (await timers.status()).count:
                 pass
         entries = await until_added(valkey, 51, within_s=5)
@@ -175,15 +176,15 @@ async def test_what_a_killed_worker_had_in_hand_is_taken_over_by_the_leader_befo
     async with deployment(valkey, NEVER_MS, tmp_path) as start:
         await leading(start)
         worker = await following(start)
-        async with asyncio.timeout(60):
+        async with patience():
             while not await of_worker(stream, worker):
                 await stream.add([{b"for": b"anybody"}])  # the leader reads too
 
         worker.kill()
 
-        async with asyncio.timeout(60):
+        async with patience():
             while await of_worker(stream, worker):
-                await asyncio.sleep(0.01)
+                await look_again()
         entries = await until_added(valkey, (await stream.status()).depth, within_s=60)
         assert {b"for": b"anybody", b"deliveries": b"2"} in entries
 
@@ -197,9 +198,9 @@ async def test_a_frozen_process_is_not_dead_to_its_neighbours(valkey: Valkey, tm
         frozen.send_signal(signal.SIGSTOP)
         killed.kill()
 
-        async with asyncio.timeout(60):
+        async with patience():
             while len(present := {member.owner for member in await presence.members()}) == len(owners):
-                await asyncio.sleep(0.01)
+                await look_again()
         assert owners - present == {owner for owner in owners if f".{killed.pid}." in owner}
         frozen.send_signal(signal.SIGCONT)
         for process in (frozen, leader):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
+from tests.waiting import patience
 from tidegate.flow.presence import Presence, PresenceSettings
 from tidegate.kernel.clock import ManualClock
 from tidegate.runtime.heartbeat import Heartbeat
@@ -29,7 +30,7 @@ async def beating(heartbeat: Heartbeat) -> AsyncGenerator[asyncio.Event]:
         yield stopping
     finally:
         stopping.set()
-        async with asyncio.timeout(10):
+        async with patience():
             await running
 
 
@@ -72,7 +73,7 @@ async def test_who_was_counted_as_dead_hears_it_and_joins_again(valkey: Valkey):
         await heartbeat.alive.wait()
         with heartbeat.watch() as lost:
             await valkey.execute("FLUSHALL")
-            async with asyncio.timeout(5):
+            async with patience():
                 await lost.wait()
                 await heartbeat.alive.wait()
         assert await members(valkey) == ["me"]
@@ -85,7 +86,7 @@ async def test_a_lease_that_ended_and_was_resumed_counts_as_lost(valkey: Valkey,
         await heartbeat.alive.wait()
         with heartbeat.watch() as lost:
             clock.advance(timedelta(minutes=1))
-            async with asyncio.timeout(5):
+            async with patience():
                 await lost.wait()
                 await heartbeat.alive.wait()
 
@@ -115,7 +116,7 @@ async def test_somebody_who_knows_better_makes_it_join_again_at_once(valkey: Val
             heartbeat.doubt()
             assert lost.is_set()
             assert not heartbeat.alive.is_set()
-            async with asyncio.timeout(5):
+            async with patience():
                 await heartbeat.alive.wait()
         assert await members(valkey) == ["me"]
 
@@ -132,7 +133,7 @@ async def test_somebody_who_suspects_something_makes_it_find_out_at_once(valkey:
 
             await valkey.execute("FLUSHALL")
             heartbeat.hasten()
-            async with asyncio.timeout(5):
+            async with patience():
                 await lost.wait()
                 await heartbeat.alive.wait()
         assert await members(valkey) == ["me"]
@@ -176,7 +177,7 @@ async def test_a_short_break_is_bridged_and_a_long_one_ends_the_lease(wire: Prox
             assert not heartbeat.alive.is_set()
 
             await wire.listen()
-            async with asyncio.timeout(10):
+            async with patience():
                 await heartbeat.alive.wait()
     await valkey.close()
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.flow.doorbell.waiters import until_blocked
+from tests.waiting import patience
 from tidegate.flow.presence import Election, Presence, PresenceKeys, PresenceSettings
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import InvalidArgument
@@ -73,12 +74,12 @@ async def process(
     try:
         yield made
     finally:
-        async with asyncio.timeout(10):
+        async with patience():
             await made.stop()
 
 
 async def soon(event: asyncio.Event) -> None:
-    async with asyncio.timeout(5):
+    async with patience():
         await event.wait()
 
 
@@ -203,7 +204,7 @@ async def test_a_follower_that_is_told_to_stop_does_not_wait(valkey: Valkey):
         await soon(one.duty.running)
         two = Process(valkey, "two")
         await until_blocked(valkey, PresenceKeys(valkey.unit("all")).vacancy)
-        async with asyncio.timeout(2):
+        async with patience():
             await two.stop()
         assert two.duty.starts == 0
 
@@ -214,7 +215,7 @@ async def test_one_that_is_stopped_before_it_was_ever_alive_ends(valkey: Valkey)
     stopping = asyncio.Event()
     running = asyncio.create_task(Leadership(Election(valkey, unit, "one"), never, {"duty": Duty()}).run(stopping))
     stopping.set()
-    async with asyncio.timeout(2):
+    async with patience():
         await running
 
 

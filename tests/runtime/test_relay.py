@@ -13,6 +13,7 @@ from sqlalchemy import func, select, update
 from tests.servers.migrated import migrated_on, on_sqlite
 from tests.servers.proxy import Proxy
 from tests.servers.sql import SERVERS, SqlName
+from tests.waiting import look_again, patience
 from tidegate.database import Database, Transaction, outbox
 from tidegate.database.outbox import Event
 from tidegate.database.schema import outbox_events
@@ -40,7 +41,7 @@ class Log:
             self._news.notify_all()
 
     async def has(self, count: int) -> None:
-        async with asyncio.timeout(20), self._news:
+        async with patience(), self._news:
             await self._news.wait_for(lambda: len(self.events) >= count)
 
     @property
@@ -56,7 +57,7 @@ async def running(relay: Relay) -> AsyncGenerator[asyncio.Event]:
     try:
         yield stopping
         stopping.set()
-        async with asyncio.timeout(20):
+        async with patience():
             await task
     finally:
         task.cancel()
@@ -74,9 +75,9 @@ async def add(database: Database, key: str, *payloads: Any, kind: str = "kind") 
 
 async def empty(database: Database) -> None:
     """Wait until nothing is pending. A removal is announced to nobody, so the table has to be asked."""
-    async with asyncio.timeout(20):
+    async with patience():
         while (await database.read(outbox.depth)).pending:
-            await asyncio.sleep(0.005)
+            await look_again()
 
 
 async def test_a_committed_event_is_handled_and_its_row_removed(database: Database) -> None:

@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from tests.processes import start_warm
 from tests.runtime import relaying_process
+from tests.waiting import look_again, patience
 from tidegate.database import Database, Transaction, outbox
 from tidegate.runtime.relay import Relay
 
@@ -62,8 +63,8 @@ async def _live_and_be_killed(url: str, first: int, lines: int) -> list[int]:
 async def _relay_the_rest(database: Database) -> None:
     stopping = asyncio.Event()
     relay = asyncio.create_task(Relay(database, [relaying_process.handler(database)]).run(stopping))
-    async with asyncio.timeout(30):
+    async with patience():
         while (await database.read(outbox.depth)).pending:
-            await asyncio.sleep(0.01)
+            await look_again()
         stopping.set()
         await relay

@@ -1,12 +1,12 @@
 """Handlers with a patience of their own, those who want to be told of dead letters, and the count of what waits."""
 
-import asyncio
 from datetime import timedelta
 
 import pytest
 
 from tests.runtime.test_relay import AT_ONCE, Log, add, empty, running
 from tests.servers.migrated import on_sqlite
+from tests.waiting import look_again, patience
 from tidegate.database import Database, outbox
 from tidegate.database.outbox import Event
 from tidegate.kernel.backoff import Backoff
@@ -40,9 +40,9 @@ class Count:
         self.value = value
 
     async def becomes(self, value: int) -> None:
-        async with asyncio.timeout(20):
+        async with patience():
             while self.value != value:
-                await asyncio.sleep(0.005)
+                await look_again()
 
 
 @on_sqlite

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import start_warm
+from tests.waiting import patience
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import InvalidArgument, ValkeyUnavailable
 from tidegate.runtime.service import Restarts, Service, keep_running
@@ -183,7 +184,7 @@ async def test_a_stop_ends_the_pause_before_a_new_start():
     while not falling.starts:
         await asyncio.sleep(0)
     supervised.stop()
-    async with asyncio.timeout(5):
+    async with patience():
         assert (await running).in_good_order
 
 
@@ -218,7 +219,7 @@ async def test_a_second_stop_cancels_at_once():
     await hanging.running.wait()
     supervised.stop()
     supervised.stop()
-    async with asyncio.timeout(5):
+    async with patience():
         assert (await running).cancelled == ("hanging",)
     assert hanging.was_cancelled
 
@@ -255,7 +256,7 @@ async def test_a_service_whose_task_somebody_cancelled_takes_no_other_with_it():
     await hanging.running.wait()
     [task] = [task for task in asyncio.all_tasks() if task.get_name() == "hanging"]
     task.cancel()
-    async with asyncio.timeout(5):
+    async with patience():
         assert await running == StopReport(drained=("steady",), failed=(), cancelled=("hanging",))
 
 
@@ -316,7 +317,7 @@ async def test_a_process_signalled_twice_does_not_wait(loop: str):
     child.send_signal(signal.SIGTERM)
     assert await child.stdout.readline() == b"stopping\n"
     child.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(10):
+    async with patience():
         printed, _ = await child.communicate()
     assert printed == b"cut off\n"
     assert child.returncode == 1
@@ -327,7 +328,7 @@ async def test_a_process_signalled_twice_does_not_wait(loop: str):
 async def test_a_web_server_whose_lifespan_runs_a_process_ends_on_its_own_handler_and_drains_it(number: signal.Signals):
     child = await start_warm(sys.executable, str(EMBEDDING), stdout=PIPE)
     assert child.stdout is not None
-    async with asyncio.timeout(60):
+    async with patience():
         assert await child.stdout.readline() == b"working\n"
         child.send_signal(number)
         printed, _ = await child.communicate()

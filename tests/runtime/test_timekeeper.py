@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.flow.doorbell.waiters import until_blocked
+from tests.waiting import patience
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.timers import Timer, Timers
 from tidegate.kernel.backoff import Backoff
@@ -36,7 +37,7 @@ class Source:
         return answer
 
     async def has_fired(self, times: int) -> None:
-        async with asyncio.timeout(10), self._changed:
+        async with patience(), self._changed:
             await self._changed.wait_for(lambda: self.fired >= times)
 
 
@@ -58,7 +59,7 @@ async def kept(bell: Doorbell, *sources: DueSource) -> AsyncGenerator[asyncio.Ev
         yield stopping
     finally:
         stopping.set()
-        async with asyncio.timeout(5):
+        async with patience():
             await running
 
 
@@ -166,7 +167,7 @@ async def test_failures_in_a_row_pause_longer_and_a_ring_does_not_cut_them_short
     await good.has_fired(2)
     assert bad.fired == 1
     stopping.set()
-    async with asyncio.timeout(5):
+    async with patience():
         await running
 
 

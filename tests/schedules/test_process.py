@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.schedules.clockwork import FORGIVING, POOL, Clockwork, ShiftedClock, answer_to, pool_for
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
+from tests.waiting import look_again, patience
 from tidegate.assembly import build_process, put_together
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.due_schedules import DueSchedules
@@ -86,10 +87,10 @@ async def test_the_leader_sleeps_until_a_schedule_that_another_process_added_is_
             schedules = Schedules(another, FORGIVING, works.parts.timers.doorbell)
             [added] = await schedules.add("clockwork", [Subject(user_id="ada", login="ada")], cron="0 3 * * *")
         assert added.next_at == three
-        async with asyncio.timeout(10):
+        async with patience():
             await upstream.called.wait()
             while (await works.runs())[0].status != RunState.COMPLETED:
-                await asyncio.sleep(0.02)
+                await look_again()
 
         [called_at] = upstream.called_at
         assert timedelta(0) <= called_at - three < timedelta(seconds=1)

@@ -12,6 +12,7 @@ import msgspec
 from pydantic import SecretStr
 
 from tests.servers.migrated import migrated_folder
+from tests.waiting import look_again
 from tidegate.assembly import Parts, Snapshots, open_database, open_snapshots, put_together
 from tidegate.database import Database
 from tidegate.flow.breaker import BreakerSettings
@@ -137,4 +138,4 @@ async def until(holds: Callable[[], Any], *, within_s: float = WITHIN_S) -> Any:
             return found
         if asyncio.get_running_loop().time() > deadline:
             raise InvalidArgument("until", found, "it did not come to hold in time")
-        await asyncio.sleep(0.01)
+        await look_again()

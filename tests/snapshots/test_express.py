@@ -8,6 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from tests.snapshots.deployment import Deployment
+from tests.waiting import patience
 from tidegate.http import Binding, serve_snapshots
 from tidegate.http.callers import Keyring
 from tidegate.http.door import Door
@@ -48,7 +49,7 @@ async def ask(binding: Binding, *pieces: bytes, answers: int = 1) -> list[tuple[
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0.01 if len(pieces) > 1 else 0)  # each in a packet of its own
-        async with asyncio.timeout(10):
+        async with patience():
             return [await _answer(reader) for _ in range(answers)]
     finally:
         writer.close()

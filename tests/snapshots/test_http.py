@@ -11,6 +11,7 @@ import pytest
 
 from tests.http.serving import Client, Event
 from tests.snapshots.deployment import Deployment, deployed, until
+from tests.waiting import patience
 from tidegate.flow.coalescer import Coalescer
 from tidegate.http import Binding, serve_snapshots
 from tidegate.kernel.priority import Priority
@@ -75,7 +76,7 @@ async def test_a_refresh_is_queued_once(client: Client, deployment: Deployment):
 
 async def test_listeners_are_shown_every_refresh(client: Client, deployment: Deployment):
     await client.get("/v1/snapshots/character/7?wait=10")
-    async with asyncio.timeout(20), aclosing(_events(client, "/v1/snapshots/character/7/events")) as events:
+    async with patience(), aclosing(_events(client, "/v1/snapshots/character/7/events")) as events:
         first = await anext(events)
         deployment.sim.change(7)
         await client.post("/v1/snapshots/character/7/refresh")
@@ -95,7 +96,7 @@ async def test_listeners_stay_where_a_look_takes_too_long(
         tried.set()
         raise TimeoutError
 
-    async with asyncio.timeout(20), aclosing(_events(client, "/v1/snapshots/character/7/events")) as events:
+    async with patience(), aclosing(_events(client, "/v1/snapshots/character/7/events")) as events:
         await client.get("/v1/snapshots/character/7?wait=10")
         first = await anext(events)
         with monkeypatch.context() as patched:
@@ -122,7 +123,7 @@ async def test_a_stop_sends_home_who_waits_and_who_listens(tmp_path: Path, embed
                 waiting = asyncio.create_task(client.get("/v1/snapshots/character/7?wait=20"))
                 await until(lambda: deployment.snapshots.news.watchers_of("character/7") == 2)
                 stopping.set()
-                async with asyncio.timeout(5):
+                async with patience():
                     reply = await waiting
                     assert [event async for event in events] == []
                     await serving

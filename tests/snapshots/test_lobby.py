@@ -9,6 +9,7 @@ import pytest
 
 from tests.snapshots.deployment import Deployment, until
 from tests.snapshots.test_express import ask, comparable
+from tests.waiting import patience
 from tidegate.http import Binding, serve_snapshots
 from tidegate.settings.http import HttpSettings
 
@@ -117,7 +118,7 @@ async def test_a_stop_answers_who_waits(deployment: Deployment):
         wait = asyncio.create_task(ask(binding, get(7, "?wait=20")))
         await waiting_for(deployment, binding, 7)
         stopping.set()
-        async with asyncio.timeout(5):
+        async with patience():
             [(status, _, body)] = await wait
 
     assert (status, told(body)) == (200, "UPDATING")

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from tests.snapshots.deployment import Deployment, deployed, until
 from tests.snapshots.test_refreshing import wish
+from tests.waiting import patience
 from tidegate.flow.limiter import Limiter
 from tidegate.kernel.errors import ServerRefused, TidegateError, ValkeyUnavailable
 from tidegate.simulators.game import FaultKind, GameSimulator
@@ -62,7 +63,7 @@ async def test_a_stop_does_not_wait_for_the_rest_that_the_upstream_wants(
     monkeypatch.setattr(failures, "_REST", timedelta(hours=1))
     deployment.sim.faults.inject(FaultKind.REFUSED, times=9, subject=7)
     await deployment.snapshots.requests.ask(wish(7))
-    async with asyncio.timeout(5), deployment.working("refresh-high"):
+    async with patience(), deployment.working("refresh-high"):
         await is_told.wait()
         await asyncio.sleep(0.1)  # nobody calls meanwhile
 

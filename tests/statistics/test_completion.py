@@ -10,6 +10,7 @@ from sqlalchemy import insert
 
 from tests.runtime.test_relay import running
 from tests.statistics.world import Repository, World
+from tests.waiting import look_again, patience
 from tidegate.collect import runs
 from tidegate.collect.accounts import RUN_ENDED
 from tidegate.collect.burials import buried
@@ -63,9 +64,9 @@ async def ended(small_world: World) -> World:
 
 async def settled(world: World, attempts: int) -> None:
     """Wait until so many tries are written down, or the run is over."""
-    async with asyncio.timeout(20):
+    async with patience():
         while (await state_of(world.shelf.database))[0] < attempts:
-            await asyncio.sleep(0.005)
+            await look_again()
 
 
 async def state_of(database: Database) -> tuple[float, Any]:
@@ -85,9 +86,9 @@ def shown() -> float:
 
 async def shows(count: int) -> None:
     """Wait until the metric says so, which it does a moment after the commit."""
-    async with asyncio.timeout(20):
+    async with patience():
         while shown() != count:
-            await asyncio.sleep(0.005)
+            await look_again()
 
 
 async def begins_another(database: Database) -> bool:
@@ -177,10 +178,9 @@ async def test_a_run_that_could_not_be_planned_has_failed_also_without_its_stati
     await database.transaction(fail_planning)
     finalizer = Finalizer(ended, RuntimeError("broken"))
     completion = Completion(database, [finalizer], planning={"github": frozenset({"PLAN"})}, attempts=1)
-    async with running(Relay(database, [completion.handler])):
-        async with asyncio.timeout(60):
-            while not await database.read(outbox.dead_letters):
-                await asyncio.sleep(0.01)
+    async with running(Relay(database, [completion.handler])), patience():
+        while not await database.read(outbox.dead_letters):
+            await look_again()
 
     run = await database.read(runs.get, RUN)
     assert (run.status, run.last_error) == (RunState.FAILED, "PLAN of user:ann: no such user")

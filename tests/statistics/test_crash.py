@@ -1,6 +1,5 @@
 """A process killed with -9 when the statistics are there and the run is not complete."""
 
-import asyncio
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
@@ -12,6 +11,7 @@ from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_folder
 from tests.statistics.collecting_process import POOL
 from tests.statistics.truth import PROMPT, assert_true
+from tests.waiting import look_again, patience
 from tidegate.assembly import open_parts
 from tidegate.collect import runs
 from tidegate.collect.lifecycle import RunState
@@ -51,9 +51,9 @@ async def test_a_run_whose_process_died_between_statistics_and_completion_is_com
         await assert_true(statistics, sim, [login])
 
         successor = await start(tmp_path, sim, stops=False)
-        async with asyncio.timeout(60):
+        async with patience():
             while (await database.read(runs.get, run_id)).status is not RunState.COMPLETED:
-                await asyncio.sleep(0.05)
+                await look_again()
         successor.terminate()
         assert await successor.wait() == 0
 

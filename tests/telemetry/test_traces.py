@@ -25,6 +25,7 @@ from tests.schedules.clockwork import HOUR, Clockwork, clockwork_at
 from tests.servers.migrated import migrated_file
 from tests.snapshots.deployment import deployed, game
 from tests.telemetry.collector import Collector, Received, collecting
+from tests.waiting import look_again
 from tidegate.http.application import build_application
 from tidegate.http.session_desk import SessionDesk
 from tidegate.kernel.clock import ManualClock
@@ -77,7 +78,7 @@ async def upstream(collector: Collector, **changes: Any) -> AsyncGenerator[tuple
 async def calls_made(sim: GithubSimulator, calls: int) -> None:
     """Wait until it was called so often."""
     while sim.report().calls < calls:
-        await asyncio.sleep(0.01)
+        await look_again()
 
 
 @pytest.mark.full
@@ -150,7 +151,7 @@ async def test_a_worker_that_is_killed_leaves_the_trace_to_the_next_one(collecto
             run = (await client.post("/v1/runs", {"login": sim.world.logins()[0]})).json
             await calls_made(sim, before + 8)
             while not any(each.name.startswith("job ") for each in collector.spans):
-                await asyncio.sleep(0.01)
+                await look_again()
             first.process.kill()
             await first.process.wait()
         async with started(tmp_path, "up", "--port", "0", **variables) as second, client_of(second.url) as client:

@@ -19,6 +19,7 @@ from tests.servers.migrated import migrated_file
 from tests.snapshots.deployment import until
 from tests.ticketing.buyer import KEY, SEATS
 from tests.ticketing.stall import Stall, stall_at
+from tests.waiting import patience
 from tidegate.kernel.clock import ManualClock, SystemClock
 from tidegate.valkey import Valkey
 
@@ -44,7 +45,7 @@ async def buyer(url: str, schedule: int, how_far: str, *users: str) -> AsyncGene
 
 async def said(process: WarmProcess) -> str:
     assert process.stdout is not None
-    async with asyncio.timeout(60):
+    async with patience():
         return (await process.stdout.readline()).decode().strip()
 
 

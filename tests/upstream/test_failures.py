@@ -12,6 +12,7 @@ from aiohttp import web
 
 from tests.servers.guarded import free_port
 from tests.upstream.servers import TOKEN, Behaviour, close, get, raw_server, reset, says, web_server
+from tests.waiting import look_again, patience
 from tidegate.kernel.errors import Unavailable
 from tidegate.upstream import (
     ConnectFailed,
@@ -279,7 +280,7 @@ async def test_a_body_in_drops_ends_with_the_total_timeout() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
         while not writer.is_closing():
             writer.write(b"x")
-            await asyncio.sleep(0.01)
+            await look_again()
 
     settings = UpstreamSettings(read_timeout=timedelta(seconds=5), total_timeout=BRIEF)
     async with raw_server(drip) as server, UpstreamClient(settings) as client:
@@ -305,7 +306,7 @@ async def test_cancelling_closes_the_connection(client: UpstreamClient, said: by
         fetching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await fetching
-        async with asyncio.timeout(5):
+        async with patience():
             await server.closed.wait()
 
 

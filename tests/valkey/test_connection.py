@@ -13,6 +13,7 @@ from redis import Redis
 
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
+from tests.waiting import look_again, patience
 from tidegate.kernel.errors import InvalidArgument, ServerRefused, ValkeyUnavailable
 from tidegate.valkey import Valkey
 from tidegate.valkey import connection as connection_module
@@ -163,9 +164,9 @@ async def test_a_server_that_cannot_save_refuses_our_writes_in_our_words():
             (folder / "dump.rdb").mkdir()  # where the file should be
             try:
                 await valkey.execute("BGSAVE")
-                async with asyncio.timeout(10):
+                async with patience():
                     while (await valkey.execute("INFO", "persistence"))["rdb_last_bgsave_status"] == "ok":
-                        await asyncio.sleep(0.01)
+                        await look_again()
                 with pytest.raises(ServerRefused, match="cannot save"):
                     await valkey.execute("SET", valkey.unit("full").key("x"), 1)
             finally:
@@ -173,7 +174,7 @@ async def test_a_server_that_cannot_save_refuses_our_writes_in_our_words():
 
 
 async def ping_until_it_fails(valkey: Valkey) -> None:
-    async with asyncio.timeout(10):
+    async with patience():
         while True:
             await valkey.execute("PING")
 
@@ -281,7 +282,7 @@ async def test_a_cluster_is_let_go_of_even_right_after_a_connection_broke(cluste
         valkey = await Valkey.connect(cluster_url)
         keys = [valkey.unit(f"part {n}").key("list") for n in range(12)]
         readers = [asyncio.create_task(valkey.execute_blocking("BLPOP", key, 30, within_s=30)) for key in keys]
-        async with asyncio.timeout(10):
+        async with patience():
             while not cast("dict[str, int]", node.info("clients"))["blocked_clients"]:
                 await asyncio.sleep(0)
             node.client_kill_filter(_type="normal", skipme=True)
@@ -296,7 +297,7 @@ async def test_a_cluster_is_let_go_of_even_right_after_a_connection_broke(cluste
 
 async def until_blocked(valkey: Valkey, readers: int) -> None:
     """Asks until that many wait; the server tells nobody of its own accord."""
-    async with asyncio.timeout(10):
+    async with patience():
         while (await valkey.execute("INFO", "clients"))["blocked_clients"] != readers:
             await asyncio.sleep(0)
 

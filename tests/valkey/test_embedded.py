@@ -15,6 +15,7 @@ import pytest
 
 from tests.processes import WarmProcess, start_warm
 from tests.servers.valkey import redis_binary, wait_until_stopped
+from tests.waiting import look_again, patience
 from tidegate.assembly import open_valkey
 from tidegate.kernel.errors import ServerRefused, ValkeyUnavailable
 from tidegate.settings import Settings
@@ -31,7 +32,7 @@ async def pid_of(valkey: Valkey) -> int:
 
 async def stopped(data_dir: Path) -> None:
     """Return when the server of this folder has gone; the kernel tells."""
-    async with asyncio.timeout(20):
+    async with patience():
         await asyncio.to_thread(wait_until_stopped, data_dir / "valkey")
 
 
@@ -110,12 +111,12 @@ async def test_a_server_that_was_killed_comes_back_with_its_data(tmp_path: Path)
 
 
 async def until_answered_by_another(valkey: Valkey, pid: int) -> None:
-    async with asyncio.timeout(20):
+    async with patience():
         while True:
             with contextlib.suppress(ValkeyUnavailable):
                 if await pid_of(valkey) != pid:
                     return
-            await asyncio.sleep(0.01)
+            await look_again()
 
 
 @pytest.mark.crash

@@ -1,6 +1,5 @@
 """Pages at which a site's code fails: downloaded once, kept as dead letters, replayed when the code is mended."""
 
-import asyncio
 from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from tests.crawl.core.mendable import SITE
 from tests.crawl.core.plain import HOST, Stall, admitted, answered
 from tests.processes.at_work import at_work
+from tests.waiting import look_again, patience
 from tidegate.assembly import Collection as Opened
 from tidegate.assembly import open_collection
 from tidegate.collect import runs
@@ -36,9 +36,9 @@ CRAWL = CrawlSettings(
 
 
 async def until(collection: Opened, run_id: int, *states: RunState) -> None:
-    async with asyncio.timeout(60):
+    async with patience():
         while (await collection.orchestrator.show(run_id)).status not in states:
-            await asyncio.sleep(0.02)
+            await look_again()
 
 
 async def dead(collection: Opened) -> list[Raw]:
@@ -69,16 +69,16 @@ async def test_a_page_at_which_the_code_fails_is_downloaded_once_in_all(tmp_path
         again = await collection.crawls.replay([letter.id for letter in letters])
         assert again.replayed == len(letters)
         await until(collection, run_id, RunState.COMPLETED, RunState.FAILED)
-        async with asyncio.timeout(60):
+        async with patience():
             while len(await dead(collection)) < len(letters):
-                await asyncio.sleep(0.02)
+                await look_again()
 
         SITE.broken.clear()
         await collection.crawls.replay()
         await until(collection, run_id, RunState.COMPLETED)
-        async with asyncio.timeout(60):
+        async with patience():
             while any((one.missing or one.option is None) for one in (await collection.crawl.products.page()).products):
-                await asyncio.sleep(0.02)
+                await look_again()
         found = (await collection.crawl.products.page()).products
         truth = market.all_truth()
         assert {int(one.product_id): one.detail for one in found} == {id_: one.detail for id_, one in truth.items()}

@@ -9,6 +9,7 @@ from sqlalchemy.util import await_only
 
 from tests.crawl.core.plain import HOST, SETTINGS, Stall, answered, content, finish, later
 from tests.servers.migrated import on_sqlite
+from tests.waiting import look_again, patience
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.rounds import Group, Round, write_round
 from tidegate.crawl import applying
@@ -52,12 +53,12 @@ async def test_nobody_has_to_ring_for_a_failed_answer_to_be_tried_again(local: S
         stopping = asyncio.Event()
         running = asyncio.create_task(processor.run(stopping))
         try:
-            async with asyncio.timeout(20):
+            async with patience():
                 while not (found := await local.all_raws()) or found[0].attempts == 0:
-                    await asyncio.sleep(0.01)
+                    await look_again()
                 local.site.sick.clear()
                 while await local.products.count() == 0:
-                    await asyncio.sleep(0.01)
+                    await look_again()
         finally:
             stopping.set()
             await running

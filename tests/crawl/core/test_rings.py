@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.crawl.core.plain import Stall
 from tests.servers.migrated import migrated_file
+from tests.waiting import look_again, patience
 from tidegate.crawl.stages import Stage
 from tidegate.crawl.writing import RAWS_STORED
 from tidegate.database import Database
@@ -29,9 +30,9 @@ async def running(service: Service) -> AsyncGenerator[None]:
 
 
 async def until_applied(stall: Stall, products: int) -> None:
-    async with asyncio.timeout(20):
+    async with patience():
         while await stall.products.count() < products:
-            await asyncio.sleep(0.01)
+            await look_again()
 
 
 async def test_answers_of_this_process_and_of_others_are_applied_at_once(embedded: Valkey, tmp_path: Path):

@@ -1,6 +1,5 @@
 """A whole crawl of the simulated marketplace over real HTTP: what is in SQL at the end of a run is the truth."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -11,6 +10,7 @@ import pytest
 
 from tests.processes.at_work import at_work
 from tests.servers.migrated import migrated_file
+from tests.waiting import look_again, patience
 from tidegate.assembly import build_process, put_together
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.lifecycle import RunState
@@ -81,10 +81,10 @@ class Crawl:
         """One run, to its end."""
         options = CrawlOptions(url=self.market.url, keywords=self.market.world.keywords)
         run_id = await self.collector.orchestrator.begin("crawl", options.subject("daily"), pool="crawl")
-        async with asyncio.timeout(60):
+        async with patience():
             while (run := await self.collector.orchestrator.show(run_id)).status is not RunState.COMPLETED:
                 assert run.status is not RunState.FAILED, run.last_error
-                await asyncio.sleep(0.02)
+                await look_again()
         return run
 
     async def all(self, *, is_gone: bool = False) -> dict[int, Product]:

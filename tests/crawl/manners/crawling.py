@@ -1,6 +1,5 @@
 """A whole process that visits pages of a marketplace politely, in this very process."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ import msgspec
 from sqlalchemy import select
 
 from tests.processes.at_work import at_work, collecting
+from tests.waiting import look_again, patience
 from tidegate.assembly import Parts, put_together
 from tidegate.assembly.vault import open_vault
 from tidegate.collect.calls import Way
@@ -96,9 +96,9 @@ class Crawler:
 
     async def ended(self, run_id: int) -> dict[str, tuple[str, str | None]]:
         """When the run is over: what became of each path, and why."""
-        async with asyncio.timeout(60):
+        async with patience():
             while (run := await self.collector.orchestrator.show(run_id)).status not in _OVER:
-                await asyncio.sleep(0.02)
+                await look_again()
         del run
         return await self.database.read(_outcomes, run_id)
 

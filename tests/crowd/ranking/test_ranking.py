@@ -10,6 +10,7 @@ import pytest
 from tests.crowd.ranking.stand import NOW, SEOUL, Stand, count, event, expected, standing
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
+from tests.waiting import patience
 from tidegate.crowd.ranking import scores
 from tidegate.crowd.ranking.board import BoardCopy
 from tidegate.crowd.ranking.handler import Counter
@@ -124,7 +125,7 @@ async def test_who_counts_for_others_and_is_cancelled_leaves_them_to_the_next(
     monkeypatch.setattr(Counter, "_count", held_up)
     [handler] = stand.ranking.handlers
     counting = [asyncio.ensure_future(handler.handle(event(count("a", str(n))))) for n in range(5)]
-    async with asyncio.timeout(10):
+    async with patience():
         await under_way.wait()  # the first was alone; the second counts for all others
         counting[1].cancel()
         ended = await asyncio.gather(*counting, return_exceptions=True)

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 
 from tests.http.serving import Client, Reply
+from tests.waiting import patience
 from tidegate.crowd.waiting_room import Reception
 from tidegate.http import Binding
 from tidegate.http.application import build_application
@@ -42,7 +43,7 @@ async def served(reception: Reception, settings: HttpSettings | None = None) -> 
                 yield Counter(session, binding.url, stopping)
             finally:
                 stopping.set()
-                async with asyncio.timeout(10):
+                async with patience():
                     await serving
 
 

@@ -15,6 +15,7 @@ from tests.crowd.waiting_room.admitter import BY_FIVES
 from tests.crowd.waiting_room.venue import ROOM, come, open_office, steps
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_file
+from tests.waiting import patience
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
 from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.database import Database, Transaction
@@ -60,13 +61,13 @@ class Scene:
 
     async def has_admitted(self, users: int) -> None:
         """Wait until so many are inside."""
-        async with asyncio.timeout(60):
+        async with patience():
             while (await self.room.census()).active < users:
                 await self._news()
 
     async def is_paused(self) -> None:
         """Wait until a leader has paused the room to take it over."""
-        async with asyncio.timeout(60):
+        async with patience():
             while not await self.valkey.execute("HEXISTS", self.room.line.keys["book"], "pause"):
                 await asyncio.sleep(0)
 
@@ -147,7 +148,7 @@ def _continue(process: WarmProcess) -> None:
 
 async def _said(process: WarmProcess) -> str:
     assert process.stdout is not None
-    async with asyncio.timeout(60):
+    async with patience():
         return (await process.stdout.readline()).decode().strip()
 
 

@@ -14,6 +14,7 @@ from tests.servers.migrated import migrated_database, migrated_file
 from tests.servers.proxy import Proxy
 from tests.servers.sql import sql_server
 from tests.servers.valkey import ValkeyServer, free_ports
+from tests.waiting import patience
 from tidegate.crowd.waiting_room import Inside, NotActive, Waiting, require_active
 from tidegate.crowd.waiting_room.recovery import _begin  # pyright: ignore[reportPrivateUsage]
 from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_FIRST, NUMBERS_AT_ONCE, get
@@ -199,7 +200,7 @@ async def test_a_server_that_is_killed_and_started_again_has_the_line_as_it_was(
 
             with suppress(ValkeyUnavailable):
                 await valkey.execute("PING")
-            async with asyncio.timeout(20):
+            async with patience():
                 while True:
                     with suppress(ValkeyUnavailable):
                         await venue.keep()

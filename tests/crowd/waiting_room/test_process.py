@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.crowd.waiting_room.venue import ROOM, come
 from tests.servers.migrated import migrated_folder
+from tests.waiting import patience
 from tidegate.assembly import build_process, open_parts
 from tidegate.assembly.crowd import open_reception
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
@@ -37,7 +38,7 @@ async def running(folder: Path, valkey: Valkey) -> AsyncGenerator[Reception]:
 
 async def until(valkey: Valkey, room: WaitingRoom, *, active: int, waiting: int) -> None:
     """Wait until so many are inside, and so many wait."""
-    async with asyncio.timeout(20):
+    async with patience():
         while True:
             census = await room.census()
             if (census.active, census.waiting, census.entering) == (active, waiting, 0):

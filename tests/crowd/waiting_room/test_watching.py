@@ -21,6 +21,7 @@ from tests.http.serving import Client, Event
 from tests.servers.migrated import migrated_file
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
+from tests.waiting import look_again, patience
 from tidegate.crowd.waiting_room import (
     Crowd,
     Inside,
@@ -76,13 +77,13 @@ def places(client: Client, token: str, **headers: str) -> AsyncGenerator[Event]:
 
 
 async def next_place(stream: AsyncIterator[Event]) -> dict[str, Any]:
-    async with asyncio.timeout(10):
+    async with patience():
         return (await anext(stream)).data
 
 
 async def watched(client: Client, token: str) -> list[Event]:
     """Everything that he sees until the stream ends."""
-    async with asyncio.timeout(30):
+    async with patience():
         return [event async for event in places(client, token)]
 
 
@@ -146,7 +147,7 @@ async def test_two_rooms_are_watched_at_once_on_any_kind_of_server(on_any_server
         watching.join(room, watchers[-1])
 
     with capture_logs() as lines:
-        async with asyncio.timeout(10):
+        async with patience():
             assert {await seen.get(), await seen.get()} == {(ROOM, 1), ("other", 1)}
             for room, watcher in zip(rooms, watchers, strict=True):
                 await room.leave(watcher.ahead)
@@ -188,7 +189,7 @@ async def test_many_watch_at_two_processes_and_each_sees_his_position_go_down_an
             async for event in streams[n]:
                 seen[n].append(event.data)
 
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with patience(), asyncio.TaskGroup() as group:
             watching = [group.create_task(watch_on(n)) for n in range(people)]
             for wave in range(1, waves + 1):
                 await another(venue).amend(ROOM, {"capacity": wave * people // waves})
@@ -279,7 +280,7 @@ async def test_who_watches_a_line_that_stands_still_is_never_dropped_and_who_wen
 
 async def _until_dropped(keeper: RoomKeeper, room: WaitingRoom, waiting: int) -> None:
     """Keep the room as the leader does, until so many wait."""
-    async with asyncio.timeout(10):
+    async with patience():
         while (await room.census()).waiting > waiting:
             await asyncio.sleep((await keeper.fire() or 100) / 1000)
 
@@ -377,7 +378,7 @@ async def test_who_is_nowhere_is_told_so_and_the_stream_ends(client: Client, ven
 async def test_when_the_process_stops_every_stream_ends(venue: Venue):
     room = await venue.open(capacity=0)
     token = (await room.join("ada")).token or ""
-    async with served(venue.reception) as client, asyncio.timeout(10):
+    async with served(venue.reception) as client, patience():
         stream = places(client, token)
         await next_place(stream)
         client.stop()
@@ -393,7 +394,7 @@ async def test_without_chunks_events_go_the_usual_way_and_are_the_same(client: C
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(f"GET {EVENTS} HTTP/1.0\r\nHost: {address.netloc}\r\n{HEADER}: {token}\r\n\r\n".encode())
 
-    async with asyncio.timeout(10):
+    async with patience():
         while not (line := await reader.readline()).startswith(b"data: "):
             assert line
         writer.close()
@@ -488,7 +489,7 @@ async def test_a_client_that_does_not_read_costs_little_memory_and_is_shown_the_
         for ahead in range(moves, 0, -1):
             stream.show(Waiting(place=1, ahead=ahead), Crowd(moves, 0, []), None)
         kept = wire.transport.get_write_buffer_size()
-        async with asyncio.timeout(20):
+        async with patience():
             while b'"position":2,' not in received:
                 received += await loop.sock_recv(client, 2**20)
         stopping.set()
@@ -499,9 +500,9 @@ async def test_a_client_that_does_not_read_costs_little_memory_and_is_shown_the_
 
 async def _opened(streams: PlaceStreams) -> list[tuple[PlaceStream, Any]]:
     """Those that somebody watches, when somebody does."""
-    async with asyncio.timeout(10):
+    async with patience():
         while not (found := [each for each in streams.streams.items() if each[0].is_begun]):
-            await asyncio.sleep(0.005)
+            await look_again()
     return found
 
 

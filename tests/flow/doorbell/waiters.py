@@ -1,14 +1,14 @@
 """To know that somebody waits at the server before the test goes on."""
 
-import asyncio
 import re
 
+from tests.waiting import patience
 from tidegate.valkey import Key, Valkey
 
 
 async def until_blocked(valkey: Valkey, key: Key, count: int = 1) -> None:
     """Return when exactly `count` clients block on the server (of a cluster, on the node that has `key`)."""
-    async with asyncio.timeout(10):
+    async with patience():
         while await _blocked(valkey, key) != count:
             pass  # every look is a round trip
 

@@ -12,6 +12,7 @@ import pytest
 from tests.flow.processes import kill, output, said, started
 from tests.flow.stream.messages import ids, numbered, numbers
 from tests.flow.stream.worker import SHORT_LIFE
+from tests.waiting import patience
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream, StreamSettings
 from tidegate.kernel.clock import ManualClock
@@ -60,7 +61,7 @@ async def test_many_readers_in_one_process_share_without_overlap(embedded: Valke
             await stream.sweep_idle(timedelta(milliseconds=5))
 
     await stream.add(numbered(range(400)))
-    async with asyncio.timeout(60):
+    async with patience():
         await asyncio.gather(*(work(n) for n in range(8)), disturb())
     assert set(done.values()) == {1}
     assert sorted(done) == list(range(400))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.flow.doorbell.waiters import until_blocked
+from tests.waiting import patience
 from tidegate.flow.timers import Timer, Timers, TimerSettings, TimersStatus
 from tidegate.kernel.clock import ManualClock, from_ms, to_ms
 from tidegate.kernel.errors import InvalidArgument
@@ -216,7 +217,7 @@ async def test_one_who_waits_is_woken_by_an_earlier_timer(timers: Timers, valkey
     waiting = asyncio.create_task(timers.doorbell.wait(30))
     await until_blocked(valkey, timers.keys.wake)
     await timers.schedule("near", SECOND)
-    async with asyncio.timeout(5):
+    async with patience():
         assert await waiting
 
 

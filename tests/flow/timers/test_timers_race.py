@@ -10,6 +10,7 @@ import pytest
 from tests.flow.timers.crowd import EACH, timers_of
 from tests.flow.timers.test_timers import messages, promoted
 from tests.processes import WarmProcess, start_warm
+from tests.waiting import patience
 from tidegate.flow.timers import Timer
 from tidegate.kernel.clock import SystemClock
 from tidegate.valkey import Valkey
@@ -29,7 +30,7 @@ async def test_each_timer_set_by_any_process_is_promoted_once_by_any_other(embed
     setting = [await start(embedded, "schedule", n) for n in range(3)]
     try:
         printed = [(await process.communicate())[0].decode().split() for process in setting]
-        async with asyncio.timeout(20):
+        async with patience():
             while (await timers.status()).count:
                 pass
     finally:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.simulators.game.running import SERVING
 from tests.simulators.running import running
+from tests.waiting import look_again
 from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, WorldShape
 
 LARGE = 1_000_000
@@ -284,7 +285,7 @@ async def test_calls_that_wait_behind_a_slow_one_do_not_fill_the_memory():
         async with talking(place) as talk:
             flood = asyncio.create_task(talk.say(place.request() * 300_000))
             while not (connections := list(simulator.connections)) or connections[0].is_reading:
-                await asyncio.sleep(0.001)
+                await look_again()
 
             assert connections[0].waiting_bytes < 1_000_000
             assert not flood.done()

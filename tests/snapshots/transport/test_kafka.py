@@ -11,6 +11,7 @@ from pydantic import SecretStr, ValidationError
 
 from tests.servers.kafka import PASSWORD, Broker, broker
 from tests.snapshots.transport.test_conformance import member, numbered, read_all, values
+from tests.waiting import patience
 from tidegate.kernel.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.snapshots.transport import GROUPS, TOPICS, Topic
 from tidegate.snapshots.transport.kafka import KafkaSettings
@@ -123,7 +124,7 @@ async def test_what_is_given_back_wakes_a_reader_that_waits(kafka: KafkaTranspor
         reading = asyncio.create_task(consumer.read(1, 20))
         await asyncio.sleep(0)
         await consumer.retry([found], "the test wants it so")
-        async with asyncio.timeout(5):
+        async with patience():
             [again] = await reading
         await consumer.ack([again])
     assert (again.value, again.deliveries) == (found.value, 2)

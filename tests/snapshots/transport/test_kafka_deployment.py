@@ -13,6 +13,7 @@ from tests.processes import start_warm
 from tests.servers.kafka import broker
 from tests.servers.proxy import Proxy
 from tests.snapshots.deployment import Deployment, deployed, until
+from tests.waiting import patience
 from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.snapshots.event import DeathReason
 from tidegate.snapshots.query import Freshness
@@ -130,7 +131,7 @@ async def _dies_with_it(settings: str) -> None:
     )
     try:
         assert doomed.stdout
-        async with asyncio.timeout(20):
+        async with patience():
             assert await doomed.stdout.readline() == b"in hand\n"
     finally:
         doomed.kill()

@@ -15,6 +15,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from tests.servers.kafka import broker
 from tests.snapshots.transport.test_conformance import WITHIN_S, member, numbered, read_all, values
+from tests.waiting import patience
 from tidegate.kernel.errors import ServerRefused
 from tidegate.snapshots.transport import GROUPS, TOPICS, Delivery, Topic
 from tidegate.snapshots.transport.kafka import KafkaSettings
@@ -159,7 +160,7 @@ async def test_members_that_come_meanwhile_lose_nothing(
 async def test_who_leaves_before_it_was_given_anything_counts_as_no_death(kafka: KafkaTransport, answers: Answers):
     answers.late_s = 60
     await kafka.publish(HIGH, numbered(1))
-    async with asyncio.timeout(5), member(kafka) as consumer:
+    async with patience(), member(kafka) as consumer:
         assert await consumer.read(1, 0.5) == []
     answers.late_s = 0
     async with member(kafka) as heir:
