@@ -53,7 +53,7 @@ async def look_again() -> None:
 
 
 async def until_still(value: Callable[[], T | Awaitable[T]]) -> T:
-    """What `value` returns, once it has not changed for a while: something that moves by the clock never stays still."""
+    """Wait until `value` has not changed for a while, and return it. A value that follows the clock never settles."""
     async with patience():
         while True:
             before = await _value_of(value)
