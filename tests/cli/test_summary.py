@@ -1,6 +1,9 @@
 """What came of it, in words and as an exit code."""
 
+import sys
 from typing import Any
+
+import pytest
 
 from tests.cli.views import NOW, kind, permits, run, view
 from tidegate.cli.collecting import Outcome
@@ -46,6 +49,12 @@ def test_everything_is_told_in_a_few_lines():
         "next       tidegate stats octocat",
         "           tidegate export --format parquet --output DIR",
     ]
+
+
+def test_an_export_is_recommended_in_a_format_that_is_installed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+
+    assert list(summary_lines(summary(DONE)))[-1].strip() == "tidegate export --format csv --output DIR"
 
 
 def test_items_that_could_not_be_read_are_counted_and_no_failure():

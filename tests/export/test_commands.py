@@ -1,5 +1,6 @@
 """`tidegate export`, as a user runs it; in this process, because most of a command's time is its start."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tests.servers.migrated import migrated_file
 from tidegate.cli import app
 from tidegate.database import Database
 from tidegate.documents import SqlDocuments
+from tidegate.documents.export import Format, installed_formats
 from tidegate.telemetry.logs import configure
 
 Tidegate = Callable[..., Result]
@@ -116,5 +118,49 @@ def test_without_the_library_parquet_says_what_to_install(tidegate: Tidegate, tm
     )
 
     assert ended.returncode == 1
-    assert ended.stderr == 'tidegate: Parquet files need the library pyarrow: pip install "tidegate[parquet]"\n'
+    needs = (
+        'Parquet files need the library pyarrow: pip install "tidegate[parquet]". Without it there are csv and jsonl'
+    )
+    assert ended.stderr == f"tidegate: {needs}\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_documents_go_to_standard_output_and_nothing_else_does(tidegate: Tidegate, tmp_path: Path):
+    lines = tidegate("--format", "jsonl", "--output", "-")
+    table = tidegate("--format", "csv", "--output", "-", "--kind", "issue", "--no-body")
+
+    assert (lines.exit_code, table.exit_code) == (0, 0), lines.output + table.output
+    assert [json.loads(line)["id"] for line in lines.stdout.splitlines()] == ["0", "1", "2"]
+    assert [row["id"] for row in csv.DictReader(table.stdout.splitlines())] == ["0", "1", "2"]
+    assert (lines.stderr, table.stderr) == ("3 documents\n", "3 documents\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_nothing_to_export_is_said_beside_standard_output(tidegate: Tidegate):
+    ended = tidegate("--format", "jsonl", "--output", "-", "--kind", "commit")
+
+    assert (ended.exit_code, ended.stdout) == (0, "")
+    assert "There was nothing to export: nothing " in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--format", "parquet"], "cannot be written to a stream"),
+        (["--format", "csv"], "have different columns: name one kind, or take jsonl"),
+        (["--format", "jsonl", "--json"], "omit --json"),
+    ],
+)
+def test_what_standard_output_cannot_take_is_refused(tidegate: Tidegate, arguments: list[str], reason: str):
+    ended = tidegate(*arguments, "--output", "-")
+
+    assert ended.exit_code != 0
+    assert ended.stdout == ""
+    assert reason in f"{ended.stderr}{ended.exception}"
+
+
+def test_only_formats_that_are_installed_are_named(monkeypatch: pytest.MonkeyPatch):
+    assert installed_formats() == (Format.PARQUET, Format.CSV, Format.JSONL)
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert installed_formats() == (Format.CSV, Format.JSONL)

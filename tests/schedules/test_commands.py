@@ -40,6 +40,22 @@ def test_schedules_are_added_listed_paused_and_removed(tidegate: Tidegate):
     assert [each["login"] for each in json.loads(listed.stdout)["schedules"]] == ["bob"]
 
 
+def test_logins_come_from_a_file_or_from_standard_input(tmp_path: Path, tidegate: Tidegate):
+    (tmp_path / "team").write_text("# the team\nada\n\n@Bob  # since May\n")
+    cron = ("--cron", "0 3 * * *", "--json")
+
+    named = tidegate("add", "ada", "--file", str(tmp_path / "team"), *cron)
+    piped = CliRunner().invoke(app, ["schedules", "add", "--file", "-", *cron], input="cleo\n")
+    nobody = CliRunner().invoke(app, ["schedules", "add", "--file", "-", *cron], input="\n")
+    missing = tidegate("add", "--file", str(tmp_path / "nothing"), *cron)
+
+    assert [each["login"] for each in json.loads(named.stdout)["schedules"]] == ["ada", "bob"]
+    assert [each["login"] for each in json.loads(piped.stdout)["schedules"]] == ["cleo"]
+    assert (nobody.exit_code, missing.exit_code) == (2, 2)
+    assert "name at least one login" in nobody.stderr
+    assert "nothing cannot be read" in missing.stderr
+
+
 def test_what_cannot_be_is_told_and_changes_nothing(tidegate: Tidegate):
     wrong = tidegate("add", "ada", "--cron", "61 3 * * *")
     tidegate("add", "ada", "--cron", "0 3 * * *", "--timezone", "Europe/Berlin")

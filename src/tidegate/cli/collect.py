@@ -55,7 +55,7 @@ def collect(
     from tidegate.cli.summary import summary_lines
 
     options = _options(include, since, full=full)
-    subjects = _subjects([*(logins or []), *_logins_in(file)], options)
+    subjects = subjects_of([*(logins or []), *logins_in(file)], options)
     settings = _settings(load_settings(), api_url)
     try:
         work = _collect(settings, os.environ.get(_TOKEN), subjects, quiet=no_progress or as_json)
@@ -123,7 +123,8 @@ def _options(include: Sequence[str] | None, since: str | None, *, full: bool) ->
     return options
 
 
-def _subjects(logins: Sequence[str], options: dict[str, object]) -> list[Subject]:
+def subjects_of(logins: Sequence[str], options: dict[str, object]) -> list[Subject]:
+    """The subjects of these logins, each once; refuses an empty list."""
     from tidegate.collect.source import Subject
     from tidegate.github import parse_login
 
@@ -133,8 +134,8 @@ def _subjects(logins: Sequence[str], options: dict[str, object]) -> list[Subject
     return [Subject(user_id=login, login=login, options=options) for login in known]
 
 
-def _logins_in(file: Path | None) -> list[str]:
-    """One on each line; what follows a # is a remark."""
+def logins_in(file: Path | None) -> list[str]:
+    """The logins of a file, one on each line; what follows a # is a remark. - is standard input."""
     from tidegate.github import parse_login
 
     if file is None:

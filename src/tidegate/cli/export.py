@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
-from tidegate.documents.export.formats import Format
+from tidegate.documents.export.formats import Format, installed_formats
 from tidegate.github.columns import COLUMNS
 from tidegate.kernel.errors import InvalidArgument
 
@@ -21,15 +21,27 @@ if TYPE_CHECKING:
 
     from tidegate.documents import DocumentStore
     from tidegate.documents.export import Column, Manifest, Progress, Wish
+    from tidegate.kernel.clock import Clock
     from tidegate.settings import Settings
 
 _KNOWN = ", ".join(COLUMNS)
+_STANDARD_OUTPUT = "-"
+
+
+def _formats() -> str:
+    """What is said of the formats: what a missing one needs, where one is missing."""
+    missing = [each for each in Format if each not in installed_formats()]
+    needs = "".join(f' {each} needs: pip install "tidegate[{each}]".' for each in missing)
+    return f"How the files are written.{needs}"
 
 
 def export(
     *,
-    format: Format = typer.Option(help="How the files are written."),  # noqa: A002 - the option's name
-    output: Path = typer.Option(help="The folder for the files; it is made if need be."),
+    format: Format = typer.Option(help=_formats()),  # noqa: A002 - the option's name
+    output: Path = typer.Option(
+        help="The folder for the files; it is made if need be. With - documents go to standard output: as jsonl, or "
+        "one kind as csv."
+    ),
     kind: list[str] = typer.Option([], help=f"Only this kind; may be given several times. There are {_KNOWN}."),
     login: list[str] = typer.Option([], help="Only what was collected for this user; may be given several times."),
     with_gone: bool = typer.Option(False, "--with-gone", help="Also what is no longer there upstream."),
@@ -40,10 +52,13 @@ def export(
 ) -> None:
     """Write what was collected as files: one for each kind of document, and a manifest with counts and checksums.
 
-    The files get their names when all of them are whole. An export that is there already is replaced.
+    The files get their names when all of them are whole. An export that is there already is replaced. On standard
+    output there is no manifest, and what was written before an error stays written.
     """
     from tidegate.documents.export import Wish
 
+    if as_json and str(output) == _STANDARD_OUTPUT:
+        raise typer.BadParameter("with --output - documents go to standard output, so the manifest cannot: omit --json")
     settings = load_settings()
     shows = sys.stderr.isatty() and not (no_progress or as_json)
     kinds = {name: COLUMNS.get(name, ()) for name in dict.fromkeys(kind or COLUMNS)}
@@ -54,9 +69,15 @@ def export(
         with_gone=with_gone,
         with_body=not no_body,
     )
+    why = _why_nothing(settings, is_narrowed=bool(login or kind))
     with _shown(shows=shows) as on_progress:
-        manifest = run(_export(settings, output, wish, force=force, on_progress=on_progress))
-    _tell(manifest, output, _why_nothing(settings, is_narrowed=bool(login or kind)), as_json=as_json)
+        if str(output) != _STANDARD_OUTPUT:
+            manifest = run(_export(settings, output, wish, force=force, on_progress=on_progress))
+            _tell(manifest, output, why, as_json=as_json)
+            return
+        written = run(_print(settings, wish, on_progress))
+    if not no_progress:
+        typer.echo(f"{written:,} documents" if written else f"There was nothing to export: {why}", err=True)
 
 
 def _owners(logins: Sequence[str], kinds: Mapping[str, Sequence[Column]]) -> list[str]:
@@ -69,17 +90,30 @@ def _owners(logins: Sequence[str], kinds: Mapping[str, Sequence[Column]]) -> lis
 async def _export(
     settings: Settings, folder: Path, wish: Wish, *, force: bool, on_progress: Callable[[Progress], None]
 ) -> Manifest:
+    from tidegate.documents.export import export as write_export
+
+    async with _documents(settings, wish) as (documents, clock):
+        return await write_export(documents, folder, wish, force=force, clock=clock, on_progress=on_progress)
+
+
+async def _print(settings: Settings, wish: Wish, on_progress: Callable[[Progress], None]) -> int:
+    from tidegate.documents.export import export_stream
+
+    async with _documents(settings, wish) as (documents, _):
+        return await export_stream(documents, typer.get_binary_stream("stdout"), wish, on_progress=on_progress)
+
+
+@asynccontextmanager
+async def _documents(settings: Settings, wish: Wish) -> AsyncGenerator[tuple[DocumentStore, Clock]]:
+    """The documents and the clock of their database, for the length of a block; refuses kinds that do not exist."""
     from tidegate.assembly import open_database
     from tidegate.documents import open_documents
-    from tidegate.documents.export import export as write_export
 
     async with open_database(settings) as database:
         documents = await open_documents(settings.documents, database)
         try:
             await _require_known(documents, wish.kinds)
-            return await write_export(
-                documents, folder, wish, force=force, clock=database.clock, on_progress=on_progress
-            )
+            yield documents, database.clock
         finally:
             await documents.close()
 

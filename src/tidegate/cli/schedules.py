@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import msgspec
 import typer
 
+from tidegate.cli.collect import logins_in, subjects_of
 from tidegate.cli.running import load_settings, run, run_traced
 from tidegate.cli.wording import whose
 from tidegate.github.kinds import require_kinds
@@ -30,8 +32,9 @@ _NONE_YET = 'There are no schedules. Add one: tidegate schedules add LOGIN --cro
 
 @app.command()
 def add(
-    logins: list[str] = typer.Argument(help="Whose activity to collect: octocat, @octocat, or a profile's URL."),
+    logins: list[str] = typer.Argument(None, help="Whose activity to collect: octocat, @octocat, or a profile's URL."),
     *,
+    file: Path | None = typer.Option(None, "--file", help="A file with a login on each line; - is standard input."),
     cron: str = typer.Option(help='Minute, hour, day of month, month, day of week: "0 3 * * *" is every day at three.'),
     timezone: str = typer.Option("UTC", help="By whose clocks, like Europe/Berlin."),
     include: list[str] = typer.Option(
@@ -46,12 +49,8 @@ def add(
     A user whose last run is still active is left out once. Times that pass while no process runs begin one run when
     the next process starts.
     """
-    from tidegate.collect.source import Subject
-    from tidegate.github import parse_login
-
     options = _options(include, since, full=full)
-    known = dict.fromkeys(parse_login(login) for login in logins)
-    subjects = [Subject(user_id=login, login=login, options=options) for login in known]
+    subjects = subjects_of([*(logins or []), *logins_in(file)], options)
     added = run(_add(load_settings(), subjects, cron, timezone))
     tell("schedules", added, as_json=as_json)
 

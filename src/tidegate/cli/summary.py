@@ -21,6 +21,7 @@ from tidegate.cli.wording import counted, listed, number, span
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.collect.progress import Failure
 from tidegate.collect.runs import Run
+from tidegate.documents.export import installed_formats
 from tidegate.github.kinds import USER_BASIC
 
 _MOST_USERS = 10
@@ -148,7 +149,7 @@ def _next(summary: Summary) -> Iterator[str]:
     complete = [run.login for run in summary.runs if run.status is RunState.COMPLETED]
     if complete:
         yield f"tidegate stats {complete[0]}"
-        yield "tidegate export --format parquet --output DIR"
+        yield f"tidegate export --format {installed_formats()[0]} --output DIR"
 
 
 def nobodies(failures: Iterable[Failure]) -> set[int]:

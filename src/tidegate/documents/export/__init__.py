@@ -6,9 +6,9 @@ from tidegate.kernel.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.documents.export.columns import Column
-    from tidegate.documents.export.exporter import ExportFailed, Progress, Wish, export
+    from tidegate.documents.export.exporter import ExportFailed, Progress, Wish, export, export_stream
     from tidegate.documents.export.folder import ExportRefused
-    from tidegate.documents.export.formats import Format
+    from tidegate.documents.export.formats import Format, installed_formats
     from tidegate.documents.export.manifest import FileEntry, Manifest
 
 __all__ = [
@@ -21,15 +21,17 @@ __all__ = [
     "Progress",
     "Wish",
     "export",
+    "export_stream",
+    "installed_formats",
 ]
 
 __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.documents.export.columns": "Column",
-        "tidegate.documents.export.exporter": "ExportFailed Progress Wish export",
+        "tidegate.documents.export.exporter": "ExportFailed Progress Wish export export_stream",
         "tidegate.documents.export.folder": "ExportRefused",
-        "tidegate.documents.export.formats": "Format",
+        "tidegate.documents.export.formats": "Format installed_formats",
         "tidegate.documents.export.manifest": "FileEntry Manifest",
     },
 )

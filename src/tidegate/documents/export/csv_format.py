@@ -4,10 +4,9 @@ A text is always quoted and nothing else is: `""` is an empty text, and an empty
 with is not changed, also if a spreadsheet would take it for a formula: what was collected comes back as it was.
 """
 
-import os
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -18,24 +17,19 @@ from tidegate.documents.export.columns import Shape, Value
 class CsvWriter:
     """A `Writer`."""
 
-    def __init__(self, path: Path, shape: Shape) -> None:
-        self._shape = shape
-        self._file = path.open("w", encoding="utf-8", newline="")
-        self._file.write(_line([column.name for column in shape.columns]))
+    def __init__(self, file: BinaryIO, shape: Shape) -> None:
+        self._shape, self._file = shape, file
+        self._file.write(_line([column.name for column in shape.columns]).encode())
 
     def write(self, documents: Sequence[StoredDocument]) -> None:
         """See `Writer.write`."""
-        self._file.writelines(_line(self._shape.row(document)) for document in documents)
+        self._file.writelines(_line(self._shape.row(document)).encode() for document in documents)
 
     def finish(self) -> None:
-        """See `Writer.finish`."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        """See `Writer.finish`: nothing is held."""
 
     def abandon(self) -> None:
-        """See `Writer.abandon`."""
-        self._file.close()
+        """See `Writer.abandon`: nothing is held."""
 
 
 def _line(row: Sequence[Value]) -> str:

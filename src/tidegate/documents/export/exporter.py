@@ -2,10 +2,12 @@
 
 import errno
 import hashlib
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -13,7 +15,7 @@ from tidegate import __version__
 from tidegate.documents.document import StoredDocument
 from tidegate.documents.export.columns import Column
 from tidegate.documents.export.folder import ExportFolder
-from tidegate.documents.export.formats import Format, open_writer, require_format, shape_of
+from tidegate.documents.export.formats import Format, Writer, open_writer, require_format, shape_of
 from tidegate.documents.export.manifest import ColumnEntry, FileEntry, Manifest
 from tidegate.documents.store import DocumentStore
 from tidegate.kernel.clock import Clock, SystemClock
@@ -97,25 +99,37 @@ async def export(
         raise ExportFailed(folder, error) from error
 
 
+async def export_stream(
+    store: DocumentStore, stream: BinaryIO, wish: Wish, *, on_progress: Callable[[Progress], None] = _tell_nobody
+) -> int:
+    """Write what is wished for to an open stream, one kind after the other; returns the number of documents.
+
+    There is no manifest, and what was written before an error stays written. Raises `InvalidArgument` for Parquet, and
+    for CSV with several kinds, since a stream of CSV has one head line.
+    """
+    if wish.format is Format.PARQUET:
+        raise InvalidArgument(
+            "format", str(wish.format), "cannot be written to a stream: take jsonl or csv, or a folder"
+        )
+    if wish.format is Format.CSV and len(wish.kinds) > 1:
+        raise InvalidArgument("kinds", ", ".join(wish.kinds), "have different columns: name one kind, or take jsonl")
+    written = 0
+    for kind in wish.kinds:
+        shape = shape_of(wish.format, wish.kinds[kind], with_body=wish.with_body)
+        written += await _write_kind(store, open_writer(wish.format, stream, shape), wish, kind, on_progress)
+    stream.flush()
+    return written
+
+
 async def _export_kind(
     store: DocumentStore, folder: ExportFolder, wish: Wish, kind: str, on_progress: Callable[[Progress], None]
 ) -> FileEntry:
     name = f"{kind}.{wish.format}"
     path, shape = folder.partial(name), shape_of(wish.format, wish.kinds[kind], with_body=wish.with_body)
-    owners = _owners(wish)
-    total = sum([await store.count(kind, owner, with_gone=wish.with_gone) for owner in owners])
-    on_progress(Progress(kind, 0, total))
-    writer, written = open_writer(wish.format, path, shape), 0
-    try:
-        for owner in owners:
-            async with aclosing(_batches(store, kind, owner, with_gone=wish.with_gone)) as batches:
-                async for batch in batches:
-                    writer.write(batch)
-                    written += len(batch)
-                    on_progress(Progress(kind, written, max(total, written)))
-        writer.finish()
-    finally:
-        writer.abandon()
+    with path.open("wb") as file:
+        written = await _write_kind(store, open_writer(wish.format, file, shape), wish, kind, on_progress)
+        file.flush()
+        os.fsync(file.fileno())
     return FileEntry(
         kind=kind,
         file=name,
@@ -126,6 +140,26 @@ async def _export_kind(
         misfits=dict(sorted(shape.misfits.items())),
         unreadable=shape.unreadable,
     )
+
+
+async def _write_kind(
+    store: DocumentStore, writer: Writer, wish: Wish, kind: str, on_progress: Callable[[Progress], None]
+) -> int:
+    """Write the documents of a kind; returns how many they are."""
+    owners, written = _owners(wish), 0
+    try:
+        total = sum([await store.count(kind, owner, with_gone=wish.with_gone) for owner in owners])
+        on_progress(Progress(kind, 0, total))
+        for owner in owners:
+            async with aclosing(_batches(store, kind, owner, with_gone=wish.with_gone)) as batches:
+                async for batch in batches:
+                    writer.write(batch)
+                    written += len(batch)
+                    on_progress(Progress(kind, written, max(total, written)))
+        writer.finish()
+    finally:
+        writer.abandon()
+    return written
 
 
 def _owners(wish: Wish) -> Sequence[str | None]:

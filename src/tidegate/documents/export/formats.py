@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
-from typing import Protocol
+from importlib.util import find_spec
+from typing import BinaryIO, Protocol
 
 from tidegate.documents.document import StoredDocument
 from tidegate.documents.export.columns import Column, Shape
@@ -20,6 +20,12 @@ class Format(StrEnum):
     JSONL = "jsonl"
 
 
+def installed_formats() -> tuple[Format, ...]:
+    """The formats that this installation can write, the best one first."""
+    has_pyarrow = find_spec("pyarrow") is not None
+    return tuple(each for each in Format if each is not Format.PARQUET or has_pyarrow)
+
+
 class Writer(Protocol):
     """One file being written."""
 
@@ -28,11 +34,11 @@ class Writer(Protocol):
         ...
 
     def finish(self) -> None:
-        """Write what is left, and have the disk keep it."""
+        """Write what is left. The file stays open."""
         ...
 
     def abandon(self) -> None:
-        """Close it as it is. After `finish` it does nothing."""
+        """Drop what is left. After `finish` it does nothing."""
         ...
 
 
@@ -44,7 +50,10 @@ def require_format(format: Format, *, with_body: bool) -> None:  # noqa: A002 - 
         try:
             import pyarrow as _  # noqa: F401
         except ImportError:
-            raise InvalidSettings('Parquet files need the library pyarrow: pip install "tidegate[parquet]"') from None
+            raise InvalidSettings(
+                'Parquet files need the library pyarrow: pip install "tidegate[parquet]". '
+                f"Without it there are {Format.CSV} and {Format.JSONL}"
+            ) from None
 
 
 def shape_of(format: Format, fields: Sequence[Column], *, with_body: bool) -> Shape:  # noqa: A002
@@ -52,14 +61,14 @@ def shape_of(format: Format, fields: Sequence[Column], *, with_body: bool) -> Sh
     return Shape(() if format is Format.JSONL else fields, with_body=with_body)
 
 
-def open_writer(format: Format, path: Path, shape: Shape) -> Writer:  # noqa: A002
-    """A new file at `path`."""
+def open_writer(format: Format, file: BinaryIO, shape: Shape) -> Writer:  # noqa: A002
+    """A writer to a file that is open, and that the caller closes."""
     match format:
         case Format.CSV:
-            return CsvWriter(path, shape)
+            return CsvWriter(file, shape)
         case Format.JSONL:
-            return JsonlWriter(path, shape)
+            return JsonlWriter(file, shape)
         case Format.PARQUET:
             from tidegate.documents.export.parquet_format import ParquetWriter
 
-            return ParquetWriter(path, shape)
+            return ParquetWriter(file, shape)

@@ -1,9 +1,8 @@
 """JSON Lines: one whole document on each line, its body as it was collected."""
 
-import os
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -36,23 +35,18 @@ _checker = msgspec.json.Decoder(msgspec.Raw)
 class JsonlWriter:
     """A `Writer`."""
 
-    def __init__(self, path: Path, shape: Shape) -> None:
-        self._shape = shape
-        self._file = path.open("wb")
+    def __init__(self, file: BinaryIO, shape: Shape) -> None:
+        self._shape, self._file = shape, file
 
     def write(self, documents: Sequence[StoredDocument]) -> None:
         """See `Writer.write`."""
         self._file.write(_encoder.encode_lines(map(self._line, documents)))
 
     def finish(self) -> None:
-        """See `Writer.finish`."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        """See `Writer.finish`: nothing is held."""
 
     def abandon(self) -> None:
-        """See `Writer.abandon`."""
-        self._file.close()
+        """See `Writer.abandon`: nothing is held."""
 
     def _line(self, document: StoredDocument) -> Line:
         body, unreadable = _body(document.text)

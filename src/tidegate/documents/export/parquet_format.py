@@ -1,10 +1,8 @@
 """Parquet, compressed with zstd. Needs the extra `parquet`."""
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,12 +27,11 @@ _TYPES: dict[Type, Any] = {
 class ParquetWriter:
     """A `Writer`."""
 
-    def __init__(self, path: Path, shape: Shape) -> None:
+    def __init__(self, file: BinaryIO, shape: Shape) -> None:
         self._shape = shape
         self._schema = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in shape.columns])
-        self._file = path.open("wb")
         self._writer: Any = pq.ParquetWriter(
-            self._file,
+            file,
             self._schema,
             compression="zstd",
             use_dictionary=_repeating(shape),  # pyright: ignore[reportArgumentType] - its annotation forgets lists
@@ -55,17 +52,12 @@ class ParquetWriter:
         if self._rows:
             self._write_group()
         self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
 
     def abandon(self) -> None:
         """See `Writer.abandon`."""
         self._rows.clear()
         with suppress(OSError, ValueError):  # what it still holds may not fit either
             self._writer.close()
-        with suppress(OSError):
-            self._file.close()
 
     def _write_group(self) -> None:
         columns = zip(*self._rows, strict=True)
