@@ -7,6 +7,7 @@ import uvloop
 from bench import (
     calls,
     campaigns,
+    cli_start,
     crawl,
     dashboard,
     engine,
@@ -62,6 +63,7 @@ PARTS = {
     "watchers": watchers.measure,
     "takeover": takeover.measure,
     "idle": idle.measure,
+    "cli-start": cli_start.measure,
 }
 
 
