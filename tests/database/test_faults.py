@@ -103,7 +103,8 @@ async def test_the_loser_of_a_serialisation_failure_is_run_again() -> None:
 
 async def test_endless_conflict_ends_in_an_error_that_allows_a_later_try(tmp_path: Path) -> None:
     path = tmp_path / "busy.db"
-    async with await Database.open(f"sqlite:///{path}", busy_timeout=timedelta(milliseconds=1)) as db:
+    moment = timedelta(milliseconds=1)
+    async with await Database.open(f"sqlite:///{path}", busy_timeout=moment, conflicts_within=moment) as db:
         await db.transaction(make_table)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

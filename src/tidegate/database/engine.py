@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self, TypeVarTuple
@@ -33,7 +34,9 @@ log = get_logger(__name__)
 
 Listener = Callable[[], object]
 
-_TRIES = 10
+_LEAST_TRIES = 10
+_CONFLICTS_WITHIN = timedelta(seconds=30)
+"""How long a transaction is run again because others are in the way: on a busy server ten tries are over in no time."""
 _PAUSE = Backoff(first=timedelta(milliseconds=20), most=timedelta(seconds=1))
 _TRANSACTION_TIMEOUT = timedelta(seconds=60)
 
@@ -41,9 +44,12 @@ _TRANSACTION_TIMEOUT = timedelta(seconds=60)
 class Database:
     """One database, used from one event loop. Open it with `Database.open`."""
 
-    def __init__(self, address: Address, backend: Backend, clock: Clock) -> None:
+    def __init__(
+        self, address: Address, backend: Backend, clock: Clock, *, conflicts_within: timedelta = _CONFLICTS_WITHIN
+    ) -> None:
         self._address, self._backend, self._clock = address, backend, clock
         self._disk = _disk_under(address)
+        self._conflicts_within_s = conflicts_within.total_seconds()
         self._listeners: dict[str, list[Listener]] = {}
         self._running = 0
         self._idle = asyncio.Event()
@@ -59,11 +65,13 @@ class Database:
         connections: int = 10,
         readers: int = 4,
         busy_timeout: timedelta = timedelta(seconds=30),
+        conflicts_within: timedelta = _CONFLICTS_WITHIN,
     ) -> Self:
         """Connect to the database at `url` and see that we can work with it.
 
         `connections` bounds the pool of a server, `readers` the reading threads of SQLite; `busy_timeout` is how long
-        SQLite waits for a writer of another process. Raises `ServerRefused` when somebody has to change something
+        SQLite waits for a writer of another process. A transaction that others are in the way of is run again for as
+        long as `conflicts_within`, and ten times at least. Raises `ServerRefused` when somebody has to change something
         (password, version, a read-only replica), `DatabaseUnavailable` when trying again later may do.
         """
         require_positive("connections", connections)
@@ -77,7 +85,7 @@ class Database:
             from tidegate.database.pooled import PooledBackend
 
             backend = PooledBackend(address, connections=connections)
-        database = cls(address, backend, clock or SystemClock())
+        database = cls(address, backend, clock or SystemClock(), conflicts_within=conflicts_within)
         try:
             await database._patiently(backend.prepare)
             server = await database.describe()
@@ -173,8 +181,8 @@ class Database:
 
     async def _patiently(self, step: Callable[[], Awaitable[Result]]) -> Result:
         """Do one step, again if need be; raise what its error means."""
-        breaks = 0
-        for tries in range(1, _TRIES + 1):
+        breaks, until = 0, asyncio.get_running_loop().time() + self._conflicts_within_s
+        for tries in count(1):
             try:
                 result = await step()
                 if self._disk.is_full:
@@ -185,13 +193,14 @@ class Database:
                 if self._is_about_space(fault, error):
                     raise self._disk.refused() from error
                 breaks += fault.kind is Kind.BROKEN
+                is_late = tries >= _LEAST_TRIES and asyncio.get_running_loop().time() >= until
                 # The first break may be the end of a connection that lay idle too long; a second is the server's.
-                if fault.kind in (Kind.OTHER, Kind.REFUSED) or breaks > 1 or tries == _TRIES:
+                if fault.kind in (Kind.OTHER, Kind.REFUSED) or breaks > 1 or is_late:
                     self._give_up(fault, error, tries)
                 log.info("database.transaction_retried", database=self.name, reason=fault.what, tries=tries)
                 if fault.kind is Kind.CONFLICT:
                     await asyncio.sleep(_PAUSE.delay(tries).total_seconds())
-        raise AssertionError("the last try either returns or raises")
+        raise AssertionError("it is tried until it returns or raises")
 
     def _is_about_space(self, fault: Fault, error: Exception) -> bool:
         """Whether the disk is full. A commit whose outcome is unknown remains one, and is reported as well."""

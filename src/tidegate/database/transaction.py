@@ -68,9 +68,26 @@ class Transaction:
             return self.connection.exec_driver_sql(sql, parameters)  # pyright: ignore[reportArgumentType]
 
     def insert_many(self, table: Table, rows: Sequence[Row], *, skip_existing: bool = False) -> None:
-        """Insert all `rows`, which have the same columns; `skip_existing` leaves out those that break a unique key."""
+        """Insert all `rows`, which have the same columns; `skip_existing` leaves out those that break a unique key.
+
+        Of transactions that insert the same rows in the same order one waits for the other, on every server.
+        """
         if rows:
-            self.execute(self.insert_if_absent(table) if skip_existing else insert(table), rows)
+            self.execute(self._insert_or_lock(table) if skip_existing else insert(table), rows)
+
+    def _insert_or_lock(self, table: Table) -> Insert:
+        """As `insert_if_absent`, where the row count does not matter.
+
+        MySQL locks a row that is there already. INSERT IGNORE locks it for reading: two transactions that hold such a
+        lock and want to write the row next block each other, which the server ends as a deadlock. An update that
+        changes nothing locks it for writing.
+        """
+        if self.dialect != "mysql":
+            return self.insert_if_absent(table)
+        from sqlalchemy.dialects.mysql import insert as mysql_insert
+
+        first = next(iter(table.primary_key.columns))
+        return mysql_insert(table).on_duplicate_key_update({first.name: first})
 
     def insert_if_absent(self, table: Table) -> Insert:
         """An INSERT that does nothing for a row that breaks a unique key; its `rowcount` tells which it was."""
