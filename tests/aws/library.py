@@ -68,9 +68,9 @@ class SqsLibrary(Library):
         return [found.decode() for found in await valkey.execute("EVAL", _GROW_OLD, 1, key, round(minutes * 60_000))]
 
     async def oldest_ms(self, valkey: Valkey) -> int:
-        """How long something has stood in one name."""
-        idle = "return redis.call('XPENDING', KEYS[1], 'workers', '-', '+', 1)[1][3]"
-        return await valkey.execute("EVAL", idle, 1, self.parts.jobs.keys.stream)
+        """How long something has stood in one name; 0 where nothing does, since it is on its way to another."""
+        [pending] = await valkey.pipeline([("XPENDING", self.parts.jobs.keys.stream, "workers", "-", "+", 1)])
+        return pending[0]["time_since_delivered"] if pending else 0
 
     async def calls_out(self) -> int:
         """Permits that have not ended."""

@@ -184,7 +184,7 @@ async def test_while_the_queue_is_away_jobs_wait_and_nothing_is_counted_against_
             while await library.oldest_ms(embedded) > 300_000:  # it says that it still has them
                 await look_again()
         await library.parts.jobs.sweep_idle()
-        assert await library.names() == {"sender": 1}
+        await library.until_names(sender=1)  # a leader that begins now may have swept it before that
         await wire.listen()
         await assert_each_job_was_done_once(library, run_id, sqs, url)
 

@@ -9,10 +9,11 @@ from typing import Any
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from tests.servers.registry import record_used, skip_or_fail
+from tests.waiting import PATIENCE_S
 
 PHONE, DESKTOP = {"width": 375, "height": 740}, {"width": 1100, "height": 860}
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-_WITHIN_MS = 15_000
+_WITHIN_MS = 1000 * PATIENCE_S
 
 
 @dataclass

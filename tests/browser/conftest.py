@@ -9,8 +9,9 @@ from playwright.async_api import Browser, expect
 from tests.browser.chromium import Visitors, chromium
 from tests.http.room_site import RoomSite, room_site_at
 from tests.servers.valkey import empty_valkey
+from tests.waiting import PATIENCE_S
 
-expect.set_options(timeout=15_000)  # a busy machine is slow, and nothing here says how fast a page is
+expect.set_options(timeout=1000 * PATIENCE_S)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -18,8 +18,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 RATION = Ration(quota=40, window_s=5, latency_ms=40)
 MANY = 1_000
 """As often as it is tried."""
-PATIENT_MS = 45_000
-"""For what takes the deployment a while: a run, or a window of a quota."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -83,7 +81,7 @@ async def test_the_overview_moves_while_a_run_goes_on(demo: Deployment, visitors
     share = await progress.get_attribute("aria-valuenow") or ""
     completed = await tile(page, "Active runs").locator(".tile-note").inner_text()
     demo.upstreams.github.faults.clear()  # what it waited for is there
-    await expect(nothing).to_be_visible(timeout=PATIENT_MS)
+    await expect(nothing).to_be_visible()
     await expect(tile(page, "Active runs").locator(".tile-value")).to_have_text("0")
     await expect(tile(page, "Active runs").locator(".tile-note")).not_to_have_text(completed)
     status, ended = await demo.api.ask("GET", f"/v1/runs/{run}")
@@ -122,7 +120,7 @@ async def test_a_failed_job_is_tried_again(demo: Deployment, visitors: Visitors,
     await expect(retry).to_have_count(1)
     await retry.click()
     await confirm(page, "Retry")
-    await expect(page.get_by_role("table", name="What failed")).to_have_count(0, timeout=PATIENT_MS)
+    await expect(page.get_by_role("table", name="What failed")).to_have_count(0)
     status, detail = await demo.api.ask("GET", f"/v1/runs/{run}")
     assert (status, detail["failed_jobs"]) == (200, 0)
 
@@ -145,9 +143,9 @@ async def test_a_quota_is_seen_to_run_out_and_to_refill(demo: Deployment, visito
     runs = [await begin(demo, number) for number in range(3, 11)]
     allowance = page.get_by_role("table", name=re.compile("^Allowance of ")).first
     left = allowance.get_by_role("meter", name="Left of core")
-    await expect(left).to_have_attribute("aria-valuenow", "0", timeout=PATIENT_MS)
+    await expect(left).to_have_attribute("aria-valuenow", "0")
     await expect(allowance.get_by_text("exhausted")).to_be_visible()
-    await expect(left).not_to_have_attribute("aria-valuenow", "0", timeout=PATIENT_MS)
+    await expect(left).not_to_have_attribute("aria-valuenow", "0")
     await expect(page.get_by_role("img", name=re.compile("^core over time")).first).to_be_visible()
     for run in runs:
         await demo.api.ask("POST", f"/v1/runs/{run}/cancel")

@@ -34,7 +34,6 @@ BEFORE_PICTURES = timedelta(seconds=80)
 MARGIN, LEAST_HEIGHT = 32, 720
 """A picture ends a little below its page, and not before the navigation does."""
 MOST_BYTES = 200_000
-PATIENT_MS = 60_000
 LAYOUT = {"runOnly": ["button-name", "link-name", "scrollable-region-focusable", "target-size"]}
 """What may be otherwise on a narrow screen."""
 CAMPAIGN = "coupons-1"
@@ -181,7 +180,7 @@ async def take(page: Page, view: View) -> None:
         await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         await page.set_viewport_size(size)
         if view.moment:
-            await expect(page.locator(f"main {view.moment}").first).to_be_visible(timeout=PATIENT_MS)
+            await expect(page.locator(f"main {view.moment}").first).to_be_visible()
         if size == DESK:
             end = await page.locator(".page").evaluate("each => Math.ceil(each.getBoundingClientRect().bottom)")
             most = end + MARGIN if view.is_whole else DESK["height"]
