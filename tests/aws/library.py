@@ -69,8 +69,8 @@ class SqsLibrary(Library):
 
     async def oldest_ms(self, valkey: Valkey) -> int:
         """How long something has stood in one name; 0 where nothing does, since it is on its way to another."""
-        [pending] = await valkey.pipeline([("XPENDING", self.parts.jobs.keys.stream, "workers", "-", "+", 1)])
-        return pending[0]["time_since_delivered"] if pending else 0
+        idle = "local held = redis.call('XPENDING', KEYS[1], 'workers', '-', '+', 1)[1]; return held and held[3] or 0"
+        return await valkey.execute("EVAL", idle, 1, self.parts.jobs.keys.stream)
 
     async def calls_out(self) -> int:
         """Permits that have not ended."""
