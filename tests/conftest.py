@@ -1,7 +1,8 @@
 """What all tests share: real servers, and the table of them at the end."""
 
+import faulthandler
 import gc
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tidegate.valkey import Valkey
 SLOW_TO_START = ("kafka", "s3", "aws", "mongo", "mariadb", "postgres", "browser")
 LONG = ("faults/test_campaign", "http/test_fuzzing", "browser/test_access", "ticketing/test_sale")
 FIRST = (*LONG, *SLOW_TO_START)
+TEARDOWN_WITHIN_S = 240
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,6 +78,21 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """End the test process when a teardown hangs, with the stacks of all threads on standard error.
+
+    pytest-timeout interrupts a test once. Tasks that the interrupted test leaves behind are cancelled in the teardown,
+    and a task that ignores this would block the run forever. pytest-xdist reports the test as failed and continues in
+    a new process.
+    """
+    faulthandler.dump_traceback_later(TEARDOWN_WITHIN_S, exit=True)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(params=ALL_SQL)
