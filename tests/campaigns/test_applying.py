@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from tests.campaigns.working import Picky
 from tidegate.campaigns import records
 from tidegate.campaigns.applying import Applied, apply_entries
-from tidegate.campaigns.campaign import FIRST_COME, POINTS, CampaignPlan, Entry
+from tidegate.campaigns.campaign import FIRST_COME, POINTS, Campaign, CampaignPlan, Entry
 from tidegate.campaigns.first_come import FirstCome
-from tidegate.campaigns.kinds import Kinds
+from tidegate.campaigns.kinds import Kinds, Outcome
 from tidegate.campaigns.points import Points
 from tidegate.campaigns.tables import campaign_entries
 from tidegate.database import Database, Transaction
+from tidegate.kernel.errors import ContractBroken
 
 KINDS = Kinds([FirstCome(), Points(), Picky()])
 ISSUED, REFUSED, SOLD_OUT, KNOWN = "issued", "refused", "sold_out", "known"
@@ -61,6 +62,24 @@ async def test_never_more_than_the_stock_is_issued_and_the_first_by_number_get_i
     assert await judge.issued() == 3
     applied = await judge.apply(("zoë", 9))
     assert ([each.verdict for each in applied.decisions], applied.sold_out) == ([SOLD_OUT], 3), "the door must hear it"
+
+
+class SellsElsewhere(FirstCome):
+    """Issues what it is asked for, and the rest of the stock as well, in a way that the engine does not know of."""
+
+    def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[Entry]) -> Sequence[Outcome]:
+        tx.execute(text("UPDATE campaigns SET issued = stock"))
+        return super().apply(tx, campaign, entries)
+
+
+async def test_the_count_in_sql_refuses_more_than_the_stock_whatever_a_kind_answers(judge: Judge):
+    await judge.open(total=3)
+    entries = [Entry(user="ann", number=1, epoch=1, at_ms=0, key="k1")]
+
+    with pytest.raises(ContractBroken, match="1 left to issue"):
+        await judge.database.transaction(apply_entries, Kinds([SellsElsewhere()]), "it", entries)
+
+    assert (await judge.issued(), await judge.rows()) == (0, []), "the transaction was rolled back"
 
 
 async def test_what_comes_again_is_what_it_was_and_counts_once(judge: Judge):
