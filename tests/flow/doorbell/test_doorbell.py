@@ -1,7 +1,6 @@
 import asyncio
 import dataclasses
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -52,10 +51,8 @@ async def test_many_rings_before_anybody_waits_are_one(bell: Doorbell, valkey: V
 async def test_a_ring_wakes_the_one_who_waits(bell: Doorbell, valkey: Valkey, key: Key):
     waiting = asyncio.create_task(bell.wait(30))
     await until_blocked(valkey, key)
-    began = time.monotonic()
     await bell.ring()
-    assert await waiting
-    assert time.monotonic() - began < 1
+    assert await waiting, "woken, not ended by its limit"
 
 
 async def test_without_a_ring_the_wait_ends_in_time(bell: Doorbell):

@@ -8,6 +8,7 @@ import random
 import sys
 from datetime import timedelta
 
+from tests.waiting import random_moment
 from tidegate.flow.lease import Lease
 from tidegate.kernel.errors import LeaseTaken
 from tidegate.kernel.ids import new_owner
@@ -28,7 +29,7 @@ async def contend(valkey: Valkey, terms: int) -> None:
         try:
             held = await lease.acquire(SHORT if vanishes else LONG)
         except LeaseTaken:
-            await asyncio.sleep(random.random() / 200)
+            await random_moment(0.005)
             continue
         terms -= 1
         print(held.fence, flush=True)

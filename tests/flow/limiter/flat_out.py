@@ -30,12 +30,12 @@ def set_wall_clock_wrong(by_s: float) -> None:
     kernel_clock.datetime = WrongDatetime
 
 
-async def call_flat_out(limiter: Limiter, priority: Priority, upstream: asyncio.StreamWriter, until: float) -> None:
+async def call_flat_out(limiter: Limiter, priority: Priority, upstream: asyncio.StreamWriter, seconds: float) -> None:
     async def call() -> None:
         upstream.write(b".")
 
     try:
-        async with asyncio.timeout_at(until):
+        async with asyncio.timeout(seconds):
             while True:
                 await limiter.run(call, priority)
     except TimeoutError:
@@ -49,11 +49,10 @@ async def main(url: str, unit: str, settings: str, port: int, offset_s: float, s
     await limiter.status()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     await reader.readexactly(2)
-    until = asyncio.get_running_loop().time() + seconds
     async with asyncio.TaskGroup() as callers:
         for priority, count in CALLERS.items():
             for _ in range(count):
-                callers.create_task(call_flat_out(limiter, priority, writer, until))
+                callers.create_task(call_flat_out(limiter, priority, writer, seconds))
     writer.close()
     await writer.wait_closed()
     await valkey.close()

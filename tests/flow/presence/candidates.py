@@ -8,6 +8,7 @@ import asyncio
 import sys
 from datetime import timedelta
 
+from tests.waiting import until_due
 from tidegate.flow.presence import Elected, Election, Following, Presence, PresenceSettings
 from tidegate.kernel.ids import new_owner
 from tidegate.telemetry.logs import configure
@@ -16,7 +17,8 @@ from tidegate.valkey.connection import connected
 
 CANDIDATES = 5
 LONG_LIFE = PresenceSettings(lease=timedelta(minutes=5))
-SHORT_LIFE = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=300))
+SHORT_LEASE_MS = 1000
+SHORT_LIFE = PresenceSettings(lease=timedelta(milliseconds=SHORT_LEASE_MS), renew_every=timedelta(milliseconds=300))
 
 
 async def serve_terms(valkey: Valkey, terms: int) -> None:
@@ -44,8 +46,8 @@ async def lead(valkey: Valkey) -> None:
     assert isinstance(elected, Elected)
     print(elected.fence, flush=True)
     while True:
-        await asyncio.sleep(SHORT_LIFE.renew_every.total_seconds())
-        assert await presence.renew()
+        await until_due(1000 * SHORT_LIFE.renew_every.total_seconds())
+        await presence.renew()
 
 
 async def main(url: str, mode: str, terms: str = "0") -> None:

@@ -8,13 +8,15 @@ import asyncio
 import sys
 from datetime import timedelta
 
+from tests.waiting import until_due
 from tidegate.flow.presence import Presence, PresenceSettings
 from tidegate.flow.stream import Stream
 from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 
-SHORT_LIFE = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=300))
+SHORT_LEASE_MS = 1000
+SHORT_LIFE = PresenceSettings(lease=timedelta(milliseconds=SHORT_LEASE_MS), renew_every=timedelta(milliseconds=300))
 
 
 async def drain(valkey: Valkey, owner: str, total: int) -> None:
@@ -36,7 +38,7 @@ async def hold(valkey: Valkey, owner: str, count: int) -> None:
     messages = await Stream(valkey, unit, "jobs").consumer(owner).read(count, 10)
     print("holds", len(messages), flush=True)
     while True:
-        await asyncio.sleep(SHORT_LIFE.renew_every.total_seconds())
+        await until_due(1000 * SHORT_LIFE.renew_every.total_seconds())
         await presence.renew()
 
 
