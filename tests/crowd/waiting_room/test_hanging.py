@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,14 +16,16 @@ from tests.crowd.waiting_room.counter import served, showing
 from tests.crowd.waiting_room.venue import ROOM, Venue, come, inside, venue_at
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
+from tests.virtual_time import run_virtually
+from tests.waiting import patience, simulated_delay
 from tidegate.crowd.waiting_room import Inside, NotActive, WaitingRoom
 from tidegate.crowd.waiting_room.asking import Asking
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.valkey import Valkey
+from tidegate.valkey import connection as connection_module
 from tidegate.valkey.connection import connected
 
-FAR_LESS_THAN_THE_CLIENT_TRIES_S = 15
 REMEMBERED_MS = 3000
 
 
@@ -66,6 +68,7 @@ async def hall(tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPat
         return await execute(valkey, *command)
 
     monkeypatch.setattr(Valkey, "execute", noted)
+    monkeypatch.setattr(connection_module, "_ANSWER_WITHIN_S", 3600.0)  # the client alone would wait for an hour
     with ValkeyServer() as server:
         async with (
             connected(server.url) as valkey,
@@ -83,7 +86,7 @@ async def hall(tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPat
 
 async def test_the_door_asks_sql_and_one_caller_now_and_then_tries_the_server(hall: Hall):
     ada, bob, _ = hall.passes
-    async with asyncio.timeout(FAR_LESS_THAN_THE_CLIENT_TRIES_S):
+    async with patience():
         with hall.hanging():
             assert await hall.tries(ada) == 1
             assert await hall.tries(ada, ada, ada) == 0, "it is remembered"
@@ -111,7 +114,7 @@ async def test_whose_session_is_over_by_sql_is_not_let_through_while_the_server_
 async def test_over_http_those_inside_are_served_and_the_others_are_soon_told_to_come_again(hall: Hall):
     ada, bob, cem = hall.passes
     place = f"/v1/rooms/{ROOM}"
-    async with served(hall.venue.reception) as client, asyncio.timeout(FAR_LESS_THAN_THE_CLIENT_TRIES_S):
+    async with served(hall.venue.reception) as client, patience():
 
         def everything() -> list[Any]:
             return [
@@ -140,22 +143,26 @@ async def test_over_http_those_inside_are_served_and_the_others_are_soon_told_to
     assert await hall.venue.states() == [("ada", "active")]
 
 
-async def test_who_waits_for_his_turn_is_not_given_up_while_others_are_answered():
-    asking, turn = Asking(ROOM), asyncio.Event()
+def test_a_caller_that_waits_for_its_turn_is_not_given_up_while_others_are_answered():
+    async def scenario(now_s: Callable[[], float]) -> None:
+        asking, turn = Asking(ROOM), asyncio.Event()
 
-    async def brief() -> None:
-        await asyncio.sleep(0.05)
+        async def brief() -> None:
+            await simulated_delay(0.05)
 
-    async def last() -> str:
-        await turn.wait()
-        return "his turn"
+        async def last() -> str:
+            await turn.wait()
+            return "its turn"
 
-    waiting = asyncio.create_task(asking.ask(last, 0.3))
-    for _ in range(12):
-        await asking.ask(brief, 0.3)
-    turn.set()
+        waiting = asyncio.create_task(asking.ask(last, 0.3))
+        for _ in range(12):
+            await asking.ask(brief, 0.3)
+        assert now_s() >= 0.6
+        turn.set()
 
-    assert await waiting == "his turn"
+        assert await waiting == "its turn"
+
+    run_virtually(scenario)
 
 
 async def test_a_connection_that_is_refused_is_not_remembered():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.crowd.waiting_room.venue import ROOM, come
 from tests.servers.migrated import migrated_folder
-from tests.waiting import patience
+from tests.waiting import look_again, patience
 from tidegate.assembly import build_process, open_parts
 from tidegate.assembly.crowd import open_reception
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
@@ -49,9 +49,9 @@ async def until(valkey: Valkey, room: WaitingRoom, *, active: int, waiting: int)
 async def until_known(room: str, *, is_known: bool) -> None:
     """Wait until the process keeps a room, or does so no more."""
     labels = {"room": room, "outcome": "rolled_back"}
-    async with asyncio.timeout(60):
+    async with patience():
         while (REGISTRY.get_sample_value("room_ended_total", labels) is not None) is not is_known:
-            await asyncio.sleep(0.01)
+            await look_again()
 
 
 async def test_rooms_are_kept_from_their_beginning_to_their_end(tmp_path: Path, embedded: Valkey):

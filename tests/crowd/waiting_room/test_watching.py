@@ -21,7 +21,7 @@ from tests.http.serving import Client, Event
 from tests.servers.migrated import migrated_file
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
-from tests.waiting import look_again, patience
+from tests.waiting import look_again, patience, until
 from tidegate.crowd.waiting_room import (
     Crowd,
     Inside,
@@ -32,13 +32,10 @@ from tidegate.crowd.waiting_room import (
     Standing,
     TokenState,
     Waiting,
-    WaitingRoom,
     WaitingRoomSettings,
 )
-from tidegate.crowd.waiting_room.keeper import RoomKeeper
 from tidegate.crowd.waiting_room.tokens import settle
 from tidegate.crowd.waiting_room.watching import Watching
-from tidegate.database import Database
 from tidegate.http import Binding
 from tidegate.http.application import build_application
 from tidegate.http.places import Paces, Places
@@ -260,35 +257,31 @@ async def test_whoever_watches_always_holds_a_good_pass(client: Client, venue: V
     assert (await client.get(f"/v1/rooms/{ROOM}/place", **showing(late["pass"]))).json["position"] == 1
 
 
-async def test_who_watches_a_line_that_stands_still_is_never_dropped_and_who_went_away_is(
-    tmp_path: Path, embedded: Valkey
-):
-    """By the clock on the wall: signs of life come from the process that holds the connection."""
-    async with await Database.open(await migrated_file(tmp_path / "still.db")) as database:
-        reception = Reception(embedded, database, open_office)
-        await reception.create(ROOM, RoomPlan(capacity=0, abandon_after=timedelta(seconds=1)))
-        room, keeper = await reception.open(ROOM), reception.keeper(ROOM)
-        async with served(reception) as client:
-            stays, goes = [places(client, (await bring(client, user))["pass"]) for user in ("ada", "bob")]
-            assert [(await next_place(each))["position"] for each in (stays, goes)] == [1, 2]
-            await goes.aclose()
-            await _until_dropped(keeper, room, 1)
-            assert await line(room, embedded) == ["ada"], "to look would be a sign of life"
-            await _keep_for(keeper, 2.2)
-            assert await line(room, embedded) == ["ada"], "he has watched longer than silence is borne"
+async def test_who_watches_a_line_that_stands_still_is_never_dropped_and_who_went_away_is(client: Client, venue: Venue):
+    """The process that holds the connection renews the place in real time. The clock of the room moves only after a
+    renewal, so a slow process is not taken for one that stopped."""
+    room = await venue.open(capacity=0, abandon_after=timedelta(seconds=1))
+    stays, goes = [places(client, (await bring(client, user))["pass"]) for user in ("ada", "bob")]
+    assert [(await next_place(each))["position"] for each in (stays, goes)] == [1, 2]
+    await goes.aclose()
 
+    async def pass_a_second() -> None:
+        before = await venue.valkey.execute("GET", room.line.keys["seen"])
+        venue.clock.advance(timedelta(seconds=1))
+        await until(lambda: _has_changed(venue.valkey, room.line.keys["seen"], before))
+        await venue.keep()
 
-async def _until_dropped(keeper: RoomKeeper, room: WaitingRoom, waiting: int) -> None:
-    """Keep the room as the leader does, until so many wait."""
     async with patience():
-        while (await room.census()).waiting > waiting:
-            await asyncio.sleep((await keeper.fire() or 100) / 1000)
+        while (await room.census()).waiting > 1:
+            await pass_a_second()
+    assert await line(room, venue.valkey) == ["ada"], "to look would be a sign of life"
+    for _ in range(4):
+        await pass_a_second()
+    assert await line(room, venue.valkey) == ["ada"], "watched for longer than abandon_after"
 
 
-async def _keep_for(keeper: RoomKeeper, seconds: float) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while (left_s := deadline - asyncio.get_running_loop().time()) > 0:
-        await asyncio.sleep(min((await keeper.fire() or 100) / 1000, left_s))
+async def _has_changed(valkey: Valkey, key: str, before: bytes) -> bool:
+    return await valkey.execute("GET", key) != before
 
 
 async def test_a_stream_outlives_the_server_of_the_line_and_the_door_stays_open_meanwhile(
