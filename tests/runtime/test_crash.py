@@ -1,9 +1,7 @@
 """Real processes, killed and frozen at their worst moment."""
 
-import asyncio
 import signal
 import sys
-import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -49,9 +47,9 @@ async def deployment(valkey: Valkey, lease_ms: int, folder: Path | None = None) 
             await process.wait()
 
 
-async def says(process: WarmProcess, *, within_s: float = 15) -> str:
+async def says(process: WarmProcess) -> str:
     assert process.stdout is not None
-    async with asyncio.timeout(within_s):
+    async with patience():
         return (await process.stdout.readline()).decode().strip()
 
 
@@ -72,11 +70,11 @@ async def of_worker(stream: Stream, worker: WarmProcess) -> int:
     return sum(each.pending for each in (await stream.status()).consumers if f".{worker.pid}." in each.name)
 
 
-async def until_added(valkey: Valkey, count: int, *, within_s: float) -> list[dict[bytes, bytes]]:
+async def until_added(valkey: Valkey, count: int) -> list[dict[bytes, bytes]]:
     """The first `count` messages that are in the stream from now on, whoever holds them."""
     stream, _ = jobs(valkey)
     entries: list[Any] = []
-    async with asyncio.timeout(within_s):
+    async with patience():
         while len(entries) < count:
             last = entries[-1][0] if entries else b"0"
             command = ("XREAD", "BLOCK", 1000, "STREAMS", stream.keys.stream, last)
@@ -85,7 +83,7 @@ async def until_added(valkey: Valkey, count: int, *, within_s: float) -> list[di
     return [fields for _, fields in entries]
 
 
-async def test_what_a_killed_leader_had_in_hand_is_with_others_five_seconds_after_its_lease(valkey: Valkey):
+async def test_what_a_killed_leader_had_in_hand_is_with_others_after_its_lease(valkey: Valkey):
     """Its timers are promoted by another, and the message that it worked on is given to another.
 
     A lease has 10 s by default, and what follows then is seen by tests/faults/test_killed.py.
@@ -100,10 +98,8 @@ async def test_what_a_killed_leader_had_in_hand_is_with_others_five_seconds_afte
         await timers.schedule_many([Timer(f"t{n}", timedelta(milliseconds=500), b"x") for n in range(50)])
 
         leader.kill()
-        killed = time.monotonic()
 
-        first, *added = await until_added(valkey, 52, within_s=20)
-        assert time.monotonic() - killed < 2 + 5
+        first, *added = await until_added(valkey, 52)
         assert first == {b"held": b"by the leader"}
         assert {b"held": b"by the leader", b"deliveries": b"2"} in added
         promoted = sorted(fields[b"timer"] for fields in added if b"timer" in fields)
@@ -123,26 +119,26 @@ async def test_a_frozen_leader_is_replaced_hears_no_ring_in_the_others_stead_and
 
         # The frozen one still waits at the doorbell, and has waited longest.
         await timers.schedule("after", timedelta(milliseconds=100))
-        await until_added(valkey, 1, within_s=5)
+        await until_added(valkey, 1)
 
         leader.send_signal(signal.SIGCONT)
         await timers.schedule_many([Timer(f"t{n}", timedelta(milliseconds=10 * n)) for n in range(50)])
         async with patience():
             while (await timers.status()).count:
                 pass
-        entries = await until_added(valkey, 51, within_s=5)
+        entries = await until_added(valkey, 51)
         assert len({fields[b"timer"] for fields in entries}) == 51
 
 
 async def test_a_leader_that_is_told_to_stop_hands_over_at_once(valkey: Valkey):
     _, timers = jobs(valkey)
-    async with deployment(valkey, lease_ms=10_000) as start:
+    async with deployment(valkey, NEVER_MS) as start:
         leader, follower = await leading(start), await following(start)
         await timers.schedule("after", timedelta(milliseconds=500))
         leader.send_signal(signal.SIGTERM)
-        assert await says(follower, within_s=5) == "leading"
+        assert await says(follower) == "leading"
         assert await leader.wait() == 0
-        await until_added(valkey, 1, within_s=5)
+        await until_added(valkey, 1)
 
 
 NEVER_MS = 3_600_000
@@ -163,10 +159,10 @@ async def test_what_a_killed_leader_had_in_hand_is_with_its_neighbours_before_it
 
         leader.kill()
 
-        _, *added = await until_added(valkey, 3, within_s=60)
+        _, *added = await until_added(valkey, 3)
         assert {b"held": b"by the leader", b"deliveries": b"2"} in added
         assert any(fields.get(b"timer") == b"after" for fields in added)
-        assert await says(follower, within_s=60) == "leading"
+        assert await says(follower) == "leading"
 
 
 async def test_what_a_killed_worker_had_in_hand_is_taken_over_by_the_leader_before_its_lease_ends(
@@ -185,7 +181,7 @@ async def test_what_a_killed_worker_had_in_hand_is_taken_over_by_the_leader_befo
         async with patience():
             while await of_worker(stream, worker):
                 await look_again()
-        entries = await until_added(valkey, (await stream.status()).depth, within_s=60)
+        entries = await until_added(valkey, (await stream.status()).depth)
         assert {b"for": b"anybody", b"deliveries": b"2"} in entries
 
 

@@ -1,5 +1,4 @@
 import asyncio
-import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -19,6 +18,8 @@ from tidegate.telemetry.metrics import SCHEDULER_LEADER_ACTIVE
 from tidegate.valkey import Valkey
 
 BRIEF = PresenceSettings(lease=timedelta(milliseconds=500), renew_every=timedelta(milliseconds=100))
+ENDLESS = PresenceSettings(lease=timedelta(hours=1))
+"""A lease that does not end while a test runs: what happens then was not decided by a lease."""
 AT_ONCE = Restarts(backoff=Backoff(first=timedelta(microseconds=1), most=timedelta(microseconds=1)))
 
 
@@ -110,15 +111,13 @@ async def test_of_several_one_does_the_duties(valkey: Valkey):
 
 
 async def test_when_the_leader_resigns_a_follower_takes_over_at_once_with_a_greater_fence(valkey: Valkey):
-    async with process(valkey, "one") as one:
+    async with process(valkey, "one", ENDLESS) as one:
         await soon(one.duty.running)
         first = one.leadership.fence
-        async with process(valkey, "two") as two:
+        async with process(valkey, "two", ENDLESS) as two:
             await until_blocked(valkey, PresenceKeys(valkey.unit("all")).vacancy)
-            began = time.monotonic()
             await one.stop()
             await soon(two.duty.running)
-            assert time.monotonic() - began < 2, "not only when the lease of 10 s has ended"
             assert first is not None
             assert two.leadership.fence is not None
             assert two.leadership.fence > first

@@ -13,7 +13,7 @@ from sqlalchemy import func, select, update
 from tests.servers.migrated import migrated_on, on_sqlite
 from tests.servers.proxy import Proxy
 from tests.servers.sql import SERVERS, SqlName
-from tests.waiting import look_again, patience
+from tests.waiting import look_again, observe_absence, patience
 from tidegate.database import Database, Transaction, outbox
 from tidegate.database.outbox import Event
 from tidegate.database.schema import outbox_events
@@ -599,7 +599,7 @@ async def test_an_idle_relay_asks_the_database_nothing(database: Database) -> No
             return await original(*args, **options)
 
         database._run = counted  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
-        await asyncio.sleep(0.3)  # nothing happens, and that is what is measured
+        await observe_absence()
         assert asked <= 1  # a pass that was under way
         database._run = original  # pyright: ignore[reportPrivateUsage]
 

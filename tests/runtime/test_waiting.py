@@ -2,10 +2,12 @@
 
 import asyncio
 import socket
-import time
+from collections.abc import Callable
 
 import pytest
 
+from tests.virtual_time import run_virtually
+from tests.waiting import blocked_process, simulated_delay
 from tidegate.runtime.waiting import patience
 
 
@@ -15,23 +17,25 @@ async def test_patience_ends_where_nothing_comes():
             await asyncio.Event().wait()
 
 
-async def test_patience_counts_from_the_last_sign_of_life():
-    loop = asyncio.get_running_loop()
-    began = heard_at = loop.time()
+def test_patience_counts_from_the_last_sign_of_life():
+    async def scenario(now_s: Callable[[], float]) -> float:
+        heard_at = 0.0
 
-    async def signs() -> None:
-        nonlocal heard_at
-        for _ in range(3):
-            await asyncio.sleep(0.06)
-            heard_at = loop.time()
+        async def signs() -> None:
+            nonlocal heard_at
+            for _ in range(3):
+                await simulated_delay(6)
+                heard_at = now_s()
 
-    living = asyncio.create_task(signs())
-    with pytest.raises(TimeoutError):
-        async with patience(0.1, heard_at=lambda: heard_at):
-            await asyncio.Event().wait()
+        living = asyncio.create_task(signs())
+        with pytest.raises(TimeoutError):
+            async with patience(10, heard_at=lambda: heard_at):
+                await asyncio.Event().wait()
 
-    assert living.done()
-    assert loop.time() - began >= 0.25
+        assert living.done()
+        return now_s()
+
+    assert run_virtually(scenario) == 3 * 6 + 10
 
 
 async def handed_on(reader: asyncio.StreamReader, times: int) -> bytes:
@@ -45,7 +49,7 @@ async def test_what_came_while_this_process_was_held_up_is_taken():
     with theirs:
         async with patience(0.05):
             theirs.send(b"in time")
-            time.sleep(0.2)  # all of us, as on a busy machine
+            blocked_process(0.2)
             got = await handed_on(reader, 5)
         writer.close()
         await writer.wait_closed()
