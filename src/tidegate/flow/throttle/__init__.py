@@ -1,0 +1,19 @@
+"""Limit how often each of many subjects, such as client addresses, does something."""
+
+from typing import TYPE_CHECKING
+
+from tidegate.kernel.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.flow.throttle.keys import ThrottleKeys
+    from tidegate.flow.throttle.throttle import Throttle
+
+__all__ = ["Throttle", "ThrottleKeys"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.flow.throttle.keys": "ThrottleKeys",
+        "tidegate.flow.throttle.throttle": "Throttle",
+    },
+)
