@@ -67,7 +67,9 @@ async def _run(given: argparse.Namespace, folder: Path, binding: Binding) -> int
     # People who wait for the bank wait less than a hold lasts.
     hold_for, soon = timedelta(seconds=given.hold), timedelta(seconds=min(given.hold, 10))
     plan = ShopPlan(hold_for=hold_for, charge_within=soon / 2, settle_after=soon, bank_takes_s=0.1)
-    async with open_shop(Settings(data_dir=folder), plan) as shop:
+    # All visitors of the simulated crowd have one address.
+    settings = Settings(data_dir=folder, http=HttpSettings(visitors_per_address=0))
+    async with open_shop(settings, plan) as shop:
         await make_tables(shop.database)
         for title, artist, venue in _CONCERTS:
             concert = await shop.database.transaction(catalogue.add_concert, title, artist, venue)

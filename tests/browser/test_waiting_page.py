@@ -12,6 +12,7 @@ from tests.crowd.waiting_room.venue import ROOM, come
 from tests.http.room_site import COOKIE, TITLE, RoomSite
 from tests.waiting import until
 from tidegate.crowd.waiting_room import Estimate
+from tidegate.http.pages.puzzles import solve
 from tidegate.http.pages.texts import LANGUAGES, TEXTS
 from tidegate.http.pages.words import wait
 
@@ -59,6 +60,22 @@ async def test_an_open_page_hears_that_the_line_is_paused_and_that_it_goes_on(si
     await expect(page.locator("#paused")).to_be_hidden()
     await expect(page.locator("#first")).to_be_visible()
     assert await is_marked(page)
+
+
+async def test_the_page_solves_the_puzzle_of_a_room_by_itself(site: RoomSite, visitors: Visitors):
+    room = await site.open(puzzle_bits=14)
+    watched = Watched()
+    page = await visitors.come(watched=watched)
+
+    await join(page, site)
+
+    await expect(page.get_by_role("heading", name="You are in line")).to_be_visible(timeout=60_000)
+    assert (await room.census()).waiting == 1
+    assert watched.complaints == []
+    [script] = [address for address in watched.addresses if "/puzzle." in address]
+    for bits, challenge in ((0, "a"), (1, "b"), (9, "0123456789abcdef0123456789abcdef"), (12, "f" * 32)):
+        solved = "([script, ...given]) => import(script).then((puzzle) => puzzle.solve(...given))"
+        assert await page.evaluate(solved, [script, challenge, bits]) == solve(challenge, bits)
 
 
 @pytest.mark.smoke

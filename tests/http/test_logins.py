@@ -11,9 +11,10 @@ from tests.http.asgi import ask
 from tests.http.serving import Reply
 from tests.http.test_sessions import ADDRESS, OPERATE, READ, application, bearer, settings_of
 from tidegate.http.attempts import Allowance, Attempts
-from tidegate.http.remote import client_address
+from tidegate.http.remote import ClientAddresses
 from tidegate.http.session_desk import SessionDesk
 from tidegate.kernel.errors import InvalidArgument
+from tidegate.settings.http import HttpSettings
 from tidegate.telemetry import metrics
 
 FEW, MANY = Allowance(burst=3, another_after_s=10), Allowance(burst=5, another_after_s=2)
@@ -86,35 +87,55 @@ async def test_what_somebody_says_about_his_address_counts_only_behind_proxies_o
     told = [(await attempt(unbelieved, forwarded=f"198.51.100.{n}")).status for n in range(4)]
     assert told == [401, 401, 401, 429]
     # He may write what he likes before what our proxy saw.
-    told = [(await attempt(behind_one, forwarded=f"203.0.113.{n}, 198.51.100.1")).status for n in range(4)]
+    told = [
+        (await attempt(behind_one, client="10.0.0.1", forwarded=f"203.0.113.{n}, 198.51.100.1")).status
+        for n in range(4)
+    ]
     assert told == [401, 401, 401, 429]
-    assert (await attempt(behind_one, OPERATE, forwarded="198.51.100.2")).status == 200
+    assert (await attempt(behind_one, OPERATE, client="10.0.0.1", forwarded="198.51.100.2")).status == 200
+    # A client that connects past the proxy is known by its own address.
+    told = [(await attempt(behind_one, client="192.0.2.1", forwarded=f"203.0.113.{n}")).status for n in range(4)]
+    assert told == [401, 401, 429, 429]
 
 
 @pytest.mark.parametrize(
     ("client", "forwarded", "proxies", "address"),
     [
         ("192.0.2.1", None, 0, "192.0.2.1"),
-        ("192.0.2.1", "198.51.100.1", 0, "192.0.2.1"),
-        ("192.0.2.1", "198.51.100.1", 1, "198.51.100.1"),
-        ("192.0.2.1", "198.51.100.1:4711", 1, "198.51.100.1"),
-        ("192.0.2.1", "203.0.113.1, 198.51.100.1 ,192.0.2.9", 2, "198.51.100.1"),
-        ("192.0.2.1", "198.51.100.1", 2, "192.0.2.1"),
-        ("192.0.2.1", None, 1, "192.0.2.1"),
-        ("192.0.2.1", "unknown", 1, "192.0.2.1"),
+        ("10.0.0.1", "198.51.100.1", 0, "10.0.0.1"),
+        ("10.0.0.1", "198.51.100.1", 1, "198.51.100.1"),
+        ("10.0.0.1", "198.51.100.1:4711", 1, "198.51.100.1"),
+        ("10.0.0.1", "203.0.113.1, 198.51.100.1", 1, "198.51.100.1"),
+        ("10.0.0.1", "203.0.113.1, 198.51.100.1 ,10.0.0.9", 2, "198.51.100.1"),
+        ("10.0.0.1", "198.51.100.1", 2, "198.51.100.1"),
+        ("10.0.0.1", "203.0.113.1, 198.51.100.1", 2, "198.51.100.1"),  # not by the outer proxy
+        ("10.0.0.1", None, 1, "10.0.0.1"),
+        ("10.0.0.1", "unknown", 1, "10.0.0.1"),
+        ("10.0.0.1", "203.0.113.1, unknown", 2, "10.0.0.1"),
+        ("192.0.2.1", "198.51.100.1", 1, "192.0.2.1"),  # not by a proxy at all
         ("::ffff:192.0.2.1", None, 0, "192.0.2.1"),
+        ("::ffff:10.0.0.1", "198.51.100.1", 1, "198.51.100.1"),
         ("2001:db8:1:2:3:4:5:6", None, 0, "2001:db8:1:2::/64"),
-        ("192.0.2.1", "[2001:db8:1:2::9]:4711", 1, "2001:db8:1:2::/64"),
+        ("10.0.0.1", "[2001:db8:1:2::9]:4711", 1, "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "10.0.0.7", 1, "10.0.0.7"),
         ("::1", None, 0, "::1"),
         ("testclient", None, 0, "unknown"),
         (None, None, 0, "unknown"),
+        (None, "198.51.100.1", 1, "198.51.100.1"),  # over a Unix socket
     ],
 )
 def test_the_address_that_counts(client: str | None, forwarded: str | None, proxies: int, address: str):
     headers = [] if forwarded is None else [(b"x-forwarded-for", forwarded.encode())]
     scope = {"type": "http", "headers": headers, "client": None if client is None else (client, 4711)}
 
-    assert client_address(scope, proxies=proxies) == address
+    assert ClientAddresses(HttpSettings(proxies=proxies)).of_scope(scope) == address
+
+
+def test_a_public_proxy_is_believed_where_its_network_is_listed():
+    settings = HttpSettings.model_validate({"proxies": 1, "proxy_networks": ["203.0.113.0/24"]})
+
+    assert ClientAddresses(settings).of("203.0.113.5", "198.51.100.1") == "198.51.100.1"
+    assert ClientAddresses(settings).of("10.0.0.1", "198.51.100.1") == "10.0.0.1"
 
 
 async def test_attempts_are_counted_by_outcome():

@@ -1,5 +1,6 @@
 """The waiting page as a browser without scripts sees it: scenes, cookies, forms, and what it refuses."""
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator
@@ -21,6 +22,7 @@ from tests.http.room_site import COOKIE, START, TITLE, RoomSite, room_site_at
 from tests.http.serving import Client, Reply
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, connected, free_ports
+from tidegate.http.pages.puzzles import solve
 from tidegate.settings.http import HttpSettings
 from tidegate.valkey import Valkey
 
@@ -59,11 +61,9 @@ def scene(html: str) -> str:
 
 
 def kept(visitor: Client) -> dict[str, str]:
-    """What the browser keeps for the page."""
-    return {
-        name: each.value
-        for name, each in visitor.session.cookie_jar.filter_cookies(URL(visitor.url) / "rooms/x").items()
-    }
+    """What the browser keeps of its place."""
+    found = visitor.session.cookie_jar.filter_cookies(URL(visitor.url) / "rooms/x")
+    return {name: each.value for name, each in found.items() if not name.startswith("tidegate_visitor_")}
 
 
 def refresh(html: str) -> int | None:
@@ -269,6 +269,68 @@ async def test_whom_the_server_of_the_line_forgot_has_the_old_place_again(site: 
     assert 'id="place">1<' in await see(visitor, site.path)
 
 
+async def test_one_address_brings_only_so_many_visitors_and_then_one_in_a_while(site: RoomSite):
+    """None of them keeps cookies; 30 come at once, each from another address by its own account, to two processes."""
+    room = await site.open()
+
+    async def come(numbers: range) -> list[Reply]:
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+            crowd = Client(session, site.url)
+            here = f"{site.path}?lang=en"
+            joins = (press(crowd, here, "join", **{"X-Forwarded-For": f"198.51.100.{n}"}) for n in numbers)
+            return await asyncio.gather(*joins)
+
+    replies = await come(range(15))
+    await site.stop()
+    await site.start()
+    replies += await come(range(15, 30))
+    async with aiohttp.ClientSession() as session:
+        brought = await Client(session, site.url).post(f"/v1/rooms/{ROOM}/entries", {"user": "ada"})
+
+    assert sorted(reply.status for reply in replies) == [303] * 20 + [429] * 10
+    refused = next(reply for reply in replies if reply.status == 429)
+    assert 1 <= int(refused.headers["retry-after"]) <= 5
+    assert (scene(refused.body.decode()), "Many visitors are joining" in refused.body.decode()) == ("throttled", True)
+    assert brought.status == 200, "a user that the shop brings is not counted"
+    assert (await room.census()).waiting == 21
+
+
+async def test_one_browser_has_one_place_however_often_it_joins_and_leaves(site: RoomSite, visitor: Client):
+    room = await site.open(opens_in=timedelta(minutes=4))
+    lots: set[tuple[str, int | None]] = set()
+    for _ in range(3):
+        await see(visitor, site.path)
+        await press(visitor, site.path, "join")
+        shown = room.read(kept(visitor)[COOKIE])
+        lots.add((shown.user, shown.place))
+        await press(visitor, site.path, "leave")
+    await press(visitor, site.path, "join")
+    visitor.session.cookie_jar.clear(lambda cookie: cookie.key == COOKIE)  # it lost its pass
+    await press(visitor, site.path, "join")
+
+    assert len(lots) == 1, "a browser that leaves and comes again draws no second lot"
+    assert (await room.census()).waiting == 1
+
+
+async def test_a_room_with_a_puzzle_gives_a_place_for_each_solution(site: RoomSite, visitor: Client):
+    room = await site.open(puzzle_bits=10)
+
+    async def join(challenge: str | None, solution: str) -> int:
+        found = re.search(r'"challenge": "([0-9a-f]{32})"', await see(visitor, site.path))
+        assert found
+        proof = solution or solve(challenge or found[1], 10)
+        form = urlencode({"do": "join", "proof": proof})
+        assert (await visitor.ask("POST", site.path, data=form, headers=FORM)).status == 303
+        return (await room.census()).waiting
+
+    assert (await press(visitor, site.path, "join")).status == 303
+    assert await join(None, "wrong") == 0
+    assert await join("0" * 32, "") == 0, "it was solved for another visitor"
+    assert await join(None, "") == 1
+    assert scene(await see(visitor, site.path)) == "waiting"
+    assert (await visitor.post(f"/v1/rooms/{ROOM}/entries", {"user": "ada"})).status == 200
+
+
 async def test_to_join_twice_keeps_the_place(site: RoomSite, visitor: Client):
     room = await site.open()
     await press(visitor, site.path, "join")
@@ -463,6 +525,7 @@ async def test_a_file_is_kept_for_ever_under_the_name_of_its_contents(site: Room
     assert [re.sub(r"\.[0-9a-f]{16}\.", ".", file) for file in files] == [
         "assets/icon.svg",
         "assets/waiting.css",
+        "assets/puzzle.js",
         "assets/waiting.js",
     ]
     for file in files:

@@ -22,10 +22,12 @@ app = typer.Typer(no_args_is_help=True, help="Waiting rooms: a fair line, and on
 
 _ROOM = typer.Argument(help="The name of a room.")
 _NO_ROOMS = "There are no rooms. Make one: tidegate room create NAME --capacity 100"
+_PUZZLE = typer.Option(0, help="Bits of the puzzle that browsers solve before they join, up to 24; 16 take about 1 s.")
 _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 _DAY_S = 86_400
 _CHANGEABLE = (
-    "--capacity, --rate, --session, --longest, --abandon-after, --log, --title, --entrance, --anybody or --nobody"
+    "--capacity, --rate, --session, --longest, --abandon-after, --log, --title, --entrance, --anybody, --nobody or "
+    "--puzzle-bits"
 )
 
 
@@ -42,6 +44,7 @@ def create(
     title: str = typer.Option("", help="What people see; else the name."),
     entrance: str | None = typer.Option(None, help="Where those go who were let in: an address, or a path."),
     anybody: bool = typer.Option(False, "--anybody", help="Take in whoever comes to the page, not only named users."),
+    puzzle_bits: int = _PUZZLE,
     as_json: bool = _JSON,
 ) -> None:
     """Make a room. It is closed until it is opened."""
@@ -57,6 +60,7 @@ def create(
         title=title,
         entrance=entrance,
         anybody=anybody,
+        puzzle_bits=puzzle_bits,
     )
     _tell(run(_create(load_settings(), room, plan)), as_json=as_json)
 
@@ -74,6 +78,7 @@ def alter(
     title: str | None = typer.Option(None, help="What people see."),
     entrance: str | None = typer.Option(None, help="Where those go who were let in; empty: nowhere."),
     anybody: bool | None = typer.Option(None, "--anybody/--nobody", help="Whether whoever comes is taken in."),
+    puzzle_bits: int | None = typer.Option(None, help="Bits of the puzzle; 0: none."),
     as_json: bool = _JSON,
 ) -> None:
     """Change a room, also during a sale. What is not named stays; sessions that have begun end as they would have."""
@@ -85,6 +90,7 @@ def alter(
         "log_length": log,
         "title": title,
         "anybody": anybody,
+        "puzzle_bits": puzzle_bits,
     }
     changes = {name: value for name, value in given.items() if value is not None}
     changes |= {} if rate is None else {"admit_per_second": rate or None}

@@ -1,13 +1,19 @@
-"""Where a request comes from, as far as that can be known, and who says so."""
+"""Where a request comes from: the client address that limits use, and whether the browser uses TLS."""
 
-from ipaddress import IPv6Address, ip_address
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from tidegate.settings.http import HttpSettings
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
 _UNKNOWN = "unknown"
 _OF_ONE_SITE = 64
-"""Whoever has an IPv6 address has all addresses with the same first bits."""
+"""First bits of an IPv6 address that all addresses of one client have in common."""
 
 
 def speaks_tls(scheme: str, headers: Headers) -> bool:
@@ -18,22 +24,58 @@ def speaks_tls(scheme: str, headers: Headers) -> bool:
     return "https" in (scheme, headers.get("x-forwarded-proto", "").lower())
 
 
-def client_address(scope: Scope, *, proxies: int) -> str:
-    """Who connected, behind so many proxies of ours; IPv6 by its network.
+class ClientAddresses:
+    """Finds out which address a request comes from, behind the proxies that the settings name.
 
-    Each proxy writes whom it saw at the end of `X-Forwarded-For`. What stands before that anybody may have written.
+    Each proxy appends the address that it saw to `X-Forwarded-For`, so only the last entries can be believed: as many
+    as there are proxies, and only while each of them was written by an address in `proxy_networks`.
     """
-    client = scope.get("client")
-    seen = _counted(str(client[0])) if client else None
-    if proxies:
-        told = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
-        if len(told) >= proxies:
-            seen = _counted(told[-proxies]) or seen
-    return seen or _UNKNOWN
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self._proxies, self._networks = settings.proxies, [ip_network(each) for each in settings.proxy_networks]
+        self._has_warned = False
+
+    def of(self, peer: str | None, forwarded: str) -> str:
+        """The client's address, IPv6 by its network.
+
+        `peer` is the address that connected to this process, `forwarded` the value of `X-Forwarded-For`.
+        """
+        if self._proxies and forwarded:
+            return _counted(self._behind_proxies(peer, forwarded))
+        return _counted(peer or "")
+
+    def of_scope(self, scope: Scope) -> str:
+        """The client's address of an ASGI request."""
+        client = scope.get("client")
+        forwarded = ",".join(Headers(scope=scope).getlist("x-forwarded-for"))
+        peer = None if client is None else str(client[0])
+        if forwarded and not self._proxies and not self._has_warned and (peer is None or self._is_proxy(peer)):
+            self._has_warned = True
+            log.warning("http.forwarded_ignored", peer=peer)
+        return self.of(peer, forwarded)
+
+    def _behind_proxies(self, peer: str | None, forwarded: str) -> str:
+        found = peer or ""
+        entries = forwarded.rsplit(",", self._proxies)[::-1]
+        for entry in entries[: self._proxies]:
+            # A connection over a Unix socket has no address; only a process of this machine can have made it.
+            if found and not self._is_proxy(found):
+                break
+            if _parsed(entry) is None:
+                break
+            found = entry
+        return found
+
+    def _is_proxy(self, text: str) -> bool:
+        address = _parsed(text)
+        return address is not None and any(
+            address.version == network.version and address in network for network in self._networks
+        )
 
 
-def _counted(text: str) -> str | None:
-    """An address as it is counted; None for what is none."""
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> IPv4Address | IPv6Address | None:
+    """The address in a text that may have a port, brackets or a zone; None where there is none."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -43,9 +85,16 @@ def _counted(text: str) -> str | None:
         found = ip_address(text.partition("%")[0])
     except ValueError:
         return None
-    if not isinstance(found, IPv6Address):
+    return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found
+
+
+@lru_cache(maxsize=4096)
+def _counted(text: str) -> str:
+    """An address as it is counted: that of a whole network where one client has all of its addresses."""
+    found = _parsed(text)
+    if found is None:
+        return _UNKNOWN
+    if isinstance(found, IPv4Address) or found.is_loopback:
         return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
     network = int(found) >> _OF_ONE_SITE << _OF_ONE_SITE
-    return str(found) if found.is_loopback else f"{IPv6Address(network)}/{_OF_ONE_SITE}"
+    return f"{IPv6Address(network)}/{_OF_ONE_SITE}"

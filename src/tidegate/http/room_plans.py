@@ -7,13 +7,14 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from tidegate.crowd.waiting_room import RoomPlan
-from tidegate.crowd.waiting_room.settings import MOST_CAPACITY, MOST_LOG
+from tidegate.crowd.waiting_room.settings import MOST_CAPACITY, MOST_LOG, MOST_PUZZLE_BITS
 from tidegate.crowd.waiting_room.tables import LONGEST_ENTRANCE, LONGEST_TITLE
 from tidegate.http.endpoints import Given
 
 Capacity = Annotated[int, Meta(ge=0, le=MOST_CAPACITY)]
 Rate = Annotated[float, Meta(gt=0, le=MOST_CAPACITY)]
 Span = Annotated[float, Meta(ge=1, le=86_400)]
+PuzzleBits = Annotated[int, Meta(ge=0, le=MOST_PUZZLE_BITS)]
 LogLength = Annotated[int, Meta(ge=0, le=MOST_LOG)]
 Title = Annotated[str, Meta(max_length=LONGEST_TITLE, extra_json_schema={"format": "title"})]
 Address = Annotated[str, Meta(max_length=LONGEST_ENTRANCE, extra_json_schema={"format": "entrance"})]
@@ -40,6 +41,8 @@ class Plan(Given, frozen=True, kw_only=True):
     """Where those go who were let in: an absolute http(s) address, or a path that begins with one slash."""
     anybody: bool = False
     """Whether the page takes in visitors nobody vouches for; else only those whom the shop's server brought."""
+    puzzle_bits: PuzzleBits = 0
+    """Difficulty of the hash puzzle that the page's script solves before such a visitor may join; 0: none."""
 
     def read(self) -> RoomPlan:
         """As the room understands it; raise `InvalidArgument`."""
@@ -53,6 +56,7 @@ class Plan(Given, frozen=True, kw_only=True):
             title=self.title,
             entrance=self.entrance,
             anybody=self.anybody,
+            puzzle_bits=self.puzzle_bits,
         )
 
     @classmethod
@@ -68,6 +72,7 @@ class Plan(Given, frozen=True, kw_only=True):
             title=plan.title,
             entrance=plan.entrance,
             anybody=plan.anybody,
+            puzzle_bits=plan.puzzle_bits,
         )
 
 
@@ -85,6 +90,7 @@ class PlanChange(Given, frozen=True, kw_only=True):
     entrance: Address | UnsetType | None = UNSET
     """Null takes it away."""
     anybody: bool | UnsetType = UNSET
+    puzzle_bits: PuzzleBits | UnsetType = UNSET
 
     def read(self) -> dict[str, Any]:
         """The fields of a `RoomPlan` that are named."""

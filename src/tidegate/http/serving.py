@@ -125,7 +125,7 @@ def room_endpoints(reception: Reception, settings: HttpSettings) -> tuple[list[E
     """
     paces, streams = Paces(), PlaceStreams(reception.valkey, most=settings.most_watchers)
     places = Places(reception, paces, partial(PlaceEvents, streams))
-    desks = [Rooms(reception, paces), places, RoomPages(reception, paces)]
+    desks = [Rooms(reception, paces), places, RoomPages(reception, paces, settings)]
     return [endpoint for desk in desks for endpoint in desk.endpoints()], streams.close
 
 

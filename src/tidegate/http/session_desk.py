@@ -13,7 +13,7 @@ from tidegate.http.callers import CSRF_HEADER, LOOPBACK, Caller, How, Keyring, R
 from tidegate.http.door import stranger
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
-from tidegate.http.remote import client_address, speaks_tls
+from tidegate.http.remote import ClientAddresses, speaks_tls
 from tidegate.http.sessions import SessionOffice
 from tidegate.kernel.clock import Clock, from_ms
 from tidegate.settings.http import HttpSettings
@@ -60,7 +60,7 @@ class SessionDesk:
     """The handlers."""
 
     def __init__(self, settings: HttpSettings, *, attempts: Attempts | None = None, clock: Clock | None = None) -> None:
-        self._keyring, self._proxies = Keyring(settings), settings.proxies
+        self._keyring, self._addresses = Keyring(settings), ClientAddresses(settings)
         self._sessions = SessionOffice(self._keyring, settings.session_lasts, clock)
         self._attempts = Attempts() if attempts is None else attempts
 
@@ -105,7 +105,7 @@ class SessionDesk:
         """
         if not self._keyring:
             return Answer(self._view(LOOPBACK, Role.OPERATE))
-        address = client_address(request.scope, proxies=self._proxies)
+        address = self._addresses.of_scope(request.scope)
         wait_s = self._attempts.wait_s(address)
         if wait_s is not None:
             metrics.HTTP_LOGINS.labels("blocked").inc()

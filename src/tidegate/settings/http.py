@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
+from ipaddress import ip_network
 from typing import Self
 
 from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
@@ -10,6 +11,10 @@ from tidegate.kernel.arguments import require_name
 from tidegate.kernel.errors import InvalidArgument
 
 SHORTEST_KEY = 16
+PRIVATE_NETWORKS = (
+    *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"),
+    *("::1/128", "fc00::/7", "fe80::/10"),
+)
 _KEY_RULE = f"must be {SHORTEST_KEY} printable ASCII characters or more, without a space (try `openssl rand -hex 32`)"
 
 
@@ -30,8 +35,11 @@ class HttpSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
     session_lasts: timedelta = Field(default=timedelta(hours=12), ge=timedelta(minutes=1), le=timedelta(days=30))
     """How long a browser stays logged in. Sessions end earlier where their key is taken out of the settings."""
     proxies: int = Field(default=0, ge=0, le=10)
-    """How many proxies of yours every request passes. Each adds an address to `X-Forwarded-For`; who logs in too often
-    is told apart by the one that the first of them saw. 0: nobody's word is taken."""
+    """How many proxies of yours a request passes at most. Each adds the address that it saw to `X-Forwarded-For`; the
+    limits per client address use the one that the outermost proxy saw. 0: `X-Forwarded-For` is ignored."""
+    proxy_networks: tuple[str, ...] = PRIVATE_NETWORKS
+    """Networks of these proxies. A connection from elsewhere is the client itself, whatever it says in
+    `X-Forwarded-For`. The default are loopback and private networks; list those of a public proxy or CDN."""
     allowed_hosts: tuple[str, ...] = ()
     """Names by which this machine may be called without a key, beside `localhost` and loopback addresses."""
     open_metrics: bool = False
@@ -45,6 +53,14 @@ class HttpSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
     most_watchers: int = Field(default=10_000, ge=1, le=100_000)
     """Visitors of waiting rooms who may watch their places live at once in one process; others ask again by themselves.
     Each needs an open file."""
+
+    visitors_per_address: int = Field(default=20, ge=0, le=1_000_000)
+    """New visitors whom one address may bring at once to waiting rooms that take in anybody, in all processes together;
+    0: any number. Raise it where many visitors share an address (offices, mobile networks)."""
+    visitor_again_after: timedelta = Field(
+        default=timedelta(seconds=5), ge=timedelta(milliseconds=1), le=timedelta(hours=1)
+    )
+    """After how long such an address may bring another visitor."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -69,6 +85,13 @@ class HttpSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
                 require_name("host", name)
         except InvalidArgument as error:
             raise ValueError(error.reason) from None
+        return value
+
+    @field_validator("proxy_networks")
+    @classmethod
+    def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            ip_network(each)
         return value
 
     @field_validator("api_key", "api_keys", "read_keys")

@@ -80,6 +80,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "http.diverted": "A snapshot could not be found on the short way; its readers take the long one.",
         "http.failed": "A request met a defect of ours; the caller was given the request id that stands beside.",
         "http.feed_failed": "A run could not be read for those who listen to it; it is tried again.",
+        "http.forwarded_ignored": "A proxy sent X-Forwarded-For, but http.proxies is 0: its clients share one address.",
         "http.gate_unknown": "What a run waits for could not be found out; the caller was told so.",
         "http.listening": "Requests are answered at this address.",
         "http.logged_in": "Somebody logged in with a key that is good.",

@@ -292,6 +292,9 @@ ROOM_ENDED = Counter(
 ROOM_WAITING = Gauge(
     "room_waiting", "People in the line of a room, as its keeper last saw it.", ["room"], registry=REGISTRY
 )
+ROOM_THROTTLED = Counter(
+    "room_throttled", "Visitors refused because too many had joined from their address.", registry=REGISTRY
+)
 ROOM_WATCHERS = Gauge(
     "room_watchers", "Streams by which people watch their places in this process.", ["room"], registry=REGISTRY
 )

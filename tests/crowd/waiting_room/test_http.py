@@ -57,6 +57,7 @@ async def test_a_room_is_made_shown_altered_opened_and_closed(client: Client):
         "title": "Spring sale",
         "entrance": "/shop",
         "anybody": True,
+        "puzzle_bits": 0,
     }
     assert twice.problem == "conflict"
     assert (altered.json["plan"]["capacity"], altered.json["plan"]["admit_per_second"]) == (7, 2.5)
@@ -81,6 +82,7 @@ async def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(client: Cl
         "title": "Autumn",
         "entrance": "https://shop.example/in",
         "anybody": False,
+        "puzzle_bits": 0,
     }
 
     more = await client.ask("PATCH", place, json={"capacity": 7})

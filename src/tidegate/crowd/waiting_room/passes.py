@@ -28,7 +28,8 @@ class PassRefused(TidegateError):
 class Pass(msgspec.Struct, frozen=True, array_like=True):
     """What a pass says."""
 
-    kind: Literal["waiting", "inside"]
+    kind: Literal["waiting", "inside", "visitor"]
+    """`visitor`: no place yet; it says under which id a visitor nobody vouches for joins."""
     room: str
     line: str
     user: str

@@ -190,6 +190,7 @@ def _columns(plan: RoomPlan) -> dict[str, Any]:
         "title": plan.title or None,
         "entrance": plan.entrance,
         "anybody": plan.anybody,
+        "puzzle_bits": plan.puzzle_bits,
     }
 
 
@@ -211,6 +212,7 @@ def _room(row: Row[*tuple[Any, ...]]) -> Room:
         title=found.title or "",
         entrance=found.entrance,
         anybody=bool(found.anybody),
+        puzzle_bits=found.puzzle_bits or 0,
     )
     return Room(
         name=found.name,

@@ -17,6 +17,7 @@ MOST_CAPACITY = 1_000_000
 MOST_LOG = 100_000_000
 LONGEST_TITLE = 200
 LONGEST_ENTRANCE = 500
+MOST_PUZZLE_BITS = 24
 _ADDRESS = re.compile(r"[!-\[\]-~]+")
 
 
@@ -53,10 +54,14 @@ class RoomPlan(msgspec.Struct, frozen=True, kw_only=True):
     request, so that nobody can be led elsewhere."""
     anybody: bool = False
     """Whether the page takes in visitors nobody vouches for; else only those whom the shop's server brought."""
+    puzzle_bits: int = 0
+    """Difficulty of the hash puzzle that the page's script solves before a visitor nobody vouches for may join; 0:
+    none. Each bit doubles the work; 16 take a phone about a second."""
 
     def __post_init__(self) -> None:
         require_whole("capacity", self.capacity, least=0, most=MOST_CAPACITY)
         require_whole("log_length", self.log_length, least=0, most=MOST_LOG)
+        require_whole("puzzle_bits", self.puzzle_bits, least=0, most=MOST_PUZZLE_BITS)
         if self.admit_per_second is not None:
             require_positive("admit_per_second", self.admit_per_second)
             require_at_most("admit_per_second", self.admit_per_second, MOST_CAPACITY)

@@ -1,6 +1,7 @@
 """A waiting room, as the one who stands at the door sees it: people come, wait, are let in, and go."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -39,6 +40,7 @@ from tidegate.valkey import Valkey
 
 Result = TypeVar("Result")
 _TRIES = 4
+_VISITOR_LASTS = timedelta(days=1)
 _PAUSE_S = 1.0
 """So long one caller waits for the database, where the room was changed; the others go on meanwhile."""
 
@@ -235,12 +237,29 @@ class WaitingRoom:
             return None
         return shown.place if shown is not None and shown.user == user else None
 
+    def new_visitor(self) -> str:
+        """A signed text with a new user id, for a visitor nobody vouches for: the same browser joins once."""
+        return self._pass("visitor", f"visitor-{secrets.token_hex(16)}", _VISITOR_LASTS)
+
+    def read_visitor(self, token: str) -> str:
+        """The user id of a visitor's text; raise `PassRefused`."""
+        shown = self._read(token)
+        if shown.kind != "visitor":
+            raise PassRefused("that is no visitor")
+        return shown.user
+
     def read(self, token: str) -> Pass:
         """What a pass for this room says; raise `PassRefused`."""
+        shown = self._read(token)
+        if shown.kind == "visitor":
+            raise PassRefused("that is no pass")
+        return msgspec.structs.replace(shown, place=self._place_of(shown.place))
+
+    def _read(self, token: str) -> Pass:
         shown = self._office.read(token, room=self.name, now=self._now())
         if shown.line != self.room.line:
             raise PassRefused("the pass is for another line")
-        return msgspec.structs.replace(shown, place=self._place_of(shown.place))
+        return shown
 
     def answer(self, user: str, standing: Standing, waiting: int | None = None) -> Answer:
         """What somebody is told who stands there, with a new pass."""
@@ -260,7 +279,7 @@ class WaitingRoom:
 
     def _pass(
         self,
-        kind: Literal["waiting", "inside"],
+        kind: Literal["waiting", "inside", "visitor"],
         user: str,
         lasts: timedelta,
         *,

@@ -20,6 +20,11 @@ def pass_cookie(room: str) -> str:
     return COOKIE.format(room=room)
 
 
+def visitor_cookie(room: str) -> str:
+    """The name of the cookie that says under which id this browser joins, where nobody vouches for it."""
+    return f"tidegate_visitor_{room}"
+
+
 def start_cookie(room: str) -> str:
     """The name of the cookie with the place from which the progress is counted."""
     return f"tidegate_start_{room}"
@@ -50,8 +55,21 @@ def keep_start(response: Response, request: Request, room: str, position: int, p
     )
 
 
+def keep_visitor(response: Response, request: Request, room: str, visitor: str) -> None:
+    """For as long as it is good; scripts need not see it."""
+    response.set_cookie(
+        visitor_cookie(room),
+        visitor,
+        max_age=86_400,
+        path="/",
+        samesite="lax",
+        secure=_is_secure(request),
+        httponly=True,
+    )
+
+
 def forget(response: Response, request: Request, room: str) -> None:
-    """Both."""
+    """The pass and the start; the visitor stays, so that the same browser comes back under the same id."""
     secure = _is_secure(request)
     response.set_cookie(pass_cookie(room), "", max_age=0, path="/", samesite="lax", secure=secure)
     forget_start(response, request, room)

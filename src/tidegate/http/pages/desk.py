@@ -5,10 +5,10 @@ from the request: the entrance stands in the room's plan.
 """
 
 import asyncio
-import secrets
+import math
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -28,13 +28,16 @@ from tidegate.crowd.waiting_room import (
 )
 from tidegate.crowd.waiting_room.passes import Pass, PassExpired
 from tidegate.crowd.waiting_room.rooms import require_room
+from tidegate.flow.throttle import Throttle
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.pages import cookies
 from tidegate.http.pages.assets import FOLDER, Assets
 from tidegate.http.pages.printer import Printer
+from tidegate.http.pages.puzzles import LONGEST_SOLUTION, challenge_of, is_solved
 from tidegate.http.pages.scene import Scene, Sight, title_of
 from tidegate.http.pages.texts import Language, language_of
 from tidegate.http.places import Paces, find_pass
+from tidegate.http.remote import ClientAddresses
 from tidegate.kernel.errors import (
     InvalidArgument,
     NotFound,
@@ -42,6 +45,9 @@ from tidegate.kernel.errors import (
     Unavailable,
     ValkeyUnavailable,
 )
+from tidegate.settings.http import HttpSettings
+from tidegate.telemetry.metrics import ROOM_THROTTLED
+from tidegate.valkey import Valkey
 
 TAG = "waiting page"
 _HTML = "text/html; charset=utf-8"
@@ -65,14 +71,18 @@ class PageForm(Given, frozen=True, kw_only=True):
     """What the buttons send."""
 
     do: Literal["join", "leave"]
+    proof: Annotated[str, msgspec.Meta(max_length=LONGEST_SOLUTION)] = ""
+    """The solution of the puzzle, where the room has one."""
 
 
 class RoomPages:
     """The handlers."""
 
-    def __init__(self, reception: Reception, paces: Paces) -> None:
+    def __init__(self, reception: Reception, paces: Paces, settings: HttpSettings | None = None) -> None:
         self._reception, self._paces, self._assets = reception, paces, Assets()
         self._printer = Printer(self._assets)
+        settings = settings or HttpSettings()
+        self._addresses, self._throttle = ClientAddresses(settings), _throttle(reception.valkey, settings)
 
     def endpoints(self) -> Sequence[Endpoint]:
         """What a browser asks for."""
@@ -109,16 +119,18 @@ class RoomPages:
     async def act_on_page(self, room: str, query: PageQuery, body: PageForm, request: Request) -> Response:
         """Join the line, or leave it; then show the page."""
         token, found = find_pass(request, room), None
+        language = language_of(query.lang, request.headers.get("accept-language", ""))
         try:
             async with asyncio.timeout(_WITHIN_S):
                 found = await self._reception.room(require_room(room))
                 if body.do == "join":
-                    return await self._join(found, token, request)
+                    return await self._join(found, token, body.proof, request)
                 return await self._leave(found, token, request)
         except (NotFound, InvalidArgument):
             return _see(room, request)
+        except _Throttled as error:
+            return self._printer.throttled(room, language, _title(found), error.wait_s)
         except _AWAY:
-            language = language_of(query.lang, request.headers.get("accept-language", ""))
             return self._printer.without_sight(Scene.UNAVAILABLE, room, language, _title(found))
 
     def _shown(self, room: WaitingRoom, sight: Sight, language: Language, request: Request) -> Response:
@@ -129,23 +141,31 @@ class RoomPages:
             start = cookies.start_of(request, room.name)
             if sight.position is not None and (start is None or start < sight.position):
                 start = sight.position
-            response = self._printer.page(sight, language, start)
+            visitor = (_visitor(room, request) or room.new_visitor()) if sight.joins_as_visitor else ""
+            challenge = challenge_of(visitor) if visitor and plan.puzzle_bits else ""
+            response = self._printer.page(sight, language, start, challenge)
+            if visitor:
+                cookies.keep_visitor(response, request, room.name, visitor)
             if start is not None and sight.position is not None:
                 cookies.keep_start(response, request, room.name, start, plan)
         if sight.token is not None:
             cookies.keep_pass(response, request, room.name, sight.token, plan)
         return response
 
-    async def _join(self, room: WaitingRoom, token: str | None, request: Request) -> Response:
+    async def _join(self, room: WaitingRoom, token: str | None, proof: str, request: Request) -> Response:
         response = _see(room.name, request)
         try:
             user = None if token is None else room.read(token).user
         except PassRefused:
             user = None
         if user is None:
-            if not (await room.present()).plan.anybody:
+            plan, visitor = (await room.present()).plan, _visitor(room, request)
+            if not plan.anybody or not _has_solved(visitor, proof, plan.puzzle_bits):
                 return response
-            user = f"visitor-{secrets.token_hex(16)}"
+            visitor = visitor or room.new_visitor()
+            user = room.read_visitor(visitor)
+            await self._arrive(user, request)
+            cookies.keep_visitor(response, request, room.name, visitor)
         try:
             answer = await room.join(user, token)
         except RoomClosed:
@@ -154,6 +174,18 @@ class RoomPages:
         if answer.token is not None:
             cookies.keep_pass(response, request, room.name, answer.token, room.room.plan)
         return response
+
+    async def _arrive(self, user: str, request: Request) -> None:
+        """Count a visitor nobody vouches for; raise `_Throttled` where the address has brought too many.
+
+        The count is kept where the line is: while that is away, nobody can join.
+        """
+        if self._throttle is None:
+            return
+        wait = await self._throttle.take(self._addresses.of_scope(request.scope), user)
+        if wait is not None:
+            ROOM_THROTTLED.inc()
+            raise _Throttled(math.ceil(wait.total_seconds()))
 
     async def _leave(self, room: WaitingRoom, token: str | None, request: Request) -> Response:
         try:
@@ -197,6 +229,33 @@ class RoomPages:
             estimate=estimate,
             token=None if answer is None else answer.token,
         )
+
+
+class _Throttled(Exception):
+    def __init__(self, wait_s: int) -> None:
+        super().__init__(f"for {wait_s} s")
+        self.wait_s = wait_s
+
+
+def _throttle(valkey: Valkey, settings: HttpSettings) -> Throttle | None:
+    if settings.visitors_per_address == 0:
+        return None
+    return Throttle(valkey, "visitors", burst=settings.visitors_per_address, interval=settings.visitor_again_after)
+
+
+def _visitor(room: WaitingRoom, request: Request) -> str | None:
+    """The visitor's text that a browser keeps; None where it has none that is good."""
+    text = request.cookies.get(cookies.visitor_cookie(room.name))
+    try:
+        if text is not None:
+            room.read_visitor(text)
+    except PassRefused:
+        return None
+    return text
+
+
+def _has_solved(visitor: str | None, proof: str, bits: int) -> bool:
+    return bits == 0 or (visitor is not None and is_solved(challenge_of(visitor), proof, bits))
 
 
 async def _regained(room: WaitingRoom, user: str, token: str | None) -> Standing:

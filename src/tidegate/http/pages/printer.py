@@ -26,7 +26,7 @@ _HEADERS = {
     "referrer-policy": "same-origin",
     "vary": "Accept-Language, Cookie",
 }
-_STATUSES = {Scene.ABSENT: 404, Scene.UNAVAILABLE: 503}
+_STATUSES = {Scene.ABSENT: 404, Scene.UNAVAILABLE: 503, Scene.THROTTLED: 429}
 _SPOKEN = ("wait.", "waiting.", "entering.title", "drawing.title")
 """What the script of the page has to say."""
 
@@ -44,12 +44,12 @@ class Printer:
             auto_reload=False,
         )
         self._template = environment.get_template("page.html")
-        files = {"icon": "icon.svg", "style": "waiting.css", "script": "waiting.js"}
+        files = {"icon": "icon.svg", "style": "waiting.css", "script": "waiting.js", "puzzle": "puzzle.js"}
         self._assets = {name: assets.address(file) for name, file in files.items()}
         self._texts = {language: _spoken(language) for language in LANGUAGES}
 
-    def page(self, sight: Sight, language: Language, start: int | None) -> Response:
-        """What was seen; `start` is where its progress begins."""
+    def page(self, sight: Sight, language: Language, start: int | None, challenge: str = "") -> Response:
+        """What was seen; `start` is where its progress begins, `challenge` what is to be solved before one may join."""
         plan, scene = sight.room.plan, sight.scene
         values = {
             "title": title_of(sight.room),
@@ -65,14 +65,22 @@ class Printer:
             **_inside(sight, language),
             **_door(sight, language),
         }
-        return self._print(scene, sight.room.name, language, values, sight=sight, start=start)
+        return self._print(scene, sight.room.name, language, values, sight=sight, start=start, challenge=challenge)
 
-    def without_sight(self, scene: Scene, room: str, language: Language, title: str = "") -> Response:
+    def throttled(self, room: str, language: Language, title: str, wait_s: int) -> Response:
+        """Too many have joined from this address."""
+        response = self.without_sight(Scene.THROTTLED, room, language, title, span=timedelta(seconds=wait_s))
+        response.headers["retry-after"] = str(wait_s)
+        return response
+
+    def without_sight(
+        self, scene: Scene, room: str, language: Language, title: str = "", *, span: timedelta = timedelta()
+    ) -> Response:
         """What can be said where nothing was seen."""
         values = {
             "title": title,
             "heading": f"{scene}.title",
-            "lead": say(language, f"{scene}.lead"),
+            "lead": say(language, f"{scene}.lead", span=words.span(language, span)),
             "hint": "",
             "can_join": False,
             "entrance": None,
@@ -89,6 +97,7 @@ class Printer:
         *,
         sight: Sight | None = None,
         start: int | None = None,
+        challenge: str = "",
     ) -> Response:
         def told(key: str, number: int | None = None, **filled: object) -> str:
             return say(language, key, number, **filled)
@@ -112,6 +121,9 @@ class Printer:
             "start_cookie": cookies.start_cookie(room),
             "cookie_s": 0 if sight is None else cookies.kept_s(sight.room.plan),
             "start": start,
+            "challenge": challenge,
+            "puzzle_bits": 0 if sight is None else sight.room.plan.puzzle_bits,
+            "puzzle": self._assets["puzzle"],
             "texts": self._texts[language] if scene in LIVE else {},
         }
         html = self._template.render(

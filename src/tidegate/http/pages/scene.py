@@ -28,6 +28,7 @@ class Scene(StrEnum):
     UNINVITED = "uninvited"  # only the shop brings people here
     UNAVAILABLE = "unavailable"  # nobody can say
     ABSENT = "absent"  # there is no such room
+    THROTTLED = "throttled"  # too many have joined from this address
 
 
 LIVE = (Scene.DRAWING, Scene.WAITING, Scene.ENTERING)
@@ -56,6 +57,11 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     def can_join(self) -> bool:
         """Whether a place can be had: by anybody, or by somebody whom the shop has brought."""
         return self.room.state is RoomState.OPEN and (self.room.plan.anybody or self.is_good)
+
+    @property
+    def joins_as_visitor(self) -> bool:
+        """Whether a place is given to a visitor nobody vouches for."""
+        return self.can_join and not self.is_good
 
     @property
     def scene(self) -> Scene:

@@ -83,6 +83,10 @@ _EN: Mapping[str, Text] = {
     "unavailable.lead": "The line cannot be reached right now. If you have a place, it is kept. "
     "This page tries again by itself.",
     "unavailable.do": "Try now",
+    "throttled.title": "One moment, please",
+    "throttled.lead": "Many visitors are joining from your network right now. Please try again in {span}.",
+    "puzzle.solving": "Checking your browser…",
+    "puzzle.script": "To join this line, please turn on JavaScript.",
     "absent.title": "There is no line here",
     "absent.lead": "Please check the address.",
     "seconds": {"one": "1 second", "other": "{n} seconds"},
@@ -167,6 +171,10 @@ _KO: Mapping[str, Text] = {
     "unavailable.lead": "지금은 대기열에 연결할 수 없습니다. 이미 받은 순번은 그대로 유지됩니다. "
     "자동으로 다시 연결합니다.",
     "unavailable.do": "지금 다시 시도",
+    "throttled.title": "잠시만 기다려 주세요",
+    "throttled.lead": "지금 같은 네트워크에서 많은 분이 참여하고 있습니다. {span} 후에 다시 시도해 주세요.",
+    "puzzle.solving": "브라우저를 확인하고 있습니다…",
+    "puzzle.script": "대기열에 참여하려면 JavaScript를 켜 주세요.",
     "absent.title": "대기열을 찾을 수 없습니다",
     "absent.lead": "주소를 다시 확인해 주세요.",
     "seconds": {"other": "{n}초"},

@@ -240,6 +240,31 @@ function begin(given) {
     }, most * (500 + 500 * Math.random()));
   }
 
+  // Solved while the visitor reads: mostly it is done before the button is pressed.
+  function solvePuzzle(form) {
+    const button = form.querySelector("button");
+    const label = button.textContent;
+    let isPressed = false;
+    const worker = new Worker(given.puzzle, { type: "module" });
+    worker.onmessage = ({ data }) => {
+      worker.terminate();
+      form.elements.proof.value = data;
+      if (!isPressed) return;
+      button.disabled = false;
+      form.requestSubmit(button);
+    };
+    worker.postMessage({ challenge: given.challenge, bits: given.puzzle_bits });
+    form.addEventListener("submit", (event) => {
+      if (form.elements.proof.value) return;
+      event.preventDefault();
+      isPressed = true;
+      button.disabled = true;
+      button.textContent = form.dataset.solving;
+    });
+    addEventListener("pageshow", (event) => { if (event.persisted) { button.disabled = false; button.textContent = label; } });
+  }
+
+  if (at("puzzle")) solvePuzzle(at("puzzle"));
   for (const timer of document.querySelectorAll("[data-until-ms]")) countDown(timer);
   if (given.is_live) {
     listen();
