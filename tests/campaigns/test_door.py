@@ -55,6 +55,18 @@ async def test_those_who_come_are_numbered_and_stand_in_line_in_this_order(valke
         ]
 
 
+async def test_two_spellings_of_a_user_are_one_user(shop: Shop):
+    await shop.open()
+    assert await shop.campaigns.enter(CAMPAIGN, " \uff21da\u00a0") == accepted(1)
+
+    assert await shop.campaigns.enter(CAMPAIGN, "Ada") == duplicate(1)
+    assert (await shop.campaigns.result(CAMPAIGN, "Ada ")).number == 1
+    for user in ("", "  ", "a\u200bda", "a\nda", "a\u202eda", "x" * 129, "\ufdfa" * 10):
+        with pytest.raises(InvalidArgument):
+            await shop.campaigns.enter(CAMPAIGN, user)
+    assert [entry.user for entry in await shop.line()] == ["Ada"]
+
+
 async def test_the_same_key_is_answered_alike_and_another_is_a_duplicate(shop: Shop):
     await shop.open()
     assert await shop.campaigns.enter(CAMPAIGN, "ann", "first") == accepted(1)

@@ -157,6 +157,18 @@ async def test_an_event_that_does_not_say_what_counts_is_undeliverable(stand: St
     assert await stand.stored() == []
 
 
+async def test_two_spellings_of_a_member_count_together(stand: Stand):
+    [handler] = stand.ranking.handlers
+    for number, member in enumerate((" \uff21da", "Ada")):
+        payload = {"member": member, "event_id": str(number), "time": NOW.isoformat()}
+        await handler.handle(Event("ranking.counted", "k", payload))
+
+    assert await stand.shown() == [("Ada", 2)]
+    assert (await stand.ranking.around("concerts", "\uff21da ")).score == 2
+    with pytest.raises(InvalidArgument):
+        await stand.ranking.around("concerts", "a\x00")
+
+
 async def test_one_event_can_count_on_several_boards_under_names_of_its_own(embedded: Valkey, tmp_path: Path):
     given = {"event": "PaymentCompleted", "id": "payment", "time": "paid_at"}
     concerts = Board(name="concerts", member="concert", **given)

@@ -3,9 +3,12 @@
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.crowd.waiting_room.venue import ROOM, Venue, come, inside, line
-from tidegate.crowd.waiting_room import Inside, Nowhere, RoomClosed, Waiting
+from tidegate.crowd.waiting_room import Inside, Nowhere, RoomClosed, Waiting, require_active
+from tidegate.kernel.arguments import normalise_id
 from tidegate.kernel.errors import InvalidArgument
 
 
@@ -150,3 +153,28 @@ async def test_a_user_without_a_proper_name_is_refused(venue: Venue, user: str):
     room = await venue.open()
     with pytest.raises(InvalidArgument):
         await room.join(user)
+
+
+async def test_two_spellings_of_a_user_are_one_user(venue: Venue):
+    room = await venue.open(capacity=1)
+    await come(room, " \uff21da\u00a0", "Ada", "bob")
+    assert await line(room, venue.valkey) == ["Ada", "bob"]
+    await venue.keep()
+
+    assert (await venue.database.transaction(require_active, ROOM, "\uff21da")).user == "Ada"
+    assert await room.invite(["Ada ", " bob"]) == 1
+    assert isinstance((await room.join("Ada\u3000")).standing, Inside)
+    for user in ("", "  ", "a\u200bda", "a\nda", "a\u202eda", "x" * 129, "\ufdfa" * 10):
+        with pytest.raises(InvalidArgument):
+            await room.join(user)
+        with pytest.raises(InvalidArgument):
+            await room.invite([user])
+
+
+@given(st.text(max_size=40))
+def test_an_id_that_is_normalised_stays_as_it_is(text: str):
+    try:
+        once = normalise_id("user", text, longest=128)
+    except InvalidArgument:
+        return
+    assert normalise_id("user", once, longest=128) == once
