@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from tests.browser.chromium import Visitors
 from tidegate.http import Binding
+from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.server import HttpService
@@ -72,7 +73,7 @@ async def site(books: Books, key: str | None) -> AsyncGenerator[str]:
     page = Endpoint("GET", "/page", books.page, "x", media_types=("text/html",), is_open=True, is_page=True)
     ours = [Endpoint("GET", "/v1/thing", books.look, "x"), Endpoint("POST", "/v1/thing", books.act, "x")]
     application, stopping = (
-        build_application([page, *SessionDesk(settings).endpoints(), *ours], settings),
+        build_application([page, *SessionDesk(Access(settings)).endpoints(), *ours], settings),
         asyncio.Event(),
     )
     with Binding(settings) as binding:

@@ -13,6 +13,7 @@ from tests.snapshots.test_express import comparable
 from tests.waiting import look_again, patience
 from tidegate.campaigns.campaign import Answer
 from tidegate.http import Binding
+from tidegate.http.access import Access
 from tidegate.http.callers import Keyring
 from tidegate.http.door import Door
 from tidegate.http.serving import serve_campaigns
@@ -77,7 +78,7 @@ async def _answer(reader: asyncio.StreamReader) -> Reply:
 
 def turnstile(shop: Shop, settings: HttpSettings | None = None) -> Turnstile:
     settings = settings or HttpSettings()
-    return Turnstile(shop.campaigns, Door(settings, ()), largest_body=settings.largest_body)
+    return Turnstile(shop.campaigns, Door(Access(settings), ()), largest_body=settings.largest_body)
 
 
 async def test_both_ways_answer_alike(shop: Shop, binding: Binding):

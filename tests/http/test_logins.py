@@ -1,6 +1,8 @@
 """Guessing at a key where people log in: a few times, and then once in a while."""
 
+import asyncio
 import math
+from itertools import count
 
 import pytest
 from hypothesis import given
@@ -10,12 +12,14 @@ from starlette.applications import Starlette
 from tests.http.asgi import ask
 from tests.http.serving import Reply
 from tests.http.test_sessions import ADDRESS, OPERATE, READ, application, bearer, settings_of
+from tests.servers.valkey import ValkeyServer, connected
+from tidegate.http.access import Access
 from tidegate.http.attempts import Allowance, Attempts
 from tidegate.http.remote import ClientAddresses
-from tidegate.http.session_desk import SessionDesk
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.settings.http import HttpSettings
 from tidegate.telemetry import metrics
+from tidegate.valkey import Valkey
 
 FEW, MANY = Allowance(burst=3, another_after_s=10), Allowance(burst=5, another_after_s=2)
 
@@ -30,14 +34,26 @@ class Timer:
         return self.s
 
 
-def shop(timer: Timer, proxies: int = 0) -> Starlette:
+def shop(timer: Timer, proxies: int = 0, valkey: Valkey | None = None) -> Starlette:
     made = settings_of(proxies=proxies)
-    return application(made, SessionDesk(made, attempts=Attempts(FEW, MANY, now=timer)))
+    of_address, of_logins = Attempts(FEW, now=timer), Attempts(MANY, now=timer)
+    return application(made, Access(made, valkey=valkey, of_address=of_address, of_logins=of_logins))
 
 
-async def attempt(app: Starlette, key: str = "wrong", client: str = "192.0.2.1", forwarded: str | None = None) -> Reply:
+_guesses = count()
+
+
+async def attempt(
+    app: Starlette, key: str | None = None, client: str = "192.0.2.1", forwarded: str | None = None
+) -> Reply:
+    """Log in with a key, or with one more guess."""
     headers = {} if forwarded is None else {"x-forwarded-for": forwarded}
-    return await ask(app, "POST", ADDRESS, headers, {"key": key}, client=client)
+    return await ask(app, "POST", ADDRESS, headers, {"key": key or f"wrong-{next(_guesses)}"}, client=client)
+
+
+async def send(app: Starlette, key: str | None = None, client: str = "192.0.2.1", path: str = "/v1/thing") -> Reply:
+    """Send a key, or one more guess, with a request."""
+    return await ask(app, "GET", path, bearer(key or f"wrong-{next(_guesses)}"), client=client)
 
 
 async def test_whoever_guesses_has_a_few_attempts_and_then_has_to_wait_also_with_the_right_key():
@@ -54,20 +70,64 @@ async def test_whoever_guesses_has_a_few_attempts_and_then_has_to_wait_also_with
     assert (await attempt(app, OPERATE)).status == 200
 
 
-async def test_whoever_is_elsewhere_or_sends_his_key_is_not_concerned():
+async def test_guesses_that_are_sent_with_requests_use_the_same_allowance():
+    timer = Timer()
+    app = shop(timer)
+
+    assert [(await send(app)).status for _ in range(2)] == [401, 401]
+    assert (await attempt(app)).status == 401
+    blocked = [await send(app), await send(app, OPERATE), await attempt(app, OPERATE)]
+    assert [(each.status, each.problem) for each in blocked] == [(429, "too-many-attempts")] * 3
+    assert blocked[0].headers["retry-after"] == "10"
+    # Where everybody may look, nobody learns whether the key is right.
+    assert (await send(app, OPERATE, path="/healthz")).status == (await send(app, path="/healthz")).status
+    assert (await send(app, OPERATE, path=ADDRESS)).status == 401
+    assert (await send(app, OPERATE, client="192.0.2.2")).status == 200
+    timer.s += 10
+    assert (await send(app, OPERATE)).status == 200
+    assert [(await send(app)).status for _ in range(2)] == [401, 429]
+    assert (await send(app, OPERATE)).status == 200, "a key that was good here before is no guess"
+    assert (await send(app, READ)).status == 429
+
+
+async def test_the_same_wrong_key_counts_once():
     app = shop(Timer())
 
-    assert [(await attempt(app)).status for _ in range(4)][-1] == 429
-    assert (await attempt(app, OPERATE, client="192.0.2.2")).status == 200
-    assert (await ask(app, "GET", "/v1/thing", bearer(READ), client="192.0.2.1")).status == 200
+    assert {(await send(app, "an-old-key-of-a-client")).status for _ in range(20)} == {401}
+    assert (await send(app, OPERATE)).status == 200
+
+
+async def test_many_guesses_at_once_get_no_more_answers_than_one_after_the_other(embedded: Valkey):
+    app = shop(Timer(), valkey=embedded)
+    await send(app)
+
+    replies = await asyncio.gather(*(send(app) for _ in range(20)), send(app, OPERATE))
+
+    assert sorted(each.status for each in replies) == [401] * 2 + [429] * 19
+
+
+async def test_processes_share_the_allowance_and_hold_it_each_while_valkey_is_away(embedded: Valkey):
+    first, second = shop(Timer(), valkey=embedded), shop(Timer(), valkey=embedded)
+
+    assert [(await send(first)).status for _ in range(4)] == [401, 401, 401, 429]
+    assert (await send(second)).status == 429
+    assert (await send(second, OPERATE)).status == 429
+    assert (await send(second, OPERATE, client="192.0.2.2")).status == 200
+
+    with ValkeyServer() as server:
+        async with connected(server.url) as valkey:
+            server.stop()
+            third = shop(Timer(), valkey=valkey)
+            assert [(await send(third)).status for _ in range(4)] == [401, 401, 401, 429]
+            assert (await send(third, OPERATE, client="192.0.2.2")).status == 200
 
 
 async def test_a_right_key_does_not_give_attempts_back():
     app = shop(Timer())
 
-    told = [(await attempt(app, key)).status for key in ("wrong", READ, "wrong", READ, "wrong", READ)]
+    told = [(await attempt(app, key)).status for key in (None, READ, None, READ, None, READ, OPERATE)]
 
-    assert told == [401, 200, 401, 200, 401, 429]
+    assert told == [401, 200, 401, 200, 401, 200, 429]
 
 
 async def test_whoever_has_many_addresses_meets_the_limit_over_all():
@@ -144,7 +204,7 @@ async def test_attempts_are_counted_by_outcome():
         return [metrics.HTTP_LOGINS.labels(each)._value.get() for each in labels]  # pyright: ignore[reportPrivateUsage]
 
     app, before = shop(Timer()), counts()
-    for key in (OPERATE, "wrong", "wrong", "wrong", OPERATE):
+    for key in (READ, None, None, None, OPERATE):
         await attempt(app, key)
 
     assert [now - then for now, then in zip(counts(), before, strict=True)] == [1, 3, 1]
@@ -154,15 +214,14 @@ async def test_attempts_are_counted_by_outcome():
 def test_nobody_has_more_attempts_than_his_allowance(tries: list[tuple[str, float]]):
     """Those of any span of time are at most the burst and what the span gives back."""
     timer, made = Timer(), dict[str, list[float]]()
-    attempts = Attempts(FEW, Allowance(burst=1000, another_after_s=0.001), now=timer)
+    attempts = Attempts(FEW, now=timer)
     for who, pause_s in tries:
         timer.s += pause_s
-        wait_s = attempts.wait_s(who)
+        wait_s = attempts.take(who)
         if wait_s is None:
-            attempts.failed(who)
             made.setdefault(who, []).append(timer.s)
         else:
-            assert 1 <= wait_s <= FEW.another_after_s
+            assert 0 < wait_s <= FEW.another_after_s
     for times in made.values():
         for first, begin in enumerate(times):
             for last, end in enumerate(times[first:], first):
@@ -171,12 +230,12 @@ def test_nobody_has_more_attempts_than_his_allowance(tries: list[tuple[str, floa
 
 def test_what_is_kept_of_addresses_is_bounded_and_forgotten():
     timer = Timer()
-    attempts = Attempts(FEW, Allowance(burst=10_000, another_after_s=0.001), most_addresses=50, now=timer)
+    attempts = Attempts(FEW, most_subjects=50, now=timer)
     for n in range(200):
-        attempts.failed(str(n))
+        attempts.take(str(n))
     assert len(attempts) == 50
     timer.s += FEW.another_after_s
-    attempts.failed("another")
+    attempts.take("another")
     assert len(attempts) == 1
 
 

@@ -19,6 +19,7 @@ import tidegate
 from tests.http.processes import started
 from tests.http.serving import Client, Reply
 from tests.http.test_openapi import operations
+from tidegate.http.access import Access
 from tidegate.http.callers import How, Role
 from tidegate.http.door import Door
 from tidegate.settings.http import HttpSettings
@@ -134,9 +135,9 @@ async def test_a_session_of_that_process_is_one_of_this_one(client: Client):
     opened = await client.post("/v1/session", {"key": READ})
     client.session.cookie_jar.clear()
     headers = Headers({"host": "127.0.0.1", "cookie": opened.headers["set-cookie"].partition(";")[0]})
-    door = Door(HttpSettings(api_key=SecretStr(OPERATE), read_keys=(SecretStr(READ),)), ())
+    door = Door(Access(HttpSettings(api_key=SecretStr(OPERATE), read_keys=(SecretStr(READ),))), ())
 
-    caller = door.admit("GET", "/v1/runs", headers)
+    caller = await door.admit("GET", "/v1/runs", headers)
 
     assert (caller.role, caller.how, caller.csrf) == (Role.READ, How.SESSION, opened.json["csrf"])
 

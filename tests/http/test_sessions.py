@@ -20,6 +20,7 @@ from tests.http.asgi import ask
 from tests.http.serving import Reply
 from tests.http.test_problems import log_lines
 from tests.waiting import patience
+from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.callers import Caller, How, Keyring, Role
 from tidegate.http.door import Door
@@ -57,11 +58,11 @@ async def act(body: Word) -> Word:
     return body
 
 
-def application(settings: HttpSettings | None = None, desk: SessionDesk | None = None) -> Starlette:
+def application(settings: HttpSettings | None = None, access: Access | None = None) -> Starlette:
     settings = settings or settings_of()
-    desk = desk or SessionDesk(settings)
+    access = access or Access(settings)
     ours = [Endpoint("GET", "/v1/thing", look, "x"), Endpoint("POST", "/v1/thing", act, "x")]
-    return build_application([*desk.endpoints(), *ours], settings)
+    return build_application([*SessionDesk(access).endpoints(), *ours], settings, access=access)
 
 
 APP = application()
@@ -308,15 +309,15 @@ def test_a_session_from_the_future_is_none_but_clocks_may_differ_a_little():
     assert office(clock=behind).read(opened(clock=ahead)) is None
 
 
-def test_the_door_asks_for_the_time():
+async def test_the_door_asks_for_the_time():
     clock = ManualClock()
-    door = Door(settings_of(), (), clock)
+    door = Door(Access(settings_of(), clock=clock), ())
     headers = Headers({"host": "127.0.0.1", "cookie": f"{COOKIE}={opened(READ, clock)}"})
 
-    assert door.admit("GET", "/v1/runs", headers).role is Role.READ
+    assert (await door.admit("GET", "/v1/runs", headers)).role is Role.READ
     clock.advance(LASTS)
     with pytest.raises(Trouble, match="log in again"):
-        door.admit("GET", "/v1/runs", headers)
+        await door.admit("GET", "/v1/runs", headers)
 
 
 def spelled(value: bytes) -> str:

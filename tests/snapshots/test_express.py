@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from tests.snapshots.deployment import Deployment
 from tests.waiting import patience
 from tidegate.http import Binding, serve_snapshots
+from tidegate.http.access import Access
 from tidegate.http.callers import Keyring
 from tidegate.http.door import Door
 from tidegate.http.express import Express
@@ -69,7 +70,7 @@ def comparable(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, dict[str
 
 def is_taken(deployment: Deployment, data: bytes, settings: HttpSettings | None = None) -> bool:
     snapshots = deployment.snapshots
-    lobby, door = Lobby(snapshots.reader.read, snapshots.news), Door(settings or HttpSettings(), ())
+    lobby, door = Lobby(snapshots.reader.read, snapshots.news), Door(Access(settings or HttpSettings()), ())
     express = Express(snapshots.reader, door, lobby, longest_wait_s=25)
     call = express.read(data)
     return call is not None and express.answer(call) is not None

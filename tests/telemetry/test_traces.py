@@ -26,6 +26,7 @@ from tests.servers.migrated import migrated_file
 from tests.snapshots.deployment import deployed, game
 from tests.telemetry.collector import Collector, Received, collecting
 from tests.waiting import look_again
+from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.session_desk import SessionDesk
 from tidegate.kernel.clock import ManualClock
@@ -263,7 +264,7 @@ async def test_a_stranger_does_not_choose_what_is_traced(collector: Collector):
     """What is open to everybody is traced as the settings say; whoever showed a key may have it traced."""
     key = "operate-0123456789abcdef"
     settings = HttpSettings(api_key=SecretStr(key))
-    app = build_application(SessionDesk(settings).endpoints(), settings)
+    app = build_application(SessionDesk(Access(settings)).endpoints(), settings)
     async with traced(collector, sample=0):
         stranger = await ask(app, "POST", "/v1/session", {"traceparent": TRACEPARENT}, {"key": "wrong"})
         known = {"traceparent": TRACEPARENT, "authorization": f"Bearer {key}"}

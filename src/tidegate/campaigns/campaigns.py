@@ -113,7 +113,7 @@ class Campaigns:
         self.settings = settings or CampaignSettings()
         self.news = ResultNews(valkey)
         self.installer = Installer(valkey, database)
-        self._valkey, self._database, self._kinds = valkey, database, kinds
+        self.valkey, self._database, self._kinds = valkey, database, kinds
         self._door = Door(valkey, self.installer.restore, self.settings, database.clock)
         self._results = Results(valkey, database, self.news)
         self._letters = CampaignLetters(valkey, self.news, database.clock)
@@ -154,9 +154,9 @@ class Campaigns:
     async def status(self, ident: str) -> CampaignStatus:
         """How it stands."""
         campaign = await self.get(ident)
-        keys, now_ms = campaign_keys(self._valkey, ident), self._database.clock.pinned_ms
+        keys, now_ms = campaign_keys(self.valkey, ident), self._database.clock.pinned_ms
         depth, pending, dead, known, hands, called, idle_ms, book = await scripts.status(
-            self._valkey, campaign=ident, group=GROUP, now_ms=now_ms, **keys
+            self.valkey, campaign=ident, group=GROUP, now_ms=now_ms, **keys
         )
         return CampaignStatus(
             campaign=campaign,
@@ -175,13 +175,13 @@ class Campaigns:
 
     async def lines(self, idents: Sequence[str]) -> list[CampaignLine]:
         """How much of each waits: one question for all."""
-        keys = [campaign_keys(self._valkey, each) for each in idents]
+        keys = [campaign_keys(self.valkey, each) for each in idents]
         questions = [
             question
             for one in keys
             for question in (("XLEN", one["stream"]), ("XLEN", one["dead"]), ("HGET", one["book"], "next"))
         ]
-        replies = await self._valkey.pipeline(questions) if questions else []
+        replies = await self.valkey.pipeline(questions) if questions else []
         for reply in replies:
             if isinstance(reply, Exception):
                 raise reply

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from tidegate.http.access import Access
 from tidegate.http.callers import caller_in
 from tidegate.http.documentation import Documentation
 from tidegate.http.door import Door
@@ -26,9 +27,16 @@ log = get_logger(__name__)
 
 
 def build_application(
-    endpoints: Sequence[Endpoint], settings: HttpSettings, *, absent: Mapping[str, str] | None = None
+    endpoints: Sequence[Endpoint],
+    settings: HttpSettings,
+    *,
+    access: Access | None = None,
+    absent: Mapping[str, str] | None = None,
 ) -> Starlette:
-    """Every endpoint, and the pages that describe them; `absent` says why there is nothing under a prefix."""
+    """Every endpoint, and the pages that describe them; `absent` says why there is nothing under a prefix.
+
+    `access` is what the endpoints of sessions use too, where there are some.
+    """
     everything = [*endpoints, *Documentation(endpoints, needs_key=bool(settings.keys)).endpoints()]
     places: dict[str, dict[str, Endpoint]] = {}
     for endpoint in everything:
@@ -36,7 +44,7 @@ def build_application(
         if endpoint.method in methods:
             raise ContractBroken(f"{endpoint.method} {endpoint.path} is there twice")
         methods[endpoint.method] = endpoint
-    door = Door(settings, _open_routes(places))
+    door = Door(access or Access(settings), _open_routes(places))
     application = Starlette(
         routes=[_route(route, methods, settings) for route, methods in places.items()],
         middleware=[Middleware(Front, door=door)],

@@ -1,20 +1,20 @@
-"""How often somebody may show a wrong key where people log in: a few times, and then once in a while.
+"""Allowances of subjects, such as client addresses, in the memory of one process.
 
-Kept in the memory of the process and not in Valkey, since logging in must work while Valkey is away; with several
-processes, whoever guesses has a few attempts more. What is kept is bounded: an address that has its attempts back is
-forgotten, and of too many the oldest. Whoever has that many addresses meets the limit over all.
-
-A right key does not give attempts back: else whoever has one key could guess at another without end.
+They take effect at once and without a server. `SharedAttempts` adds what all processes have in common.
 """
 
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
+from tidegate.flow.throttle import Throttle
 from tidegate.kernel.arguments import require_positive
+from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.valkey import Valkey
 
-_MOST_ADDRESSES = 10_000
+_MOST_SUBJECTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -28,54 +28,99 @@ class Allowance:
         require_positive("burst", self.burst)
         require_positive("another_after_s", self.another_after_s)
 
-
-OF_ONE = Allowance(burst=10, another_after_s=30)
-OF_ALL = Allowance(burst=100, another_after_s=1)
+    @property
+    def complete_after_s(self) -> float:
+        """How long it takes until a used up allowance is complete again."""
+        return self.burst * self.another_after_s
 
 
 class Attempts:
-    """Failures, by address and over all."""
+    """What subjects have used of their allowance. Bounded: a subject whose allowance is complete is forgotten, and of
+    too many the one that used its own longest ago."""
 
     def __init__(
         self,
-        of_one: Allowance = OF_ONE,
-        of_all: Allowance = OF_ALL,
+        allowance: Allowance,
         *,
-        most_addresses: int = _MOST_ADDRESSES,
+        most_subjects: int = _MOST_SUBJECTS,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._of_one, self._of_all, self._most, self._now = of_one, of_all, most_addresses, now
-        # When an allowance is whole again says all about it: each failure moves that on by the price of one.
-        self._whole_at: dict[str, float] = {}
-        self._all_whole_at = 0.0
+        self.allowance, self._most, self._now = allowance, most_subjects, now
+        # When an allowance is complete again says all about it: each attempt moves that by the price of one.
+        self._complete_at: dict[str, float] = {}
 
     def __len__(self) -> int:
-        return len(self._whole_at)
+        return len(self._complete_at)
 
-    def wait_s(self, address: str) -> int | None:
-        """How long this address has to wait before it may try; None where it need not."""
+    def __contains__(self, subject: str) -> bool:
+        """Whether a subject has used some of its allowance lately."""
+        return self._complete_at.get(subject, 0.0) > self._now()
+
+    def take(self, subject: str) -> float | None:
+        """Count one attempt. Returns None where it is allowed, otherwise the seconds to wait."""
         now = self._now()
-        one = _wait(self._of_one, self._whole_at.get(address, 0.0) - now)
-        left_s = max(one, _wait(self._of_all, self._all_whole_at - now))
-        return math.ceil(left_s) if left_s > 0 else None
+        after = max(now, self._complete_at.get(subject, 0.0)) + self.allowance.another_after_s
+        wait_s = after - now - self.allowance.complete_after_s
+        if wait_s > 0:
+            return wait_s
+        self._set(subject, after)
+        return None
 
-    def failed(self, address: str) -> None:
-        """A wrong key was shown."""
+    def give_back(self, subject: str) -> None:
+        """Undo the counting of one attempt."""
+        if subject in self._complete_at:
+            self._complete_at[subject] -= self.allowance.another_after_s
+
+    def block(self, subject: str, wait_s: float) -> None:
+        """Allow the next attempt after `wait_s`, and not before."""
+        used_s = self.allowance.complete_after_s - self.allowance.another_after_s
+        self._set(subject, self._now() + used_s + wait_s)
+
+    def _set(self, subject: str, complete_at: float) -> None:
+        self._complete_at.pop(subject, None)
+        self._complete_at[subject] = complete_at  # behind those that were counted before
         now = self._now()
-        whole_at = max(now, self._whole_at.pop(address, 0.0)) + self._of_one.another_after_s
-        self._whole_at[address] = whole_at  # behind those that failed before
-        self._all_whole_at = max(now, self._all_whole_at) + self._of_all.another_after_s
-        self._forget(now)
-
-    def _forget(self, now: float) -> None:
-        """Those at the front who have everything back, and of too many the one that failed longest ago."""
-        while self._whole_at:
-            oldest, whole_at = next(iter(self._whole_at.items()))
-            if whole_at > now and len(self._whole_at) <= self._most:
+        while self._complete_at:
+            oldest, complete_at = next(iter(self._complete_at.items()))
+            if complete_at > now and len(self._complete_at) <= self._most:
                 return
-            del self._whole_at[oldest]
+            del self._complete_at[oldest]
 
 
-def _wait(allowance: Allowance, until_whole_s: float) -> float:
-    """Until there is one attempt."""
-    return until_whole_s - (allowance.burst - 1) * allowance.another_after_s
+class SharedAttempts:
+    """An allowance that all processes share.
+
+    Valkey counts for all of them, and each counts for itself too: while Valkey is away, or where there is none, the
+    allowance holds for each process. A subject that Valkey refuses is refused here without asking again.
+    """
+
+    def __init__(self, name: str, local: Attempts, valkey: Valkey | None = None) -> None:
+        allowance, self._local = local.allowance, local
+        interval = timedelta(seconds=allowance.another_after_s)
+        self._shared = None if valkey is None else Throttle(valkey, name, burst=allowance.burst, interval=interval)
+
+    def __contains__(self, subject: str) -> bool:
+        """Whether this process knows that a subject has used some of its allowance lately."""
+        return subject in self._local
+
+    async def take(self, subject: str, item: str) -> int | None:
+        """Count one attempt. Returns None where it is allowed, otherwise the seconds to wait."""
+        wait_s = self._local.take(subject)
+        if wait_s is None and self._shared is not None:
+            try:
+                wait = await self._shared.take(subject, item)
+            except (Unavailable, ServerRefused):
+                wait = None
+            if wait is not None:
+                wait_s = wait.total_seconds()
+                self._local.block(subject, wait_s)
+        return None if wait_s is None else math.ceil(wait_s)
+
+    async def give_back(self, subject: str, item: str) -> None:
+        """Undo the counting of one attempt."""
+        self._local.give_back(subject)
+        if self._shared is not None:
+            try:
+                await self._shared.give_back(subject, item)
+            except (Unavailable, ServerRefused):
+                return  # the allowance is complete again by itself, one attempt later

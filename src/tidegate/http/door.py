@@ -18,13 +18,11 @@ from ipaddress import ip_address
 from starlette.datastructures import Headers
 from starlette.routing import compile_path
 
-from tidegate.http.callers import CSRF_HEADER, LOOPBACK, NOBODY, Caller, Keyring
+from tidegate.http.access import Access
+from tidegate.http.callers import CSRF_HEADER, LOOPBACK, NOBODY, Caller, Key
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.remote import speaks_tls
-from tidegate.http.sessions import COOKIE, SessionOffice, find_token
-from tidegate.kernel.clock import Clock
-from tidegate.settings.http import HttpSettings
-from tidegate.telemetry import metrics
+from tidegate.http.sessions import COOKIE, find_token
 
 HARMLESS = ("GET", "HEAD")
 _OURSELVES = ("same-origin", "none")
@@ -34,20 +32,42 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="tidegate"'}
 class Door:
     """Lets a request in, or raises `Trouble`. `open_paths` need no key; they may have parameters, as routes have."""
 
-    def __init__(self, settings: HttpSettings, open_paths: Collection[str], clock: Clock | None = None) -> None:
-        self._keyring = Keyring(settings)
-        self._sessions = SessionOffice(self._keyring, settings.session_lasts, clock)
-        self._names = {name.lower() for name in settings.allowed_hosts}
+    def __init__(self, access: Access, open_paths: Collection[str]) -> None:
+        self._access = access
+        self._names = {name.lower() for name in access.settings.allowed_hosts}
         self._open_paths = frozenset(path for path in open_paths if "{" not in path)
         self._open_patterns = [compile_path(path)[0] for path in open_paths if "{" in path]
 
-    def admit(self, method: str, path: str, headers: Headers, scheme: str = "http") -> Caller:
-        """Say who came, or say no. What he may do, the place knows that he goes to."""
-        if not self._keyring:
+    async def admit(
+        self, method: str, path: str, headers: Headers, scheme: str = "http", peer: str | None = None
+    ) -> Caller:
+        """Say who came, or raise `Trouble`. `peer` is the address that connected.
+
+        What a caller may do is decided by the endpoint.
+        """
+        text = _bearer(headers)
+        if text is None or not self._access.keyring:
+            return self._decide(method, path, headers, scheme, None)
+        _refuse_forgery(method, headers)
+        try:
+            key = await self._access.find(text, self._address(headers, peer))
+        except Trouble:
+            if not self._is_open(path):
+                raise
+            key = None
+        return self._decide(method, path, headers, scheme, key)
+
+    def admit_at_once(self, method: str, path: str, headers: Headers, peer: str | None = None) -> Caller:
+        """The same without waiting. Raises `Trouble` also where only `admit` can say who came."""
+        text = _bearer(headers)
+        key = None if text is None else self._access.find_at_once(text, self._address(headers, peer))
+        return self._decide(method, path, headers, "http", key)
+
+    def _decide(self, method: str, path: str, headers: Headers, scheme: str, key: Key | None) -> Caller:
+        if not self._access.keyring:
             return self._admit_neighbour(method, path, headers)
-        if method not in HARMLESS:
-            _refuse_foreign_pages(headers)
-        caller = self._identify(headers, scheme)
+        _refuse_forgery(method, headers)
+        caller = key.bearer if key is not None else self._session(headers, scheme)
         if caller is None or method not in HARMLESS:
             if self._is_open(path):
                 return caller or NOBODY
@@ -55,6 +75,10 @@ class Door:
                 raise stranger(headers)
             caller.require_own_page(headers.get(CSRF_HEADER))
         return caller
+
+    def _address(self, headers: Headers, peer: str | None) -> str:
+        addresses = self._access.addresses
+        return addresses.of(peer, ",".join(headers.getlist("x-forwarded-for")) if addresses.are_forwarded else "")
 
     def _admit_neighbour(self, method: str, path: str, headers: Headers) -> Caller:
         """Somebody on this machine, where no key is set."""
@@ -65,22 +89,16 @@ class Door:
             _refuse_foreign_pages(headers)
         return LOOPBACK
 
-    def _identify(self, headers: Headers, scheme: str) -> Caller | None:
-        """Who came. Whoever shows a key is taken at that, whatever else his browser sends.
+    def _session(self, headers: Headers, scheme: str) -> Caller | None:
+        """The owner of a session. A key that is sent counts instead of it, also a wrong one.
 
-        Another kind of authorization was meant for somebody who stands before us.
+        Another kind of authorization was meant for a server before us.
         """
-        kind, _, text = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            key = self._keyring.find(text.strip())
-            if key is None:
-                metrics.HTTP_KEYS_REFUSED.labels("request").inc()
-            return None if key is None else key.bearer
         cookies = headers.get("cookie")
-        if cookies is None or not _is_of_our_page(headers):
+        if cookies is None or not _is_of_our_page(headers) or _bearer(headers) is not None:
             return None
         token = find_token(cookies, is_secure=speaks_tls(scheme, headers))
-        return None if token is None else self._sessions.read(token)
+        return None if token is None else self._access.sessions.read(token)
 
     def _is_open(self, path: str) -> bool:
         return path in self._open_paths or any(pattern.match(path) for pattern in self._open_patterns)
@@ -101,6 +119,17 @@ def _what_is_wrong(headers: Headers) -> str:
     if f"{COOKIE}=" in headers.get("cookie", ""):
         return "the session is over, or not one of ours; log in again"
     return "there is neither a key nor a session"
+
+
+def _bearer(headers: Headers) -> str | None:
+    """The key that a request shows; None where it shows none."""
+    kind, _, text = headers.get("authorization", "").partition(" ")
+    return text.strip() if kind.lower() == "bearer" else None
+
+
+def _refuse_forgery(method: str, headers: Headers) -> None:
+    if method not in HARMLESS:
+        _refuse_foreign_pages(headers)
 
 
 def _is_of_our_page(headers: Headers) -> bool:

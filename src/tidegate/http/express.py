@@ -68,8 +68,8 @@ class Express:
         self._seconds = metrics.HTTP_REQUEST_SECONDS.labels(ROUTE)
         self._second, self._date = 0, b""
 
-    def read(self, data: bytes) -> Call | None:
-        """A whole request; None: let it take the long way."""
+    def read(self, data: bytes, peer: str | None = None) -> Call | None:
+        """A whole request from the address `peer`; None: let it take the long way."""
         if not data.startswith(_BEGIN) or len(data) > _LONGEST_HEAD or data.find(_HEAD_END) != len(data) - 4:
             return None
         began = time.monotonic()
@@ -77,7 +77,7 @@ class Express:
         if has_odd_signs(data, line_ends=len(lines) + 2):
             return None
         asked, fields = _asked(first), plain_fields(lines)
-        if asked is None or fields is None or not self._is_admitted(asked[0], fields):
+        if asked is None or fields is None or not self._is_admitted(asked[0], fields, peer):
             return None
         place, wait_s = asked
         if place[0] not in self._reader.kinds:
@@ -103,11 +103,12 @@ class Express:
         begin, end = found.kept.head, found.tail
         return self._head(call, status, tag, len(begin) + len(end)), begin, end
 
-    def _is_admitted(self, place: Place, fields: Fields) -> bool:
+    def _is_admitted(self, place: Place, fields: Fields, peer: str | None) -> bool:
         """Whether the door has no objection; if it has, it says so on the long way."""
         try:
             headers = Headers(raw=list(fields.items()))
-            self._door.admit("GET", f"/v1/snapshots/{place[0]}/{place[1]}", headers).require(Role.READ)
+            path = f"/v1/snapshots/{place[0]}/{place[1]}"
+            self._door.admit_at_once("GET", path, headers, peer).require(Role.READ)
         except Trouble:
             return False
         return True

@@ -41,7 +41,8 @@ class Front:
         try:
             refuse_large_heads(scope)
             headers = Headers(scope=scope)
-            caller = self._door.admit(scope["method"], _path_within(scope), headers, scope["scheme"])
+            peer = str(scope["client"][0]) if scope.get("client") else None
+            caller = await self._door.admit(scope["method"], _path_within(scope), headers, scope["scheme"], peer)
             scope[CALLER] = caller
             await self._serve(caller, scope, receive, visit)
         except Exception as error:

@@ -28,7 +28,7 @@ _EVERYWHERE = (
     ProblemType.FAILED,
     ProblemType.UNAVAILABLE,
 )
-_OF_KEYS = (ProblemType.KEY_NEEDED, ProblemType.ROLE_NEEDED)
+_OF_KEYS = (ProblemType.KEY_NEEDED, ProblemType.ROLE_NEEDED, ProblemType.TOO_MANY_ATTEMPTS)
 _SCHEMES = {
     _KEY: {
         "type": "http",

@@ -101,8 +101,8 @@ class ProblemType(Enum):
     TOO_MANY_ATTEMPTS = Meaning(
         429,
         "Too many wrong keys",
-        "Nobody can log in from this address for a while, also with a right key: `Retry-After` says how long. Keys "
-        "that are sent as `Authorization: Bearer` are not concerned.",
+        "No key is accepted from this address for a while, also no right one: `Retry-After` says how long. Keys that "
+        "the address used before, and sessions, are not affected.",
     )
     HEAD_TOO_LARGE = Meaning(431, "The headers are too large", "They are too many, or too long; the detail says how.")
     FAILED = Meaning(

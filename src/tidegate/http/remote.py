@@ -35,6 +35,11 @@ class ClientAddresses:
         self._proxies, self._networks = settings.proxies, [ip_network(each) for each in settings.proxy_networks]
         self._has_warned = False
 
+    @property
+    def are_forwarded(self) -> bool:
+        """Whether `X-Forwarded-For` can count."""
+        return self._proxies > 0
+
     def of(self, peer: str | None, forwarded: str) -> str:
         """The client's address, IPv6 by its network.
 

@@ -139,6 +139,10 @@ class _Protocol(H11Protocol):
             super().data_received(data)
             self._be_patient()
 
+    @property
+    def _peer(self) -> str | None:
+        return None if self.client is None else self.client[0]
+
     def _is_taken_the_short_way(self, data: bytes) -> bool:
         if self._visit is not None:
             self._visit.later += data
@@ -146,13 +150,13 @@ class _Protocol(H11Protocol):
                 self.transport.abort()
             return True
         if self.express is not None and self._is_between_requests():
-            call = self.express.read(data)
+            call = self.express.read(data, self._peer)
             if call is not None:
                 self._regain_patience()
                 self._take(self.express, call, data)
                 return True
         if self.turnstile is not None and self._is_between_requests():
-            attempt = self.turnstile.read(data)
+            attempt = self.turnstile.read(data, self._peer)
             if attempt is not None:
                 self._regain_patience()
                 self._unset_keepalive_if_required()

@@ -12,6 +12,7 @@ from tidegate.campaigns.gauges import CampaignGauges
 from tidegate.crawl.gauges import CrawlGauges
 from tidegate.crowd.ranking.ranking import Ranking
 from tidegate.crowd.waiting_room import Reception
+from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.binding import Binding
 from tidegate.http.campaigns import CampaignDesk
@@ -76,10 +77,11 @@ def serve_collection(
 ) -> HttpService:
     """A service that answers everything there is to ask, and what is `further` to it; they share the `seats`."""
     parts = collection.parts
+    access = Access(settings, valkey=parts.valkey)
     views = RunViews(parts.database, parts.gate, collection.credentials)
     feed = RunFeed(views.detail, collection.bulletin, seats or Seats(settings.most_listeners))
     desks = [
-        SessionDesk(settings),
+        SessionDesk(access),
         Runs(collection, views, feed),
         Jobs(collection),
         SchedulesDesk(collection),
@@ -94,7 +96,7 @@ def serve_collection(
         *([] if ranking is None else [RankingDesk(ranking)]),
     ]
     endpoints = [endpoint for desk in desks for endpoint in desk.endpoints()]
-    of_snapshots, express, close_snapshots = _snapshots(snapshots, settings)
+    of_snapshots, express, close_snapshots = _snapshots(snapshots, settings, access)
     of_rooms, close_rooms = ([], _nothing_lasts) if reception is None else room_endpoints(reception, settings)
     of_campaigns, close_campaigns = (
         ([], _nothing_lasts) if campaigns is None else campaign_endpoints(campaigns, settings)
@@ -104,7 +106,7 @@ def serve_collection(
     absent |= {"/v1/rankings": NO_BOARDS} if ranking is None else {}
     of_others = [] if further is None else further.endpoints()
     everything = [*endpoints, *of_snapshots, *of_rooms, *of_campaigns, *of_others, *operations]
-    application = build_application(everything, settings, absent=absent)
+    application = build_application(everything, settings, access=access, absent=absent)
 
     def close() -> None:
         feed.close()
@@ -114,7 +116,7 @@ def serve_collection(
         if further is not None:
             further.close()
 
-    turnstile = None if campaigns is None else _turnstile(campaigns, settings)
+    turnstile = None if campaigns is None else _turnstile(campaigns, access)
     return HttpService(application, binding, on_stop=close, express=express, turnstile=turnstile)
 
 
@@ -139,15 +141,17 @@ def campaign_endpoints(campaigns: Campaigns, settings: HttpSettings) -> tuple[li
 def serve_campaigns(campaigns: Campaigns, settings: HttpSettings, binding: Binding) -> HttpService:
     """A service that answers what there is to ask of campaigns, and nothing else."""
     endpoints, close = campaign_endpoints(campaigns, settings)
-    application = build_application(endpoints, settings)
-    return HttpService(application, binding, on_stop=close, turnstile=_turnstile(campaigns, settings))
+    access = Access(settings, valkey=campaigns.valkey)
+    application = build_application(endpoints, settings, access=access)
+    return HttpService(application, binding, on_stop=close, turnstile=_turnstile(campaigns, access))
 
 
 def serve_snapshots(snapshots: Snapshots, settings: HttpSettings, binding: Binding) -> HttpService:
     """A service that answers what there is to ask of snapshots."""
-    endpoints, express, close = _snapshots(snapshots, settings)
+    access = Access(settings, valkey=snapshots.parts.valkey)
+    endpoints, express, close = _snapshots(snapshots, settings, access)
     operations = _operations(snapshots.parts, settings, snapshots)
-    application = build_application([*endpoints, *operations], settings)
+    application = build_application([*endpoints, *operations], settings, access=access)
     return HttpService(application, binding, on_stop=close, express=express)
 
 
@@ -155,19 +159,20 @@ def serve_operations(
     parts: Parts, settings: HttpSettings, binding: Binding, *, snapshots: Snapshots | None = None
 ) -> HttpService:
     """A service that tells how the process is, and nothing else."""
-    application = build_application(_operations(parts, settings, snapshots), settings)
+    access = Access(settings, valkey=parts.valkey)
+    application = build_application(_operations(parts, settings, snapshots), settings, access=access)
     return HttpService(application, binding, on_stop=_nothing_lasts)
 
 
 def _snapshots(
-    snapshots: Snapshots | None, settings: HttpSettings
+    snapshots: Snapshots | None, settings: HttpSettings, access: Access
 ) -> tuple[list[Endpoint], Express | None, Callable[[], None]]:
     """Their endpoints, the short way to what is asked most, and what ends the waits and streams among them."""
     if snapshots is None:
         return [], None, _nothing_lasts
     desk = SnapshotDesk(snapshots, settings)
     lobby = Lobby(snapshots.reader.read, snapshots.news)
-    express = Express(snapshots.reader, Door(settings, ()), lobby, longest_wait_s=desk.longest_wait_s)
+    express = Express(snapshots.reader, Door(access, ()), lobby, longest_wait_s=desk.longest_wait_s)
 
     def close() -> None:
         desk.close()
@@ -178,9 +183,9 @@ def _snapshots(
     return [*ours, *desk.endpoints()], express, close
 
 
-def _turnstile(campaigns: Campaigns, settings: HttpSettings) -> Turnstile:
+def _turnstile(campaigns: Campaigns, access: Access) -> Turnstile:
     """The short way for entries."""
-    return Turnstile(campaigns, Door(settings, ()), largest_body=settings.largest_body)
+    return Turnstile(campaigns, Door(access, ()), largest_body=access.settings.largest_body)
 
 
 def _operations(parts: Parts, settings: HttpSettings, snapshots: Snapshots | None) -> list[Endpoint]:

@@ -8,15 +8,13 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from tidegate.http.attempts import Attempts
-from tidegate.http.callers import CSRF_HEADER, LOOPBACK, Caller, How, Keyring, Role, caller_of
+from tidegate.http.access import Access
+from tidegate.http.callers import CSRF_HEADER, LOOPBACK, Caller, How, Role, caller_of
 from tidegate.http.door import stranger
 from tidegate.http.endpoints import Answer, Endpoint, Given
-from tidegate.http.problems import ProblemType, Trouble
-from tidegate.http.remote import ClientAddresses, speaks_tls
-from tidegate.http.sessions import SessionOffice
-from tidegate.kernel.clock import Clock, from_ms
-from tidegate.settings.http import HttpSettings
+from tidegate.http.problems import ProblemType
+from tidegate.http.remote import speaks_tls
+from tidegate.kernel.clock import from_ms
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
 
@@ -59,10 +57,8 @@ class LoggedOut(msgspec.Struct, frozen=True, kw_only=True):
 class SessionDesk:
     """The handlers."""
 
-    def __init__(self, settings: HttpSettings, *, attempts: Attempts | None = None, clock: Clock | None = None) -> None:
-        self._keyring, self._addresses = Keyring(settings), ClientAddresses(settings)
-        self._sessions = SessionOffice(self._keyring, settings.session_lasts, clock)
-        self._attempts = Attempts() if attempts is None else attempts
+    def __init__(self, access: Access) -> None:
+        self._access, self._sessions = access, access.sessions
 
     def endpoints(self) -> Sequence[Endpoint]:
         """What can be done. The address is open: it is where one comes in."""
@@ -101,21 +97,14 @@ class SessionDesk:
         """Log in: a key is exchanged for a cookie that scripts cannot read and other sites cannot use.
 
         Too many wrong keys, from one address or from all, are answered with 429 for a while, and so are right ones:
-        else whoever guesses would learn when he is right. Where no key is needed, nothing happens.
+        otherwise the answer would tell a guesser which key is right. Where no key is needed, nothing happens.
         """
-        if not self._keyring:
+        if not self._access.keyring:
             return Answer(self._view(LOOPBACK, Role.OPERATE))
-        address = self._addresses.of_scope(request.scope)
-        wait_s = self._attempts.wait_s(address)
-        if wait_s is not None:
-            metrics.HTTP_LOGINS.labels("blocked").inc()
-            detail = f"too many wrong keys were shown here lately; try again in {wait_s} s"
-            raise Trouble(ProblemType.TOO_MANY_ATTEMPTS, detail, headers={"Retry-After": str(wait_s)})
-        key = self._keyring.find(body.key)
+        address = self._access.addresses.of_scope(request.scope)
+        key = await self._access.find(body.key, address, at_login=True)
         if key is None:
-            self._attempts.failed(address)
             metrics.HTTP_LOGINS.labels("wrong").inc()
-            metrics.HTTP_KEYS_REFUSED.labels("login").inc()
             log.warning("http.login_refused", address=address)
             raise stranger(request.headers, "the key is not one of ours")
         token, caller = self._sessions.open(key)
@@ -134,7 +123,7 @@ class SessionDesk:
     def _view(self, caller: Caller, role: Role) -> SessionView:
         return SessionView(
             role=role,
-            needs_key=bool(self._keyring),
+            needs_key=bool(self._access.keyring),
             csrf=caller.csrf,
             expires_at=None if caller.until_ms is None else from_ms(caller.until_ms),
         )

@@ -65,8 +65,9 @@ class Turnstile:
         self._seconds = metrics.HTTP_REQUEST_SECONDS.labels(ROUTE)
         self._second, self._told = 0, ""
 
-    def read(self, data: bytes) -> Attempt | None:
-        """A whole request, whose entry is at the door from here on; None: let it take the long way."""
+    def read(self, data: bytes, peer: str | None = None) -> Attempt | None:
+        """A whole request from the address `peer`, whose entry is at the door from here on; None: let it take the long
+        way."""
         if not data.startswith(_BEGIN) or len(data) > _LONGEST:
             return None
         began = time.monotonic()
@@ -77,7 +78,7 @@ class Turnstile:
         campaign, fields = first[len(_BEGIN) : -len(_END)], plain_fields(lines, _UNUSUAL)
         if not campaign or not PLAIN.issuperset(campaign) or fields is None or not self._fits(fields, body):
             return None
-        return self._enter(campaign.decode(), fields, body, began)
+        return self._enter(campaign.decode(), fields, body, began, peer)
 
     def response(self, attempt: Attempt) -> Response | None:
         """What is told; None: that is a problem, which the long way explains."""
@@ -111,10 +112,11 @@ class Turnstile:
         is_there = length.isdigit() and int(length) == len(body) <= self._largest
         return is_there and fields.get(b"content-type", b"").lower() in _JSON
 
-    def _enter(self, campaign: str, fields: Fields, body: bytes, began: float) -> Attempt | None:
+    def _enter(self, campaign: str, fields: Fields, body: bytes, began: float, peer: str | None) -> Attempt | None:
         try:
             headers = Headers(raw=list(fields.items()))
-            self._door.admit("POST", f"/v1/campaigns/{campaign}/entries", headers).require(Role.OPERATE)
+            path = f"/v1/campaigns/{campaign}/entries"
+            self._door.admit_at_once("POST", path, headers, peer).require(Role.OPERATE)
             entry, sent = _decode(body), fields.get(_KEY)
             key = entry.key if sent is None else sent.decode("latin-1")
             if entry.key is not None and key != entry.key:

@@ -1,0 +1,110 @@
+"""Who has access: compares keys and limits how many wrong ones a client address may show.
+
+One `Access` serves all doors of a process, so that an address has one allowance however it shows its keys: in the login
+form or as `Authorization: Bearer`.
+"""
+
+import hashlib
+import hmac
+import secrets
+from typing import TypeVar
+
+from tidegate.http.attempts import Allowance, Attempts, SharedAttempts
+from tidegate.http.callers import Key, Keyring
+from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.remote import ClientAddresses
+from tidegate.http.sessions import SessionOffice
+from tidegate.kernel.clock import Clock
+from tidegate.kernel.ids import new_id
+from tidegate.settings.http import HttpSettings
+from tidegate.telemetry import metrics
+from tidegate.valkey import Valkey
+
+OF_ADDRESS = Allowance(burst=10, another_after_s=30)
+"""Wrong keys that one address may show."""
+OF_LOGINS = Allowance(burst=100, another_after_s=1)
+"""Wrong keys in the login form, from all addresses together."""
+_EVERY_ADDRESS = "all"
+_MOST_REMEMBERED = 10_000
+T = TypeVar("T")
+
+
+class Access:
+    """The keys of an installation, and the sessions that were opened with them."""
+
+    def __init__(
+        self,
+        settings: HttpSettings,
+        *,
+        valkey: Valkey | None = None,
+        clock: Clock | None = None,
+        of_address: Attempts | None = None,
+        of_logins: Attempts | None = None,
+    ) -> None:
+        """With `valkey` all processes share the allowances of wrong keys; without, each has its own."""
+        self.settings, self.keyring, self.addresses = settings, Keyring(settings), ClientAddresses(settings)
+        self.sessions = SessionOffice(self.keyring, settings.session_lasts, clock)
+        of_address = Attempts(OF_ADDRESS) if of_address is None else of_address
+        of_logins = Attempts(OF_LOGINS) if of_logins is None else of_logins
+        self._of_address = SharedAttempts("wrong-keys", of_address, valkey)
+        self._of_logins = SharedAttempts("wrong-logins", of_logins, valkey)
+        # Of pairs of address and key: those that were right, and those that were wrong, as a digest that means nothing
+        # outside this process.
+        self._known, self._wrong = dict[tuple[str, str], None](), dict[tuple[str, bytes], None]()
+        self._digest_key = secrets.token_bytes(32)
+
+    def find_at_once(self, text: str, address: str) -> Key | None:
+        """The key that was shown, where that can be said without waiting; None: ask `find`."""
+        key = self.keyring.find(text)
+        if key is None or (address in self._of_address and not self._is_known(key, address)):
+            return None
+        _remember(self._known, (address, key.id))
+        return key
+
+    async def find(self, text: str, address: str, *, at_login: bool = False) -> Key | None:
+        """The key that was shown; None where it is wrong.
+
+        Raises `Trouble` where the address has shown too many wrong ones, also with a right key: otherwise the answer
+        would tell a guesser which key is right. A key that the address showed before it ran out of attempts is exempt.
+        A right key gives no attempts back, so the owner of one key cannot guess at another without limit. The same
+        wrong key counts once: a client that repeats an old key guesses at nothing.
+        """
+        key = self.keyring.find(text)
+        if key is not None and (self._is_known(key, address) or not at_login) and self.find_at_once(text, address):
+            return key
+        wrong = address, hmac.digest(self._digest_key, text.encode("latin-1", "replace"), hashlib.sha256)
+        if wrong in self._wrong:
+            return self._refuse(at_login=at_login)
+        # An attempt is counted before it is answered: many at once get no more answers than one after the other.
+        item = new_id()
+        subjects = [(self._of_address, address), *([(self._of_logins, _EVERY_ADDRESS)] if at_login else [])]
+        for allowance, subject in subjects:
+            wait_s = await allowance.take(subject, item)
+            if wait_s is not None:
+                raise _too_many(wait_s, at_login=at_login)
+        if key is None:
+            _remember(self._wrong, wrong)
+            return self._refuse(at_login=at_login)
+        for allowance, subject in subjects:
+            await allowance.give_back(subject, item)
+        _remember(self._known, (address, key.id))
+        return key
+
+    def _refuse(self, *, at_login: bool) -> None:
+        metrics.HTTP_KEYS_REFUSED.labels("login" if at_login else "request").inc()
+
+    def _is_known(self, key: Key, address: str) -> bool:
+        return (address, key.id) in self._known
+
+
+def _remember(memory: dict[T, None], pair: T) -> None:
+    memory.setdefault(pair)
+    if len(memory) > _MOST_REMEMBERED:
+        del memory[next(iter(memory))]
+
+
+def _too_many(wait_s: int, *, at_login: bool) -> Trouble:
+    if at_login:
+        metrics.HTTP_LOGINS.labels("blocked").inc()
+    detail = f"too many wrong keys were shown from this address lately; try again in {wait_s} s"
+    return Trouble(ProblemType.TOO_MANY_ATTEMPTS, detail, headers={"Retry-After": str(wait_s)})
