@@ -13,6 +13,7 @@ from tests.collect.shelf import ShelfUpstream, broken
 from tidegate.collect import runs
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.runs import RunActive, RunCanceled
+from tidegate.collect.source import JobSpec
 from tidegate.collect.tables import page_jobs
 from tidegate.collect.verdicts import to_refused
 from tidegate.database import Database
@@ -41,6 +42,32 @@ async def test_a_run_says_why_its_last_job_failed(local: Library, upstream: Shel
         run = await local.ended()
 
     assert (run.status, run.last_error) == (RunState.COMPLETED, "SHELF of shelf:ada-poems: no such shelf")
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize(
+    ("state", "kinds"),
+    [
+        (JobState.SUCCEEDED, ["LIST", "COVER"]),
+        (JobState.FAILED, ["LIST", "COVER"]),
+        (JobState.UNAVAILABLE, []),
+        (JobState.READY, []),
+    ],
+)
+async def test_jobs_that_wait_for_another_begin_when_it_ended_unless_nothing_can_be_read(
+    database: Database, state: JobState, kinds: list[str]
+):
+    first = JobSpec(kind="SHELF", resource="shelf:novels", params={"n": 1}, followed_by=("LIST", "COVER"))
+    run_id, (job_id,) = await begun(database, specs=[first])
+    (claim,) = await claimed(database, job_id)
+
+    written = await write(database, [finished(claim, state)])
+
+    added = [offer for offer in written.offers if offer.id != job_id]
+    assert [offer.spec for offer in added] == [
+        JobSpec(kind=kind, resource="shelf:novels", params={"n": 1}) for kind in kinds
+    ]
+    assert (await shown(database, run_id)).total_jobs == 1 + len(kinds)
 
 
 @pytest.mark.every_server

@@ -26,7 +26,8 @@ def listing_of(source: GithubSource, subject: Subject) -> Task:
 
 def kinds_followed(reader: GithubSource, listing: Task) -> set[str]:
     """What is read of a repository, and after its pull requests."""
-    found = reader.read(listing, answer(200, [HELLO])).follow_ups
+    first = reader.read(listing, answer(200, [HELLO])).follow_ups
+    found = [*first, *(spec for job in first for spec in job.successors)]
     pulls = [reader.read(follow_up(listing, spec), answer(200, [PULL])) for spec in found if spec.kind == "REPO_PRS"]
     return {spec.kind for spec in found} | {spec.kind for reading in pulls for spec in reading.follow_ups}
 

@@ -60,7 +60,6 @@ def test_retry_after_counts_also_where_the_window_is_empty():
     ("status", "text"),
     [
         (403, "Resource not accessible by integration"),
-        (404, "Not Found"),
         (422, "Validation Failed"),
         (400, "Problems parsing JSON"),
     ],
@@ -87,6 +86,16 @@ def test_a_login_that_is_nobodys_any_more_is_asked_for_once_more_by_its_number()
 def test_a_login_that_never_was_is_not_looked_for():
     reading = source.read(task(kinds.USER_BASIC), message(404, "Not Found"))
     assert (reading.verdict, reading.follow_ups) == (Verdict.GONE, ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Max number of login attempts exceeded", "Maximum number of login attempts exceeded. Please try again later."],
+)
+def test_a_credential_that_is_refused_for_a_while_rests_and_nothing_is_gone(text: str):
+    for kind in (kinds.USER_BASIC, kinds.REPO_COMMITS, kinds.REPO_ISSUES):
+        reading = source.read(task(kind), message(403, text))
+        assert (reading.verdict, reading.blocked_ms, reading.is_guess) == (Verdict.LATER, 60_000, True)
 
 
 @pytest.mark.parametrize("status", [403, 451])

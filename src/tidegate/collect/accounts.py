@@ -13,6 +13,7 @@ from sqlalchemy import exists, update
 from tidegate.collect.additions import add_jobs
 from tidegate.collect.ledger import LONGEST_REASON, Ending, StoredJob
 from tidegate.collect.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState, RunState
+from tidegate.collect.source import JobSpec
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.collect.terms import Planning, Terms
 from tidegate.database import Transaction, outbox
@@ -23,6 +24,7 @@ from tidegate.telemetry.redaction import fit_to_keep
 
 RUN_ENDED = "collection.run_ended"
 """The event that a run has no job left to do."""
+_LEADS_ON = frozenset({JobState.SUCCEEDED, JobState.FAILED})
 
 
 def ended_key(run_id: int) -> str:
@@ -82,14 +84,21 @@ def account_for(
         return []
     run_ids = sorted(changes)
     lock_runs(tx, run_ids)
-    follow_ups = ((ending.claim.job.run_id, spec) for ending in endings for spec in ending.follow_ups)
-    added = add_jobs(tx, follow_ups, max_attempts=terms.max_attempts)
+    found = ((ending.claim.job.run_id, spec) for ending in endings for spec in _found_by(ending))
+    added = add_jobs(tx, found, max_attempts=terms.max_attempts)
     for job in added:
         changes[job.run_id].total += 1
     _COUNT.run(tx, moved=[changes[run_id].row(run_id) for run_id in run_ids], now=tx.now)
     _note_planned(tx, endings, terms.planning)
     end_if_done(tx, run_ids)
     return added
+
+
+def _found_by(ending: Ending) -> Sequence[JobSpec]:
+    """The jobs that begin with this end: those that its answer led to, and those that waited for it."""
+    if ending.state not in _LEADS_ON or not ending.claim.job.spec.followed_by:
+        return ending.follow_ups
+    return [*ending.follow_ups, *ending.claim.job.spec.successors]
 
 
 def _count_skipped(ending: Ending) -> None:

@@ -37,6 +37,22 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     """An item of an earlier page of this list was skipped, so the list cannot tell what is gone. Set by the engine."""
     redirects: tuple[str, ...] = ()
     """Addresses to which the upstream redirected this call, in order; the engine asks at the last one."""
+    followed_by: tuple[str, ...] = ()
+    """Kinds of jobs that begin when this one has ended: with its resource, parameters and bucket, at the first page.
+
+    They begin whether it succeeded or failed, and not where it found its resource UNAVAILABLE: one call is enough to
+    find out that nothing of a resource can be read.
+    """
+
+    @property
+    def successors(self) -> "list[JobSpec]":
+        """The jobs that `followed_by` names."""
+        if not self.followed_by:
+            return []
+        first = msgspec.structs.replace(
+            self, page=FIRST_PAGE, affinity="", has_gaps=False, redirects=(), followed_by=()
+        )
+        return [msgspec.structs.replace(first, kind=kind) for kind in self.followed_by]
 
     def __post_init__(self) -> None:
         _require_short("kind", self.kind, 40)
@@ -105,7 +121,9 @@ class Task(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def next_page(self, page: str, **params: Any) -> JobSpec:
         """A further page of the same list, read with the same allowance, and best by the same credential."""
-        return msgspec.structs.replace(self.spec, page=page, params=params, affinity=self.credential, redirects=())
+        return msgspec.structs.replace(
+            self.spec, page=page, params=params, affinity=self.credential, redirects=(), followed_by=()
+        )
 
 
 class Verdict(StrEnum):

@@ -81,7 +81,7 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
     )
 
 
-def unchanged(_task: Task) -> Reading:
+def unchanged(_task: Task, _answer: Answer) -> Reading:
     """304: the head is the same."""
     return Reading()
 

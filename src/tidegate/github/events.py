@@ -57,7 +57,7 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
     return msgspec.structs.replace(reading, documents=page.documents, skipped=page.skipped)
 
 
-def unchanged(_task: Task) -> Reading:
+def unchanged(_task: Task, _answer: Answer) -> Reading:
     """304: nothing happened."""
     return Reading()
 

@@ -16,8 +16,12 @@ REPO_REVIEWS = "REPO_REVIEWS"
 ESSENTIAL = frozenset({USER_BASIC, USER_EVENTS, REPO_ISSUES, REPO_PRS, REPO_COMMITS})
 ALL = ESSENTIAL | {REPO_ISSUE_COMMENTS, REPO_REVIEW_COMMENTS, REPO_REVIEWS}
 
-OF_REPOSITORIES = (REPO_ISSUES, REPO_PRS, REPO_COMMITS, REPO_ISSUE_COMMENTS, REPO_REVIEW_COMMENTS)
-"""Those that begin with a repository. Reviews begin with its pull requests."""
+OF_REPOSITORIES = (REPO_COMMITS, REPO_ISSUES, REPO_PRS, REPO_ISSUE_COMMENTS, REPO_REVIEW_COMMENTS)
+"""Those that begin with a repository. Reviews begin with its pull requests.
+
+The first of them that a run wants goes ahead and tells whether the repository can be read at all. Commits are best for
+that: every repository has them, while issues and pull requests can be switched off.
+"""
 
 DOCUMENTS = {
     USER_EVENTS: "event",

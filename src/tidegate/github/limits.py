@@ -12,7 +12,8 @@ from tidegate.upstream import Answer
 LEAST_PAUSE_MS = 60_000
 """Where a secondary limit does not say how long, no less than this."""
 LONGEST_PAUSE_MS = 24 * 3_600_000
-_WORDS = ("rate limit", "abuse detection", "login attempts exceeded")
+_WORDS = ("rate limit", "abuse detection", "login attempts", "try again later")
+"""In refusals that pass: of a limit, or of the credential itself after others have failed to log in with it."""
 
 
 class Limit(StrEnum):

@@ -106,7 +106,7 @@ class Lists:
         state = msgspec.structs.replace(state, is_covered=state.is_covered or (reached_end and not state.is_unsteady))
         return self._end_of_lap(task, state)
 
-    def unchanged(self, task: Task) -> Reading:
+    def unchanged(self, task: Task, _answer: Answer) -> Reading:
         """304: in the first lap there is nothing new since the last run, later nothing since the lap before."""
         state = ListState.of(task)
         if state.lap > 1:

@@ -62,7 +62,7 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     )
 
 
-def unchanged(_task: Task) -> Reading:
+def unchanged(_task: Task, _answer: Answer) -> Reading:
     """304: the same as before."""
     return Reading()
 

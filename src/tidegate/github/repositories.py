@@ -15,7 +15,7 @@ from tidegate.collect.source import Cursor, JobSpec, Reading, Task
 from tidegate.documents import Document, Listing
 from tidegate.github import items, kinds
 from tidegate.github.requests import PER_PAGE, Call
-from tidegate.github.states import Repository, Wishes, another_account, repository_jobs
+from tidegate.github.states import Repository, Wishes, another_account, repository_jobs, upstream_time
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.upstream import Answer
 
@@ -111,21 +111,22 @@ class Repositories:
         )
         found = tuple(each.repository for each in listed.read)
         page = Page(answer.headers.get("ETag"), task.credential, following, found)
-        reading = self._go_on(task, state, page)
+        reading = self._go_on(task, state, page, answer)
         return msgspec.structs.replace(reading, documents=listed.documents, skipped=listed.skipped)
 
-    def unchanged(self, task: Task) -> Reading:
+    def unchanged(self, task: Task, answer: Answer) -> Reading:
         """304: the page is as it was."""
         state = _begun(task)
-        return self._go_on(task, msgspec.structs.replace(state, skipped=True), state.before[0])
+        return self._go_on(task, msgspec.structs.replace(state, skipped=True), state.before[0], answer)
 
     def refused(self, _task: Task, _answer: Answer) -> Reading | None:
         """Nothing special."""
         return None
 
-    def _go_on(self, task: Task, state: RepositoriesState, page: Page) -> Reading:
+    def _go_on(self, task: Task, state: RepositoriesState, page: Page, answer: Answer) -> Reading:
         include = self._include if state.include is None else frozenset(state.include)
-        jobs = [job for found in page.repositories for job in repository_jobs(found, include, state)]
+        at = upstream_time(answer.date or answer.received_at)
+        jobs = [job for found in page.repositories for job in repository_jobs(found, include, state, listed_at=at)]
         state = msgspec.structs.replace(state, read=(*state.read, page), before=state.before[1:])
         if page.following is not None:
             return Reading(follow_ups=[*jobs, _next(task, state, page.following)], completed=_switched_off(task, page))

@@ -137,7 +137,7 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     )
 
 
-def unchanged(_task: Task) -> Reading:
+def unchanged(_task: Task, _answer: Answer) -> Reading:
     """GraphQL knows no 304."""
     return Reading(verdict=Verdict.RETRY, reason="304 to a query")
 

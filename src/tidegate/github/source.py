@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from tidegate.collect.source import JobSpec, Reading, Subject, Task
+from tidegate.collect.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.github import commits, events, kinds, known, limits, profile, reviews
 from tidegate.github.listings import Lists
 from tidegate.github.logins import require_login
@@ -12,7 +12,7 @@ from tidegate.github.profile import ProfileState
 from tidegate.github.repositories import Repositories
 from tidegate.github.requests import require_api_url, to_request
 from tidegate.github.settings import API_URL
-from tidegate.github.states import Wishes, included
+from tidegate.github.states import Wishes, Withheld, included
 from tidegate.github.statuses import Reader, interpret
 from tidegate.upstream import Answer, Request
 
@@ -67,12 +67,20 @@ class GithubSource:
 
     def request(self, task: Task, secret: str) -> Request:
         """The call for a job."""
-        call = self._reader(task).ask(task)
+        reader = self._reader(task)
+        call = reader.ask(_as_readable(task))
         return to_request(call, api_url=self._api_url, secret=secret, purpose=f"github.{task.spec.kind.lower()}")
 
     def read(self, task: Task, answer: Answer) -> Reading:
         """What the answer means, and what it says of the allowance."""
-        reading = interpret(task, answer, self._reader(task), self._api_url)
+        reader = self._reader(task)
+        if reader is known:
+            reading = interpret(task, answer, reader, self._api_url)
+        else:
+            reading = interpret(_as_readable(task), answer, reader, self._api_url)
+            if reading.verdict is Verdict.UNAVAILABLE:
+                cursor = Withheld.cursor(task, reading.reason, answer.date or answer.received_at)
+                reading = msgspec.structs.replace(reading, cursor=cursor)
         if reading.allowance is not None:  # a body told it, and of another bucket than the headers
             return reading
         return msgspec.structs.replace(
@@ -85,3 +93,9 @@ class GithubSource:
         if task.spec.kind == kinds.USER_BASIC and task.spec.resource.endswith(_REPOSITORIES):
             return self._repositories
         return self._readers[task.spec.kind]
+
+
+def _as_readable(task: Task) -> Task:
+    """The job as if its list had never been withheld: it goes on where the list was read last."""
+    withheld = Withheld.left_for(task)
+    return task if withheld is None else msgspec.structs.replace(task, cursor=withheld.before)

@@ -1,15 +1,18 @@
 """What jobs carry from page to page, and what they find out about a repository beforehand."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 import msgspec
 
-from tidegate.collect.source import JobSpec, Reading, Task, Verdict
+from tidegate.collect.source import FIRST_PAGE, Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.github import kinds
 from tidegate.kernel.errors import InvalidArgument
 
+_WITHHELD = "withheld:"
+"""Before what is remembered of a list that GitHub does not show; no other cursor begins so."""
+_BELIEVED, _LONGEST_BELIEVED = timedelta(hours=1), timedelta(days=7)
 OPTIONS = frozenset({"full", "include", "since"})
 """What a run may ask for."""
 
@@ -64,8 +67,7 @@ def as_upstream(since: object) -> str:
         moment = datetime.fromisoformat(str(since))
     except ValueError:
         raise InvalidArgument("since", since, "must be a date or a time, like 2026-01-31") from None
-    zoned = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return zoned.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return upstream_time(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment)
 
 
 class Repository(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,6 +96,8 @@ class OfRepository(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     repository: Repository
     has_reviews: bool | None = None
     """Whether reviews follow pull requests; None: as the source does by default."""
+    listed_at: str | None = None
+    """When the list of repositories was answered, by the upstream's clock."""
 
 
 def another_account(login: str, former: str, present: int) -> Reading:
@@ -113,15 +117,13 @@ def passed_to(owner: str) -> Reading:
     return Reading(verdict=Verdict.GONE, reason=f"it belongs to {owner} now, and is collected with that user")
 
 
-def first_page(kind: str, found: Repository, wishes: Wishes, include: frozenset[str]) -> JobSpec:
-    """The job that begins a list of a repository."""
-    has_reviews = kinds.REPO_REVIEWS in include if kind == kinds.REPO_PRS else None
-    state = OfRepository(repository=found, full=wishes.full, since=wishes.since, has_reviews=has_reviews)
-    return JobSpec(kind=kind, resource=found.resource, params=state.params)
+def repository_jobs(
+    found: Repository, include: frozenset[str], wishes: Wishes, *, listed_at: str | None = None
+) -> list[JobSpec]:
+    """The job with which the collection of a repository begins; none where nothing of it is wanted.
 
-
-def repository_jobs(found: Repository, include: frozenset[str], wishes: Wishes) -> list[JobSpec]:
-    """Everything that is collected of a repository. One without issues is not asked for them.
+    A repository may be listed and withheld. So one list is read first, and the others follow it, unless it finds that
+    nothing can be read. A repository without issues is not asked for them.
 
     Whoever has an ETag of such a list is asked again: that is known where the cursors are. A list without one is for
     any credential of the pool, so that all of them share the first collection.
@@ -129,4 +131,66 @@ def repository_jobs(found: Repository, include: frozenset[str], wishes: Wishes) 
     wanted = [kind for kind in kinds.OF_REPOSITORIES if kind in include]
     if not found.has_issues and kinds.REPO_ISSUES in wanted:
         wanted.remove(kinds.REPO_ISSUES)
-    return [first_page(kind, found, wishes, include) for kind in wanted]
+    if not wanted:
+        return []
+    state = OfRepository(
+        repository=found,
+        full=wishes.full,
+        since=wishes.since,
+        has_reviews=kinds.REPO_REVIEWS in include if kinds.REPO_PRS in wanted else None,
+        listed_at=listed_at,
+    )
+    first, *others = wanted
+    return [JobSpec(kind=first, resource=found.resource, params=state.params, followed_by=tuple(others))]
+
+
+class Withheld(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the cursor of a list remembers while GitHub lists its repository and does not show it.
+
+    It is believed for an hour, and after each probe that confirms it for as long as it has lasted, up to a week. So a
+    404 of a moment is corrected soon, and a repository that stays withheld costs one call in a week.
+    """
+
+    reason: str
+    pushed_at: str | None = None
+    """When something was pushed last, by the list of repositories."""
+    first_at: str
+    """When it was found out first."""
+    before: Cursor | None = None
+    """Where the list goes on when it can be read again."""
+
+    @staticmethod
+    def cursor(task: Task, reason: str, at: datetime) -> Cursor | None:
+        """The cursor that the first page of a withheld list leaves; None for any other job."""
+        if task.spec.kind not in kinds.OF_REPOSITORIES or task.spec.page != FIRST_PAGE:
+            return None
+        former, now = Withheld.left_for(task), upstream_time(at)
+        found = Withheld(
+            reason=reason,
+            pushed_at=OfRepository.of(task).repository.pushed_at,
+            first_at=now if former is None else former.first_at,
+            before=task.cursor if former is None else former.before,
+        )
+        return Cursor(cursor=_WITHHELD + msgspec.json.encode(found).decode(), timestamp=now)
+
+    @staticmethod
+    def left_for(task: Task) -> "Withheld | None":
+        """What the last run left for this list, if that was found to be withheld."""
+        left = "" if task.cursor is None else task.cursor.cursor or ""
+        if not left.startswith(_WITHHELD):
+            return None
+        return msgspec.json.decode(left.removeprefix(_WITHHELD), type=Withheld)
+
+    def is_still_so(self, task: Task) -> bool:
+        """Whether that is believed without a call. Not after a push, and not in a run that reads everything again."""
+        state, found_at = OfRepository.of(task), None if task.cursor is None else task.cursor.timestamp
+        if state.full or state.listed_at is None or found_at is None or state.repository.pushed_at != self.pushed_at:
+            return False
+        found = datetime.fromisoformat(found_at)
+        lasted = found - datetime.fromisoformat(self.first_at)
+        return datetime.fromisoformat(state.listed_at) - found < min(max(lasted, _BELIEVED), _LONGEST_BELIEVED)
+
+
+def upstream_time(moment: datetime) -> str:
+    """A moment as the upstream writes it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -16,6 +16,7 @@ from tidegate.upstream.redirects import is_redirect
 _LONGEST_MESSAGE = 300
 _REFUSALS = frozenset({403, 429})
 _PASSING = frozenset({408, 425})
+_HIDDEN = frozenset({404, 451})
 _BLOCKED = "access blocked"
 
 
@@ -30,7 +31,7 @@ class Reader(Protocol):
         """An answer with content; `following` is the path of the next page."""
         ...
 
-    def unchanged(self, task: Task, /) -> Reading:
+    def unchanged(self, task: Task, answer: Answer, /) -> Reading:
         """Nothing changed since the ETag was given."""
         ...
 
@@ -49,7 +50,7 @@ def interpret(task: Task, answer: Answer, reader: Reader, api_url: str) -> Readi
         case 200 | 203 | 204:
             return _content(task, answer, reader, api_url)
         case 304:
-            return msgspec.structs.replace(reader.unchanged(task), unchanged=True)
+            return msgspec.structs.replace(reader.unchanged(task, answer), unchanged=True)
         case 202:
             return Reading(verdict=Verdict.LATER, reason="202: being computed", delay_ms=limits.asked_wait_ms(answer))
         case 401:
@@ -89,7 +90,7 @@ def _limited(answer: Answer, limit: Limit) -> Reading:
 
 def _plain(task: Task, answer: Answer) -> Reading:
     status = answer.status
-    if _is_blocked(task, answer):
+    if _is_withheld(task, answer):
         return Reading(verdict=Verdict.UNAVAILABLE, reason=explain(answer))
     passes = status >= 500 or status < 400 or status in _PASSING
     if not passes:
@@ -97,11 +98,11 @@ def _plain(task: Task, answer: Answer) -> Reading:
     return Reading(verdict=Verdict.RETRY, reason=explain(answer), delay_ms=limits.asked_wait_ms(answer))
 
 
-def _is_blocked(task: Task, answer: Answer) -> bool:
-    """Whether GitHub has closed a repository to everybody: for legal reasons, or for a breach of its terms.
+def _is_withheld(task: Task, answer: Answer) -> bool:
+    """Whether GitHub does not show what it lists: closed for legal reasons or for a breach of its terms, or not there.
 
-    No retry and no other token helps, so it is no failure of ours. Another 403 is: somebody may lack a permission.
+    No retry helps, so it is no failure of ours. Another 403 is: the token may lack a permission.
     """
     if not task.spec.resource.startswith(kinds.REPOSITORY_PREFIX):
         return False
-    return answer.status == 451 or (answer.status == 403 and _BLOCKED in explain(answer).lower())
+    return answer.status in _HIDDEN or (answer.status == 403 and _BLOCKED in explain(answer).lower())
