@@ -98,6 +98,7 @@ async def open_collection(
             settings=settings.collect,
             intake=aws.intake,
             most_redirects=settings.upstream.most_redirects,
+            barred=crawl.eligibility.barred,
         )
 
         async def pool_for(source: str, user_id: str) -> str:

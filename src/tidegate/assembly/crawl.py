@@ -6,6 +6,7 @@ from tidegate.assembly.collecting import Addition
 from tidegate.assembly.credentials import open_vault
 from tidegate.assembly.parts import Parts
 from tidegate.collect.calls import Caller, Way
+from tidegate.crawl.eligibility import Eligibility
 from tidegate.crawl.finalizing import CrawlFinalizer
 from tidegate.crawl.gauges import RawPruner
 from tidegate.crawl.identities import IdentityBook
@@ -36,6 +37,8 @@ class Crawl:
     finalizer: CrawlFinalizer
     way: Way
     """Who makes its calls, with whose headers."""
+    eligibility: Eligibility
+    """Which identities must not make a call."""
     addition: Addition
 
 
@@ -51,9 +54,11 @@ def put_crawl_together(parts: Parts, client: Caller) -> Crawl:
     identities = IdentityBook(database, parts.gate, open_vault(parts.settings, database), settings)
     processor = RawProcessor(database, sites, settings)
     announcer = Announcer(database, bell, leads_here=lambda: processor.is_running, topic=RAWS_STORED)
+    source = CrawlSource(sites, settings, tries=parts.settings.collect.max_attempts)
     return Crawl(
-        source=CrawlSource(sites, settings, tries=parts.settings.collect.max_attempts),
+        source=source,
         identities=identities,
+        eligibility=Eligibility(source, identities),
         products=Products(database),
         raws=Raws(database, bell.ring),
         writer=CrawlWriter(note),

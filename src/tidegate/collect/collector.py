@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tidegate.collect.calls import Caller, Calls, Way
 from tidegate.collect.committer import Committer, Moved
 from tidegate.collect.completion import Completion, Finalizer
+from tidegate.collect.offers import Barred, none_barred
 from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.recovery import Recovery, RecoveryDuty
 from tidegate.collect.refusals import Secrets
@@ -38,8 +39,8 @@ class Collector:
 
     `caller` and `secrets` are the way of every source that has none of its own in `ways`. `writers`, by the name of
     their source, write in the transaction that ends jobs; of the sources in `records_executions` it is recorded who
-    worked on each job. `on_moved` is called, after the commit, with the numbers of runs whose jobs or counters moved in
-    this process.
+    worked on each job. `barred` tells which credentials must not make the call of a job. `on_moved` is called, after
+    the commit, with the numbers of runs whose jobs or counters moved in this process.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Collector:
         intake: Intake | None = None,
         settings: CollectSettings | None = None,
         most_redirects: int = MOST_REDIRECTS,
+        barred: Barred = none_barred,
     ) -> None:
         settings = settings or CollectSettings()
         by_name = {source.name: source for source in sources}
@@ -70,7 +72,7 @@ class Collector:
             max_attempts=settings.max_attempts,
         )
         database, gate = ground.database, ground.gate
-        recovery, consumer = Recovery(database, gate), intake or ground.jobs.consumer(ground.owner)
+        recovery, consumer = Recovery(database, gate, barred=barred), intake or ground.jobs.consumer(ground.owner)
         committer = Committer(
             database,
             gate,
@@ -80,6 +82,7 @@ class Collector:
             terms=terms,
             pauses=settings.pauses,
             on_moved=on_moved,
+            barred=barred,
         )
         way = Way(caller, secrets)
         calls = Calls(
@@ -93,7 +96,9 @@ class Collector:
             clearances=Clearances(gate),
         )
         worker = Worker(consumer, committer, calls, database=database, gate=gate, recovery=recovery, at_once=at_once)
-        self.orchestrator = Orchestrator(database, gate, by_name, after_offer, on_moved=on_moved, settings=settings)
+        self.orchestrator = Orchestrator(
+            database, gate, by_name, after_offer, on_moved=on_moved, settings=settings, barred=barred
+        )
         self.duty = RecoveryDuty(recovery, enrol_credentials)
         """For the leader; its `ring` is for the death of a process."""
         completion = Completion(

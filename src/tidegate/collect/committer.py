@@ -27,6 +27,7 @@ import msgspec
 from tidegate.collect import tracing
 from tidegate.collect.job_log import log_jobs
 from tidegate.collect.ledger import Claim
+from tidegate.collect.offers import Barred, none_barred
 from tidegate.collect.parking import Parked
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.rounds import Group, Round, Written, take, write_round
@@ -85,12 +86,13 @@ class Committer:
         terms: Terms,
         pauses: Backoff = PAUSES,
         on_moved: Moved = lambda _: None,
+        barred: Barred = none_barred,
     ) -> None:
         self._database, self._consumer, self._on_moved = database, consumer, on_moved
         self._terms, self._pauses = terms, pauses
         self._stubborn = Stubborn(self._hold)
         self._staging = Staging(documents, database.clock, self._ready)
-        self._settling = Settling(gate, recovery, database.clock, self._let_go)
+        self._settling = Settling(gate, recovery, database.clock, self._let_go, barred=barred)
         self._claimings: list[_Claiming] = []
         self._keepings: list[_Keeping] = []
         self._groups: deque[Group] = deque()

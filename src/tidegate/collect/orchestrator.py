@@ -8,7 +8,7 @@ from tidegate.collect import burials, parking, runs
 from tidegate.collect.committer import Moved
 from tidegate.collect.firings import ScheduleInactive
 from tidegate.collect.ledger import StoredJob
-from tidegate.collect.offers import to_gate_jobs
+from tidegate.collect.offers import Barred, none_barred, to_gate_jobs
 from tidegate.collect.parking import Parked
 from tidegate.collect.places import OtherPlace
 from tidegate.collect.runs import Run, RunActive, RunCanceled
@@ -43,7 +43,9 @@ class Orchestrator:
         *,
         on_moved: Moved = lambda _: None,
         settings: CollectSettings | None = None,
+        barred: Barred = none_barred,
     ) -> None:
+        self._barred = barred
         self._database, self._gate, self._sources, self._on_moved = database, gate, sources, on_moved
         self._settings = settings or CollectSettings()
         self._after_offer = after_offer or _nothing
@@ -121,7 +123,7 @@ class Orchestrator:
     async def offer(self, jobs: Sequence[StoredJob]) -> None:
         """Tell the gate, and whoever watches, of jobs that are committed; for those too who begin runs in bulk."""
         self._on_moved({job.run_id for job in jobs})
-        await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now()))
+        await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now(), barred=self._barred))
         for pool in sorted({job.pool for job in jobs}):
             await self._after_offer(pool)
 

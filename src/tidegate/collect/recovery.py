@@ -8,8 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from tidegate.collect import ledger, notes, parking, runs
+from tidegate.collect.ledger import StoredJob
 from tidegate.collect.lifecycle import OPEN_RUNS
-from tidegate.collect.offers import to_gate_jobs
+from tidegate.collect.offers import Barred, none_barred, to_gate_jobs
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate, Job
 from tidegate.runtime.waiting import unless
@@ -20,8 +21,8 @@ _PAGE = 500
 class Recovery:
     """Offers again."""
 
-    def __init__(self, database: Database, gate: Gate) -> None:
-        self._database, self._gate = database, gate
+    def __init__(self, database: Database, gate: Gate, *, barred: Barred = none_barred) -> None:
+        self._database, self._gate, self._barred = database, gate, barred
 
     async def offer_run(self, run_id: int) -> int:
         """Offer what is unfinished of one run; return how much of it was missing."""
@@ -32,7 +33,7 @@ class Recovery:
         missing = 0
         for start in range(0, len(job_ids), _PAGE):
             jobs = await self._database.read(ledger.unfinished_of, job_ids[start : start + _PAGE])
-            missing += await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now())) if jobs else 0
+            missing += await self._gate.offer(self._to_gate(jobs)) if jobs else 0
         return missing
 
     async def forget_jobs(self, job_ids: Sequence[int]) -> None:
@@ -58,11 +59,14 @@ class Recovery:
         open_runs = [run.id for run in active if run.status in OPEN_RUNS]
         return await self._gate.rebuild(self._unfinished(open_runs))
 
+    def _to_gate(self, jobs: Sequence[StoredJob]) -> list[Job]:
+        return to_gate_jobs(jobs, now=self._database.clock.now(), barred=self._barred)
+
     async def _unfinished(self, run_ids: list[int]) -> AsyncIterator[list[Job]]:
         after = 0
         while run_ids:
             jobs = await self._database.read(ledger.unfinished, run_ids, after, _PAGE)
-            yield to_gate_jobs(jobs, now=self._database.clock.now())
+            yield self._to_gate(jobs)
             if len(jobs) < _PAGE:
                 return
             after = jobs[-1].id

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.lifecycle import JobState
-from tidegate.collect.offers import to_gate_jobs
+from tidegate.collect.offers import Barred, none_barred, to_gate_jobs
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.verdicts import Finished
 from tidegate.flow.gate import Gate
@@ -27,9 +27,16 @@ class Settling:
     """Settles a few rounds at once; `on_settled` is told of each, when nothing more has to be done for it."""
 
     def __init__(
-        self, gate: Gate, recovery: Recovery, clock: Clock, on_settled: Callable[[Sequence[Finished]], None]
+        self,
+        gate: Gate,
+        recovery: Recovery,
+        clock: Clock,
+        on_settled: Callable[[Sequence[Finished]], None],
+        *,
+        barred: Barred = none_barred,
     ) -> None:
         self._gate, self._recovery, self._clock, self._on_settled = gate, recovery, clock, on_settled
+        self._barred = barred
         self._room = asyncio.Semaphore(_MOST_AT_ONCE)
         self._running: set[asyncio.Task[None]] = set()
 
@@ -69,8 +76,8 @@ class Settling:
         last = max(0, len(offers) - _MOST_PER_CALL)
         for start in range(0, last, _MOST_PER_CALL):
             part = offers[start : min(start + _MOST_PER_CALL, last)]
-            await self._gate.offer(to_gate_jobs(part, now=self._clock.now()))
-        follow_ups = to_gate_jobs(offers[last:], now=self._clock.now())
+            await self._gate.offer(to_gate_jobs(part, now=self._clock.now(), barred=self._barred))
+        follow_ups = to_gate_jobs(offers[last:], now=self._clock.now(), barred=self._barred)
         await self._gate.settle([one.settlement for one in every], follow_ups=follow_ups)
 
     async def _offer_again(self, ended: Sequence[Finished]) -> None:

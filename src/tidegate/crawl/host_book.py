@@ -53,6 +53,12 @@ class Known(msgspec.Struct, frozen=True):
             return False
         return self.rules is None or self.rules.allows(url, user_agent)
 
+    def forbidden(self, url: str, user_agents: Collection[str]) -> frozenset[str]:
+        """Those of these User-Agents that may not call this address."""
+        if self.state is RobotsState.ELSEWHERE:
+            return frozenset(user_agents)
+        return frozenset() if self.rules is None else self.rules.forbidden(url, user_agents)
+
 
 class HostBook:
     """The hosts of an installation. `user_agents` tells how all identities that are in use call themselves."""
@@ -128,6 +134,14 @@ class HostBook:
         """What robots.txt of a host says, if this process knows it; asked for every call."""
         known = self._known.get(host)
         return known if known is not None and known.until > self._database.clock.now() else None
+
+    def last_known(self, host: str) -> Known | None:
+        """The rules of a host as this process knew them last, also where they have expired."""
+        return self._known.get(host)
+
+    async def user_agents(self) -> Collection[str]:
+        """The User-Agents of all identities in use."""
+        return await self._user_agents()
 
     async def known(self, host: str) -> Known | None:
         """What robots.txt of a host says, if any process knows it; None where somebody has to read it first."""

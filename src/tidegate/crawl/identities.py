@@ -74,6 +74,8 @@ class IdentityBook:
         self._opened: dict[str, str] = {}
         """What was encrypted, by how it stands in SQL."""
         self._held: dict[str, tuple[str, float]] = {}
+        self.agents: Mapping[str, str] = {}
+        """The User-Agent of each identity that is used, by its name at the gate, as this process last saw them."""
 
     async def add(self, name: str, headers: Mapping[str, str]) -> Identity:
         """Store an identity, or give the one of this name other headers; it is used from now on."""
@@ -132,10 +134,16 @@ class IdentityBook:
     async def user_agents(self) -> Collection[str]:
         """How all identities that are used call themselves."""
         used = await self._database.read(_used)
-        opened = [msgspec.json.decode(await self._open(one), type=dict[str, str]) for one in used.values()]
+        opened = {name: msgspec.json.decode(await self._open(one), type=dict[str, str]) for name, one in used.items()}
         known = {one.headers for one in used.values() if one is not None}
         self._opened = {sealed: plain for sealed, plain in self._opened.items() if sealed in known}
-        return {value for headers in opened for name, value in headers.items() if name.lower() == "user-agent"}
+        self.agents = {
+            credential_of(name): value
+            for name, headers in opened.items()
+            for header, value in headers.items()
+            if header.lower() == "user-agent"
+        }
+        return set(self.agents.values())
 
     async def pool_for(self, user_id: str) -> str:
         """One pool serves all crawls; raise `NoCredential` where every identity is disabled."""

@@ -1,5 +1,9 @@
 """Whoever calls hosts politely: nothing is called that robots.txt forbids, or before it was read.
 
+A page that robots.txt forbids to one identity and allows to another is fetched by the other: the gate is told when the
+job is offered (`Eligibility`); where that was not known yet, the job goes back. Only a page that no identity
+may fetch is withheld.
+
 robots.txt is read with the permit of the call that needed it, and that call is made with another one: a permit is one
 call, whatever it is for. How fast a host is called is the gate's business; what it has to know for that it is told
 here, before the permit ends.
@@ -25,6 +29,8 @@ from tidegate.upstream.messages import shown
 
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "range", "if-range"})
 """Headers that are about the page that was asked for, and not about robots.txt."""
+_DETOUR = timedelta(seconds=1)
+"""Before a job is offered again that its identity may not fetch, for processes that do not know the rules yet."""
 
 
 class PoliteRequest(Request, frozen=True, kw_only=True):
@@ -84,7 +90,16 @@ class PoliteCaller:
                 if known is None:
                     await self._require_met(host)
                     return await self._read_robots(host, request, permit)
-        if not known.allows(request.url, _user_agent(request)):
+        if not known.allows(request.url, agent := _user_agent(request)):
+            async with _patience(calls=0):
+                agents = await self._hosts.user_agents()
+            forbidden = known.forbidden(request.url, agents)
+            if agent in forbidden and len(forbidden) < len(agents):
+                raise NotCalled(
+                    Verdict.LATER,
+                    f"robots.txt of {host} forbids {_path(request.url)} to this identity, and not to others",
+                    delay_ms=milliseconds(_DETOUR),
+                )
             why = f" ({known.reason})" if known.state is RobotsState.ELSEWHERE else ""
             raise NotCalled(Verdict.UNAVAILABLE, f"robots.txt of {host} forbids {_path(request.url)}{why}")
         return None

@@ -8,7 +8,8 @@ other 4xx   there is none: everything is allowed
 else        nobody knows, so nothing is allowed for now
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from enum import StrEnum
 from urllib.parse import urljoin
@@ -27,6 +28,7 @@ REFUSALS_BELIEVED = 3
 _LONGEST_DELAY = timedelta(days=1)
 _SENT_ELSEWHERE = frozenset({301, 302, 303, 307, 308})
 _REFUSED = frozenset({401, 403})
+_NAMED = re.compile(r"^[ \t]*user[-_ ]?agents?[ \t]*:?[ \t]*([^#\r\n]*[^#\s])", re.IGNORECASE | re.MULTILINE)
 
 
 class RobotsState(StrEnum):
@@ -54,10 +56,33 @@ class Rules:
 
     def __init__(self, text: str) -> None:
         self._rules = Protego.parse(text)
+        self._names = {name.lower() for name in _NAMED.findall(text)} - {"*"}
+        """The user agents that it names."""
+        self._has_name: dict[str, bool] = {}
 
     def allows(self, url: str, user_agent: str) -> bool:
         """Whether somebody who calls himself so may call this address."""
         return self._rules.can_fetch(url, user_agent)
+
+    def forbidden(self, url: str, user_agents: Collection[str]) -> frozenset[str]:
+        """Those of these User-Agents that may not call this address.
+
+        Those that no rule names are alike, so one of them is looked up for all.
+        """
+        named = [agent for agent in user_agents if self._names_agent(agent)]
+        others = [agent for agent in user_agents if not self._names_agent(agent)]
+        forbidden = [agent for agent in named if not self.allows(url, agent)]
+        return frozenset(forbidden if not others or self.allows(url, others[0]) else [*forbidden, *others])
+
+    def tells_apart(self, user_agents: Collection[str]) -> bool:
+        """Whether some of these User-Agents may be allowed what others are not."""
+        return len(user_agents) > 1 and any(map(self._names_agent, user_agents))
+
+    def _names_agent(self, user_agent: str) -> bool:
+        if user_agent not in self._has_name:
+            agent = user_agent.lower()
+            self._has_name[user_agent] = any(name in agent for name in self._names)
+        return self._has_name[user_agent]
 
     def crawl_delay(self, user_agents: Iterable[str]) -> timedelta:
         """The longest Crawl-delay that any of them is asked for; a day at most."""

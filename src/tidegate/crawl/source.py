@@ -66,7 +66,7 @@ class CrawlSource:
         target = Target.of(task.spec)
         known = _validators(task)
         return PoliteRequest(
-            url=target.location or target.url + self._path(task.spec, target),
+            url=self._url(task.spec, target),
             purpose=f"crawl.{task.spec.kind}",
             headers={**_headers(secret), **known} if known else _headers(secret),
             ignores_robots=target.ignore_robots,
@@ -87,6 +87,19 @@ class CrawlSource:
             return Reading(verdict=Verdict.UNAVAILABLE, reason=f"status {status}")
         passes = status >= 500 or status < 400 or status in _PASSING
         return Reading(verdict=Verdict.RETRY if passes else Verdict.GONE, reason=f"status {status}")
+
+    def robots_url(self, spec: JobSpec) -> str | None:
+        """The address that a job calls; None where robots.txt is not asked, or the site's code cannot tell."""
+        target = Target.of(spec)
+        if target.ignore_robots:
+            return None
+        try:
+            return self._url(spec, target)
+        except Exception:  # the request of the job fails by it, and says so
+            return None
+
+    def _url(self, spec: JobSpec, target: Target) -> str:
+        return target.location or target.url + self._path(spec, target)
 
     def _path(self, spec: JobSpec, target: Target) -> str:
         site, stage = self._sites.get(target.site), stage_of(spec.kind)

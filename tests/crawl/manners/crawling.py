@@ -19,6 +19,7 @@ from tidegate.collect.lifecycle import RunState
 from tidegate.collect.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.collect.tables import page_jobs
 from tidegate.crawl import manners_records
+from tidegate.crawl.eligibility import Eligibility
 from tidegate.crawl.host_book import POOL
 from tidegate.crawl.hosts import host_of
 from tidegate.crawl.identities import IdentityBook
@@ -50,6 +51,9 @@ class PageSource:
             for path in paths
         ]
 
+    def robots_url(self, spec: JobSpec) -> str | None:
+        return None if spec.params["ignore_robots"] else spec.params["url"]
+
     def request(self, task: Task, secret: str) -> Request:
         return PoliteRequest(
             url=task.spec.params["url"],
@@ -74,14 +78,16 @@ class Crawler:
         self.book = IdentityBook(parts.database, parts.gate, open_vault(settings, parts.database), settings.crawl)
         way = Way(PoliteCaller(client, self.book.hosts), self.book)
         ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
+        source = PageSource(settings.crawl)
         self.collector = Collector(
             ground,
-            [PageSource(settings.crawl)],
+            [source],
             caller=client,
             secrets=self.book,
             ways={"pages": way},
             writers={"pages": self},
             enrol_credentials=self.book.enrol,
+            barred=Eligibility(source, self.book).barred,
         )
 
     def write(self, tx: Transaction, endings: Sequence[Ending]) -> None:

@@ -84,6 +84,34 @@ async def test_two_processes_keep_the_crawl_delay_together_and_call_nothing_that
     assert report.smallest_gap_ms >= 100
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_what_one_identity_may_not_fetch_is_fetched_by_another_and_what_none_may_is_withheld(
+    crawl: Crawl, processes: int
+):
+    groups = (
+        RobotsGroup(agent="*", disallow=("/cart/",)),
+        RobotsGroup(agent="Nightjar", disallow=("/cart/", "/search")),
+        RobotsGroup(agent="Daybird", disallow=("/cart/", "/products/")),
+    )
+    config = MarketplaceConfig(
+        world=SMALL, robots=RobotsSettings(groups=groups), limits=LimitSettings(per_identity=None)
+    )
+    sim, crawling = await crawl(config, processes=processes, identities=0)
+    for name, agent in {"night": "Nightjar/1.0", "day": "Mozilla/5.0 (compatible; Daybird/2.0)"}.items():
+        await crawling[0].book.add(name, {"User-Agent": agent})
+    searches = [f"/search?q=word&page={n}" for n in range(1, 21)]
+    details = [f"/products/{product.id}" for product in sim.world.products()][:10]
+    run = await crawling[0].begin(sim.url, [*searches, *details, "/cart/7"])
+    came = await crawling[0].ended(run)
+
+    state, why = came.pop("/cart/7")
+    assert (state, "forbids /cart/7" in (why or "")) == ("unavailable", True)
+    assert came == dict.fromkeys([*searches, *details], DONE)
+    report = sim.report()
+    assert report.broken == 0, told(sim)
+    assert report.calls == 30 + report.by_route["robots"]
+
+
 @pytest.mark.parametrize("fault", [FaultKind.REFUSED, FaultKind.UNAVAILABLE])
 async def test_a_retry_after_is_heeded_by_everybody(crawl: Crawl, fault: FaultKind):
     config = MarketplaceConfig(world=SMALL, politeness=Politeness(delay_s=0.01))

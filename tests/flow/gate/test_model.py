@@ -59,6 +59,7 @@ class GateMachine(RuleBasedStateMachine):
         self.out: list[Admitted] = []
         self.answers: list[Settlement] = []
         self.spent: list[Settlement] = []
+        self.barred: dict[str, tuple[str, ...]] = {}
 
     def run(self, coroutine: Any) -> Any:
         return self.runner.run(coroutine)
@@ -77,7 +78,10 @@ class GateMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 8), run=st.sampled_from("abc"), delay_ms=st.sampled_from([0, 0, 500]), data=st.data())
     def offer(self, count: int, run: str, delay_ms: int, data: st.DataObject) -> None:
         affinity = data.draw(st.sampled_from(["", *self.upstreams]))
-        new = [job(f"job-{len(self.offered) + n}", run=run, delay_ms=delay_ms, affinity=affinity) for n in range(count)]
+        barred = tuple(data.draw(st.sets(st.sampled_from(sorted(self.upstreams)))))
+        wishes = {"run": run, "delay_ms": delay_ms, "affinity": affinity, "barred": barred}
+        new = [job(f"job-{len(self.offered) + n}", **wishes) for n in range(count)]
+        self.barred |= {one.job: barred for one in new if len(barred) < len(self.upstreams)}
         assert self.run(self.desk.gate.offer(new)) == count
         self.offered |= {one.job for one in new}
         assert self.run(self.desk.gate.offer(new)) == 0
@@ -185,7 +189,10 @@ class GateMachine(RuleBasedStateMachine):
         self.read()
 
     def read(self) -> None:
-        self.out += self.run(self.desk.admitted())
+        came = self.run(self.desk.admitted())
+        for one in came:
+            assert one.credential not in self.barred.get(one.job, ()), "it is barred from this job"
+        self.out += came
 
     def pick(self, data: st.DataObject, items: list[Any]) -> Any:
         return data.draw(st.sampled_from(items)) if items else None

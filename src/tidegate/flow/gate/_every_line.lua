@@ -1,4 +1,4 @@
--- The buckets for which jobs wait in the lines of one pool (`p:pool`) or one credential (`c:credential`).
+-- The buckets for which jobs wait in the lines of one pool (`p:pool`, and `b:pool`) or one credential (`c:credential`).
 ---@key waiting  zset  line|class|turn|job
 local function buckets_in_line(owner)
   local found, from = {}, '[' .. owner .. '|'

@@ -1,14 +1,38 @@
 -- The line: every waiting job of every pool in one sorted set, all scores 0, ordered by `line|class|turn|job`.
 --
--- A line is `p:pool|bucket`, or `c:credential|bucket` for jobs that keep the credential they had. Turns are counted per
--- pool, bucket and class: a job's turn is one more than the larger of the pool's present turn and its run's last one, so
--- a run with 100,000 jobs and a run with one take turns. A run's lane goes when its last job leaves the line.
+-- A line is `p:pool|bucket`, `c:credential|bucket` for jobs that keep the credential they had, or `b:pool|bucket|group`
+-- for jobs that some credentials of the pool are barred from: one line for each set of barred credentials, so that a job
+-- is never looked at in vain. Turns are counted per pool, bucket and class: a job's turn is one more than the larger of
+-- the pool's present turn and its run's last one, so a run with 100,000 jobs and a run with one take turns. A run's lane
+-- goes when its last job leaves the line.
+--
+-- AFFINITY holds what a job says of credentials: the one it wants, or nothing; and, behind a bar, those that are barred
+-- from it, each with a bar behind it.
 ---@key waiting  zset  line|class|turn|job
 ---@key lanes    hash  T:pool|bucket|class -> 'turn 0'; R:pool|bucket|class|run -> 'last-turn jobs'; see remind.lua
 ---@key inside   hash  job -> its record while it waits, its permit while it is out
 ---@include ledger
 local POOL, BUCKET, CLASS, RUN, COST, AFFINITY, PAYLOAD, PLACE = 1, 2, 3, 4, 5, 6, 7, 8  -- a job's record
-local lane_cache, lanes_of, arrivals, records = {}, {}, {}, {}
+local lane_cache, lanes_of, arrivals, records, groups = {}, {}, {}, {}, {}
+
+local function wanted_by(record)
+  return string.match(record[AFFINITY], '^[^|]*')
+end
+
+-- As it stands in the record: `one|other|`, or nil.
+local function barred_from(record)
+  return string.match(record[AFFINITY], '|(.+)$')
+end
+
+local function is_barred(credential, barred)
+  return barred and string.find('|' .. barred, '|' .. credential .. '|', 1, true) ~= nil
+end
+
+-- The line of the pool for a job that wants no particular credential.
+local function pool_line(record)
+  local barred, line = barred_from(record), record[POOL] .. '|' .. record[BUCKET]
+  return barred and 'b:' .. line .. '|' .. string.sub(redis.sha1hex(barred), 1, 16) or 'p:' .. line
+end
 
 -- Read the lanes of many jobs at once: `lanes_of[record]` is then {the pool's, the run's}.
 local function load_lanes(of)
@@ -57,20 +81,22 @@ local function enter(job, record)
   local pool_lane, run_lane = lanes_of[record][1], lanes_of[record][2]
   local turn = math.max(pool_lane[1], run_lane[1]) + 1
   run_lane[1], run_lane[2] = turn, run_lane[2] + 1
-  local line, keeper = 'p:' .. record[POOL], record[AFFINITY] ~= '' and account(record[AFFINITY])
+  local line, wanted = pool_line(record), wanted_by(record)
+  local keeper = wanted ~= '' and not is_barred(wanted, barred_from(record)) and account(wanted)
   if keeper and not keeper.retired and keeper.pool == record[POOL] then
-    line = 'c:' .. record[AFFINITY]
+    line = 'c:' .. wanted .. '|' .. record[BUCKET]
     keeper.bound = keeper.bound + 1
-    touched[record[AFFINITY]] = true
+    touched[wanted] = true
   end
-  stand(job, record, line .. '|' .. record[BUCKET], record[CLASS] .. '|' .. string.format('%012d', turn) .. '|' .. job)
+  stand(job, record, line, record[CLASS] .. '|' .. string.format('%012d', turn) .. '|' .. job)
 end
 
 local function unbind(record)
-  local keeper = string.sub(record[PLACE], 1, 2) == 'c:' and account(record[AFFINITY])
+  local wanted = wanted_by(record)
+  local keeper = string.sub(record[PLACE], 1, 2) == 'c:' and account(wanted)
   if keeper then
     keeper.bound = math.max(0, keeper.bound - 1)
-    touched[record[AFFINITY]] = true
+    touched[wanted] = true
   end
 end
 
@@ -103,7 +129,7 @@ end
 local function take_places()
   if #arrivals > 0 then redis.call('ZADD', waiting, unpack(arrivals)) end
   if #records > 0 then redis.call('HSET', inside, unpack(records)) end
-  arrivals, records = {}, {}
+  arrivals, records, groups = {}, {}, {}
 end
 
 local function close_lanes()

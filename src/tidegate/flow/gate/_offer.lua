@@ -7,8 +7,11 @@ local function offer_all(offers, now)
   for n, offered in ipairs(offers) do
     if not known[n] and not seen[offered.job] then
       entered = entered + 1
-      local record = {offered.pool, offered.bucket, offered.priority, offered.run, offered.cost, offered.affinity,
-        offered.payload, ''}
+      local barred = offered.barred or {}
+      table.sort(barred)
+      barred = #barred > 0 and '|' .. table.concat(barred, '|') .. '|' or ''
+      local record = {offered.pool, offered.bucket, offered.priority, offered.run, offered.cost,
+        offered.affinity .. barred, offered.payload, ''}
       seen[offered.job] = record
       if offered.delay_ms > 0 then
         keep(offered.job, record)

@@ -21,6 +21,9 @@ end
 local function anybody_waits(credentials, pool, bucket)
   if heads('p:' .. pool .. '|' .. bucket, 1)[1] then return true end
   read_ahead(credentials)
+  for _, group in ipairs(barred_lines(pool, bucket)) do
+    if heads(group.line, 1)[1] then return true end
+  end
   for _, credential in ipairs(credentials) do
     if account(credential).bound > 0 and heads('c:' .. credential .. '|' .. bucket, 1)[1] then return true end
   end
@@ -59,20 +62,21 @@ local function goes_before(a, b)
   return a.used < b.used
 end
 
--- Who makes the call where one goes at a time: the best. But a job that keeps its credential would then wait as long as
--- others were better; if it stands before all others, its credential goes first.
+-- Which credential makes the call where one goes at a time: the best of those that may take the job at the front.
+-- Else a job that keeps its credential, or that some are barred from, would wait as long as others were better.
 local function put_first(able, pool, bucket)
-  local line, chosen = 'p:' .. pool .. '|' .. bucket, 1
-  local place = heads(line, 1)[1]
-  local first = place and rank_of(place, line)
+  local first, chosen, ranks = nil, 1, {}
   for n, one in ipairs(able) do
-    if goes_before(one, able[chosen]) then chosen = n end
-  end
-  for n, one in ipairs(able) do
-    line = 'c:' .. one.credential .. '|' .. bucket
-    place = account(one.credential).bound > 0 and heads(line, 1)[1]
-    local rank = place and rank_of(place, line)
-    if rank and (not first or rank < first) then first, chosen = rank, n end
+    for _, line in ipairs(lines_of(one.credential, pool, bucket)) do
+      if ranks[line] == nil then
+        local place = heads(line, 1)[1]
+        ranks[line] = place and rank_of(place, line) or false
+      end
+      local rank = ranks[line]
+      if rank and (not first or rank < first or rank == first and goes_before(one, able[chosen])) then
+        first, chosen = rank, n
+      end
+    end
   end
   able[1], able[chosen] = able[chosen], able[1]
 end

@@ -2,7 +2,7 @@
 ---@key stream   stream  job; permit|credential|bucket|cost|turned; by: when its request must have left; payload, if any
 ---@key permits  hash    permit -> credential|bucket|cost|job; '#' -> the last one's number
 ---@include capacity
----@include lines
+---@include barred
 local MOST_AT_ONCE = 500  -- what one call lets out at most, so that no call holds the server for long
 local let_out, granted, outside = 0, {}, {}
 
@@ -22,25 +22,18 @@ local function call_up(job, turn, record, credential, permit, turned, now)
   end
 end
 
--- The two lines a credential serves, as one: whoever has the lower class and turn goes first. Returns ranks and places.
+-- The lines a credential serves, as one: the job with the lower class and turn goes first. Returns ranks and places.
 local function queue_of(credential, pool, bucket, most)
-  local line = 'p:' .. pool .. '|' .. bucket
-  local places, ranks, own = heads(line, most), {}, {}
-  for n, place in ipairs(places) do ranks[n] = rank_of(place, line) end
-  if account(credential).bound > 0 then
-    line = 'c:' .. credential .. '|' .. bucket
-    own = heads(line, most)
+  local ranks, places, by_rank = {}, {}, {}
+  local lines = lines_of(credential, pool, bucket)
+  for _, line in ipairs(lines) do
+    for _, place in ipairs(heads(line, most)) do
+      ranks[#ranks + 1] = rank_of(place, line)
+      by_rank[ranks[#ranks]] = place
+    end
   end
-  if #own == 0 then return ranks, places end
-  local by_rank = {}
-  for n, rank in ipairs(ranks) do by_rank[rank] = places[n] end
-  for _, place in ipairs(own) do
-    ranks[#ranks + 1] = rank_of(place, line)
-    by_rank[ranks[#ranks]] = place
-  end
-  table.sort(ranks)
+  if #lines > 1 then table.sort(ranks) end
   for n = #ranks, most + 1, -1 do ranks[n] = nil end
-  places = {}
   for n, rank in ipairs(ranks) do places[n] = by_rank[rank] end
   return ranks, places
 end
@@ -95,8 +88,9 @@ local function abandon(credential, pool, bucket)
     if packed and is_record(packed) then
       local record = cmsgpack.unpack(packed)
       unbind(record)
-      record[AFFINITY] = ''
-      stand(job_of(rank), record, 'p:' .. pool .. '|' .. bucket, rank)
+      local barred = barred_from(record)
+      record[AFFINITY] = barred and '|' .. barred or ''
+      stand(job_of(rank), record, pool_line(record), rank)
     end
   end
   if #places > 0 then redis.call('ZREM', waiting, unpack(places)) end

@@ -58,6 +58,7 @@ if not present then
   set_credentials(pool, names)
 end
 for _, bucket in ipairs(buckets_in_line('p:' .. pool)) do want_open(pool, bucket) end
+for _, bucket in ipairs(buckets_in_line('b:' .. pool)) do want_open(pool, bucket) end
 for _, bucket in ipairs(buckets_in_line('c:' .. credential)) do want_open(pool, bucket) end
 if not present or is_back then  -- jobs that wait for others may go to a newcomer
   for _, member in ipairs(names) do

@@ -31,6 +31,9 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cost: int = 1
     affinity: str = ""
     """The credential it had before, if it wants that one again."""
+    barred: tuple[str, ...] = ()
+    """The credentials that must not take it. Where that would be all of the pool, it is none: a job never waits for a
+    credential that does not exist, so the caller must check again."""
     payload: str = ""
     delay_ms: int = 0
 
@@ -41,6 +44,8 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         require_name("bucket", self.bucket)
         if self.affinity:
             require_name("affinity", self.affinity)
+        for credential in self.barred:
+            require_name("barred", credential)
         require_whole("cost", self.cost, least=1, most=_LARGEST_COST)
         require_whole("priority", self.priority, least=0, most=LOWEST_PRIORITY)
         require_whole("delay_ms", self.delay_ms, least=0, most=LONGEST_MS)

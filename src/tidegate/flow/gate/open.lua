@@ -16,6 +16,7 @@
 -- Reply: jobs let out
 
 for _, bucket in ipairs(buckets_in_line('p:' .. pool)) do want_open(pool, bucket) end
+for _, bucket in ipairs(buckets_in_line('b:' .. pool)) do want_open(pool, bucket) end
 for _, credential in ipairs(credentials_of(pool)) do
   for _, bucket in ipairs(buckets_in_line('c:' .. credential)) do want_open(pool, bucket) end
 end

@@ -33,7 +33,7 @@ local function pace_report(bucket, pace, credentials)
     opens_in_ms = not out and math.max(0, resumes_at(pace, gap_ms, now_ms) - now_ms) or nil}
 end
 
-local report, lines, known = {credentials = {}, waiting = {}, paces = {}}, {'p:' .. pool}, {}
+local report, lines, known = {credentials = {}, waiting = {}, paces = {}}, {'p:' .. pool, 'b:' .. pool}, {}
 for n, name in ipairs(credentials_of(pool)) do
   local state = account(name)
   local concurrency, per_minute = limits_of(state, now_ms)
