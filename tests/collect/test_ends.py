@@ -13,7 +13,7 @@ from tests.collect.shelf import ShelfUpstream, broken
 from tidegate.collect import runs
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.runs import RunActive, RunCanceled
-from tidegate.collect.source import JobSpec
+from tidegate.collect.source import Cursor, JobSpec
 from tidegate.collect.tables import page_jobs
 from tidegate.collect.verdicts import to_refused
 from tidegate.database import Database
@@ -68,6 +68,33 @@ async def test_jobs_that_wait_for_another_begin_when_it_ended_unless_nothing_can
         JobSpec(kind=kind, resource="shelf:novels", params={"n": 1}) for kind in kinds
     ]
     assert (await shown(database, run_id)).total_jobs == 1 + len(kinds)
+
+
+@pytest.mark.every_server
+async def test_a_list_with_gaps_keeps_its_cursor_once(database: Database):
+    """Without a cursor before, and with one."""
+
+    async def listed(etag: str, *, has_gaps: bool) -> Cursor | None:
+        """End a listing; return the cursor with which the next run begins."""
+        for end in (True, False):
+            run_id, (job_id,) = await begun(database, specs=[shelf_job("novels")])
+            (claim,) = await claimed(database, job_id)
+            if end:
+                await write(database, [finished(claim, cursor=Cursor(etag=etag, credential="c"), has_gaps=has_gaps)])
+                await database.transaction(runs.complete, run_id)
+            else:
+                await database.transaction(runs.cancel, run_id)
+        return claim.cursor
+
+    def left(etag: str) -> Cursor:
+        return Cursor(etag=etag, credential="c")
+
+    assert await listed("one", has_gaps=True) is None
+    assert await listed("two", has_gaps=True) == left("two")
+    assert await listed("three", has_gaps=True) == left("three"), "an item that is never readable costs this once"
+    assert await listed("four", has_gaps=False) == left("four")
+    assert await listed("five", has_gaps=True) == left("four")
+    assert await listed("six", has_gaps=False) == left("six")
 
 
 @pytest.mark.every_server

@@ -1,7 +1,7 @@
 """What a source writes itself: with the end of its jobs or not at all, and never so that a job cannot end."""
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -226,8 +226,8 @@ def test_what_is_held_of_a_result_with_effects_counts():
     )
     answer: Any = msgspec.defstruct("A", [("body", bytes), ("calls", int), ("status", int)])(b"x" * 1000, 1, 200)
     claim: Any = SimpleNamespace(job=SimpleNamespace(spec=shelf_job("novels")))
-    with_effects = from_success(claim, admitted, Reading(effects=["e"] * 8), answer)
-    without = from_success(claim, admitted, Reading(), answer)
+    with_effects = from_success(claim, admitted, Reading(effects=["e"] * 8), answer, datetime.now(UTC))
+    without = from_success(claim, admitted, Reading(), answer, datetime.now(UTC))
 
     assert (with_effects.size, with_effects.weight, with_effects.needs_store) == (1000, 3, False)
     assert (without.size, without.weight) == (0, 1)

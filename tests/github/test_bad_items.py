@@ -222,6 +222,53 @@ async def test_a_bad_item_on_every_page_of_every_list_costs_that_item_alone(tmp_
         }
 
 
+UNREADABLE = "null@repo.issues=1,no-id@repo.pulls=1,wrong-type@repo.commits=1,null@user.repos=1,null@graphql=1"
+
+
+async def test_an_item_that_cannot_be_read_once_is_read_again_in_the_same_run(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5)) as it:
+        (login,) = it.sim.world.logins()
+        it.sim.faults.inject(FaultKind.NULL_ITEM, route="repo.issues")
+        (run,) = await it.collect(login, within_s=60)
+
+        assert it.sim.spoiler.hidden
+        assert (run.skipped_items, run.failed_jobs, len(await it.bodies("issue"))) == (0, 0, 5)
+        assert it.sim.report().by_route["repo.issues"] == 2
+        it.sim.mutate.delete_issue(it.sim.truth(login).repositories[0].repository["full_name"], 1)
+        await it.collect(login, within_s=60)
+        assert len(await it.bodies("issue")) == 4, "the list has no gap, and tells what is gone"
+
+
+async def test_items_that_cannot_be_read_in_one_run_are_fetched_by_the_next(tmp_path: Path, embedded_url: str):
+    sizes = Sizes(issues=120, pulls=3, commits=5, issue_comments=2, review_comments=2, reviews=4)
+    async with deployed(tmp_path, embedded_url, sizes=sizes, include=ALL, repositories=2) as it:
+        (login,) = it.sim.world.logins()
+        it.sim.faults.set_rules(parse_faults(UNREADABLE))
+        (first,) = await it.collect(login, within_s=60)
+        it.sim.faults.set_rules([])
+        (second,) = await it.collect(login, within_s=60)
+
+        assert (first.skipped_items > 0, second.skipped_items) == (True, 0)
+        for kind, ids in expected(it, login).items():
+            assert await stored(it, kind) == ids, kind
+        before = it.sim.report()
+        await it.collect(login, within_s=60)
+        assert not any(it.spent(before).values())
+
+
+async def test_items_that_can_never_be_read_cost_calls_in_two_runs_and_then_none(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5, pulls=3, commits=4)) as it:
+        (login,) = it.sim.world.logins()
+        it.sim.faults.set_rules(parse_faults(UNREADABLE.replace("null@user.repos=1,", "")))
+        for _ in range(2):
+            (run,) = await it.collect(login, within_s=60)
+            assert run.skipped_items == 3
+        before = it.sim.report()
+        (run,) = await it.collect(login, within_s=60)
+        assert (run.skipped_items, run.failed_jobs) == (0, 0)
+        assert not any(it.spent(before).values())
+
+
 async def test_what_was_collected_stays_when_its_item_can_no_longer_be_read(tmp_path: Path, embedded_url: str):
     """A list with a bad item cannot tell what is gone: the item may be any of those that it lacks."""
     async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5)) as it:

@@ -175,7 +175,7 @@ class Calls:
             claim = await self._kept(claim, admitted, way, answer)
             reading = source.read(task, answer)
             if reading.verdict is Verdict.DONE:
-                return from_success(claim, admitted, reading, answer)
+                return from_success(claim, admitted, reading, answer, self._clock.now())
             if reading.verdict is Verdict.MOVED:
                 following = self._following(task.spec, request, answer)
                 return from_redirect(claim, admitted, reading, following, self._clock.now(), pauses=self._pauses)

@@ -14,7 +14,7 @@ import msgspec
 from sqlalchemy import ColumnElement, and_, select, update
 
 from tidegate.collect import parking
-from tidegate.collect.cursors import move_cursors
+from tidegate.collect.cursors import Move, move_cursors
 from tidegate.collect.lifecycle import JOB_MOVES, UNFINISHED_JOBS, JobState
 from tidegate.collect.parking import Parked
 from tidegate.collect.source import FIRST_PAGE, Cursor, JobSpec
@@ -68,6 +68,8 @@ class Ending(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """False where the upstream would not be asked: such a try is not counted."""
     follow_ups: Sequence[JobSpec] = ()
     cursor: Cursor | None = None
+    has_gaps: bool = False
+    """An item of its list could not be read: the cursor moves only if that was so in the run before, too."""
     parked: Parked | None = None
     """An answer to be kept for the next try."""
     spec: JobSpec | None = None
@@ -124,9 +126,13 @@ def write_endings(tx: Transaction, endings: Sequence[Ending]) -> None:
         if ending.spec is not None:
             respecified = update(page_jobs).where(page_jobs.c.id == ending.claim.job.id)
             tx.execute(respecified.values(spec=msgspec.to_builtins(ending.spec)))
-    moved = [(ending.claim.user_id, ending.claim.job, ending.cursor) for ending in endings if ending.cursor is not None]
+    moved = [
+        Move(ending.claim.user_id, ending.claim.job.run_id, ending.claim.job.spec, ending.cursor, ending.has_gaps)
+        for ending in endings
+        if ending.cursor is not None
+    ]
     if moved:
-        move_cursors(tx, [(user_id, job.run_id, job.spec, cursor) for user_id, job, cursor in moved])
+        move_cursors(tx, moved)
     _write_parked(tx, endings)
 
 
@@ -228,7 +234,7 @@ _decode_spec = msgspec.json.Decoder(JobSpec).decode
 def _claim(row: Sequence[Any], parked: Parked | None) -> Claim:
     job_id, run_id, spec, fence, attempt, max_attempts, pool, source, user_id, left_by, *left, traceparent, _ = row
     cursor = holder = None
-    if left_by is not None:
+    if left_by is not None and any(value is not None for value in left):
         cursor = Cursor(cursor=left[0], timestamp=left[1], etag=left[2], credential=left[3])
         holder = cursor.credential if cursor.etag is not None else None
     job = StoredJob(job_id, run_id, pool, _decode_spec(spec), None, holder)

@@ -104,6 +104,8 @@ collection_cursors = Table(
     Column("last_etag", exact_text(200)),
     Column("last_credential", exact_text(100)),
     Column("last_run_id", BigInteger, nullable=False),
+    # 1 where the last run that read the list to its end could not read all of its items; see `cursors.py`.
+    Column("has_gaps", Integer, nullable=False, server_default="0"),
     Column("updated_at", UtcDateTime, nullable=False),
     **TABLE_OPTIONS,
 )

@@ -24,6 +24,9 @@ PAUSES = CollectSettings().pauses
 """After a failure, where the settings say nothing else."""
 _ASK_AGAIN = timedelta(seconds=5)
 _LONGEST_PARKED = timedelta(minutes=1)
+_READS = 2
+"""How often a page with unreadable items is read in a run, counted in attempts of its job."""
+_READ_AGAIN = timedelta(seconds=1)
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -62,10 +65,27 @@ class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return 0 if self.answer is None else len(self.answer.body)
 
 
-def from_success(claim: Claim, admitted: Admitted, reading: Reading, answer: Answer) -> Finished:
-    """The upstream answered what was asked."""
+def from_success(claim: Claim, admitted: Admitted, reading: Reading, answer: Answer, now: datetime) -> Finished:
+    """The upstream answered what was asked.
+
+    A page with unreadable items is stored and then asked for once more: most such items are faults of a moment. Where
+    the answer itself is stored, reading it again would change nothing.
+    """
     settled = settlement(admitted, allowance=reading.allowance, bucket=reading.allowance_bucket)
-    return _done(claim, reading, settled, answer, calls=1, credential=admitted.credential)
+    finished = _done(claim, reading, settled, answer, calls=1, credential=admitted.credential)
+    if not reading.skipped or claim.parked is not None or claim.attempt >= min(_READS, claim.max_attempts):
+        return finished
+    again = Ending(
+        claim=claim,
+        state=JobState.READY,
+        reason=f"{finished.ending.reason}; read again",
+        not_before=now + _READ_AGAIN,
+        calls=1,
+        documents=finished.ending.documents,
+        effects=finished.ending.effects,
+        credential=finished.ending.credential,
+    )
+    return msgspec.structs.replace(finished, ending=again)
 
 
 def from_reading(
@@ -217,7 +237,8 @@ def _done(
 ) -> Finished:
     spec, skipped = claim.job.spec, len(reading.skipped)
     documents, completed, follow_ups = reading.documents, reading.completed, reading.follow_ups
-    if skipped or spec.has_gaps:
+    has_gaps = skipped > 0 or spec.has_gaps
+    if has_gaps:
         # An item that was skipped may be any of those that seem to be missing: nothing is called gone.
         completed, follow_ups = (), [_with_gaps(each, spec) for each in follow_ups]
     ending = Ending(
@@ -226,6 +247,7 @@ def _done(
         reason=f"skipped {skipped} unreadable items; the first: {reading.skipped[0]}" if skipped else "",
         follow_ups=follow_ups,
         cursor=reading.cursor,
+        has_gaps=has_gaps,
         calls=calls,
         unchanged_calls=1 if reading.unchanged and calls else 0,
         documents=len(documents),
