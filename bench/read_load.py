@@ -24,6 +24,8 @@ class Load(msgspec.Struct, frozen=True):
     for_s: float
     per_second: float | None = None
     """None: as fast as answers come."""
+    counts_updating: bool = False
+    """Whether answers are counted that say that a refresh is queued."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -34,6 +36,8 @@ class Seen(msgspec.Struct, frozen=True):
     """Each request, in order."""
     refused: int
     """Answers that were not 200."""
+    updating: int
+    """Answers without a snapshot that say that a refresh is queued, where they are counted."""
     busy: float
     """The share of a core that the client itself took: near 1 it is what is measured."""
 
@@ -44,7 +48,7 @@ class Reader:
     def __init__(self, load: Load) -> None:
         self._load, self._chance = load, random.Random(1)
         self._took: list[float] = []
-        self._refused = 0
+        self._refused = self._updating = 0
         self._pool = Pool(self._answered)
         self._requests = self._endless()
 
@@ -63,6 +67,7 @@ class Reader:
             per_second=len(self._took) / seconds,
             took_s=sorted(self._took),
             refused=self._refused,
+            updating=self._updating,
             busy=(time.process_time() - cpu) / seconds,
         )
 
@@ -77,6 +82,8 @@ class Reader:
         now = time.monotonic()
         self._took.append(now - due)
         self._refused += not answer.startswith(b"HTTP/1.1 200 ")
+        if self._load.counts_updating:
+            self._updating += b'"freshness":"UPDATING"' in answer
         if self._load.per_second is None:
             self._pool.ask(next(self._requests), now)
 

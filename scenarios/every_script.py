@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
-from tidegate.flow.coalescer import Coalescer
+from tidegate.flow.coalescer import Coalescer, Draft
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.gate import Admitted, Gate, Job, settlement
 from tidegate.flow.gate.memory import Memory
@@ -14,7 +14,7 @@ from tidegate.flow.presence.election import Election
 from tidegate.flow.stream import Passage, Stream
 from tidegate.flow.timers import Timers
 from tidegate.kernel.priority import Priority
-from tidegate.valkey import Unit, Valkey
+from tidegate.valkey import Key, Unit, Valkey
 
 _SOON = timedelta(milliseconds=1)
 _LATER = timedelta(hours=1)
@@ -29,7 +29,7 @@ async def use_everything(valkey: Valkey, unit: Unit) -> None:
     await _presence(valkey, unit)
     await _lease(valkey, unit)
     await _limiter(Limiter(valkey, valkey.unit(f"{unit.name}-limiter")))
-    await _coalescer(Coalescer(valkey, name=f"{unit.name}-coalescer"))
+    await _coalescer(Coalescer(valkey, name=unit.name), unit.key("published"))
     await _gate(valkey, unit)
     await Doorbell(valkey, unit.key("bell")).ring()
 
@@ -91,7 +91,9 @@ async def _limiter(limiter: Limiter) -> None:
     await limiter.status()
 
 
-async def _coalescer(coalescer: Coalescer) -> None:
+async def _coalescer(coalescer: Coalescer, stream: Key) -> None:
+    drafted = Draft("drafted", Priority.HIGH, 0, ("key", "drafted", "value"), '{"version":')
+    await coalescer.publish_many(stream, [drafted])
     outcome = await coalescer.request("subject", Priority.LOW)
     await coalescer.confirm("subject", outcome.version)
     await coalescer.release("subject", outcome.version)

@@ -12,7 +12,7 @@ from tidegate.kernel.priority import Priority
 from tidegate.snapshots import precedence
 from tidegate.snapshots.subject import Subject
 
-SETTINGS = CoalescerSettings(buckets=2)
+SETTINGS = CoalescerSettings()
 SUBJECTS = (Subject("character", "a"), Subject("character", "b"))
 IDS = tuple(each.id for each in SUBJECTS)
 BEGIN_MS = 1_800_000_000_000

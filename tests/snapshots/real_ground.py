@@ -82,7 +82,8 @@ class RealGround:
         ]
 
     def line(self, subject: int) -> Line:
-        row, trouble = self._do(self._database.read(store.look, SUBJECTS[subject]))
+        known = self._do(self._database.read(store.look_many, [SUBJECTS[subject]]))[SUBJECTS[subject]]
+        row, trouble = known.row, known.trouble
         has_failed = trouble is not None and trouble.has_failed
         if row is None:
             return Line(has_failed=has_failed)
@@ -112,7 +113,7 @@ class RealGround:
     def _forget(self) -> None:
         for subject, at_ms in list(self._forget_ms.items()):
             if at_ms <= self._clock.pinned_ms:
-                keys = CoalescerKeys(self._valkey, "real", IDS[subject], buckets=SETTINGS.buckets)
+                keys = CoalescerKeys(self._valkey.unit("real"), IDS[subject])
                 self._do(self._valkey.execute("DEL", keys.work))
                 del self._forget_ms[subject]
 

@@ -20,10 +20,11 @@ from tidegate.flow.coalescer import Coalescer
 from tidegate.kernel.errors import ServerRefused, ValkeyUnavailable
 from tidegate.kernel.priority import Priority
 from tidegate.simulators.game import FaultKind, GameConfig, GameSimulator, Manners
+from tidegate.snapshots import lookup as looking
 from tidegate.snapshots import settling
 from tidegate.snapshots.bodies import unpack
-from tidegate.snapshots.lookup import Lookup
-from tidegate.snapshots.query import Freshness, SnapshotAnswer
+from tidegate.snapshots.kept import Kept
+from tidegate.snapshots.query import Freshness, Queued, SnapshotAnswer
 from tidegate.snapshots.shelf import Shelf, Written
 from tidegate.snapshots.subject import Subject
 from tidegate.valkey import Valkey
@@ -74,10 +75,10 @@ async def test_a_slow_answer_does_not_undo_one_that_was_asked_for_later(
 ):
     """Although its event is the newer one: LOW was sent after HIGH, since nothing told it that it was obsolete."""
 
-    async def lost(*_: object) -> list[bool]:
+    async def unknown(*_: object) -> list[bool]:
         raise ValkeyUnavailable("away")
 
-    monkeypatch.setattr(Coalescer, "confirm_many", lost)
+    monkeypatch.setattr(Coalescer, "are_obsolete", unknown)
     async with slow_game(drip_s=3) as sim, deployed(tmp_path, embedded, sim) as deployment:
         for priority in (Priority.LOW, Priority.HIGH):
             await deployment.snapshots.requests.ask(wish(SUBJECT, priority))
@@ -176,18 +177,19 @@ async def test_who_asks_after_a_change_is_not_answered_by_a_look_that_began_befo
     async with deployment.working("refresh-high"):
         old = (await deployment.until_fresh(SUBJECT)).kept
         subject, lookup = Subject("character", str(SUBJECT)), deployment.snapshots.reader._lookup  # pyright: ignore[reportPrivateUsage]
-        known, began, go_on = lookup._known, asyncio.Event(), asyncio.Event()  # pyright: ignore[reportPrivateUsage]
+        get_many, began, go_on = Shelf.get_many, asyncio.Event(), asyncio.Event()
 
-        async def slowly(self: Lookup, each: Subject) -> object:
-            del self
-            found = await known(each)
+        async def slowly(self: Shelf, subjects: Sequence[Subject]) -> dict[Subject, Kept]:
+            found = await get_many(self, subjects)
             began.set()
             await go_on.wait()
             return found
 
         lookup.hear([subject.id])  # it is held no more
+        monkeypatch.setattr(looking, "_PATIENCE_S", WITHIN_S)
+        monkeypatch.setattr(looking, "_SERVER_WITHIN_S", WITHIN_S)
         with monkeypatch.context() as patch:
-            patch.setattr(Lookup, "_known", slowly)
+            patch.setattr(Shelf, "get_many", slowly)
             early = asyncio.create_task(lookup.find(subject))
             await began.wait()
         deployment.sim.change(SUBJECT)
@@ -213,7 +215,7 @@ async def test_a_listener_is_never_shown_something_older(deployment: Deployment)
         await deployment.snapshots.refresh("character", str(SUBJECT))
         new = await until(lambda: _newer(deployment, old), within_s=WITHIN_S)
 
-    stale = SnapshotAnswer(new.kept, Freshness.STALE, False, None)
+    stale = SnapshotAnswer(new.kept, Freshness.STALE, Queued.NO, None)
     assert old.is_news_after(None)
     assert new.is_news_after(old)
     assert stale.is_news_after(new)

@@ -157,7 +157,7 @@ async def test_dead_letters_are_listed_shown_replayed_and_dropped(client: Client
     assert first["event"]["reason"] == "USER_REQUEST"
 
     replayed = await client.post(f"/v1/snapshots/dead/{first['id']}/replay")
-    await Coalescer(deployment.parts.valkey, name="snapshots-coalescer").request("character/8", Priority.HIGH)
+    await Coalescer(deployment.parts.valkey, name="snapshots").request("character/8", Priority.HIGH)
     kept = await client.post(f"/v1/snapshots/dead/{second['id']}/replay")
     assert (kept.status, kept.json["outcome"]) == (200, "already_processing")
     dropped = await client.ask("DELETE", f"/v1/snapshots/dead/{second['id']}")
@@ -177,7 +177,7 @@ async def test_dead_letters_are_replayed_page_by_page_and_what_somebody_is_at_st
         deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=1, subject=key)
         await client.post(f"/v1/snapshots/character/{key}/refresh")
         await until(lambda: _dead(client, key - 6))  # noqa: B023 - it is awaited at once
-    await Coalescer(deployment.parts.valkey, name="snapshots-coalescer").request("character/8", Priority.HIGH)
+    await Coalescer(deployment.parts.valkey, name="snapshots").request("character/8", Priority.HIGH)
 
     first = (await client.post("/v1/snapshots/dead/replay", {"limit": 2})).json
     rest = (await client.post("/v1/snapshots/dead/replay", {"after": first["next_after"]})).json

@@ -14,6 +14,13 @@ from tidegate.snapshots.local import LocalCache
 from tidegate.snapshots.lookup import Lookup
 from tidegate.snapshots.shelf import Shelf
 from tidegate.snapshots.subject import Subject
+from tidegate.snapshots.valkey_guard import ValkeyGuard
+from tidegate.valkey import Valkey
+
+
+def guard(valkey: Valkey) -> ValkeyGuard:
+    return ValkeyGuard(valkey, Breaker("server"), valkey.unit("snapshots"))
+
 
 _READERS = 32
 """More than read at the same time."""
@@ -27,7 +34,7 @@ async def test_what_is_read_all_the_time_is_looked_up_again_behind_its_readers(d
         LocalCache(most_bytes=10**6, keep_ms=1000, now_ms=lambda: now[0]),
         Shelf(deployment.parts.valkey, keep=timedelta(hours=1)),
         deployment.database,
-        server_breaker=Breaker("server"),
+        server=guard(deployment.parts.valkey),
         sql_breaker=Breaker("database"),
     )
     await lookup.find(Subject("character", "7"))
@@ -55,3 +62,20 @@ async def test_a_database_that_is_too_slow_is_one_that_cannot_say(
     finally:
         over.set()
         await asyncio.gather(*busy)
+
+
+async def test_a_damaged_copy_costs_no_reader_its_answer(deployment: Deployment):
+    """Looks of one moment go to the server together: one that cannot be read must not leave the others waiting."""
+    async with deployment.working():
+        await asyncio.gather(deployment.until_fresh(7), deployment.until_fresh(8))
+    valkey, subject = deployment.parts.valkey, Subject("character", "7")
+    shelf = Shelf(valkey, keep=timedelta(hours=1))
+    await valkey.execute("HSET", shelf.place(subject), "version", "none", "checked_ms", "none")
+    local = LocalCache(most_bytes=10**6, keep_ms=1000)
+    lookup = Lookup(local, shelf, deployment.database, server=guard(valkey), sql_breaker=Breaker("database"))
+
+    async with asyncio.timeout(60):
+        found = await asyncio.gather(*(lookup.find(Subject("character", key)) for key in "78"))
+    await lookup.close()
+
+    assert all(each.body_size for each in found)

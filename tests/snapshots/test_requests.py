@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from tests.servers.proxy import Proxy
@@ -16,7 +17,16 @@ from tidegate.snapshots.requests import UpdateRequests, Wish
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import GROUPS, Topic
 from tidegate.snapshots.transport.streams import StreamTransport
+from tidegate.snapshots.valkey_guard import ValkeyGuard
+from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
+
+
+class Apart(StreamTransport):
+    """Has events published in a step of their own, as a transport has to that is not on the Valkey server."""
+
+    def stream_of(self, topic: Topic) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        del topic
 
 
 def wish(key: int, priority: Priority = Priority.HIGH) -> Wish:
@@ -58,9 +68,9 @@ async def test_a_publish_that_fails_lets_go_of_the_lock_and_makes_nothing_obsole
             connected(f"redis://127.0.0.1:{proxy.port}") as through,
         ):
             coalescer, unit = Coalescer(direct), direct.unit("snapshots")
-            breaker = Breaker("valkey")
-            broken = UpdateRequests(coalescer, StreamTransport(through, unit, "ours"), breaker)
-            whole = UpdateRequests(coalescer, StreamTransport(direct, unit, "ours"), breaker)
+            server = ValkeyGuard(direct, Breaker("valkey"), direct.unit("snapshots"))
+            broken = UpdateRequests(coalescer, Apart(through, unit, "ours"), server)
+            whole = UpdateRequests(coalescer, Apart(direct, unit, "ours"), server)
             low = await whole.ask(wish(7, Priority.LOW))
             await proxy.refuse()
             with pytest.raises(Unavailable):
@@ -77,12 +87,29 @@ async def test_a_publish_that_fails_lets_go_of_the_lock_and_makes_nothing_obsole
     assert is_overtaken
 
 
-async def test_who_cannot_confirm_has_published_all_the_same(deployment: Deployment, monkeypatch: pytest.MonkeyPatch):
+async def test_who_cannot_confirm_has_published_all_the_same(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
     async def away(*_: object) -> list[bool]:
         raise Unavailable("Valkey is away")
 
     monkeypatch.setattr(Coalescer, "confirm_many", away)
-    outcome = await deployment.snapshots.requests.ask(wish(7))
+    unit = embedded.unit("snapshots")
+    transport, server = Apart(embedded, unit, "ours"), ValkeyGuard(embedded, Breaker("valkey"), unit)
+    outcome = await UpdateRequests(Coalescer(embedded), transport, server).ask(wish(7))
 
     assert isinstance(outcome, Published)
-    assert await deployment.snapshots.transport.lag(Topic.HIGH, GROUPS[Topic.HIGH]) == 1
+    assert await transport.lag(Topic.HIGH, GROUPS[Topic.HIGH]) == 1
+
+
+async def test_lock_and_event_are_one_step_and_the_event_is_whole(deployment: Deployment):
+    """There is no moment in which a process could die with a lock and no event."""
+    asked = msgspec.structs.replace(wish(7), upstream_id="seven", correlation_id="c")
+    outcome = await deployment.snapshots.requests.ask(asked)
+    consumer = deployment.snapshots.transport.consumer(Topic.HIGH, GROUPS[Topic.HIGH])
+    [delivery] = await consumer.read(10, 1)
+    await consumer.leave()
+
+    event = UpdateEvent.decode(delivery.value)
+    assert isinstance(outcome, Published)
+    assert (event.subject, event.version, event.priority) == (asked.subject, outcome.version, Priority.HIGH)
+    assert (event.reason, event.upstream_id, event.correlation_id) == (asked.reason, "seven", "c")
+    assert UpdateEvent.decode(event.encode()) == event

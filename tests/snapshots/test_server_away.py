@@ -20,6 +20,8 @@ from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import Subject
 from tidegate.valkey.connection import connected
 
+WITHIN_S = 30.0
+
 
 async def test_updates_stop_and_reads_go_on(tmp_path: Path, sim: GameSimulator):
     [port] = free_ports(1)
@@ -66,17 +68,15 @@ async def test_a_slow_server_holds_no_reader_up(tmp_path: Path, sim: GameSimulat
         ):
             async with deployment.working():
                 await asyncio.gather(*(deployment.until_fresh(key) for key in (1, 2)))
+            wire.delay(10 * WITHIN_S)
+            async with asyncio.timeout(WITHIN_S):  # long before the server would answer
+                answer = await deployment.read(1)
             wire.delay(0.9)
-            began = time.monotonic()
-            answer = await deployment.read(1)
-            took_s = time.monotonic() - began
-
             await deployment.database.close()
             alone = await deployment.read(2)
             wire.delay(0)
 
     assert deployment.is_true(1, answer)
-    assert took_s < 0.6
     assert deployment.is_true(2, alone)  # where SQL cannot say, a slow server is better than none
 
 

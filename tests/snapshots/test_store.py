@@ -104,7 +104,7 @@ async def test_a_failure_is_noted_unless_something_as_new_has_succeeded(database
     news = [failed(HERO, 6), failed(MAGE, 1)]
     assert await database.transaction(store.note_failures, [*late, *news]) == news
     assert {each[0] for each in await database.read(store.troubled)} == {HERO, MAGE}
-    _, trouble = await database.read(store.look, MAGE)
+    trouble = (await database.read(store.look_many, [HERO, MAGE]))[MAGE].trouble
     assert trouble is not None
     assert (trouble.has_failed, trouble.message) == (True, "503")
     assert await database.read(store.get_many, [MAGE]) == {}, "nothing was ever written of it"
@@ -200,7 +200,7 @@ async def test_no_statement_goes_through_the_whole_table(deployment: Deployment,
         await deployment.database.transaction(store.write_round, [found(HERO, 5, b"{}"), found(MAGE, 5, b"{}")])
         await deployment.database.transaction(store.write_round, [found(HERO, 6, b"{}"), found(MAGE, 6, b"[]")])
         await deployment.database.read(store.get_many, [HERO, MAGE])
-        await deployment.database.read(store.look, HERO)
+        await deployment.database.read(store.look_many, [HERO, MAGE])
         await deployment.database.transaction(store.touch_asked, {HERO: NOON})
     finally:
         event.remove(Engine, "before_cursor_execute", note)

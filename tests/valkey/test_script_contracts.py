@@ -68,11 +68,19 @@ def test_a_stub_that_says_something_else_is_refused_at_import(import_stub: Impor
         ("---@key counter string\n---@arg counter int\nreturn 1", "'counter' is declared twice"),
         ("---@key counter string\n\n---@arg by int\nreturn 1", "below the header stands '---@arg by int'"),
         ("---@key counter string\nlocal x = 1\n---@include ring\nreturn 1", "below the header"),
+        ("---@keys many string\n---@key counter string\nreturn 1", "'many' must be the last of the keys"),
     ],
 )
 def test_a_header_that_cannot_be_understood_is_refused_at_import(import_stub: ImportStub, lua: str, complaint: str):
     with pytest.raises(ContractBroken, match=f"count.lua.*{complaint}"):
         import_stub(stub_of("*, counter: Key, by: int"), count=lua)
+
+
+def test_a_list_of_keys_is_declared_as_one(import_stub: ImportStub):
+    lua = "---@key counter string\n---@keys others hash\nreturn #others"
+    assert import_stub(stub_of("*, counter: Key, others: list[Key]"), count=lua).count.header.many == "others"
+    with pytest.raises(ContractBroken, match="'others' is keys in Lua"):
+        import_stub(stub_of("*, counter: Key, others: Key"), count=lua)
 
 
 @pytest.mark.parametrize("scalar", ["str", "bytes", "int", "float", "int | None", "Key"])

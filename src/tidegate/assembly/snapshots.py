@@ -36,6 +36,7 @@ from tidegate.snapshots.subject import SnapshotKind
 from tidegate.snapshots.transport import Transport
 from tidegate.snapshots.transport.kafka.opening import open_kafka
 from tidegate.snapshots.transport.streams import StreamTransport
+from tidegate.snapshots.valkey_guard import ValkeyGuard
 from tidegate.snapshots.wanting import Wanting
 from tidegate.telemetry import metrics
 from tidegate.upstream import UpstreamClient
@@ -101,6 +102,7 @@ async def open_snapshots(parts: Parts, kinds: Sequence[SnapshotKind] | None = No
         news = News(parts.valkey, parts.valkey.unit(_UNIT))
         stack.push_async_callback(news.close)
         base = _Base(parts, named, transport, news)
+        stack.push_async_callback(base.server.close)
         reader = base.reader()
         await stack.enter_async_context(reader.following())
         workers: dict[str, Service] = {}
@@ -136,10 +138,11 @@ class _Base:
         self._ours: SnapshotSettings = settings.snapshots
         self._clock = parts.database.clock
         self._of_server = Breaker("valkey", settings.breaker, state_gauge=metrics.REDIS_CIRCUIT_BREAKER_STATE)
+        self.server = ValkeyGuard(parts.valkey, self._of_server, parts.valkey.unit(_UNIT))
         self._of_database = Breaker("database", settings.breaker, state_gauge=metrics.DB_CIRCUIT_BREAKER_STATE)
-        self.coalescer = Coalescer(parts.valkey, settings.coalescer, name="snapshots-coalescer")
+        self.coalescer = Coalescer(parts.valkey, settings.coalescer, name=_UNIT)
         self.limiter = Limiter(parts.valkey, parts.valkey.unit("snapshots-limiter"), settings=settings.limiter)
-        self.requests = UpdateRequests(self.coalescer, transport, self._of_server, clock=self._clock)
+        self.requests = UpdateRequests(self.coalescer, transport, self.server, clock=self._clock)
         self._shelf = Shelf(parts.valkey, keep=self._ours.cache_for)
 
     @property
@@ -151,16 +154,10 @@ class _Base:
         """Answers."""
         ours = self._ours
         local = LocalCache(most_bytes=ours.local_cache_bytes, keep_ms=milliseconds(ours.local_cache_for))
-        lookup = Lookup(
-            local,
-            self._shelf,
-            self._parts.database,
-            server_breaker=self._of_server,
-            sql_breaker=self._of_database,
-        )
+        lookup = Lookup(local, self._shelf, self._parts.database, server=self.server, sql_breaker=self._of_database)
         rates = [rate.per_second for rate in self._parts.settings.limiter.rates]
         wanting = Wanting(self.requests, self._transport, calls_per_second=min(rates, default=100.0))
-        return SnapshotReader(
+        reader = SnapshotReader(
             self._kinds,
             lookup,
             wanting,
@@ -170,6 +167,8 @@ class _Base:
             missing_for=ours.missing_for,
             failed_for=ours.failed_for,
         )
+        self.server.on_return.append(reader.server_returned)
+        return reader
 
     def worker(self, priority: Priority, lane: LaneSettings, caller: Caller) -> RefreshWorker:
         """Refreshes."""

@@ -93,6 +93,11 @@ class Bulletin(Generic[T]):
         """How many in this process watch it."""
         return len(self._watches.get(name, ()))
 
+    def wake(self, names: Iterable[T] | None = None) -> None:
+        """Have those in this process look again who watch one of these, or anything: not since it moved."""
+        for name in list(self._watches) if names is None else names:
+            _wake(self._watches.get(name, ()))
+
     def moved(self, names: Iterable[T]) -> None:
         """Have it told that these moved, now or in a moment; returns at once.
 

@@ -12,6 +12,7 @@ from tidegate.flow.limiter import Grant, Limiter
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import from_ms, monotonic_ms
 from tidegate.kernel.errors import GrantVoid, InvalidArgument, ServerRefused, TooManyWaiting, Unavailable
+from tidegate.runtime.gathering import Gatherer
 from tidegate.snapshots.bodies import on_one_line
 from tidegate.snapshots.event import DeathReason, UpdateEvent
 from tidegate.snapshots.failures import Again, Dead, Moved, Rest, Verdict, judge, judge_failure, unfit
@@ -29,6 +30,7 @@ log = get_logger(__name__)
 _LONG_WAIT_MS = 2000.0
 """Who waited so long for a permit looks again whether the event is still wanted. Not sooner: the permit may end while
 we look, and where more is wanted than may be, everybody waits a while (after 0.25 s, one permit in five was lost)."""
+_DOUBTS_AT_ONCE = 500
 _SERVER_AWAY = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
 
 
@@ -179,26 +181,23 @@ def _refreshed(subject: Subject, version: int, sent_at_ms: int, verdict: Found |
     return Refreshed.of(subject, version, checked_at=checked_at, body=body, upstream_id=name)
 
 
+Doubt = tuple[UpdateEvent, "asyncio.Future[bool]"]
+
+
 class Doubts:
     """Whether events are obsolete: permits come to many at once, and whoever asks with others asks once with them."""
 
     def __init__(self, coalescer: Coalescer) -> None:
         self._coalescer = coalescer
-        self._asked: list[tuple[UpdateEvent, asyncio.Future[bool]]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._gatherer: Gatherer[Doubt] = Gatherer(self._ask, most=_DOUBTS_AT_ONCE, under_way=2)
 
     async def is_obsolete(self, event: UpdateEvent) -> bool:
         """Whether a newer event of its subject was published; raises `Unavailable` where nobody can say."""
-        answer = asyncio.get_running_loop().create_future()
-        self._asked.append((event, answer))
-        if len(self._asked) == 1:
-            task = asyncio.create_task(self._ask(), name="look for newer events")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._gatherer.add((event, answer))
         return await answer
 
-    async def _ask(self) -> None:
-        asked, self._asked = self._asked, []
+    async def _ask(self, asked: list[Doubt]) -> None:
         try:
             found = await self._coalescer.are_obsolete([(event.subject_id, event.version) for event, _ in asked])
         except Exception as error:

@@ -59,6 +59,13 @@ class UpdateEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Whom it is about."""
         return Subject.from_id(self.subject_id)
 
+    def encode_without_version(self) -> str:
+        """The same up to the version, which the server gives: what is missing is its number, and a closing brace."""
+        known = msgspec.to_builtins(self)
+        known["priority"] = self.priority.name
+        fields = {name: value for name, value in known.items() if name not in ("version", "unknown")}
+        return msgspec.json.encode(known["unknown"] | fields)[:-1].decode() + ',"version":'
+
     def encode(self) -> bytes:
         """As JSON; unknown fields stand beside the known, as they came."""
         known = msgspec.to_builtins(self)

@@ -1,71 +1,79 @@
 """Where a snapshot is found: in this process, on the Valkey server, in SQL; in this order, and each asked once for all.
 
-However many ask for one subject at one time, one look is under way. A subject that changes while it is looked up is
-looked up anew for those who ask from then on; what the first look finds is answered with, since it was true when it was
-asked for, but not held.
+However many ask for one subject at one time, one look is under way, and looks that begin together are one question to
+the server and one to SQL. A subject that changes while it is looked up is looked up anew for those who ask from then
+on; what the first look finds is answered with, since it was true when it was asked for, but not held.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-
 from tidegate.database import Database
-from tidegate.flow.breaker import Breaker, BreakerState
+from tidegate.flow.breaker import Breaker
 from tidegate.kernel.clock import monotonic_ms
 from tidegate.kernel.errors import DatabaseUnavailable, TidegateError
+from tidegate.runtime.gathering import Gatherer
 from tidegate.runtime.waiting import patience
 from tidegate.snapshots import store
 from tidegate.snapshots.kept import UNKNOWN, Failed, Kept
 from tidegate.snapshots.local import LocalCache, Place
 from tidegate.snapshots.shelf import MARKED_FOR_S, Shelf
-from tidegate.snapshots.store import Snapshot
+from tidegate.snapshots.store import Known
 from tidegate.snapshots.subject import Subject
+from tidegate.snapshots.valkey_guard import Standing, ValkeyGuard
 from tidegate.telemetry import metrics
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
 
 _SERVER_WITHIN_S = 1.0
-"""A server that takes longer has failed. If that goes on, the breaker opens, and SQL alone is asked."""
+"""A server that takes longer has failed, if it does not answer a PING either."""
 _PATIENCE_S = 0.05
 """How long a reader waits for the server before SQL is asked too. The server may take longer, and then is of no use to
 this reader; whether it is away is another question, which takes longer to answer."""
-_AWAY_AFTER = 3
-"""So many looks without an answer in a row mean that it is away; one can be a moment in which the machine was busy. Who
-is refused, or whose connection breaks, knows at once."""
 _SQL_WITHIN = timedelta(seconds=5)
 _UNKNOWN_FOR_MS = 1000.0
+_MOST_AT_ONCE, _UNDER_WAY = 200, 4
 
 
-class Look(msgspec.Struct):
+class Look:
     """One look that is under way."""
 
-    task: "asyncio.Task[Kept]"
-    is_outdated: bool = False
+    __slots__ = ("answer", "is_outdated", "place", "server", "subject")
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject, self.place = subject, (subject.kind, subject.key)
+        self.answer: asyncio.Future[Kept] = asyncio.get_running_loop().create_future()
+        self.answer.add_done_callback(_retrieve)
+        self.is_outdated = False
+        self.server: asyncio.Task[Mapping[Subject, Kept]] | None = None
+        """The question to the server, where it takes its time."""
 
 
 class Lookup:
     """Finds what is known of subjects."""
 
     def __init__(
-        self, local: LocalCache, shelf: Shelf, database: Database, *, server_breaker: Breaker, sql_breaker: Breaker
+        self, local: LocalCache, shelf: Shelf, database: Database, *, server: ValkeyGuard, sql_breaker: Breaker
     ) -> None:
         self.local = local
         local.on_due = self._renew
-        self._shelf, self._database = shelf, database
-        self._server_breaker, self._sql_breaker = server_breaker, sql_breaker
+        self._shelf, self._database, self._server, self._sql_breaker = shelf, database, server, sql_breaker
         self._looks: dict[Place, Look] = {}
+        self._at_the_server = Gatherer(self._ask_server, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
+        self._at_sql = Gatherer(self._ask_sql, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
         self._background: set[asyncio.Task[Any]] = set()
-        self._in_vain = 0
         self._found_local = metrics.SNAPSHOT_READS.labels("local")
         self._found_server = metrics.SNAPSHOT_READS.labels("server")
         self._found_sql = metrics.SNAPSHOT_READS.labels("sql")
 
     @property
-    def server_is_there(self) -> bool:
-        """Whether the Valkey server answers, as far as is known: without it nothing can be queued."""
-        return self._in_vain < _AWAY_AFTER and self._server_breaker.state is BreakerState.CLOSED
+    def server(self) -> Standing:
+        """Whether the Valkey server is there, as far as is known: without it nothing can be queued."""
+        return self._server.standing
 
     def held(self, place: Place) -> Kept | None:
         """What this process has of it."""
@@ -76,18 +84,16 @@ class Lookup:
 
     async def find(self, subject: Subject) -> Kept:
         """What is known; raises `Unavailable` where nobody can say."""
-        # Who leaves does not take the others' answer along.
-        return await asyncio.shield(self._begin(subject).task)
+        # A reader that leaves does not take the others' answer along.
+        return await asyncio.shield(self._begin(subject).answer)
 
     def _begin(self, subject: Subject) -> Look:
         """The one look that is under way."""
-        place = (subject.kind, subject.key)
-        look = self._looks.get(place)
+        look = self._looks.get((subject.kind, subject.key))
         if look is None or look.is_outdated:
-            task = asyncio.create_task(self._look(place, subject), name=f"look for {subject.id}")
-            look = self._looks[place] = Look(task)
-            self._keep(task)
-            task.add_done_callback(_retrieve)
+            look = Look(subject)
+            self._looks[look.place] = look
+            self._at_the_server.add(look)
         return look
 
     def _renew(self, place: Place) -> None:
@@ -109,87 +115,113 @@ class Lookup:
 
     async def close(self) -> None:
         """Wait for what is being looked up, and for what is still to be put on the server."""
+        await self._at_the_server.close()
+        await self._at_sql.close()
         while self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
 
-    async def _look(self, place: Place, subject: Subject) -> Kept:
-        look = self._looks[place]
+    async def _ask_server(self, looks: list[Look]) -> None:
+        """What the server has; the others go on to SQL. A reader does not wait long for a server that is slow."""
+        asking = asyncio.create_task(self._on_the_server(looks), name=f"ask the server for {len(looks)}")
+        found: Mapping[Subject, Kept] = {}
         try:
-            kept = await self._known(subject)
-            held = self.local.peek(place)
-            if held is not None and held.version > kept.version:
-                return held  # a later look was quicker
-            if not look.is_outdated:
-                self.local.put(place, kept, keep_ms=_UNKNOWN_FOR_MS if kept is UNKNOWN else None)
-            return kept
-        finally:
-            if self._looks.get(place) is look:
-                del self._looks[place]
-
-    async def _known(self, subject: Subject) -> Kept:
-        """What the server has, else SQL; a reader does not wait long for a server that is slow, or away."""
-        asking = asyncio.create_task(self._on_the_server(subject), name=f"ask the server for {subject.id}")
-        answered, _ = await asyncio.wait([asking], timeout=_PATIENCE_S)
-        if answered:
-            kept = asking.result()
-            return await self._in_sql(subject) if kept is None else kept
-        self._keep(asking)  # its end is still of use: it tells whether the server is there
-        try:
-            return await self._in_sql(subject)
-        except TidegateError:
-            if (kept := await asking) is None:
-                raise
-            return kept
-
-    async def _on_the_server(self, subject: Subject) -> Kept | None:
-        try:
-            with self._server_breaker.attempt():
-                async with patience(_SERVER_WITHIN_S):
-                    kept = await self._shelf.get(subject)
+            async with patience(_PATIENCE_S):
+                found = await asyncio.shield(asking)
         except TimeoutError:
-            self._in_vain += 1
-            return None
-        except TidegateError:
-            self._in_vain = _AWAY_AFTER
-            return None
-        self._in_vain = 0
-        if kept is not None:
-            self._found_server.inc()
-        return kept
+            self._keep(asking)  # its end is still of use: it tells whether the server is there
+        for look in looks:
+            if (kept := found.get(look.subject)) is not None:
+                self._answer(look, kept)
+            else:
+                look.server = None if asking.done() else asking
+                self._at_sql.add(look)
 
-    async def _in_sql(self, subject: Subject) -> Kept:
+    async def _on_the_server(self, looks: Sequence[Look]) -> Mapping[Subject, Kept]:
+        subjects = [look.subject for look in looks]
+        try:
+            found = await self._server.call(lambda: self._shelf.get_many(subjects), within_s=_SERVER_WITHIN_S)
+        except TidegateError:
+            return {}
+        except Exception:  # a defect costs no reader its answer: SQL has it too
+            log.exception("snapshots.copies_unreadable", subjects=len(subjects))
+            return {}
+        self._found_server.inc(len(found))
+        return found
+
+    async def _ask_sql(self, looks: list[Look]) -> None:
         began_ms = monotonic_ms()
         try:
             with self._sql_breaker.attempt():
                 async with patience(_SQL_WITHIN.total_seconds()):
-                    row, trouble = await self._database.read(store.look, subject)
-        except TimeoutError as error:
-            raise DatabaseUnavailable(
-                f"the database did not answer within {_SQL_WITHIN.total_seconds():g} s"
-            ) from error
-        self._found_sql.inc()
-        failed = Failed.of(trouble)
-        if row is None:
-            return UNKNOWN if failed is None else Kept.unknown(failed)
-        if self.server_is_there and row.version:
-            task = asyncio.create_task(self._put(row, failed, began_ms), name=f"keep {subject.id}")
-            self._keep(task)
-        return Kept.of_row(row, failed)
+                    rows = await self._database.read(store.look_many, [look.subject for look in looks])
+        except TimeoutError:
+            within_s = _SQL_WITHIN.total_seconds()
+            return await self._do_without_sql(
+                looks, DatabaseUnavailable(f"the database did not answer within {within_s:g} s")
+            )
+        except Exception as error:
+            return await self._do_without_sql(looks, error)
+        self._found_sql.inc(len(looks))
+        for look in looks:
+            try:
+                self._answer(look, _kept(rows[look.subject]))
+            except Exception as error:  # one bad row costs the others nothing
+                self._fail(look, error)
+        if self._server.standing is Standing.THERE:
+            known = [known for known in rows.values() if known.row is not None and known.row.version]
+            if known:
+                self._keep(asyncio.create_task(self._copy(known, began_ms), name=f"copy {len(known)} rows"))
+        return None
+
+    async def _do_without_sql(self, looks: Sequence[Look], error: Exception) -> None:
+        """Where SQL cannot say, a slow server is better than none."""
+        for look in looks:
+            kept = None if look.server is None else (await look.server).get(look.subject)
+            if kept is not None:
+                self._answer(look, kept)
+            else:
+                self._fail(look, error)
+
+    def _answer(self, look: Look, kept: Kept) -> None:
+        held = self.local.peek(look.place)
+        if held is not None and held.version > kept.version:
+            kept = held  # a later look was quicker
+        elif not look.is_outdated:
+            self.local.put(look.place, kept, keep_ms=_UNKNOWN_FOR_MS if kept is UNKNOWN else None)
+        self._forget(look)
+        if not look.answer.done():
+            look.answer.set_result(kept)
+
+    def _fail(self, look: Look, error: Exception) -> None:
+        self._forget(look)
+        if not look.answer.done():
+            look.answer.set_exception(error)
+
+    def _forget(self, look: Look) -> None:
+        if self._looks.get(look.place) is look:
+            del self._looks[look.place]
 
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _put(self, row: Snapshot, failed: Failed | None, read_at_ms: float) -> None:
+    async def _copy(self, known: Sequence[Known], read_at_ms: float) -> None:
         """Not where this process was held up meanwhile: something newer may have come and gone."""
         if monotonic_ms() - read_at_ms > MARKED_FOR_S / 2 * 1000:
             return
         with suppress(TidegateError, TimeoutError):  # it is only a copy
             async with asyncio.timeout(1):
-                await self._shelf.put_row(row, failed)
+                await self._shelf.put_rows([(each.row, Failed.of(each.trouble)) for each in known if each.row])
 
 
-def _retrieve(task: "asyncio.Task[Kept]") -> None:
-    """All who asked may have left; then nobody else looks at its error."""
-    if not task.cancelled():
-        task.exception()
+def _kept(known: Known) -> Kept:
+    failed = Failed.of(known.trouble)
+    if known.row is None:
+        return UNKNOWN if failed is None else Kept.unknown(failed)
+    return Kept.of_row(known.row, failed)
+
+
+def _retrieve(answer: "asyncio.Future[Kept]") -> None:
+    """All who asked may have left; then nothing else looks at its error."""
+    if not answer.cancelled():
+        answer.exception()

@@ -1,14 +1,15 @@
 """The read path: answers from what is known, at once, and has a refresh asked for where that is too old.
 
 Readers never call the upstream and never wait for a publish. Whoever wants to wait for the refresh does so by `wait`,
-which blocks until news of it comes.
+which blocks until news of it comes. While it is in doubt whether the Valkey server is there, a refresh may still be
+queued: who waits goes on waiting, and is woken when the server is back.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 import msgspec
 
@@ -24,6 +25,7 @@ from tidegate.snapshots.lookup import Lookup
 from tidegate.snapshots.news import News
 from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import SnapshotKind, Subject
+from tidegate.snapshots.valkey_guard import Standing
 from tidegate.snapshots.wanting import Wanting
 
 _EXPECTED_FOR = timedelta(seconds=30)
@@ -43,12 +45,21 @@ class Freshness(StrEnum):
     """The upstream has no such subject; or nothing is known, and nothing could be queued."""
 
 
+class Queued(Enum):
+    """Whether a refresh is queued or under way."""
+
+    YES = auto()
+    NO = auto()
+    UNKNOWN = auto()
+    """The server could not be asked a moment ago, which may be over soon."""
+
+
 class SnapshotAnswer(msgspec.Struct, frozen=True):
     """What a reader is told."""
 
     kept: Kept
     freshness: Freshness
-    update_queued: bool
+    queued: Queued
     estimated_wait_ms: int | None
     """None: nothing is queued, or nobody knows."""
 
@@ -58,9 +69,14 @@ class SnapshotAnswer(msgspec.Struct, frozen=True):
         return self.kept.body
 
     @property
+    def update_queued(self) -> bool:
+        """Whether a refresh is queued, as far as is known."""
+        return self.queued is Queued.YES
+
+    @property
     def is_settled(self) -> bool:
         """Whether there is nothing to wait for."""
-        return not self.update_queued
+        return self.queued is Queued.NO
 
     def encode(self) -> bytes:
         """The contract, as JSON: the snapshot is put in as it is."""
@@ -115,6 +131,7 @@ class SnapshotReader:
         self._activity, self._clock = activity, clock
         self._ttl_ms = {name: milliseconds(kind.ttl) for name, kind in kinds.items()}
         self._missing_for_ms, self._failed_for = milliseconds(missing_for), failed_for
+        wanting.on_retry = news.wake
         self._expected: dict[Place, datetime] = {}
 
     @property
@@ -132,6 +149,11 @@ class SnapshotReader:
                 await self._activity.close()
                 await self._wanting.close()
                 await self._lookup.close()
+
+    def server_returned(self) -> None:
+        """The Valkey server is back: who waits looks again, and may ask for refreshes."""
+        self._wanting.forget_failures()
+        self._news.wake()
 
     async def read(self, kind: str, key: str) -> SnapshotAnswer:
         """What is known now; raises `NotFound` for a kind, `InvalidArgument` for a key that cannot be, and
@@ -196,25 +218,28 @@ class SnapshotReader:
         age_ms = None if kept.checked_ms is None else to_ms(self._clock.now()) - kept.checked_ms
         if kept.missing_ms is not None:
             is_known = age_ms is not None and age_ms < self._missing_for_ms
-            queued = not is_known and self._want(place, kept, Reason.STALE)
-            return self._answer(kept, Freshness.NOT_FOUND, queued=queued)
+            queued = Queued.NO if is_known else self._want(place, kept, Reason.STALE)
+            return self._answer(kept, Freshness.NOT_FOUND, queued)
         if not kept.body_size:
             queued = self._want(place, kept, Reason.CACHE_MISS)
-            return self._answer(kept, Freshness.UPDATING if queued else Freshness.NOT_FOUND, queued=queued)
+            freshness = Freshness.UPDATING if queued is Queued.YES else Freshness.NOT_FOUND
+            return self._answer(kept, freshness, queued)
         if age_ms is not None and age_ms < self._ttl_ms[place[0]]:
-            return SnapshotAnswer(kept, Freshness.FRESH, False, None)
-        return self._answer(kept, Freshness.STALE, queued=self._want(place, kept, Reason.STALE))
+            return SnapshotAnswer(kept, Freshness.FRESH, Queued.NO, None)
+        return self._answer(kept, Freshness.STALE, self._want(place, kept, Reason.STALE))
 
-    def _answer(self, kept: Kept, freshness: Freshness, *, queued: bool) -> SnapshotAnswer:
-        return SnapshotAnswer(kept, freshness, queued, self._wanting.estimate_ms() if queued else None)
+    def _answer(self, kept: Kept, freshness: Freshness, queued: Queued) -> SnapshotAnswer:
+        return SnapshotAnswer(kept, freshness, queued, self._wanting.estimate_ms() if queued is Queued.YES else None)
 
-    def _want(self, place: Place, kept: Kept, reason: Reason) -> bool:
+    def _want(self, place: Place, kept: Kept, reason: Reason) -> Queued:
         """Without the server nothing is queued: updates stop, reads go on. What failed is left alone for a while."""
-        if self._news.is_cut_off or not self._lookup.server_is_there:
-            return False
         if kept.failed is not None and self._is_left_alone(place, kept.failed.failed_at):
-            return False
-        return self._wanting.want(
+            return Queued.NO
+        if self._lookup.server is Standing.AWAY:
+            return Queued.NO
+        if self._news.is_cut_off or self._lookup.server is Standing.DOUBTFUL:
+            return Queued.UNKNOWN
+        is_queued = self._wanting.want(
             Wish(
                 subject=Subject(*place),
                 priority=Priority.HIGH,
@@ -223,6 +248,7 @@ class SnapshotReader:
                 upstream_id=kept.upstream_id,
             )
         )
+        return Queued.YES if is_queued else Queued.UNKNOWN
 
     def _is_left_alone(self, place: Place, failed_at: datetime) -> bool:
         """A failure of a moment ago, and nobody has asked for it again since."""

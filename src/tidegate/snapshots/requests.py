@@ -1,4 +1,7 @@
-"""Asking for a refresh: one lock per subject decides who publishes, and whoever cannot publish lets go of the lock.
+"""Asking for a refresh: one lock per subject decides who publishes.
+
+On streams, lock and event are one step. On other transports there are three, and a caller that cannot publish lets go
+of the lock:
 
     lock and version -> published -> confirmed
 
@@ -11,8 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tidegate.flow.breaker import Breaker
-from tidegate.flow.coalescer import Coalescer, Outcome, Published, Upgraded
+from tidegate.flow.coalescer import Coalescer, Draft, Outcome, Published, Upgraded
 from tidegate.kernel.clock import Clock, SystemClock
 from tidegate.kernel.errors import InvalidArgument, TidegateError, Unavailable
 from tidegate.kernel.ids import new_id
@@ -20,11 +22,17 @@ from tidegate.kernel.priority import Priority
 from tidegate.snapshots import tracing
 from tidegate.snapshots.event import Reason, UpdateEvent
 from tidegate.snapshots.subject import Subject
-from tidegate.snapshots.transport import Transport, topic_for
+from tidegate.snapshots.transport import Topic, Transport, topic_for
+from tidegate.snapshots.transport.streams import KEY_FIELD, VALUE_FIELD
+from tidegate.snapshots.valkey_guard import ValkeyGuard
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
+from tidegate.valkey import Key
 
 log = get_logger(__name__)
+
+_WITHIN_S = 5.0
+"""How long the server may take to give locks."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,17 +48,16 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpdateRequests:
-    """The one way to an event: nobody publishes without the subject's lock."""
+    """The one way to an event: nothing is published without the subject's lock."""
 
     def __init__(
-        self, coalescer: Coalescer, transport: Transport, breaker: Breaker, *, clock: Clock | None = None
+        self, coalescer: Coalescer, transport: Transport, server: ValkeyGuard, *, clock: Clock | None = None
     ) -> None:
-        """`breaker` is that of the Valkey server."""
-        self._coalescer, self._transport, self._breaker = coalescer, transport, breaker
+        self._coalescer, self._transport, self._server = coalescer, transport, server
         self._clock = clock or SystemClock()
 
     async def ask(self, wish: Wish) -> Outcome:
-        """Publish the wish, unless somebody has; raises `Unavailable` where that is not possible now."""
+        """Publish the wish, unless it is published already; raises `Unavailable` where that is not possible now."""
         [outcome] = await self.ask_many([wish])
         if isinstance(outcome, Exception):
             raise outcome
@@ -58,36 +65,61 @@ class UpdateRequests:
 
     async def ask_many(self, wishes: Sequence[Wish]) -> list[Outcome | TidegateError]:
         """The same for many at once; an error stands in the place of its outcome."""
-        outcomes = await self._lock(wishes)
+        outcomes: dict[int, Outcome | TidegateError] = {}
         for priority in Priority:
-            ours = [
-                (n, wish, outcome)
-                for n, (wish, outcome) in enumerate(zip(wishes, outcomes, strict=True))
-                if wish.priority is priority and isinstance(outcome, Published | Upgraded)
-            ]
-            if ours and (error := await self._publish(priority, [(wish, outcome) for _, wish, outcome in ours])):
-                for n, _, _ in ours:
-                    outcomes[n] = error
-        return outcomes
+            ours = [(n, wish) for n, wish in enumerate(wishes) if wish.priority is priority]
+            if ours:
+                asked = await self._ask(topic_for(priority), [wish for _, wish in ours])
+                outcomes |= {n: outcome for (n, _), outcome in zip(ours, asked, strict=True)}
+        return [outcomes[n] for n in range(len(wishes))]
 
-    async def _lock(self, wishes: Sequence[Wish]) -> list[Outcome | TidegateError]:
-        """The locks of all, in one round trip; where one of them cannot be, each by itself."""
-        wanted = [(wish.subject.id, wish.priority, wish.known_version) for wish in wishes]
+    async def _ask(self, topic: Topic, wishes: Sequence[Wish]) -> Sequence[Outcome | TidegateError]:
+        """Of one priority. Where one of them cannot be, each by itself."""
+        stream = self._transport.stream_of(topic)
         try:
-            with self._breaker.attempt():
-                return [*await self._coalescer.request_many(wanted)]
+            if stream is not None:
+                return await self._publish_on_stream(stream, wishes)
+            wanted = [(wish.subject.id, wish.priority, wish.known_version) for wish in wishes]
+            locked = await self._server.call(lambda: self._coalescer.request_many(wanted), within_s=_WITHIN_S)
         except InvalidArgument as error:
-            return [error] if len(wishes) == 1 else [(await self._lock([wish]))[0] for wish in wishes]
+            return [error] if len(wishes) == 1 else [(await self._ask(topic, [wish]))[0] for wish in wishes]
         except TidegateError as error:
             return [error] * len(wishes)
+        granted = [
+            (wish, outcome)
+            for wish, outcome in zip(wishes, locked, strict=True)
+            if isinstance(outcome, Published | Upgraded)
+        ]
+        if granted and (error := await self._publish(topic, granted)):
+            return [error if isinstance(outcome, Published | Upgraded) else outcome for outcome in locked]
+        return locked
+
+    async def _publish_on_stream(self, stream: Key, wishes: Sequence[Wish]) -> list[Outcome]:
+        """Locks and events in one step."""
+        traced = [(wish, *self._traced(wish)) for wish in wishes]
+        drafts = [
+            Draft(
+                wish.subject.id,
+                wish.priority,
+                wish.known_version,
+                (KEY_FIELD, wish.subject.id, VALUE_FIELD),
+                self._event(wish, correlation_id).encode_without_version(),
+            )
+            for wish, correlation_id, _ in traced
+        ]
+        outcomes = await self._server.call(lambda: self._coalescer.publish_many(stream, drafts), within_s=_WITHIN_S)
+        for (_, _, span), outcome in zip(traced, outcomes, strict=True):
+            if span is not None and isinstance(outcome, Published | Upgraded):
+                tracing.end_request(span, outcome.version)
+        return outcomes
 
     async def _publish(
-        self, priority: Priority, granted: Sequence[tuple[Wish, Published | Upgraded]]
+        self, topic: Topic, granted: Sequence[tuple[Wish, Published | Upgraded]]
     ) -> TidegateError | None:
         """Publish what we have the locks for, and confirm it; if that fails, let go of them, and tell why."""
-        messages = [(wish.subject.id, self._event(wish, outcome.version).encode()) for wish, outcome in granted]
+        messages = [(wish.subject.id, self._published(wish, outcome.version)) for wish, outcome in granted]
         try:
-            await self._transport.publish(topic_for(priority), messages)
+            await self._transport.publish(topic, messages)
         except TidegateError as error:
             metrics.PRODUCER_SEND_FAILED.inc(len(messages))
             log.warning("snapshots.publish_failed", events=len(messages), error=str(error))
@@ -98,8 +130,7 @@ class UpdateRequests:
 
     async def _confirm(self, published: Sequence[tuple[str, int]]) -> None:
         try:
-            with self._breaker.attempt():
-                await self._coalescer.confirm_many(published)
+            await self._server.call(lambda: self._coalescer.confirm_many(published), within_s=_WITHIN_S)
         except TidegateError as error:  # what was queued before is done too, which costs a call and changes nothing
             log.info("snapshots.confirm_failed", events=len(published), error=str(error))
 
@@ -109,14 +140,27 @@ class UpdateRequests:
         except Unavailable:
             return  # it ends by itself, in half a minute
 
-    def _event(self, wish: Wish, version: int) -> UpdateEvent:
+    def _published(self, wish: Wish, version: int) -> bytes:
+        correlation_id, span = self._traced(wish)
+        if span is not None:
+            tracing.end_request(span, version)
+        return msgspec.structs.replace(self._event(wish, correlation_id), version=version).encode()
+
+    def _traced(self, wish: Wish) -> "tuple[str | None, tracing.Span | None]":
+        """What the event is correlated by, and the span of its request, to be ended if it is published."""
+        if wish.correlation_id is not None:
+            return wish.correlation_id, None
+        span = tracing.begin_request(wish.subject, wish.priority, wish.reason)
+        return (None, None) if span is None else (span.traceparent, span)
+
+    def _event(self, wish: Wish, correlation_id: str | None) -> UpdateEvent:
         return UpdateEvent(
             event_id=new_id(),
             subject_id=wish.subject.id,
             priority=wish.priority,
             reason=wish.reason,
             requested_at=self._clock.now(),
-            version=version,
-            correlation_id=wish.correlation_id or tracing.requested(wish.subject, wish.priority, wish.reason, version),
+            version=1,
+            correlation_id=correlation_id,
             upstream_id=wish.upstream_id,
         )

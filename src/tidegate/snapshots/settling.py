@@ -28,7 +28,7 @@ from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import Clock, to_ms
 from tidegate.kernel.errors import CircuitOpen, DatabaseUnavailable, ServerRefused, TidegateError, Unavailable
 from tidegate.kernel.priority import Priority
-from tidegate.runtime.waiting import occurs
+from tidegate.runtime.waiting import occurs, patience
 from tidegate.snapshots import store, tracing
 from tidegate.snapshots.event import DeadUpdate, DeathReason, UpdateEvent
 from tidegate.snapshots.kept import Failed
@@ -234,7 +234,7 @@ class Settler:
             began = time.perf_counter()
             try:
                 with self._ground.breaker.attempt():
-                    async with asyncio.timeout(self._ground.write_within.total_seconds()):
+                    async with patience(self._ground.write_within.total_seconds()):
                         effects = await self._ground.database.transaction(write_all, items, self._ground.keeps_history)
             except _AWAY as error:
                 tries += 1

@@ -5,7 +5,8 @@ old row over what a worker has just brought. Where no copy is kept of what a wor
 for `MARKED_FOR_S`; a copy that was read or written longer ago than half of that is not put where nothing is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Literal
 from zlib import crc32
@@ -13,6 +14,7 @@ from zlib import crc32
 import msgspec
 
 from tidegate.kernel.clock import milliseconds, to_ms
+from tidegate.kernel.errors import UNDECODABLE
 from tidegate.snapshots.kept import Failed, Kept
 from tidegate.snapshots.store import Effect, Refreshed, Snapshot
 from tidegate.snapshots.subject import Subject
@@ -23,8 +25,6 @@ MARKED_FOR_S = 30.0
 """How long a version is remembered where there is no copy."""
 _UNITS = 1024
 """Over so many units the subjects are spread, and with them a cluster's load."""
-_FIELDS = ("version", "hash", "updated_ms", "checked_ms", "missing_ms", "upstream_id", "failure", "body")
-
 Mode = Literal["whole", "checked", "missing"]
 
 
@@ -67,23 +67,29 @@ class Shelf:
 
     async def get(self, subject: Subject) -> Kept | None:
         """What is known; None: look in SQL."""
-        found = await self._valkey.execute("HMGET", self.place(subject), *_FIELDS)
-        version, digest, updated, checked, missing, upstream_id, failure, body = found
-        if version is None or checked is None:
-            return None
-        return Kept.of(
-            version=int(version),
-            hash_=_text(digest),
-            upstream_id=_text(upstream_id),
-            updated_ms=_number(updated),
-            checked_ms=_number(checked),
-            missing_ms=_number(missing),
-            packed=body,
-            failed=msgspec.json.decode(failure, type=Failed) if failure else None,
-        )
+        return (await self.get_many([subject])).get(subject)
+
+    async def get_many(self, subjects: Sequence[Subject]) -> dict[Subject, Kept]:
+        """Those that are here, in one round trip; the others are to be looked for in SQL."""
+        replies = await self._valkey.pipeline([("HGETALL", self.place(each)) for each in subjects])
+        found: dict[Subject, Kept] = {}
+        for subject, reply in zip(subjects, replies, strict=True):
+            if isinstance(reply, Exception):
+                raise reply
+            if b"checked_ms" in reply:  # else there is nothing, or a mark
+                with suppress(ValueError, KeyError, *UNDECODABLE):  # a damaged copy is none
+                    found[subject] = _kept(reply)
+        return found
 
     async def put_row(self, row: Snapshot, failed: Failed | None = None) -> None:
-        """Keep what a reader found in SQL."""
+        """Copy what a reader found in SQL."""
+        await self.put_rows([(row, failed)])
+
+    async def put_rows(self, rows: Sequence[tuple[Snapshot, Failed | None]]) -> None:
+        """The same for many, each with its failure, in one round trip."""
+        await run_together(self._valkey, [self._row(row, failed) for row, failed in rows])
+
+    def _row(self, row: Snapshot, failed: Failed | None) -> ScriptCall:
         facts = {
             "hash": row.hash or "",
             "updated_ms": "" if row.last_updated_at is None else str(to_ms(row.last_updated_at)),
@@ -95,7 +101,7 @@ class Shelf:
             facts["failure"] = msgspec.json.encode(failed).decode()
         has_body = row.body is not None and row.missing_since is None
         mode: Mode = "whole" if has_body else "missing"
-        await run_together(self._valkey, [self._call(row.subject, row.version, facts, row.body or b"", mode)])
+        return self._call(row.subject, row.version, facts, row.body or b"", mode)
 
     async def put_written(self, written: Sequence[Written], *, only_known: bool) -> None:
         """Keep what refreshes brought; `only_known`: where somebody has read it before."""
@@ -150,6 +156,20 @@ class Shelf:
             mark_ms=int(MARKED_FOR_S * 1000),
             only_known=int(only_known),
         )
+
+
+def _kept(entry: Mapping[bytes, bytes]) -> Kept:
+    failure = entry.get(b"failure")
+    return Kept.of(
+        version=int(entry[b"version"]),
+        hash_=_text(entry.get(b"hash")),
+        upstream_id=_text(entry.get(b"upstream_id")),
+        updated_ms=_number(entry.get(b"updated_ms")),
+        checked_ms=_number(entry.get(b"checked_ms")),
+        missing_ms=_number(entry.get(b"missing_ms")),
+        packed=entry.get(b"body"),
+        failed=msgspec.json.decode(failure, type=Failed) if failure else None,
+    )
 
 
 def _text(raw: bytes | None) -> str | None:

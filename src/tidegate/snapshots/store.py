@@ -86,10 +86,20 @@ def get_many(tx: Transaction, subjects: Iterable[Subject]) -> dict[Subject, Snap
     return {each.subject: each for each in map(_snapshot, tx.execute(_READ.where(_among(subjects))))}
 
 
-def look(tx: Transaction, subject: Subject) -> "tuple[Snapshot | None, Trouble | None]":
-    """What is known of one, and what is wrong with its refresh."""
-    row = tx.execute(_READ_ONE, {"of_kind": subject.kind, "of_key": subject.key}).one_or_none()
-    return None if row is None else _snapshot(row), trouble_of(tx, subject)
+class Known(msgspec.Struct, frozen=True):
+    """What is known of a subject."""
+
+    row: Snapshot | None
+    trouble: "Trouble | None"
+    """What is wrong with its refresh."""
+
+
+def look_many(tx: Transaction, subjects: Sequence[Subject]) -> dict[Subject, Known]:
+    """What is known of these, and what is wrong with their refreshes."""
+    rows = get_many(tx, subjects)
+    those = select(_status.kind, _status.key, *_TROUBLE_COLUMNS).where(_among(subjects, snapshot_status))
+    troubles = {Subject(row[0], row[1]): _trouble(row[2:]) for row in tx.execute(those)}
+    return {each: Known(rows.get(each), troubles.get(each)) for each in subjects}
 
 
 def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bool = True) -> list[Effect]:
@@ -195,8 +205,10 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 def trouble_of(tx: Transaction, subject: Subject) -> Trouble | None:
     """What is wrong with the refresh of a subject; None where nothing is."""
     row = tx.execute(_TROUBLE, {"of_kind": subject.kind, "of_key": subject.key}).one_or_none()
-    if row is None:
-        return None
+    return None if row is None else _trouble(row)
+
+
+def _trouble(row: Sequence[Any]) -> Trouble:
     return Trouble(state=row[0], reason=row[1], message=row[2], tries=row[3], changed_at=row[4])
 
 
@@ -213,11 +225,9 @@ _READ = select(
     *(_c.kind, _c.key, _c.version, _c.upstream_id, _c.body, _c.hash, _c.size),
     *(_c.last_updated_at, _c.last_checked_at, _c.missing_since, _c.last_asked_at),
 )
-_READ_ONE = _READ.where(_c.kind == bindparam("of_kind"), _c.key == bindparam("of_key"))
 _status = snapshot_status.c
-_TROUBLE = select(_status.state, _status.reason, _status.message, _status.tries, _status.changed_at).where(
-    _status.kind == bindparam("of_kind"), _status.key == bindparam("of_key")
-)
+_TROUBLE_COLUMNS = (_status.state, _status.reason, _status.message, _status.tries, _status.changed_at)
+_TROUBLE = select(*_TROUBLE_COLUMNS).where(_status.kind == bindparam("of_kind"), _status.key == bindparam("of_key"))
 _ASKED = (
     update(snapshots)
     .where(

@@ -18,15 +18,22 @@ if TYPE_CHECKING:
 _LENGTH = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 
 
-def requested(subject: Subject, priority: Priority, reason: Reason, version: int) -> str | None:
-    """Tell that an event is about to be published; the correlation id for it, None where it is not traced."""
+def begin_request(subject: Subject, priority: Priority, reason: Reason) -> "Span | None":
+    """The span of a request for a refresh, to be ended when its event is published; None where it is not traced.
+
+    Its `traceparent` is the correlation id of the event.
+    """
     tracer = traces.tracer()
     if tracer is None:
         return None
     facts = {"tidegate.subject": subject.id, "tidegate.priority": priority.name, "tidegate.reason": reason.value}
-    span = tracer.begin("request refresh", {**facts, "tidegate.version": version}, kind="producer")
+    return tracer.begin("request refresh", facts, kind="producer")
+
+
+def end_request(span: "Span", version: int) -> None:
+    """Its event was published, under this version."""
+    span.note({"tidegate.version": version})
     span.end()
-    return span.traceparent
 
 
 def begin_refresh(event: UpdateEvent, deliveries: int) -> "Span | None":

@@ -67,6 +67,8 @@ class Valkey:
         """Called whenever the server could not be reached, in case somebody can do something about it."""
         self.losses = 0
         """How often it could not be reached so far: what it knew may have changed behind our back."""
+        self.queued_until_s = 0.0
+        """When, by the clock of the event loop, a command of this process last had to wait for its turn."""
 
     @classmethod
     async def connect(cls, url: str, *, prefix: str = "tidegate", disk: Disk | None = None) -> Self:
@@ -99,7 +101,7 @@ class Valkey:
     async def execute(self, *command: Any) -> Any:
         """One command, one reply."""
         with self._our_errors():
-            async with self._turns:
+            async with self._turn():
                 began = time.perf_counter()
                 reply = await self._client.execute_command(*command)
         REDIS_COMMAND_DURATION.observe(time.perf_counter() - began)
@@ -120,11 +122,25 @@ class Valkey:
             pipeline = self._client.pipeline() if self.is_cluster else self._client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)
-            async with self._turns:
+            async with self._turn():
                 began = time.perf_counter()
                 replies = await pipeline.execute(raise_on_error=False)
         REDIS_COMMAND_DURATION.observe(time.perf_counter() - began)
         return [self._our_name(reply) or reply if isinstance(reply, Exception) else reply for reply in replies]
+
+    async def ping(self) -> None:
+        """See that the server answers, each primary of a cluster, whatever else this process has under way."""
+        nodes = {"target_nodes": RedisCluster.PRIMARIES} if self.is_cluster else {}
+        with self._our_errors():
+            await self._waiting.execute_command("PING", **nodes)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None]:
+        is_queued = self._turns.locked()
+        async with self._turns:
+            if is_queued:
+                self.queued_until_s = asyncio.get_running_loop().time()
+            yield
 
     async def close(self) -> None:
         """Close every connection; blocking commands under way end with an error."""

@@ -4,13 +4,16 @@ A script is a `.lua` file whose header is its contract, and a Python stub whose 
 compared when the stub's module is imported, so a drifted pair never starts:
 
     ---@key window  hash   cap, used, resets_at_ms
+    ---@keys holds  hash   any number of keys of one type, the last of all keys: a list of them
     ---@arg cost    int
     ---@arg now_ms  time
     ---@include expire_holds
     -- Reply: {'granted', units_left} | {'exhausted', resets_at_ms}
 
     @lua_script("reserve.lua")
-    async def _reserve(valkey: Valkey, *, window: Key, cost: int, now_ms: int | None) -> list[Any]: ...
+    async def _reserve(
+        valkey: Valkey, *, window: Key, holds: list[Key], cost: int, now_ms: int | None
+    ) -> list[Any]: ...
 
 Keys and arguments arrive in Lua as locals of the same name, already converted:
 
@@ -31,9 +34,9 @@ import inspect
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 from redis.exceptions import NoScriptError
@@ -46,7 +49,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _FRAGMENTS = Path(__file__).parent / "fragments"
-_DIRECTIVE = re.compile(r"^---@(key|arg|include)\s+(\w+)(?:\s+(\w+))?(?:\s+.*)?$")
+_DIRECTIVE = re.compile(r"^---@(key|keys|arg|include)\s+(\w+)(?:\s+(\w+))?(?:\s+.*)?$")
 _KEY_TYPES = frozenset({"string", "list", "hash", "set", "zset", "stream"})
 _ANNOTATIONS: dict[str, Any] = {"str": str, "bytes": bytes, "int": int, "float": float, "time": int | None}
 _FROM_LUA = {"str": "ARGV[{n}]", "bytes": "ARGV[{n}]", "packed": "cmsgpack.unpack(ARGV[{n}])"}
@@ -59,9 +62,12 @@ class Header:
     """What a Lua file says about itself."""
 
     keys: dict[str, str]
+    """Each one key; the last may stand for any number of keys, see `many`."""
     args: dict[str, str]
     includes: list[str]
     has_reply: bool
+    many: str | None = None
+    """The name of the list of keys, where there is one."""
 
 
 @dataclass
@@ -95,7 +101,7 @@ class _Assembly:
 
 def parse_header(path: Path, text: str) -> Header:
     """Read the directives in the comment block at the top of a Lua file."""
-    header = Header({}, {}, [], has_reply="-- Reply:" in text)
+    header, many = Header({}, {}, [], has_reply="-- Reply:" in text), None
     in_header = True
     for line in text.splitlines():
         in_header = in_header and line.startswith("--")
@@ -107,20 +113,28 @@ def parse_header(path: Path, text: str) -> Header:
         directive, name, kind = match.groups()
         if name in header.keys or name in header.args:
             raise ContractBroken(f"{path.name}: {name!r} is declared twice")
+        if many is not None and directive in ("key", "keys"):
+            raise ContractBroken(f"{path.name}: {many!r} must be the last of the keys, before {name!r}")
         if directive == "include":
             header.includes.append(name)
-        elif directive == "key" and kind in _KEY_TYPES:
+        elif directive in ("key", "keys") and kind in _KEY_TYPES:
             header.keys[name] = kind
+            many = name if directive == "keys" else None
         elif directive == "arg" and (kind in _ANNOTATIONS or kind == "packed"):
             header.args[name] = kind
         else:
             raise ContractBroken(f"{path.name}: {name!r} has no known type: {kind!r}")
-    return header
+    return replace(header, many=many)
 
 
 def _prologue(header: Header) -> str:
     """The line that turns KEYS and ARGV into locals."""
-    parts = [f"local {name} = KEYS[{n}]" for n, name in enumerate(header.keys, 1)]
+    parts = [
+        f"local {name} = {{}} for n = {n}, #KEYS do {name}[n - {n - 1}] = KEYS[n] end"
+        if name == header.many
+        else f"local {name} = KEYS[{n}]"
+        for n, name in enumerate(header.keys, 1)
+    ]
     for n, (name, kind) in enumerate(header.args.items(), 1):
         value = _FROM_LUA.get(kind, "tonumber(ARGV[{n}])").format(n=n)
         parts.append(f"local {name} = {value}" + (f" or {_SERVER_MS}" if kind == "time" else ""))
@@ -163,13 +177,14 @@ def _stub_parameters(path: Path, stub: Callable[..., Any]) -> dict[str, Any]:
 def _check_stub(path: Path, header: Header, stub: Callable[..., Any]) -> None:
     """Raise unless the stub's arguments are the header's keys and arguments, in order, with their types."""
     parameters = _stub_parameters(path, stub)
-    declared = dict.fromkeys(header.keys, "key") | header.args
+    declared = dict.fromkeys(header.keys, "key") | ({header.many: "keys"} if header.many else {}) | header.args
     if list(parameters) != list(declared):
         raise ContractBroken(f"{path.name} declares {list(declared)}, its stub {list(parameters)}")
-    scalars = [*_ANNOTATIONS.values(), Key]
+    scalars = [*_ANNOTATIONS.values(), Key, list[Key]]
+    wanted = {**_ANNOTATIONS, "key": Key, "keys": list[Key]}
     for name, kind in declared.items():
         hint = parameters[name]
-        fits = hint not in scalars if kind == "packed" else hint == (Key if kind == "key" else _ANNOTATIONS[kind])
+        fits = hint not in scalars if kind == "packed" else hint == wanted[kind]
         if not fits:
             raise ContractBroken(f"{path.name}: {name!r} is {kind} in Lua and {hint} in Python")
 
@@ -210,7 +225,9 @@ class Script(Generic[P, R]):
 
     def bind(self, *_: P.args, **kwargs: P.kwargs) -> ScriptCall:
         """The call itself, to be sent with others by `run_together`."""
-        keys: list[Any] = [kwargs[name] for name in self.header.keys]
+        keys: list[Any] = [kwargs[name] for name in self.header.keys if name != self.header.many]
+        if self.header.many is not None:
+            keys += cast("list[Key]", kwargs[self.header.many])
         if len({key.partition("}")[0] for key in keys}) > 1:
             raise ContractBroken(
                 f"{self.path.name}: {keys} are not of one unit: a cluster cannot change them in one step"

@@ -219,6 +219,32 @@ def test_trials_that_hang_do_not_keep_everybody_out_for_ever(breaker: Breaker, c
     assert breaker.state is BreakerState.CLOSED
 
 
+def test_trials_that_have_just_begun_are_not_given_up(breaker: Breaker, clock: ManualClock):
+    """However long ago the first trials of the round ended: one call too many must not make the results void."""
+    trip(breaker)
+    clock.advance(HALF_MINUTE)
+    succeed(breaker, times=2)
+    clock.advance(HALF_MINUTE)
+    under_way = [breaker.attempt() for _ in range(3)]
+    for trial in under_way:
+        trial.__enter__()
+
+    with pytest.raises(CircuitOpen):
+        succeed(breaker)
+    under_way[0].__exit__(None, None, None)
+
+    assert breaker.state is BreakerState.CLOSED
+
+
+def test_it_says_how_many_calls_would_decide(breaker: Breaker, clock: ManualClock):
+    assert breaker.wanted == 1
+    trip(breaker)
+    assert breaker.wanted == 5
+    clock.advance(HALF_MINUTE)
+    succeed(breaker, times=2)
+    assert breaker.wanted == 3
+
+
 def test_rare_calls_close_it_too(breaker: Breaker, clock: ManualClock):
     """Trials further apart than the pause still add up."""
     trip(breaker)

@@ -1,6 +1,9 @@
 """One works, the others are told; versions only ever grow."""
 
+import json
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -12,6 +15,7 @@ from tidegate.flow.coalescer import (
     Coalescer,
     CoalescerKeys,
     CoalescerSettings,
+    Draft,
     Published,
     Upgraded,
 )
@@ -39,7 +43,7 @@ async def published(coalescer: Coalescer, subject: str, priority: Priority = LOW
 
 async def forget(valkey: Valkey, subject: str) -> None:
     """What happens by itself after 45 minutes."""
-    work = CoalescerKeys(valkey, "coalescer", subject, buckets=1024).work
+    work = CoalescerKeys(valkey.unit("coalescer"), subject).work
     assert await valkey.execute("PEXPIREAT", work, 1) == 1
 
 
@@ -74,15 +78,57 @@ async def test_where_one_of_many_cannot_be_none_is_asked_for(coalescer: Coalesce
     assert await coalescer.current_version("a") is None
 
 
-async def test_subjects_of_one_bucket_do_not_hinder_each_other(valkey: Valkey, clock: ManualClock):
-    coalescer = Coalescer(valkey, CoalescerSettings(buckets=1), clock)
+async def test_subjects_do_not_hinder_each_other(coalescer: Coalescer):
     versions = [await published(coalescer, f"subject {n}") for n in range(50)]
     assert await coalescer.current_versions(f"subject {n}" for n in range(50)) == versions
 
 
-async def test_subjects_are_spread_over_all_buckets(embedded: Valkey):
-    units = {CoalescerKeys(embedded, "coalescer", f"subject {n}", buckets=64).mark for n in range(2000)}
-    assert len(units) == 64
+def draft(subject: str, priority: Priority = HIGH, known_version: int = 0) -> Draft:
+    return Draft(subject, priority, known_version, ["key", subject, "value"], f'{{"subject":"{subject}","version":')
+
+
+async def test_what_is_granted_is_added_to_the_stream_in_the_same_step_and_nothing_else(
+    coalescer: Coalescer, valkey: Valkey
+):
+    stream = valkey.unit("coalescer").key("stream")
+    low = await published(coalescer, "low", LOW)
+    high = await published(coalescer, "high", HIGH)
+    many = [draft(f"s{n}") for n in range(250)]
+
+    outcomes = await coalescer.publish_many(stream, [draft("low"), draft("high"), *many, draft("s0")])
+    messages = [fields for _, fields in await valkey.execute("XRANGE", stream, "-", "+")]
+
+    upgraded, known, *new, again = outcomes
+    assert isinstance(upgraded, Upgraded)
+    assert known == AlreadyProcessing(high)
+    assert {type(each) for each in new} == {Published}
+    assert again == AlreadyProcessing(new[0].version)
+    granted = {"low": upgraded.version} | {f"s{n}": each.version for n, each in enumerate(new)}
+    assert {fields[b"key"].decode(): json.loads(fields[b"value"]) for fields in messages} == {
+        subject: {"subject": subject, "version": version} for subject, version in granted.items()
+    }
+    assert len(messages) == len(granted)
+    assert await coalescer.are_obsolete([("low", low), *granted.items()]) == [True] + [False] * len(granted)
+    assert await coalescer.publish_many(stream, []) == []
+
+
+async def test_a_lost_reply_adds_nothing_a_second_time(
+    coalescer: Coalescer, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+):
+    """The client sends the same command again when the connection broke."""
+    stream, execute = valkey.unit("coalescer").key("stream"), valkey.pipeline
+
+    async def twice(commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        first = await execute(commands)
+        assert await execute(commands) == first
+        return first
+
+    await coalescer.publish_many(stream, [draft("warm")])  # the server knows the script from now on
+    monkeypatch.setattr(valkey, "pipeline", twice)
+    [outcome] = await coalescer.publish_many(stream, [draft("ada")])
+
+    assert isinstance(outcome, Published)
+    assert await valkey.execute("XLEN", stream) == 2
 
 
 async def test_a_high_request_takes_a_low_lock_over_with_a_higher_version(coalescer: Coalescer):
@@ -267,11 +313,10 @@ async def test_thousands_of_events_are_judged_in_order(coalescer: Coalescer):
     assert await coalescer.are_obsolete([]) == []
 
 
-async def test_only_marks_stay_for_ever(valkey: Valkey, clock: ManualClock):
-    coalescer = Coalescer(valkey, CoalescerSettings(buckets=1), clock)
+async def test_only_the_mark_stays_for_ever(coalescer: Coalescer, valkey: Valkey):
     await coalescer.release("ada", await published(coalescer, "ada"))
     await coalescer.confirm("bob", await published(coalescer, "bob"))
-    left = await leftover_keys(valkey, valkey.unit("coalescer:0"))
+    left = await leftover_keys(valkey, valkey.unit("coalescer"))
     assert left.keys() == {"mark", "work:ada", "work:bob"}
     assert left.pop("mark") is None
     assert all(life and 44 * 60_000 < life <= 45 * 60_000 for life in left.values())
@@ -332,7 +377,6 @@ async def test_nonsense_is_refused(embedded: Valkey):
     [
         {"high_lock": timedelta(0)},
         {"low_lock": timedelta(seconds=-1)},
-        {"buckets": 0},
         {"keep_version": timedelta(seconds=59)},
         {"lock": 1},
     ],

@@ -22,7 +22,7 @@ from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.priority import Priority
 from tidegate.valkey import Valkey
 
-SETTINGS = CoalescerSettings(high_lock=timedelta(milliseconds=30), low_lock=timedelta(milliseconds=60), buckets=2)
+SETTINGS = CoalescerSettings(high_lock=timedelta(milliseconds=30), low_lock=timedelta(milliseconds=60))
 LASTS_MS = {Priority.HIGH: 30, Priority.LOW: 60}
 SUBJECTS = st.sampled_from(["ada", "bob", "cem"])
 STEPS_MS = st.one_of(st.integers(0, 70), st.sampled_from([29, 30, 31, 59, 60, 61]))
@@ -116,7 +116,7 @@ class CoalescerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_version_is_forgotten(self, data: st.DataObject) -> None:
         subject = data.draw(st.sampled_from(sorted(self.current)))
-        keys = CoalescerKeys(self.valkey, "coalescer", subject, buckets=SETTINGS.buckets)
+        keys = CoalescerKeys(self.valkey.unit("coalescer"), subject)
         self.do(self.valkey.execute("PEXPIREAT", keys.work, 1))
         del self.current[subject]
         self.published.pop(subject, None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
 from tests.snapshots.prefetch.planning import NOON, TODAY, Planning, planning_at
-from tidegate.kernel.errors import ContractBroken, ValkeyUnavailable
+from tidegate.kernel.errors import ContractBroken, ServerRefused, TidegateError, ValkeyUnavailable
 from tidegate.kernel.priority import Priority
 from tidegate.snapshots import store
 from tidegate.snapshots.event import Reason
@@ -133,14 +133,19 @@ async def test_work_that_is_under_way_already_costs_no_budget_and_is_planned_ane
     assert (len(planning.requests.coalesced), await planning.spent()) == (1, 0)
 
 
-async def test_while_the_server_is_away_subjects_stay_due_and_cost_nothing(planning: Planning):
+@pytest.mark.parametrize(
+    "error", [ValkeyUnavailable("away"), ServerRefused("Valkey", "it is out of memory", remedy="Raise its maxmemory")]
+)
+async def test_while_the_server_is_away_or_refuses_subjects_stay_due_and_cost_nothing(
+    planning: Planning, error: TidegateError
+):
     keys = [f"c{n}" for n in range(10)]
     await planning.check(keys)
     planning.clock.advance(timedelta(days=2))
     planner = planning.planner()
-    planning.requests.trouble = lambda wish: ValkeyUnavailable("away") if wish.subject.key >= "c5" else None
+    planning.requests.trouble = lambda wish: error if wish.subject.key >= "c5" else None
 
-    with pytest.raises(ValkeyUnavailable):
+    with pytest.raises(type(error)):
         await planner.fire()
     assert len(planning.requests.published) == 5
     assert await planning.spent(TODAY + timedelta(days=2)) == 5

@@ -68,7 +68,7 @@ class Breaker:
         if not failures:
             raise InvalidArgument("failures", failures, "must name at least one kind of error")
         self.name = require_name("name", name)
-        self._settings = settings or BreakerSettings()
+        self.settings = settings or BreakerSettings()
         self._failures, self._gauge = failures, state_gauge
         self._clock, self._elapsed_ms = clock or SystemClock(), elapsed_ms
         self._state, self._round = BreakerState.CLOSED, 0
@@ -79,6 +79,24 @@ class Breaker:
     def state(self) -> BreakerState:
         """The present state; one that is open stays so until the first call after its pause."""
         return self._state
+
+    @property
+    def wanted(self) -> int:
+        """How many calls would decide the state: trials that are missing, or 1 where no trials are needed."""
+        if self._state is BreakerState.CLOSED:
+            return 1
+        if self._state is BreakerState.OPEN:
+            return self.settings.trials
+        return max(1, self.settings.trials - self._under_way - len(self._outcomes))
+
+    @property
+    def pause_left_s(self) -> float:
+        """For how much longer calls are refused; 0 where it is not open."""
+        return max(0.0, self._pause_left_ms / 1000) if self._state is BreakerState.OPEN else 0.0
+
+    @property
+    def _pause_left_ms(self) -> float:
+        return self._began_ms + milliseconds(self.settings.open_for) - self._elapsed_ms()
 
     async def call(self, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `function`, or raise `CircuitOpen` without calling it."""
@@ -108,20 +126,21 @@ class Breaker:
         """Let the next call begin, or raise `CircuitOpen`."""
         if self._state is BreakerState.CLOSED:
             return
-        pause_left_ms = self._began_ms + milliseconds(self._settings.open_for) - self._elapsed_ms()
+        pause_left_ms = self._pause_left_ms
         if self._state is BreakerState.OPEN and pause_left_ms <= 0:
             self._enter(BreakerState.TRYING)
-            log.info("breaker.tried", breaker=self.name, trials=self._settings.trials)
+            log.info("breaker.tried", breaker=self.name, trials=self.settings.trials)
         elif not self._is_trial_free() and pause_left_ms <= 0:
-            # Trials that hang would otherwise keep everybody out for ever; as many again may follow them.
+            # Trials that hang would otherwise keep all calls out forever; as many again may follow them.
             self._begin_round()
         if self._state is BreakerState.OPEN or not self._is_trial_free():
             metrics.CIRCUIT_BREAKER_REFUSED.labels(self.name).inc()
             raise CircuitOpen(self.name, retry_at_ms=to_ms(self._clock.now()) + math.ceil(pause_left_ms))
         self._under_way += 1
+        self._began_ms = self._elapsed_ms()  # trials that began a moment ago do not hang, however old their round is
 
     def _is_trial_free(self) -> bool:
-        return self._under_way + len(self._outcomes) < self._settings.trials
+        return self._under_way + len(self._outcomes) < self.settings.trials
 
     def _conclude(self, began_in: int, *, failed: bool | None) -> None:
         """Book how a call ended (None: it says nothing) and move on where that decides something."""
@@ -138,17 +157,17 @@ class Breaker:
             self._judge_trials()
 
     def _judge_window(self) -> None:
-        size = self._settings.window
-        if len(self._outcomes) == size and sum(self._outcomes) / size >= self._settings.failure_rate:
+        size = self.settings.window
+        if len(self._outcomes) == size and sum(self._outcomes) / size >= self.settings.failure_rate:
             self._open()
 
     def _judge_trials(self) -> None:
         """Decide as soon as the trials still missing could not change the result."""
-        size, failed = self._settings.trials, sum(self._outcomes)
+        size, failed = self.settings.trials, sum(self._outcomes)
         missing = size - len(self._outcomes)
-        if failed / size >= self._settings.failure_rate:
+        if failed / size >= self.settings.failure_rate:
             self._open()
-        elif (failed + missing) / size < self._settings.failure_rate:
+        elif (failed + missing) / size < self.settings.failure_rate:
             self._enter(BreakerState.CLOSED)
             log.info("breaker.closed", breaker=self.name)
 
@@ -160,7 +179,7 @@ class Breaker:
             breaker=self.name,
             failed=failed,
             calls=calls,
-            open_for_ms=milliseconds(self._settings.open_for),
+            open_for_ms=milliseconds(self.settings.open_for),
         )
 
     def _enter(self, target: BreakerState) -> None:
@@ -174,9 +193,7 @@ class Breaker:
         self._round += 1
         self._began_ms = self._elapsed_ms()
         self._under_way = 0
-        self._outcomes: deque[bool] = deque(
-            maxlen=self._settings.window if self._state is BreakerState.CLOSED else None
-        )
+        self._outcomes: deque[bool] = deque(maxlen=self.settings.window if self._state is BreakerState.CLOSED else None)
 
     def _show_state(self) -> None:
         if self._gauge is not None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tidegate.kernel.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tidegate.flow.coalescer.coalescer import AlreadyProcessing, Coalescer, Outcome, Published, Upgraded
+    from tidegate.flow.coalescer.coalescer import AlreadyProcessing, Coalescer, Draft, Outcome, Published, Upgraded
     from tidegate.flow.coalescer.keys import CoalescerKeys
     from tidegate.flow.coalescer.settings import CoalescerSettings
 
@@ -14,6 +14,7 @@ __all__ = [
     "Coalescer",
     "CoalescerKeys",
     "CoalescerSettings",
+    "Draft",
     "Outcome",
     "Published",
     "Upgraded",
@@ -22,7 +23,7 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.flow.coalescer.coalescer": "AlreadyProcessing Coalescer Outcome Published Upgraded",
+        "tidegate.flow.coalescer.coalescer": "AlreadyProcessing Coalescer Draft Outcome Published Upgraded",
         "tidegate.flow.coalescer.keys": "CoalescerKeys",
         "tidegate.flow.coalescer.settings": "CoalescerSettings",
     },

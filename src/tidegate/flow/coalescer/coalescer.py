@@ -19,6 +19,8 @@ from tidegate.valkey.scripts import Script, run_together
 _HIGHEST_VERSION = 2**52
 """Lua counts exactly up to 2**53. Microseconds reach half of that in the year 2112; the rest is room to grow."""
 _READ_AT_ONCE = 1000
+_PUBLISHED_AT_ONCE = 100
+"""Subjects per script: a long one holds up everybody else."""
 
 
 @lua_script("request.lua")
@@ -36,12 +38,38 @@ async def _request(
 ) -> list[Any]: ...
 
 
+@lua_script("publish.lua")
+async def _publish(
+    valkey: Valkey,
+    *,
+    mark: Key,
+    stream: Key,
+    works: list[Key],
+    asked: list[tuple[list[Any], list[str], str]],
+    keep_ms: int,
+    now_ms: int | None,
+) -> list[list[Any]]: ...
+
+
 @lua_script("release.lua")
 async def _release(valkey: Valkey, *, work: Key, version: int) -> int: ...
 
 
 @lua_script("confirm.lua")
 async def _confirm(valkey: Valkey, *, work: Key, version: int) -> int: ...
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A request whose message is added to a stream in the same step, if it is granted."""
+
+    subject: str
+    priority: Priority
+    known_version: int
+    fields: Sequence[str]
+    """Names and values in turn, ending with the name of the field that holds `text`."""
+    text: str
+    """A JSON object without its end: the version and the closing brace are added to it."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +99,16 @@ Outcome = Published | Upgraded | AlreadyProcessing
 
 
 class Coalescer:
-    """Locks and versions of subjects.
+    """Locks and versions of subjects, all in the unit `name`.
 
-    Whoever is told `Published` or `Upgraded` must publish the work and then `confirm` it, or `release` it. The versions
-    of a subject only ever grow: after they were forgotten, when clocks differ or are set back, and, if callers pass the
-    version they know of, even when the server lost its data.
+    Whoever is told `Published` or `Upgraded` by `request` must publish the work and then `confirm` it, or `release` it;
+    `publish_many` does all of it in one step, where messages go to a stream of the same unit. The versions of a subject
+    only ever grow: after they were forgotten, when clocks differ or are set back, and, if callers pass the version they
+    know of, even when the server lost its data.
 
-    A version makes older ones obsolete when it is confirmed, and not when it is given: whoever cannot publish, or dies
-    before he does, takes nothing from those whose events are queued. Where a confirmation is lost, an older event is
-    done once more than needed.
+    A version makes older ones obsolete when it is confirmed, and not when it is given: a caller that cannot publish, or
+    dies before it does, takes nothing from those whose events are queued. Where a confirmation is lost, an older event
+    is done once more than needed.
     """
 
     def __init__(
@@ -90,7 +119,7 @@ class Coalescer:
         *,
         name: str = "coalescer",
     ) -> None:
-        self._valkey, self.name = valkey, require_name("name", name)
+        self._valkey, self._unit = valkey, valkey.unit(require_name("name", name))
         self._settings, self._clock = settings or CoalescerSettings(), clock or SystemClock()
 
     async def request(
@@ -114,6 +143,26 @@ class Coalescer:
         questions = [self._question(*each, token=new_id()) for each in wanted]
         replies = await run_together(self._valkey, [_request.bind(**each) for each in questions])
         return [_counted(_outcome(reply, each["token"])) for reply, each in zip(replies, questions, strict=True)]
+
+    async def publish_many(self, stream: Key, drafts: Sequence[Draft]) -> list[Outcome]:
+        """The same, and the messages of those that are granted are added to `stream`, which is of the same unit.
+
+        One round trip. Nothing has to be confirmed: a lock is only taken together with its message.
+        """
+        asked = [(self._question(each.subject, each.priority, each.known_version, new_id()), each) for each in drafts]
+        calls = [
+            _publish.bind(
+                mark=self._unit.key("mark"),
+                stream=stream,
+                works=[question["work"] for question, _ in some],
+                asked=[(_packed(question), list(draft.fields), draft.text) for question, draft in some],
+                keep_ms=milliseconds(self._settings.keep_version),
+                now_ms=self._clock.pinned_ms,
+            )
+            for some in (asked[n : n + _PUBLISHED_AT_ONCE] for n in range(0, len(asked), _PUBLISHED_AT_ONCE))
+        ]
+        replies = [reply for page in await run_together(self._valkey, calls) for reply in page]
+        return [_counted(_outcome(reply, each["token"])) for reply, (each, _) in zip(replies, asked, strict=True)]
 
     async def confirm(self, subject: str, version: int) -> bool:
         """Say that the work of this version was published, which makes older ones obsolete; True where that was news.
@@ -191,7 +240,11 @@ class Coalescer:
         }
 
     def _keys(self, subject: str) -> CoalescerKeys:
-        return CoalescerKeys(self._valkey, self.name, subject, buckets=self._settings.buckets)
+        return CoalescerKeys(self._unit, subject)
+
+
+def _packed(question: dict[str, Any]) -> list[Any]:
+    return [question[name] for name in ("token", "urgent", "lasts_ms", "known_version")]
 
 
 def _is_urgent(priority: Priority) -> bool:

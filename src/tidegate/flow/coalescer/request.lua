@@ -1,49 +1,16 @@
 -- Ask for work on a subject: the first takes its lock; an urgent request takes over a lock that is not urgent.
 --
 ---@key work           hash    version, published; and while locked: token, outcome, urgent, lasts_ms, until_ms
----@key mark           string  the highest version that any subject of the bucket was given
+---@key mark           string  the highest version that any subject was given
 ---@arg token          str
 ---@arg urgent         int     1 or 0
 ---@arg lasts_ms       int     how long the lock holds unless it is released
 ---@arg keep_ms        int     how long the version is remembered
 ---@arg known_version  int     one the caller has seen, should this server have lost its data; else 0
 ---@arg now_ms         time
+---@include coalesce
 -- Reply: {'published', version} | {'upgraded', version} | {'already_processing', version}
 -- The same token again, while its lock holds, gets the same answer: whoever lost the reply may repeat the question.
 
-local version, holder, outcome, held_urgent, held_lasts, held_until =
-  unpack(redis.call('HMGET', work, 'version', 'token', 'outcome', 'urgent', 'lasts_ms', 'until_ms'))
-
--- A lock older than what the caller has seen comes from data that were restored; it guards nothing.
-local function is_locked()
-  if not held_until or tonumber(version) < known_version then
-    return false
-  end
-  if held_until - now_ms > tonumber(held_lasts) then
-    -- The clock was set back. The lock holds once more for its time, not for as long as the clock went back.
-    held_until = now_ms + held_lasts
-    redis.call('HSET', work, 'until_ms', string.format('%.0f', held_until))
-  end
-  return tonumber(held_until) > now_ms
-end
-
-local answer = 'published'
-if is_locked() then
-  if holder == token then
-    return {outcome, tonumber(version)}
-  end
-  if held_urgent == '1' or urgent == 0 then
-    return {'already_processing', tonumber(version)}
-  end
-  answer = 'upgraded'
-end
-
--- The mark makes versions grow whatever the clock does; the clock makes them grow when the mark was lost.
-local highest = tonumber(redis.call('GET', mark) or 0)
-local next_version = math.max(highest + 1, known_version + 1, now_ms * 1000)
-local written = string.format('%.0f', next_version)
-redis.call('SET', mark, written)
-redis.call('HSET', work, 'version', written, 'token', token, 'outcome', answer, 'urgent', urgent,
-  'lasts_ms', lasts_ms, 'until_ms', string.format('%.0f', now_ms + lasts_ms))
-redis.call('PEXPIRE', work, keep_ms)
-return {answer, next_version}
+local answer, version = coalesce(work, mark, {token, urgent, lasts_ms, known_version}, keep_ms, now_ms)
+return {answer, version}

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Annotated, Self
 
 from annotated_types import Ge, Le
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, model_validator
 
 Span = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(days=31))]
 
@@ -18,8 +18,6 @@ class CoalescerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_do
     """The same for work that nobody waits for."""
     keep_version: Span = timedelta(minutes=45)
     """How long a subject's version is remembered; an event that waited for longer is no longer known to be obsolete."""
-    buckets: int = Field(default=1024, ge=1, le=65_536)
-    """Over how many units the subjects are spread, and with them a cluster's load. A change forgets all locks."""
 
     @model_validator(mode="after")
     def _version_outlives_its_lock(self) -> Self:

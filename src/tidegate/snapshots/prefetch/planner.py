@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.database import Database
 from tidegate.flow.coalescer import AlreadyProcessing, Outcome
-from tidegate.kernel.errors import TidegateError, Unavailable
+from tidegate.kernel.errors import ServerRefused, TidegateError, Unavailable
 from tidegate.kernel.priority import Priority
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.prefetch import ledger
@@ -99,9 +99,13 @@ class Prefetch:
     async def _ask_for(self, booked: Booked) -> None:
         outcomes = await self._requests.ask_many([_wish(each) for each in booked.subjects])
         results = list(zip(booked.subjects, outcomes, strict=True))
-        # A server that is away says nothing of the subject, which stays due. Any other error is the subject's own.
-        away = [outcome for _, outcome in results if isinstance(outcome, Unavailable)]
-        planned = [(each, self._next_due(each)) for each, outcome in results if not isinstance(outcome, Unavailable)]
+        # A server that is away or refuses says nothing of the subject, which stays due. Other errors are the subject's.
+        away = [outcome for _, outcome in results if isinstance(outcome, Unavailable | ServerRefused)]
+        planned = [
+            (each, self._next_due(each))
+            for each, outcome in results
+            if not isinstance(outcome, Unavailable | ServerRefused)
+        ]
         unspent = sum(isinstance(outcome, TidegateError | AlreadyProcessing) for outcome in outcomes)
         await self._database.transaction(ledger.settle, booked, planned, unspent)
         if self._backlog is not None:
@@ -154,7 +158,7 @@ def _wish(facts: Facts) -> Wish:
 def _tell(facts: Facts, outcome: Outcome | TidegateError) -> None:
     if isinstance(outcome, TidegateError):
         PREFETCH_ASKED.labels("failed").inc()
-        if not isinstance(outcome, Unavailable):
+        if not isinstance(outcome, Unavailable | ServerRefused):
             log.warning("prefetch.ask_failed", subject=facts.subject.id, error=str(outcome))
     else:
         PREFETCH_ASKED.labels("coalesced" if isinstance(outcome, AlreadyProcessing) else "published").inc()

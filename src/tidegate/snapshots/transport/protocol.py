@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from tidegate.snapshots.transport.topics import Topic
+from tidegate.valkey import Key
 
 Message = tuple[str, bytes]
 """A key (`Subject.id`), and a value."""
@@ -91,6 +92,10 @@ class Transport(Protocol):
 
     async def publish(self, topic: Topic, messages: Sequence[Message]) -> None:
         """Returns when all are safely there; raises `Unavailable` when some may not be."""
+        ...
+
+    def stream_of(self, topic: Topic) -> Key | None:
+        """The stream of the topic on the Valkey server, where events can be added by a script; None: use `publish`."""
         ...
 
     def consumer(self, topic: Topic, group: str) -> Consumer:

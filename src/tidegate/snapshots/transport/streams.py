@@ -17,9 +17,11 @@ from tidegate.kernel.clock import Clock, SystemClock, to_ms
 from tidegate.kernel.errors import InvalidArgument, NotFound
 from tidegate.snapshots.transport.protocol import DeadEntry, Delivery, Message
 from tidegate.snapshots.transport.topics import GROUPS, TOPICS, Topic
-from tidegate.valkey import Unit, Valkey
+from tidegate.valkey import Key, Unit, Valkey
 
-_KEY, _VALUE = b"key", b"value"
+KEY_FIELD, VALUE_FIELD = "key", "value"
+"""What an entry of a topic has."""
+_KEY, _VALUE = KEY_FIELD.encode(), VALUE_FIELD.encode()
 _NEVER_BURIED = 10**9
 """The worker decides when an event has killed too many of its kind, and says so in a dead letter of its own."""
 _IDLE_LIMIT = timedelta(hours=1)
@@ -61,6 +63,10 @@ class StreamTransport:
         await self._streams[topic].add([{_KEY: key.encode(), _VALUE: value} for key, value in messages])
         if topic is Topic.DEAD:
             await self._forget_the_old()
+
+    def stream_of(self, topic: Topic) -> Key:
+        """See `Transport`."""
+        return self._streams[topic].keys.stream
 
     def consumer(self, topic: Topic, group: str) -> "StreamConsumer":
         """See `Transport`."""

@@ -72,6 +72,10 @@ class KafkaTransport:
         """See `Transport`."""
         await self._publisher.publish(self._name(topic), messages)
 
+    def stream_of(self, topic: Topic) -> None:
+        """See `Transport`: events are not on the Valkey server."""
+        del topic
+
     def consumer(self, topic: Topic, group: str) -> KafkaConsumer:
         """See `Transport`."""
         consumer = KafkaConsumer(self._settings, self._name(topic), self._group(topic, group))
