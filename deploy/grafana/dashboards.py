@@ -160,6 +160,7 @@ def crowd() -> Json:
         rate("Let in, per second", "room_admitted_total", "room"),
         within("Put back in line", "room_ended_total", "10m", "room", where=back, alerts=["RoomsRollBack"]),
         rate("Stays that ended, per second", "room_ended_total", "outcome", stacked=True),
+        rate("Refused for too many joins from one address, per second", "room_throttled_total", "deployment"),
         parts("Who watches the place in line", "room_watchers", "room"),
     ]
     rankings = [

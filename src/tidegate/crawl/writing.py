@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import delete
 
-from tidegate.collect.cursors import move_cursors
+from tidegate.collect.cursors import Move, move_cursors
 from tidegate.collect.ledger import LONGEST_REASON, Ending
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.source import Cursor
@@ -218,7 +218,7 @@ def _insert(tx: Transaction, rows: Sequence[dict[str, Any]]) -> None:
 def _forget_validators(tx: Transaction, stale: Sequence[_Ended]) -> None:
     claims = [one.ending.claim for one in stale]
     if claims:
-        move_cursors(tx, [(claim.user_id, claim.job.run_id, claim.job.spec, Cursor()) for claim in claims])
+        move_cursors(tx, [Move(claim.user_id, claim.job.run_id, claim.job.spec, Cursor()) for claim in claims])
 
 
 def _write_sightings(tx: Transaction, endings: Sequence[Ending]) -> None:
