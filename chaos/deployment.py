@@ -83,19 +83,19 @@ class Site:
             await asyncio.sleep(_LOOK_EVERY_S)
         return run
 
-    async def until_recovered(self, *, within_s: float = 20) -> None:
+    async def until_recovered(self, *, within_s: float = 60) -> None:
         """Wait until a leader has made the gate agree with SQL for the first time."""
         async with asyncio.timeout(within_s):
             while await self.parts.gate.needs_rebuild():
                 await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def until_told(self, *, within_s: float = 20) -> None:
+    async def until_told(self, *, within_s: float = 60) -> None:
         """Wait until every event was handled."""
         async with asyncio.timeout(within_s):
             while (await self.parts.database.read(outbox.depth)).pending:
                 await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def until_jobs(self, state: JobState, count: int, *, within_s: float = 20) -> None:
+    async def until_jobs(self, state: JobState, count: int, *, within_s: float = 60) -> None:
         """Wait until at least so many jobs are in a state."""
         async with asyncio.timeout(within_s):
             while await self.parts.database.read(_count_of, state) < count:
@@ -116,7 +116,7 @@ class Site:
         await self.until_told()
         return await self.parts.database.read(disagreements, run_ids)
 
-    async def stopped(self, *, within_s: float = 30) -> list[int]:
+    async def stopped(self, *, within_s: float = 60) -> list[int]:
         """Ask every living worker to stop in good order; their exit codes."""
         alive = self.fleet.alive
         for worker in alive:

@@ -103,7 +103,7 @@ class Worker:
         async with asyncio.timeout(_BORN_WITHIN_S):
             await self._born
 
-    async def says(self, text: str, *, within_s: float = 20) -> None:
+    async def says(self, text: str, *, within_s: float = 60) -> None:
         """Wait until it has said `text`; raise `ProcessLookupError` when it ends without."""
         said = asyncio.ensure_future(self._saying(text).wait())
         try:
@@ -118,7 +118,7 @@ class Worker:
         """Whether it has said `text` already."""
         return self._saying(text).is_set()
 
-    async def ends(self, *, within_s: float = 30) -> int:
+    async def ends(self, *, within_s: float = 60) -> int:
         """Wait for its end; returns the exit code, below zero the signal that killed it."""
         async with asyncio.timeout(within_s):
             return await asyncio.shield(self._ended)

@@ -27,7 +27,7 @@ class Hold:
         self._arrived.release()
         await self._released.wait()
 
-    async def arrived(self, calls: int = 1, *, within_s: float = 20) -> None:
+    async def arrived(self, calls: int = 1, *, within_s: float = 60) -> None:
         """Wait until so many more calls are held."""
         async with asyncio.timeout(within_s):
             for _ in range(calls):
@@ -63,7 +63,7 @@ class WatchedGithub(GithubSimulator):
         """Answer calls below `path` with 301 from now on, and the same place below `to`."""
         self._moved[path] = to
 
-    async def until_arrived(self, calls: int, *, within_s: float = 20) -> None:
+    async def until_arrived(self, calls: int, *, within_s: float = 60) -> None:
         """Wait until so many calls came since the start."""
         if self.arrived < calls:
             async with asyncio.timeout(within_s):

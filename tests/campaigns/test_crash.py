@@ -14,7 +14,7 @@ from tests.campaigns.shop import CAMPAIGN
 from tests.campaigns.working import Works, works_at
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_file
-from tests.waiting import patience
+from tests.waiting import patience, simulated_delay
 from tidegate.campaigns.campaign import FIRST_COME, POINTS
 from tidegate.campaigns.keys import hand_keys
 from tidegate.valkey import Valkey
@@ -97,7 +97,7 @@ async def _come(works: Works, users: list[str]) -> list[tuple[str, int | None]]:
     for start in range(0, len(users), 50):
         crowd = [works.campaigns.enter(CAMPAIGN, user) for user in users[start : start + 50]]
         answers += [(each.answer.value, each.number) for each in await asyncio.gather(*crowd)]
-        await asyncio.sleep(0.02)
+        await simulated_delay(0.02)
     return answers
 
 

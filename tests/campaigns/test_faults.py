@@ -8,7 +8,7 @@ import pytest
 
 from tests.campaigns.shop import CAMPAIGN
 from tests.campaigns.working import PATIENCE_S, Picky, Works
-from tests.waiting import look_again
+from tests.waiting import look_again, observe_absence
 from tidegate.campaigns import deciding, manager, scripts
 from tidegate.campaigns.campaign import Campaign, Entry, Outcome, Verdict
 from tidegate.campaigns.campaigns import CampaignChange
@@ -94,7 +94,7 @@ async def test_a_database_that_is_away_is_waited_for_and_counts_against_nobody(
     monkeypatch.setattr(works.database, "transaction", absent)
     await works.enter("ann")
     await works.until(lambda: _is_pending(works, 1))
-    await asyncio.sleep(0.3)  # longer than a quiet campaign has a crew
+    await observe_absence(0.3)  # longer than a quiet campaign has a crew
     assert (await works.status()).hands == ["one"], "it has something in hand"
     away = False
 

@@ -12,6 +12,7 @@ from tests.campaigns.shop import CAMPAIGN
 from tests.campaigns.working import Works, works_at
 from tests.http.serving import Client, Event
 from tests.servers.migrated import migrated_file
+from tests.waiting import patience
 from tidegate.campaigns.campaign import FIRST_COME
 from tidegate.campaigns.first_come import FirstCome
 from tidegate.campaigns.kinds import Kinds
@@ -167,7 +168,8 @@ async def test_whoever_listens_is_told_when_his_entry_is_decided(shop: Works, cl
 
     manager, stopping = telling(shop), asyncio.Event()
     working = asyncio.create_task(manager.run(stopping))
-    await asyncio.wait_for(listening, 10)  # the stream ends with the result
+    async with patience():
+        await listening  # the stream ends with the result
     stopping.set()
     await working
 

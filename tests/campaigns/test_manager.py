@@ -1,7 +1,6 @@
 """The manager: crews of this process come and go, by a call, by hand, or because they are quiet."""
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from tests.campaigns.shop import CAMPAIGN
 from tests.campaigns.working import Works, works_at
 from tests.servers.migrated import migrated_file
-from tests.waiting import patience
+from tests.waiting import observe_absence, patience, random_moment
 from tidegate.campaigns import crew as crew_module
 from tidegate.campaigns import manager as manager_module
 from tidegate.campaigns.crew import Crew
@@ -19,8 +18,6 @@ from tidegate.campaigns.keys import hand_keys
 from tidegate.campaigns.manager import CampaignManager
 from tidegate.kernel.errors import NotFound
 from tidegate.valkey import Valkey
-
-STOP_S = 5.0
 
 
 @pytest.fixture
@@ -72,7 +69,7 @@ async def test_a_stop_takes_no_longer_than_it_may_and_others_do_what_is_left(
         patched.setattr(works.database, "transaction", hangs)
         await manager.start(CAMPAIGN)
         await begun.wait()
-        async with asyncio.timeout(STOP_S):
+        async with patience():
             await manager.stop(CAMPAIGN)
     status = await works.status()
     assert (status.hands, status.pending, status.lag, status.is_called) == ([], 0, 50, True)
@@ -95,7 +92,8 @@ async def test_a_crew_that_stops_itself_does_not_wait_for_itself(works: Works, m
 
     monkeypatch.setattr(manager, "_retire", stops)
     await manager.start(CAMPAIGN)
-    await asyncio.wait_for(stopped.wait(), STOP_S)
+    async with patience():
+        await stopped.wait()
     await works.until_gone()
     assert manager.crews == []
 
@@ -109,7 +107,7 @@ async def test_a_message_in_the_moment_in_which_a_crew_leaves_is_never_left_alon
         await works.instance("two")
         for n in range(80):
             await works.enter(f"user-{n}")
-            await asyncio.sleep(random.random() * 0.012)
+            await random_moment(0.012)
         await works.until_decided(80)
         await works.until_gone()
 
@@ -160,7 +158,7 @@ async def test_what_is_idle_costs_no_task_and_no_command(waiting: Works):
     await waiting.until(partial(_are_waiting, waiting, 1))
 
     count = await _commands(waiting)
-    await asyncio.sleep(0.5)
+    await observe_absence()
     assert await _commands(waiting) == count + 1, "the question itself"
     assert len(asyncio.all_tasks()) <= before + 3, "it waits for a call, and to be told to stop"
 
@@ -207,7 +205,7 @@ async def test_a_service_that_stops_leaves_calls_and_messages_to_others(waiting:
     await waiting.enter("ann")
     one = await waiting.instance("one")
     await waiting.until_decided(1)
-    async with asyncio.timeout(STOP_S):
+    async with patience():
         await one.stop()
 
     assert (await waiting.status()).hands == []

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from tests.campaigns.shop import CAMPAIGN, Shop, shop_at
 from tests.servers.migrated import migrated_file
 from tests.snapshots.test_express import comparable
-from tests.waiting import look_again, patience
+from tests.waiting import look_again, patience, simulated_delay
 from tidegate.campaigns.campaign import Answer
 from tidegate.http import Binding
 from tidegate.http.access import Access
@@ -62,7 +62,7 @@ async def ask(binding: Binding, *pieces: bytes, answers: int = 1, pause_s: float
     try:
         for piece in pieces:
             writer.write(piece)
-            await asyncio.sleep(pause_s if len(pieces) > 1 else 0)  # each in a packet of its own
+            await simulated_delay(pause_s if len(pieces) > 1 else 0)  # each in a packet of its own
         async with patience():
             return [await _answer(reader) for _ in range(answers)]
     finally:

@@ -17,7 +17,7 @@ from tests.cli.test_commands import Ended, environment, tidegate
 from tests.processes import start_warm
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
-from tests.waiting import look_again, patience
+from tests.waiting import look_again, patience, until
 from tidegate.simulators.github import (
     GithubSimulator,
     LimitSettings,
@@ -235,23 +235,28 @@ async def test_a_server_that_is_away_for_a_while_is_told_of_and_waited_for(tmp_p
     (port,) = free_ports(1)
     with ValkeyServer(port=port):
         async with simulator(LONG, manners=Manners(latency_ms=60)) as sim, Proxy(port) as wire:
-            collecting = asyncio.create_task(
-                tidegate(
-                    *(tmp_path, "collect", *sim.world.logins(), "--api-url", sim.url),
-                    GITHUB_TOKEN=token_of(sim),
-                    TIDEGATE_VALKEY_URL=f"redis://127.0.0.1:{wire.port}",
+            told = tmp_path / "told.txt"
+            with told.open("wb") as file:
+                collecting = await start_warm(
+                    *(str(Path(sys.executable).with_name("tidegate")), "collect", *sim.world.logins()),
+                    *("--api-url", sim.url),
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=file,
+                    cwd=tmp_path,
+                    env=environment(
+                        tmp_path, GITHUB_TOKEN=token_of(sim), TIDEGATE_VALKEY_URL=f"redis://127.0.0.1:{wire.port}"
+                    ),
                 )
-            )
-            while sim.report().calls < 10:
-                await look_again()
+            await until(lambda: sim.report().calls >= 10)
             await wire.refuse()
-            await asyncio.sleep(2)
+            await until(
+                lambda: re.search(rf"^{CLOCK}  .*; not up to date: .*127.0.0.1", told.read_text(), re.MULTILINE)
+            )
             await wire.listen()
-            ended = await collecting
+            out, _ = await collecting.communicate()
 
-    assert ended.code == 0, ended.err
-    assert re.search(rf"^{CLOCK}  .*; not up to date: .*127.0.0.1", ended.err, re.MULTILINE)
-    assert "2 of 2 users complete" in ended.out
+    assert collecting.returncode == 0, told.read_text()
+    assert "2 of 2 users complete" in out.decode()
     assert sim.report().broken == 0
 
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from tests.collect.conftest import POOL, Library
 from tests.collect.shelf import ShelfUpstream
+from tests.waiting import simulated_delay
 from tidegate.collect.recovery import Recovery
 from tidegate.kernel.clock import monotonic_ms
 
@@ -22,7 +23,7 @@ async def test_jobs_that_were_not_sent_wait_at_the_gate_and_lose_no_attempt(loca
     def note(path: str) -> "asyncio.Future[None] | None":
         if path == "/shelves/ada-4/0" and not refused_ms:
             refused_ms.append(monotonic_ms())
-        return asyncio.ensure_future(asyncio.sleep(0.001))
+        return asyncio.ensure_future(simulated_delay(0.001))
 
     upstream.before_answer = note
     async with library.working():

@@ -13,6 +13,7 @@ from tests.collect.rounds import assert_counted, begun, claimed, finished, shelf
 from tests.collect.shelf import ShelfSource, ShelfUpstream
 from tests.servers.migrated import migrated_on
 from tests.servers.proxy import Proxy
+from tests.waiting import is_pending, patience
 from tidegate.assembly import put_together
 from tidegate.collect import committer as committer_module
 from tidegate.collect.committer import Committer
@@ -155,19 +156,20 @@ async def test_what_waits_to_be_written_is_bounded_in_number_and_in_bytes(
     _, job_ids = await begun(database, specs=[shelf_job(f"shelf {n}") for n in range(4)])
     results = [finished(claim) for claim in await claimed(database, *job_ids)]
     for result in results[:3]:
-        await asyncio.wait_for(committer.finish(result), 1)
+        async with patience():
+            await committer.finish(result)
 
     fourth = asyncio.create_task(committer.finish(results[3]))
-    done, _ = await asyncio.wait([fourth], timeout=0.1)
-    assert not done, "it has to wait"
+    assert await is_pending(fourth), "it has to wait"
 
     await written(committer, [])
-    await asyncio.wait_for(fourth, 1)
+    async with patience():
+        await fourth
     monkeypatch.setattr(committer_module, "_MOST_BYTES", 0)
-    await asyncio.wait_for(committer.finish(results[0]), 1)
+    async with patience():
+        await committer.finish(results[0])
     fifth = asyncio.create_task(committer.finish(results[1]))
-    done, _ = await asyncio.wait([fifth], timeout=0.1)
-    assert not done, "it has to wait"
+    assert await is_pending(fifth), "it has to wait"
     fifth.cancel()
 
 

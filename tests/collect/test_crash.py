@@ -15,7 +15,7 @@ from tests.collect.conftest import POOL
 from tests.collect.shelf import HOST, ShelfSource, ShelfUpstream
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_folder
-from tests.waiting import look_again
+from tests.waiting import look_again, simulated_delay, until
 from tidegate.assembly import open_parts
 from tidegate.collect import runs
 from tidegate.collect.lifecycle import RunState
@@ -50,7 +50,7 @@ async def serve(upstream: ShelfUpstream) -> tuple[web.AppRunner, str]:
     """The shelves, over real HTTP, a little slow."""
 
     async def answer(request: web.Request) -> web.Response:
-        await asyncio.sleep(0.01)
+        await simulated_delay(0.01)
         said = await upstream.fetch(Request(url=HOST + request.path, purpose="test"))
         return web.Response(body=said.body, status=said.status, headers={"x-remaining": said.headers["x-remaining"]})
 
@@ -63,9 +63,13 @@ async def serve(upstream: ShelfUpstream) -> tuple[web.AppRunner, str]:
     return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
 
 
-async def kill_one_after_the_other(processes: list[WarmProcess], data_dir: Path, url: str, times: int) -> None:
-    for _ in range(times):
-        await asyncio.sleep(0.7)
+async def kill_one_after_the_other(
+    upstream: ShelfUpstream, processes: list[WarmProcess], data_dir: Path, url: str, times: int
+) -> None:
+    """Each after a further part of the calls that the work needs."""
+    calls = USERS * (1 + SHELVES * ITEMS // upstream.per_page)
+    for n in range(1, times + 1):
+        await until(lambda: upstream.calls.total() >= n * calls // (times + 2))  # noqa: B023 - it is awaited at once
         victim = processes.pop(random.randrange(len(processes)))
         victim.kill()
         await victim.wait()
@@ -89,7 +93,7 @@ async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path):
         orchestrator = Orchestrator(parts.database, parts.gate, {"shelves": ShelfSource()})
         run_ids = [await orchestrator.begin("shelves", Subject(user_id=name, login=name), pool=POOL) for name in names]
         processes = [await start(tmp_path, url) for _ in range(2)]
-        killing = asyncio.create_task(kill_one_after_the_other(processes, tmp_path, url, times=4))
+        killing = asyncio.create_task(kill_one_after_the_other(upstream, processes, tmp_path, url, times=4))
         ended = await until_all_complete(parts.database, run_ids)
         await killing
         for process in processes:

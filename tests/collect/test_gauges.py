@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert
 
 from tests.servers.migrated import migrated_file
-from tests.waiting import patience
+from tests.waiting import patience, simulated_delay
 from tidegate.collect.gauges import Gauges, RunFigures, count_runs
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.tables import collection_runs
@@ -82,7 +82,7 @@ class Watched(Stream):
 
     async def status(self) -> StreamStatus:
         self.looks += 1
-        await asyncio.sleep(self.pause_s)
+        await simulated_delay(self.pause_s)
         if self.fails:
             raise RuntimeError("broken")
         return await super().status()

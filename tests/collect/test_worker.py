@@ -10,7 +10,7 @@ import pytest
 from tests.collect.conftest import Library
 from tests.collect.rounds import claimed, finished, write
 from tests.collect.shelf import ShelfUpstream
-from tests.waiting import look_again
+from tests.waiting import is_pending, look_again, simulated_delay
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.recovery import Recovery
 from tidegate.flow.gate import Gate, Outcome, Settlement
@@ -46,7 +46,7 @@ async def test_no_more_calls_are_under_way_than_allowed(local: Library, upstream
     def slowly(path: str) -> "asyncio.Future[None] | None":
         nonlocal most
         del path
-        call = asyncio.ensure_future(asyncio.sleep(0.002))
+        call = asyncio.ensure_future(simulated_delay(0.002))
         under_way.add(call)
         call.add_done_callback(under_way.discard)
         most = max(most, len(under_way))
@@ -66,7 +66,7 @@ async def test_a_stop_in_mid_run_repeats_no_call(local: Library, upstream: Shelf
 
     def slowly(path: str) -> "asyncio.Future[None] | None":
         del path
-        return asyncio.ensure_future(asyncio.sleep(0.003))
+        return asyncio.ensure_future(simulated_delay(0.003))
 
     upstream.before_answer = slowly
     run_id = await local.begin()
@@ -102,12 +102,12 @@ async def test_whoever_stops_keeps_what_it_called_until_it_is_written(local: Lib
     held.set_result(None)
 
     stopping = asyncio.create_task(working.__aexit__(None, None, None))
-    done, _ = await asyncio.wait([stopping], timeout=0.3)
+    waits = await is_pending(stopping)
     status = await local.parts.jobs.status()
     may_write.set()
     await asyncio.gather(busy, stopping)
 
-    assert not done
+    assert waits
     assert (status.pending, status.lag) == (1, 0)
     assert (await local.orchestrator.show(run_id)).succeeded_jobs == 1
 

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.util import await_only
 
 from tests.servers.sql import SERVERS, sql_server
+from tests.waiting import is_pending
 from tidegate.database import Database, Transaction
 
 
@@ -96,8 +97,7 @@ async def test_closing_waits_for_what_the_writer_does_for_nobody(tmp_path: Path)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     closing = asyncio.create_task(db.close())
-    done, _ = await asyncio.wait([closing], timeout=0.05)
-    assert not done
+    assert await is_pending(closing)
     may_end.set()
     await closing
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("tidegate-sqlite")]

@@ -15,6 +15,7 @@ from sqlalchemy.util import await_only
 
 from tests.servers.proxy import Proxy
 from tests.servers.sql import SERVERS, SqlServer, sql_server
+from tests.waiting import is_pending
 from tidegate.database import Database, Transaction
 from tidegate.database.servers import Server
 from tidegate.kernel.errors import CommitUnknown, DatabaseUnavailable, ServerRefused
@@ -129,8 +130,7 @@ async def test_a_file_that_another_process_writes_is_waited_for(tmp_path: Path) 
         assert await asyncio.to_thread(holder.stdout.readline) == b"locked\n"
 
         waiting = asyncio.create_task(db.transaction(add, 1, 1))
-        done, _ = await asyncio.wait([waiting], timeout=0.1)
-        assert not done
+        assert await is_pending(waiting)
         holder.stdin.close()  # the other process commits
 
         await waiting

@@ -16,6 +16,7 @@ from sqlalchemy.util import await_only
 import tidegate
 from tests.processes import WarmProcess, start_warm
 from tests.servers.sql import SERVERS, SqlName, sql_server
+from tests.waiting import is_pending
 from tidegate.database import Database, Transaction
 from tidegate.database.migrate import (
     _alone,  # pyright: ignore[reportPrivateUsage]
@@ -116,8 +117,7 @@ async def test_whoever_migrates_is_alone(server_name: SqlName) -> None:
         holder = asyncio.create_task(database.transaction(hold))
         await held.wait()
         migrating = asyncio.create_task(migrate(database))
-        done, _ = await asyncio.wait([migrating], timeout=0.3)
-        assert not done
+        assert await is_pending(migrating)
         may_end.set()
         await holder
         assert await migrating

@@ -1,8 +1,8 @@
 """The command `export` with a stop in it: `-m tests.export.interrupted MOMENT ARGUMENTS…`; its test kills it there."""
 
 import asyncio
+import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def stop_in_the_middle_of_a_file(moment: str) -> None:
             count += 1
             if count == 1500:
                 print(moment, flush=True)
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
 
     SqlDocuments.iterate = slowly
 
@@ -35,7 +35,7 @@ def stop_between_two_names(moment: str) -> None:
         count += 1
         if count == 3:
             print(moment, flush=True)
-            time.sleep(60)
+            signal.pause()
         return replace(self, target)
 
     Path.replace = replace_some

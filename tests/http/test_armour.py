@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.http.asgi import ask
 from tests.http.serving import Served
 from tests.http.test_sessions import APP, OPERATE, bearer
-from tests.waiting import look_again, patience
+from tests.waiting import look_again, observe_absence, patience, simulated_delay
 from tidegate.http import server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -62,8 +62,9 @@ async def sent(url: str, *pieces: bytes) -> tuple[int, dict[str, str], Any]:
     try:
         for piece in pieces:
             writer.write(piece)
-            await asyncio.sleep(0.01 if len(pieces) > 1 else 0)  # each in a packet of its own
-        raw = await asyncio.wait_for(reader.read(), 10)
+            await simulated_delay(0.01 if len(pieces) > 1 else 0)  # each in a packet of its own
+        async with patience():
+            raw = await reader.read()
     finally:
         writer.close()
     head, _, body = raw.partition(b"\r\n\r\n")
@@ -156,19 +157,20 @@ async def test_whoever_says_no_more_is_not_waited_for(said: bytes, deployment: S
         writer.close()
 
 
-async def test_whoever_is_being_answered_is_waited_for(deployment: Served, hurry: None):
+async def test_whoever_is_being_answered_is_waited_for(deployment: Served, monkeypatch: pytest.MonkeyPatch):
     """Patience is for those who have to say something, and a stream has been asked for."""
-    del hurry
+    monkeypatch.setattr(server, "_HEAD_WITHIN_S", 2.0)  # enough for the pieces of a head on a busy machine
     address = urlsplit(deployment.client.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
         for piece in (b"GET /healthz HT", b"TP/1.1\r\nHost: 127.0.0.1\r\n\r\n"):
             writer.write(piece)
-            await asyncio.sleep(0.05)
+            await simulated_delay(0.05)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
         await reader.read(1000)
-        await asyncio.sleep(0.3)  # longer than the patience that was begun with
+        await observe_absence(2.3)  # longer than the patience that was begun with
         writer.write(request())
-        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).startswith(b"HTTP/1.1 200")
+        async with patience():
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
     finally:
         writer.close()

@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.http.serving import Client, Served, figures
+from tests.waiting import patience
 from tidegate import __version__
 from tidegate.http import Binding, serve_operations
 from tidegate.settings.http import HttpSettings
@@ -75,7 +76,8 @@ async def test_a_worker_tells_how_it_is_and_nothing_else(deployment: Served):
         hidden = await client.get("/v1/runs")
         documented = set((await client.get("/openapi.json")).json["paths"])
         stopping.set()
-        await asyncio.wait_for(running, 5)
+        async with patience():
+            await running
 
     assert set(told.values()) == {200}
     assert hidden.problem == "not-found"

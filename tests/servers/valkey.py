@@ -10,7 +10,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, Self
 from redis import Redis
 
 from tests.servers.guarded import GuardedServer, new_folder
+from tests.waiting import until_sync
 from tidegate.valkey import Unit, Valkey
 from tidegate.valkey.connection import connected
 from tidegate.valkey.embedded import EmbeddedServer, server_binary
@@ -27,7 +27,6 @@ _READY = "eady to accept connections"
 """Valkey begins its line with it, Redis does not."""
 _IN_MEMORY = ("--save", "", "--appendonly", "no")
 _SLOTS = 16384
-_CLUSTER_READY_WITHIN_S = 30.0
 
 
 ALL_VALKEY = ("embedded", "cluster", "redis7")
@@ -129,11 +128,7 @@ def _join(clients: list[Redis], addresses: list[tuple[int, int]]) -> None:
     for client in clients:
         for port, bus in addresses:
             client.execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
-    deadline = time.monotonic() + _CLUSTER_READY_WITHIN_S
-    while not all(_stands(client, size=len(clients)) for client in clients):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"the cluster does not stand: {[_cluster_info(client) for client in clients]}")
-        time.sleep(0.02)  # nodes tell nobody when they agree; each has to be asked
+    until_sync(lambda: all(_stands(client, size=len(clients)) for client in clients))
     for client in clients:
         client.close()
 

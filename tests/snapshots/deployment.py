@@ -12,12 +12,11 @@ import msgspec
 from pydantic import SecretStr
 
 from tests.servers.migrated import migrated_folder
-from tests.waiting import look_again
+from tests.waiting import PATIENCE_S, look_again
 from tidegate.assembly import Parts, Snapshots, open_database, open_snapshots, put_together
 from tidegate.database import Database
 from tidegate.flow.breaker import BreakerSettings
 from tidegate.flow.limiter import LimiterSettings
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.settings import Settings
 from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, Tempo, WorldShape
 from tidegate.snapshots import store
@@ -33,7 +32,7 @@ CALM = WorldShape(
 """Nothing changes by itself, and everybody exists; answers are small, so that tests are quick."""
 QUICK = LimiterSettings(quiet_start=timedelta(0), pace=timedelta(milliseconds=10), use_by=timedelta(seconds=2))
 """Permits last long enough for a busy machine."""
-WITHIN_S = 20.0
+WITHIN_S = PATIENCE_S
 
 
 def game(world: WorldShape = CALM, **limits: Any) -> GameSimulator:
@@ -129,13 +128,11 @@ async def deployed(
 
 async def until(holds: Callable[[], Any], *, within_s: float = WITHIN_S) -> Any:
     """Until something holds that nobody tells of; returns what it gave."""
-    deadline = asyncio.get_running_loop().time() + within_s
-    while True:
-        found = holds()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found
-        if asyncio.get_running_loop().time() > deadline:
-            raise InvalidArgument("until", found, "it did not come to hold in time")
-        await look_again()
+    async with asyncio.timeout(within_s):
+        while True:
+            found = holds()
+            if asyncio.iscoroutine(found):
+                found = await found
+            if found:
+                return found
+            await look_again()

@@ -57,7 +57,7 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path, embedded: V
             process = snapshots.process()
             running = asyncio.create_task(process.run())
             try:
-                await until(lambda: _is_done(deployment), within_s=40)
+                await until(lambda: _is_done(deployment))
             finally:
                 process.stop()
                 await running

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from tests.snapshots.deployment import Deployment
-from tests.waiting import patience
+from tests.waiting import patience, simulated_delay
 from tidegate.http import Binding, serve_snapshots
 from tidegate.http.access import Access
 from tidegate.http.callers import Keyring
@@ -49,7 +49,7 @@ async def ask(binding: Binding, *pieces: bytes, answers: int = 1) -> list[tuple[
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
-            await asyncio.sleep(0.01 if len(pieces) > 1 else 0)  # each in a packet of its own
+            await simulated_delay(0.01 if len(pieces) > 1 else 0)  # each in a packet of its own
         async with patience():
             return [await _answer(reader) for _ in range(answers)]
     finally:

@@ -14,6 +14,7 @@ from datetime import timedelta
 from tests.flow.limiter.exactness import Observed
 from tests.processes import start_warm
 from tests.snapshots.sending_process import refresh_all
+from tests.waiting import simulated_delay
 from tidegate.flow.limiter import Limit, LimiterSettings, Priority
 from tidegate.snapshots.calls import Failed
 from tidegate.snapshots.event import DeathReason
@@ -117,7 +118,7 @@ async def test_a_process_that_was_frozen_with_permits_does_not_send_what_they_we
         wire.on_connection = stop
         try:
             await stopped.wait()
-            await asyncio.sleep(3)
+            await simulated_delay(3)
             process.send_signal(signal.SIGCONT)
             assert await process.wait() == 0
         finally:

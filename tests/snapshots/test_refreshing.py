@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.snapshots.deployment import WITHIN_S, Deployment, deployed, until
+from tests.waiting import lasting_at_least, observe_absence
 from tidegate.flow.breaker import BreakerSettings
 from tidegate.flow.coalescer import AlreadyProcessing, Published, Upgraded
 from tidegate.http.dead_snapshots import view
@@ -186,10 +186,9 @@ async def test_a_snapshot_is_taken_as_json_on_one_line_and_else_it_is_a_dead_let
 async def test_too_many_means_that_everybody_waits_and_nothing_is_lost(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.REFUSED, times=2)
     async with deployment.working():
-        began = time.monotonic()
-        answers = await asyncio.gather(*(deployment.until_fresh(key) for key in range(1, 21)))
+        with lasting_at_least(0.9):  # the upstream asked for a second
+            answers = await asyncio.gather(*(deployment.until_fresh(key) for key in range(1, 21)))
 
-    assert time.monotonic() - began >= 0.9  # the upstream asked for a second
     assert all(deployment.is_true(key, answer) for key, answer in zip(range(1, 21), answers, strict=True))
     assert await deployment.snapshots.dead.list() == []
     assert await deployment.pending() == 0
@@ -419,7 +418,7 @@ async def test_a_database_that_is_away_holds_everything_and_loses_nothing(
             await until(lambda: sim.calls_of(5) == 1)
             await until(lambda: breaker_state() == 2)
             await deployment.snapshots.requests.ask(wish(6))
-            await asyncio.sleep(0.3)  # nothing is read meanwhile
+            await observe_absence()  # nothing is read meanwhile
             assert sim.calls_of(6) == 0
             assert await deployment.pending() == 6
             assert await deployment.snapshots.dead.list() == []
@@ -447,14 +446,11 @@ async def test_a_stop_while_the_database_is_away_gives_everything_back(
 
 
 async def test_a_stop_gives_back_at_once_what_waits_for_a_permit(deployment: Deployment):
-    await deployment.snapshots.limiter.pause(timedelta(seconds=60))
+    await deployment.snapshots.limiter.pause(timedelta(hours=1))
     await deployment.snapshots.requests.ask_many([wish(key) for key in range(1, 31)])
-    began = time.monotonic()
     async with deployment.working():
         await until(lambda: _nothing_waits(deployment))
-    stopped_in_s = time.monotonic() - began
 
-    assert stopped_in_s < 5
     assert await deployment.pending() == 30
     assert [(await stream.status()).lag for stream in deployment.snapshots.recoverable] == [30, 0]
     assert deployment.sim.report().calls == 0

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -16,6 +15,7 @@ from structlog.testing import capture_logs
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.snapshots.deployment import Deployment, deployed, until
+from tests.waiting import blocked_process
 from tidegate.flow.breaker import Breaker, BreakerSettings, BreakerState
 from tidegate.kernel.errors import CircuitOpen, ValkeyUnavailable
 from tidegate.simulators.game import GameSimulator
@@ -56,7 +56,7 @@ async def test_an_event_loop_that_is_held_up_is_no_failure_of_the_server(embedde
         await asyncio.gather(*(_ping(guard, embedded, within_s=WITHIN_S) for _ in range(20)))  # connections are open
         calls = [asyncio.create_task(_ping(guard, embedded, within_s=0.5)) for _ in range(20)]
         await asyncio.sleep(0)
-        time.sleep(1)  # the event loop stands still; the answers are there when it goes on
+        blocked_process(1)  # the event loop stands still; the answers are there when it goes on
         await asyncio.gather(*calls)
 
     assert (guard.standing, breaker.state) == (Standing.THERE, BreakerState.CLOSED)

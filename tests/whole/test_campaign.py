@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_folder
+from tests.waiting import look_again, until
 from tests.whole.upstream import Upstream
 from tidegate.assembly import Parts, open_parts
 from tidegate.database import Transaction, outbox
@@ -46,12 +47,12 @@ async def nothing() -> AsyncIterator[Sequence[Job]]:
 
 async def until_done(parts: Parts) -> None:
     while await parts.database.read(handled_by, "recorder") < JOBS:
-        await asyncio.sleep(0.2)
+        await look_again()
 
 
-async def kill_one_after_the_other(processes: list[WarmProcess], data_dir: Path, port: int) -> None:
-    for _ in range(4):
-        await asyncio.sleep(1)
+async def kill_one_after_the_other(upstream: Upstream, processes: list[WarmProcess], data_dir: Path, port: int) -> None:
+    for n in range(1, 5):
+        await until(lambda: upstream.calls >= n * JOBS // 6)  # noqa: B023 - it is awaited at once
         victim = processes.pop(random.randrange(len(processes)))
         victim.kill()
         await victim.wait()
@@ -70,7 +71,7 @@ async def test_processes_are_killed_and_every_job_is_done_once_within_the_limit(
         jobs = [Job(job=f"job-{n}", pool="pool", run=f"run-{n % 7}") for n in range(JOBS)]
         await parts.gate.offer(jobs)
         processes = [await start(tmp_path, port) for _ in range(3)]
-        killing = asyncio.create_task(kill_one_after_the_other(processes, tmp_path, port))
+        killing = asyncio.create_task(kill_one_after_the_other(upstream, processes, tmp_path, port))
         await until_done(parts)
         await killing
         for process in processes:

@@ -5,6 +5,8 @@ import json
 import time
 from typing import Any
 
+from tests.waiting import simulated_delay
+
 
 class Upstream:
     """Windows of `window_s` that open with their first call; every call beyond `limit` is a violation."""
@@ -23,7 +25,7 @@ class Upstream:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         credential = (await reader.readline()).decode().strip()
         said = self._count(credential)
-        await asyncio.sleep(self._latency_s)
+        await simulated_delay(self._latency_s)
         writer.write(json.dumps(said).encode())
         writer.close()
 

@@ -12,6 +12,7 @@ from tests.crawl.core.plain import Stall, answered, content
 from tests.processes import start_warm
 from tests.servers.migrated import migrated_database
 from tests.servers.sql import ALL_SQL, SqlName
+from tests.waiting import random_moment
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES
 from tidegate.database import Database
@@ -61,6 +62,6 @@ async def kill_one(url: str) -> None:
     process = await start_warm(sys.executable, "-m", "tests.crawl.core.process", url, stdout=PIPE, cwd=ROOT)
     assert process.stdout is not None
     await process.stdout.readline()
-    await asyncio.sleep(random.uniform(0.02, 0.25))
+    await random_moment(0.25)
     process.kill()
     await process.wait()

@@ -9,7 +9,7 @@ from sqlalchemy.util import await_only
 
 from tests.crawl.core.plain import HOST, SETTINGS, Stall, answered, content, finish, later
 from tests.servers.migrated import on_sqlite
-from tests.waiting import look_again, patience
+from tests.waiting import look_again, patience, simulated_delay
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.rounds import Group, Round, write_round
 from tidegate.crawl import applying
@@ -201,7 +201,7 @@ async def test_who_applies_another_answer_of_the_same_product_sees_what_was_appl
 
     def look_for_long(tx: Transaction, keys: Any) -> Any:
         found = looking(tx, keys)
-        await_only(asyncio.sleep(0.2))
+        await_only(simulated_delay(0.2))
         return found
 
     monkeypatch.setattr(applying, "known_parts", look_for_long)

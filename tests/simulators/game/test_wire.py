@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulators.game.running import SERVING
 from tests.simulators.running import running
-from tests.waiting import look_again
+from tests.waiting import look_again, simulated_delay
 from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, WorldShape
 
 LARGE = 1_000_000
@@ -316,11 +316,11 @@ async def test_a_client_that_sends_half_a_request_is_let_go(loop: str):
 
 @on_both_loops
 async def test_a_connection_that_is_in_use_is_kept_however_long(loop: str):
-    async with serving(loop, idle_s=0.5) as place, talking(place) as talk:
+    async with serving(loop, idle_s=1.5) as place, talking(place) as talk:
         for _ in range(6):
             await talk.say(place.request())
             assert (await talk.answer())[0] == 200
-            await asyncio.sleep(0.2)
+            await simulated_delay(0.3)
 
 
 @on_both_loops

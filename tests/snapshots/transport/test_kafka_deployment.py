@@ -3,7 +3,6 @@
 import asyncio
 import sqlite3
 import sys
-import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -87,16 +86,14 @@ async def test_a_slow_broker_holds_no_reader_up(tmp_path: Path, embedded: Valkey
         await deployment.snapshots.transport.create_topics()
         async with deployment.working():
             await deployment.until_fresh(1)
-            wire.delay(0.5)
-            began = time.monotonic()
-            cold = [await deployment.read(key) for key in range(2, 12)]
-            took_s = time.monotonic() - began
-            await asyncio.gather(*(deployment.until_fresh(key) for key in range(2, 12)))
+            wire.delay(3600)
+            async with patience():
+                cold = [await deployment.read(key) for key in range(2, 12)]
             wire.delay(0)
+            await asyncio.gather(*(deployment.until_fresh(key) for key in range(2, 12)))
     await server.forget(settings)
 
     assert {answer.freshness for answer in cold} == {Freshness.UPDATING}
-    assert took_s < 2  # one after the other, they would wait for 5 s
 
 
 @pytest.mark.crash

@@ -15,7 +15,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from tests.servers.kafka import broker
 from tests.snapshots.transport.test_conformance import WITHIN_S, member, numbered, read_all, values
-from tests.waiting import patience
+from tests.waiting import is_pending, observe_absence, patience, simulated_delay
 from tidegate.kernel.errors import ServerRefused
 from tidegate.snapshots.transport import GROUPS, TOPICS, Delivery, Topic
 from tidegate.snapshots.transport.kafka import KafkaSettings
@@ -39,7 +39,7 @@ class Answers:
         async def answer(member: Any, partitions: Any) -> Any:
             if member._group_id is None:
                 return await real(member, partitions)  # who measures the lag is no member
-            await asyncio.sleep(self.late_s)
+            await simulated_delay(self.late_s)
             if self.errors:
                 raise self.errors.pop(0)
             found = await real(member, partitions)
@@ -92,7 +92,7 @@ async def test_what_is_in_hand_is_not_committed_over(kafka: KafkaTransport, answ
     async with member(kafka) as consumer:
         [held] = await read_all(consumer, 1)
         await answers.came.wait()
-        await asyncio.sleep(0.1)
+        await observe_absence(0.1)
         await consumer.ack(await read_all(consumer, 2))
         assert await kafka.lag(HIGH, GROUP) == 3
 
@@ -108,7 +108,7 @@ async def test_what_is_done_stays_done(kafka: KafkaTransport, answers: Answers):
     async with member(kafka) as consumer:
         await consumer.ack(await read_all(consumer, 1))
         await answers.came.wait()
-        await asyncio.sleep(0.1)
+        await observe_absence(0.1)
         assert await kafka.lag(HIGH, GROUP) == 0
 
 
@@ -145,7 +145,7 @@ async def test_members_that_come_meanwhile_lose_nothing(
     async with member(kafka) as first, member(other) as second:
 
         async def work(consumer: Any, after_s: float) -> None:
-            await asyncio.sleep(after_s)
+            await simulated_delay(after_s)
             while len(done) < 60:
                 found = await consumer.read(3, 0.3)
                 await consumer.ack(found)
@@ -176,8 +176,7 @@ async def test_who_is_paused_meanwhile_reads_nothing_until_it_goes_on(kafka: Kaf
         await consumer.pause()
         reading = asyncio.create_task(consumer.read(1, WITHIN_S))
         await answers.came.wait()
-        await asyncio.sleep(0.3)
-        assert not reading.done()
+        assert await is_pending(reading)
         await consumer.resume()
         assert values(await reading) == [b"0"]
 
