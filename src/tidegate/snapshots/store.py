@@ -15,13 +15,18 @@ from tidegate.database import Transaction
 from tidegate.database.columns import UtcDateTime
 from tidegate.snapshots import precedence
 from tidegate.snapshots.bodies import digest, pack
+from tidegate.snapshots.prefetch.facts import fraction
 from tidegate.snapshots.prefetch.rates import learn
+from tidegate.snapshots.prefetch.tiers import TIER_NUMBERS, Tier
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.tables import snapshot_history, snapshot_status, snapshots
 
 _c = snapshots.c
 LOOK_WITHIN = timedelta(hours=1)
 RETRYING, FAILED = "RETRYING", "FAILED"
+SAMPLE_PLACES = 2**31
+_SAMPLE_SALT = 1
+"""The order of samples is not the order in which subjects are asked for by the clock."""
 """States of a subject whose refresh did not succeed; success has no row."""
 
 
@@ -130,7 +135,7 @@ def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bo
 
 
 def touch_asked(tx: Transaction, asked: Mapping[Subject, datetime], look_within: timedelta = LOOK_WITHIN) -> None:
-    """Note when subjects were last asked for; a time never goes back.
+    """Note when subjects were last asked for; a time never goes back. They are HOT from then on.
 
     Who plans the calls that nobody waits for looks at them again within `look_within`: they are read now.
     """
@@ -237,6 +242,7 @@ _ASKED = (
     )
     .values(
         last_asked_at=bindparam("asked_at"),
+        tier=TIER_NUMBERS[Tier.HOT],
         next_due_at=case(
             (_c.next_due_at > bindparam("look_at", type_=UtcDateTime), bindparam("look_at", type_=UtcDateTime)),
             else_=_c.next_due_at,
@@ -259,10 +265,16 @@ class _Present(msgspec.Struct, frozen=True):
         return None if self.missing_since is not None else self.hash
 
 
+def _sample_place(subject: Subject) -> int:
+    """The place of a subject in a random order of all subjects; the same in every process."""
+    return int(fraction(subject, _SAMPLE_SALT) * SAMPLE_PLACES)
+
+
 def _locked(tx: Transaction, subjects: Sequence[Subject]) -> dict[Subject, _Present]:
     """The rows of these subjects, made where there are none, and ours until the commit."""
     empty = {"version": 0, "size": 0, "checks": 0, "changes": 0}
-    tx.insert_many(snapshots, [{"kind": each.kind, "key": each.key, **empty} for each in subjects], skip_existing=True)
+    made = [{"kind": each.kind, "key": each.key, "sample_place": _sample_place(each), **empty} for each in subjects]
+    tx.insert_many(snapshots, made, skip_existing=True)
     columns = (_c.version, _c.hash, _c.last_checked_at, _c.missing_since, _c.changes, _c.change_rate)
     those = select(_c.kind, _c.key, *columns).where(_among(subjects))
     rows = tx.execute(those.order_by(_c.kind, _c.key).with_for_update())

@@ -1,6 +1,6 @@
 """What is known of subjects."""
 
-from sqlalchemy import BigInteger, Column, Date, Float, Index, Integer, LargeBinary, Table, Text
+from sqlalchemy import BigInteger, Column, Date, Float, Index, Integer, LargeBinary, SmallInteger, Table, Text
 from sqlalchemy.dialects.mysql import MEDIUMBLOB
 
 from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
@@ -27,10 +27,16 @@ snapshots = Table(
     Column("missing_since", UtcDateTime),
     Column("last_asked_at", UtcDateTime),
     Column("next_due_at", UtcDateTime),
+    # How lately it was read, when it was last planned or read: 0 HOT, 1 WARM, 2 COLD.
+    Column("tier", SmallInteger, nullable=False, server_default="2"),
     Column("checks", Integer, nullable=False),
     Column("changes", Integer, nullable=False),
     Column("change_rate", Float),
+    # By a hash of the subject: rows that follow each other by it are a random sample.
+    Column("sample_place", Integer, nullable=False, server_default="0"),
     Index(None, "next_due_at"),
+    Index(None, "tier", "next_due_at"),
+    Index(None, "kind", "sample_place"),
     **TABLE_OPTIONS,
 )
 """One row for each subject that was ever asked for. The version only grows: the database decides which write wins."""

@@ -87,6 +87,14 @@ class Planning:
 
         return await self.database.read(read)
 
+    async def tiers(self) -> dict[str, int]:
+        """The lane of every row."""
+
+        def read(tx: Transaction) -> dict[str, int]:
+            return {row.key: row.tier for row in tx.execute(select(snapshots.c.key, snapshots.c.tier))}
+
+        return await self.database.read(read)
+
     async def set_due(self, keys: Sequence[str], at: datetime) -> None:
         def write(tx: Transaction) -> None:
             tx.execute(update(snapshots).where(snapshots.c.key.in_(keys)).values(next_due_at=at))

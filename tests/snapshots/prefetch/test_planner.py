@@ -17,6 +17,7 @@ from tidegate.snapshots import store
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.prefetch import ledger
 from tidegate.snapshots.prefetch.hours import Hours
+from tidegate.snapshots.prefetch.lanes import Lanes
 from tidegate.snapshots.prefetch.planner import Prefetch
 from tidegate.snapshots.prefetch.settings import PrefetchSettings
 from tidegate.snapshots.prefetch.status import prefetch_status
@@ -217,10 +218,10 @@ async def test_however_many_book_at_once_the_budget_is_not_exceeded(planning_eve
     planning.clock.advance(timedelta(days=2))
     await planning.set_due([f"c{n:02}" for n in range(30)], NOON)
     settings = PrefetchSettings(daily_budget=25)
-    policy, hours = FixedTiers(settings), Hours(settings)
+    policy, lanes, hours = FixedTiers(settings), Lanes(settings), Hours(settings)
 
     booked = await asyncio.gather(
-        *(planning.database.transaction(ledger.book, policy, hours, 25, 10) for _ in range(6))
+        *(planning.database.transaction(ledger.book, policy, lanes, hours, 10) for _ in range(6))
     )
 
     assert sorted(len(each.subjects) for each in booked) == [0, 0, 0, 5, 10, 10]

@@ -16,6 +16,11 @@ class Hours:
     def __init__(self, settings: PrefetchSettings) -> None:
         self._settings, self._zone = settings, ZoneInfo(settings.timezone)
 
+    @property
+    def budget(self) -> int:
+        """The most calls in a day."""
+        return self._settings.daily_budget
+
     def day_of(self, now: datetime) -> date:
         """The day whose budget a call at `now` is booked on."""
         return now.astimezone(self._zone).date()

@@ -22,7 +22,8 @@ from tidegate.snapshots.prefetch.allocation import LearnedRates, PriceFinder
 from tidegate.snapshots.prefetch.backlog import Backlog
 from tidegate.snapshots.prefetch.facts import Facts, Policy
 from tidegate.snapshots.prefetch.hours import Hours
-from tidegate.snapshots.prefetch.ledger import Booked
+from tidegate.snapshots.prefetch.lanes import Lanes
+from tidegate.snapshots.prefetch.ledger import Booked, Plan
 from tidegate.snapshots.prefetch.settings import PrefetchSettings
 from tidegate.snapshots.prefetch.tiers import FixedTiers
 from tidegate.snapshots.requests import Wish
@@ -53,7 +54,7 @@ class Prefetch:
     ) -> None:
         """`backlog`: of the workers who do it; while they have too much, nothing is asked for."""
         self._database, self._requests, self._settings, self._backlog = database, requests, settings, backlog
-        self._hours = Hours(settings)
+        self._hours, self._lanes = Hours(settings), Lanes(settings)
         now = database.clock.now()
         self._learned = LearnedRates(settings) if settings.policy == "learned" else None
         self._policy: Policy = self._learned or FixedTiers(settings)
@@ -65,7 +66,7 @@ class Prefetch:
         """Ask for what is due, as much of it as the hour and the day allow; return in how many ms more will be."""
         await self._recall_price()
         if await self._database.read(ledger.has_new):
-            await self._database.transaction(ledger.enrol, self._policy, _ENROL_AT_ONCE)
+            await self._database.transaction(ledger.enrol, self._policy, self._lanes, _ENROL_AT_ONCE)
         now = self._database.clock.now()
         next_at = await self._database.read(ledger.next_due_at)
         if next_at is not None and next_at <= now:
@@ -88,9 +89,9 @@ class Prefetch:
             self._free_at = now + rest
             return self._free_at
         most = min(max(1, int(rate * _STRIDE_S)), _MOST_AT_ONCE)
-        booked = await self._database.transaction(
-            ledger.book, self._policy, self._hours, self._settings.daily_budget, most
-        )
+        booked = await self._database.transaction(ledger.book, self._policy, self._lanes, self._hours, most)
+        if booked.split is not None:
+            self._lanes.note(booked.split)
         if booked.subjects:
             self._free_at = now + timedelta(seconds=len(booked.subjects) / rate)
             await self._ask_for(booked)
@@ -102,9 +103,7 @@ class Prefetch:
         # A server that is away or refuses says nothing of the subject, which stays due. Other errors are the subject's.
         away = [outcome for _, outcome in results if isinstance(outcome, Unavailable | ServerRefused)]
         planned = [
-            (each, self._next_due(each))
-            for each, outcome in results
-            if not isinstance(outcome, Unavailable | ServerRefused)
+            self._plan(each) for each, outcome in results if not isinstance(outcome, Unavailable | ServerRefused)
         ]
         unspent = sum(isinstance(outcome, TidegateError | AlreadyProcessing) for outcome in outcomes)
         await self._database.transaction(ledger.settle, booked, planned, unspent)
@@ -115,12 +114,12 @@ class Prefetch:
         if away:
             raise away[0]
 
-    def _next_due(self, facts: Facts) -> datetime:
-        """When it is due after the check that was asked for now."""
+    def _plan(self, facts: Facts) -> Plan:
+        """When it is due after the check that was asked for now, and in which tier."""
         now = self._database.clock.now()
         due = self._policy.due_at(msgspec.structs.replace(facts, last_checked_at=now), now)
         self._finder.observe(now - (facts.last_checked_at or now), due - now)
-        return due
+        return Plan(facts, due, self._lanes.tier_of(facts, now))
 
     async def _recall_price(self) -> None:
         if self._learned is not None and not self._knows_price:

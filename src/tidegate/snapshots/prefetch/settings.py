@@ -10,6 +10,10 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 Span = Annotated[timedelta, Ge(timedelta(seconds=1)), Le(timedelta(days=366))]
 Rate = Annotated[float, Ge(0.01), Le(100_000)]
 HourOfDay = Annotated[int, Ge(0), Le(24)]
+Share = Annotated[float, Ge(0.01), Le(1)]
+
+
+_ROUNDING = 1e-9
 
 
 class PrefetchSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True):
@@ -41,6 +45,13 @@ class PrefetchSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     """HOT: read within this time."""
     warm_within: Span = timedelta(days=7)
     """WARM: read within this time."""
+    hot_share: Share = 0.5
+    """The share of the calls that HOT subjects get at least, if as many are due. What a tier does not need goes to HOT,
+    then WARM, then COLD."""
+    warm_share: Share = 0.3
+    """The same for WARM ones."""
+    cold_share: Share = 0.2
+    """The same for all others, so that they do not wait forever."""
     shortest: Span = timedelta(minutes=10)
     """`learned`: no subject is asked for more often."""
     longest: Span = timedelta(days=1)
@@ -63,6 +74,8 @@ class PrefetchSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
             raise ValueError("hot_every, warm_every and cold_every must not decrease")
         if self.hot_within > self.warm_within:
             raise ValueError("hot_within must not be longer than warm_within")
+        if self.hot_share + self.warm_share + self.cold_share > 1 + _ROUNDING:
+            raise ValueError("hot_share, warm_share and cold_share must not be more than 1 together")
         if self.shortest > self.longest:
             raise ValueError("shortest must not be longer than longest")
         return self

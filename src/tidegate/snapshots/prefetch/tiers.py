@@ -23,6 +23,10 @@ class Tier(StrEnum):
     COLD = "COLD"
 
 
+TIER_NUMBERS = {Tier.HOT: 0, Tier.WARM: 1, Tier.COLD: 2}
+"""As rows have them."""
+
+
 def tier_of(last_asked_at: datetime | None, now: datetime, settings: PrefetchSettings) -> Tier:
     """The tier of a subject that was last read then."""
     if last_asked_at is None or now - last_asked_at > settings.warm_within:
