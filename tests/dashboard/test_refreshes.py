@@ -3,12 +3,17 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from tests.snapshots.deployment import Deployment, deployed, game, until
 from tidegate.dashboard.refreshes import SnapshotsReader
 from tidegate.flow.limiter import LimiterSettings
 from tidegate.flow.limiter.settings import Limit, Rate
 from tidegate.kernel.priority import Priority
+from tidegate.snapshots import store
 from tidegate.snapshots.sample import FreshnessMix, freshness_mix
+from tidegate.snapshots.store import Refreshed
+from tidegate.snapshots.subject import Subject
 from tidegate.valkey import Valkey
 
 _TTL = timedelta(minutes=15)
@@ -82,6 +87,23 @@ async def test_a_sample_is_bounded_and_judges_as_readers_would(tmp_path: Path, e
         assert (some.sampled, some.is_all, some.fresh) == (2, False, 2)
         assert (whole.sampled, whole.is_all, whole.fresh, whole.stale) == (4, True, 4, 0)
         assert (old.fresh, old.stale) == (0, 4)
+
+
+@pytest.mark.parametrize("start", [0, 2**30, 2**31 - 1])
+async def test_a_sample_is_not_of_the_first_names(tmp_path: Path, embedded: Valkey, start: int):
+    """Subjects are added by name in the order of time, so the first names are the oldest ones."""
+    async with game() as sim, deployed(tmp_path, embedded, sim) as deployment:
+        now = deployment.database.clock.now()
+        rows = [
+            Refreshed.of(Subject("character", f"{n:04}"), 1, checked_at=now - _TTL * 2 if n < 600 else now, body=b"{}")
+            for n in range(1200)
+        ]
+        await deployment.database.transaction(store.write_round, rows, False)
+
+        mix = await deployment.database.read(freshness_mix, {"character": _TTL}, 300, start)
+
+        assert mix.sampled == 300
+        assert 90 < mix.fresh < 210
 
 
 async def _mix(deployment: Deployment, ttl: timedelta, most: int = 1000) -> FreshnessMix:

@@ -16,6 +16,7 @@ from tests.snapshots.deployment import Deployment
 from tidegate.database import Database
 from tidegate.snapshots import store
 from tidegate.snapshots.bodies import unpack
+from tidegate.snapshots.sample import freshness_mix
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import Subject
 
@@ -202,6 +203,7 @@ async def test_no_statement_goes_through_the_whole_table(deployment: Deployment,
         await deployment.database.read(store.get_many, [HERO, MAGE])
         await deployment.database.read(store.look_many, [HERO, MAGE])
         await deployment.database.transaction(store.touch_asked, {HERO: NOON})
+        await deployment.database.read(freshness_mix, {"character": timedelta(hours=1)}, 1000, 2**30)
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     with closing(sqlite3.connect(tmp_path / "tidegate.db")) as database:

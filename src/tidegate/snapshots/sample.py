@@ -1,5 +1,10 @@
-"""How fresh snapshots are, by a sample: the first subjects of each kind, so that the look costs the same for ever."""
+"""How fresh snapshots are, by a random sample of bounded size, so that the look costs the same for ever.
 
+Each row has a place in a random order (`sample_place`). A sample is the rows that follow a place drawn at random, each
+kind with its share; the first places follow the last ones.
+"""
+
+import random
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -8,7 +13,7 @@ from sqlalchemy import func, select
 
 from tidegate.database import Transaction
 from tidegate.kernel.arguments import require_positive
-from tidegate.snapshots.store import FAILED
+from tidegate.snapshots.store import FAILED, SAMPLE_PLACES
 from tidegate.snapshots.tables import snapshot_status, snapshots
 
 _MOST_FAILED = 10_000
@@ -32,15 +37,24 @@ class FreshnessMix(msgspec.Struct, frozen=True, kw_only=True):
     """Of all subjects: those whose last refresh failed for good, ten thousand at most."""
 
 
-def freshness_mix(tx: Transaction, ttls: Mapping[str, timedelta], most: int = 1000) -> FreshnessMix:
-    """Look at the first `most` subjects of all kinds together, each kind with its share."""
+def freshness_mix(
+    tx: Transaction, ttls: Mapping[str, timedelta], most: int = 1000, start: int | None = None
+) -> FreshnessMix:
+    """Look at up to `most` subjects of all kinds together, chosen at random, each kind with its share.
+
+    `start`: the place at which the sample begins; drawn at random by default.
+    """
     require_positive("most", most)
     share = max(1, most // max(1, len(ttls)))
+    start = random.randrange(SAMPLE_PLACES) if start is None else start  # noqa: S311 - a sample, not a secret
     counts = {"fresh": 0, "stale": 0, "updating": 0, "not_found": 0}
     sampled, is_all = 0, True
     for kind, ttl in ttls.items():
         those = select(_c.size, _c.last_checked_at, _c.missing_since).where(_c.kind == kind)
-        rows = tx.execute(those.order_by(_c.key).limit(share)).all()
+        those = those.order_by(_c.sample_place)
+        rows = list(tx.execute(those.where(_c.sample_place >= start).limit(share)))
+        if len(rows) < share:
+            rows += tx.execute(those.where(_c.sample_place < start).limit(share - len(rows)))
         for size, checked_at, missing_since in rows:
             counts[_judged(size, checked_at, missing_since, tx.now - ttl)] += 1
         sampled, is_all = sampled + len(rows), is_all and len(rows) < share
