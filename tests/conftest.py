@@ -16,6 +16,7 @@ from tests.servers.sql import ALL_SQL, empty_database
 from tests.servers.valkey import ALL_VALKEY, Cluster, Embedded, Redis7, ServerMissing, empty_valkey
 from tidegate.database import Database
 from tidegate.kernel.clock import ManualClock
+from tidegate.runtime import patience
 from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 
@@ -170,6 +171,12 @@ async def embedded(embedded_url: str) -> AsyncGenerator[Valkey]:
 def clock() -> ManualClock:
     """Stands still until it is moved."""
     return ManualClock()
+
+
+@pytest.fixture(autouse=True)
+def _forget_outages() -> None:
+    """Tests share servers: what one test logged about a server must not keep the next one from logging it."""
+    patience.conditions.clear()
 
 
 @pytest.fixture

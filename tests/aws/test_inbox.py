@@ -16,7 +16,6 @@ from tidegate.aws.inbox import TriggerInbox
 from tidegate.aws.queue import Queue
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import DatabaseUnavailable, InvalidArgument, NotFound
-from tidegate.runtime import patience as retrying
 from tidegate.telemetry import metrics
 
 Fire = Callable[[int, str], Awaitable[object]]
@@ -121,7 +120,9 @@ async def test_while_the_database_is_away_a_message_stays_in_hand_and_costs_no_r
     queue: Queue, sqs: SqsServer, url: str, clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
 ):
     """However long it takes: longer than SQS would hide it."""
-    monkeypatch.setattr(retrying, "_RETRIES", Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=0.1)))
+    monkeypatch.setattr(
+        patience, "OUTAGE_PAUSES", Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=0.1))
+    )
     queue.visibility = timedelta(seconds=4)
     elapsed_s = stopwatch()
     receives: list[int] = []

@@ -1,11 +1,9 @@
 """A server that answers, and will not serve us for a while: read-only after a failover, out of memory, no replicas."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, MutableMapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from datetime import timedelta
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,32 +11,16 @@ from structlog.testing import capture_logs
 from tests.collect.conftest import Library
 from tests.collect.shelf import ShelfUpstream
 from tests.servers.migrated import migrated_file, migrated_on
-from tests.servers.sql import SqlServer
+from tests.servers.refusing import Waits, noise, refusing, set_read_only, told
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, patience
 from tidegate.assembly import put_together
-from tidegate.collect import committer
 from tidegate.database import Database
-from tidegate.kernel.backoff import Backoff
-from tidegate.runtime import patience as retrying
+from tidegate.runtime import patience as policy
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
-
-Lines = Sequence[MutableMapping[str, Any]]
-
-
-class Waits(Backoff):
-    """Short ones, which are counted."""
-
-    def __init__(self) -> None:
-        super().__init__(first=timedelta(milliseconds=1), most=timedelta(milliseconds=2))
-        self.count = 0
-
-    def delay(self, attempt: int) -> timedelta:
-        self.count += 1
-        return super().delay(attempt)
 
 
 class Held:
@@ -64,23 +46,12 @@ async def until(it_is_so: Callable[[], bool]) -> None:
             await look_again()
 
 
-def told(lines: Lines, event: str) -> list[str]:
-    return [line.get("error", "") for line in lines if line["event"] == event]
-
-
-async def set_read_only(server: SqlServer, name: str, state: str) -> None:
-    """As after a failover: connections break, and the new ones find another server."""
-    await server.admin(f"ALTER DATABASE {name} SET default_transaction_read_only = {state}")
-    await server.admin(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
-
-
-@pytest.mark.full
 @pytest.mark.timeout(60)
 async def test_results_are_held_while_the_database_refuses_and_no_call_is_made_again(
     embedded: Valkey, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
 ):
     waits, held = Waits(), Held(upstream)
-    monkeypatch.setattr(committer, "_RETRIES", waits)
+    monkeypatch.setattr(policy, "OUTAGE_PAUSES", waits)
     async with migrated_on("postgres") as (server, name), await Database.open(server.url(name)) as database:
         library = Library(put_together(Settings(), embedded, database), upstream)
         with capture_logs() as lines:
@@ -98,19 +69,11 @@ async def test_results_are_held_while_the_database_refuses_and_no_call_is_made_a
         assert (run.succeeded_jobs, run.failed_jobs, len(await library.items())) == (8, 0, 10)
 
     assert set(upstream.calls.values()) == {1}
-    (refusal,) = told(lines, "collect.commit_refused")
+    (refusal,) = told(lines, "server.refused")
     assert "Point the URL at the primary server" in refusal
     assert not told(lines, "collect.round_failed")
-
-
-@contextmanager
-def refusing(server: ValkeyServer) -> Generator[None]:
-    """It takes no writes, and whoever waits for something there has to ask again."""
-    with server.client() as behind:
-        behind.config_set("min-replicas-to-write", 1)
-        behind.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        yield
-        behind.config_set("min-replicas-to-write", 0)
+    assert waits.longest > 20, "the pauses grow"
+    assert noise(lines) == []
 
 
 @asynccontextmanager
@@ -131,7 +94,7 @@ async def test_calls_under_way_go_on_while_valkey_refuses_and_none_is_made_again
     tmp_path: Path, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
 ):
     waits, held = Waits(), Held(upstream)
-    monkeypatch.setattr(retrying, "_RETRIES", waits)
+    monkeypatch.setattr(policy, "OUTAGE_PAUSES", waits)
     with ValkeyServer() as server:
         url = await migrated_file(tmp_path / "l.db")
         async with connected(server.url) as valkey, await Database.open(url) as database:
@@ -149,7 +112,7 @@ async def test_calls_under_way_go_on_while_valkey_refuses_and_none_is_made_again
                     await until_succeeded(library, run_id, 8)
 
     assert set(upstream.calls.values()) == {1}
-    (refusal,) = told(lines, "collect.read_refused")
+    (refusal,) = told(lines, "server.refused")
     assert "lower its min-replicas-to-write" in refusal
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from tests.http.serving import Client, figures, served
 from tests.http.wires import Cut, wired_to_servers
@@ -84,12 +85,18 @@ async def test_without_its_database_it_lives_is_not_ready_and_says_try_again(wir
     await until_ready(client)
     await wired.database.refuse()
     try:
-        ready = await client.get("/readyz")
-        told = await figures(client)
-        refused = await client.get("/v1/runs")
-        begun = await client.post("/v1/runs", {"login": wired.served.logins[0]})
+        with capture_logs() as lines:
+            ready = await client.get("/readyz")
+            told = await figures(client)
+            refused = await client.get("/v1/runs")
+            begun = await client.post("/v1/runs", {"login": wired.served.logins[0]})
+            for _ in range(20):
+                await client.get("/v1/runs")
     finally:
         await wired.database.listen()
+
+    # However many requests, probes and services meet it. The default level leaves out the lines of requests.
+    assert [line["event"] for line in lines if line["log_level"] != "info"] == ["server.away"]
 
     assert (ready.status, ready.json["detail"]) == (503, "away: database")
     assert (told["metrics_source_up database"], told["metrics_source_up gate"]) == (0, 1)

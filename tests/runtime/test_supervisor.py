@@ -167,7 +167,7 @@ class RecordingBackoff(Backoff):
 async def test_pauses_grow_with_each_fall_until_it_stood_for_a_while(steady_after_s: int, expected: list[int]):
     RecordingBackoff.asked = []
     restarts = Restarts(backoff=RecordingBackoff(), steady_after=timedelta(seconds=steady_after_s))
-    falling, stopping = Falling(3, _raise_ours), asyncio.Event()
+    falling, stopping = Falling(3, _raise_a_defect), asyncio.Event()
     running = asyncio.create_task(keep_running("x", falling, stopping, restarts=restarts))
     await falling.running.wait()
     stopping.set()

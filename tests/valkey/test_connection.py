@@ -151,6 +151,7 @@ async def test_a_server_of_another_kind_is_told_as_such(scheme: str, greeting: b
 async def test_a_server_that_lacks_replicas_refuses_our_writes_in_our_words():
     with ValkeyServer("--min-replicas-to-write", "1") as server:
         async with connected(server.url) as valkey:
+            assert valkey.info.can_block, "it may accept writes later"
             with pytest.raises(ServerRefused, match="lacks replicas") as refusal:
                 await valkey.execute("SET", valkey.unit("lonely").key("x"), 1)
     assert "min-replicas-to-write" in refusal.value.remedy

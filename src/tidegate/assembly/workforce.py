@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tidegate.assembly.parts import Parts
 from tidegate.flow.stream import Stream, owner_of
-from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.kernel.errors import Unavailable
 
 
 async def has_workers(parts: Parts, streams: Sequence[Stream]) -> bool | None:
@@ -17,6 +17,6 @@ async def has_workers(parts: Parts, streams: Sequence[Stream]) -> bool | None:
         if not living or not streams:
             return bool(living)
         readers = {owner_of(each.name) for stream in streams for each in (await stream.status()).consumers}
-    except (Unavailable, ServerRefused):
+    except Unavailable:
         return None
     return bool(living & readers)

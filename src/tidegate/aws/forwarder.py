@@ -35,8 +35,7 @@ from tidegate.aws.queue import Queue, Unsent
 from tidegate.aws.tickets import write_ticket
 from tidegate.flow.stream import Passage
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import ServerRefused, Unavailable
-from tidegate.runtime.patience import patiently
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import unless
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
@@ -60,6 +59,7 @@ class Forwarder:
         self._read: list[str] = []
         """What was read and is not in the queue's name yet."""
         self._unsent: list[str] = []
+        self._outage, self._unsendable = Outage("sqs.read"), Outage("sqs.send", pauses=self._pauses)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Send tickets until told to stop; give back what is not sent by then."""
@@ -71,7 +71,7 @@ class Forwarder:
 
     async def _forward_all(self) -> None:
         while True:
-            await patiently(self._forward_some, tell_delay=_tell_delay, tell_refusal=_tell_refusal)
+            await self._outage.outlast(self._forward_some)
 
     async def _forward_some(self) -> None:
         """Done again after a failure, it goes on where it was."""
@@ -92,8 +92,7 @@ class Forwarder:
             self._unsent = left
             if unsent is not None:
                 tries += 1
-                _tell(unsent, tries)
-                await asyncio.sleep(self._pauses.delay(tries).total_seconds())
+                await self._unsendable.pause(unsent.error, tries)
                 self._unsent = await self._passage.keep(self._sender, left)
 
 
@@ -124,18 +123,3 @@ async def send_tickets(queue: Queue, passage: Passage, ids: Iterable[str]) -> Un
     """Send the tickets of these messages; tells which of them may not have been sent."""
     stream = str(passage.stream.keys.stream)
     return await queue.send({message: write_ticket(stream, message) for message in ids})
-
-
-def _tell(unsent: Unsent, tries: int) -> None:
-    if isinstance(unsent.error, Unavailable):
-        log.warning("sqs.tickets_delayed", tickets=len(unsent.names), tries=tries, error=str(unsent.error))
-    else:
-        log.error("sqs.tickets_held_up", tickets=len(unsent.names), tries=tries, error=str(unsent.error))
-
-
-def _tell_delay(tries: int, error: Unavailable) -> None:
-    log.warning("collect.read_failed", tries=tries, error=str(error))
-
-
-def _tell_refusal(error: ServerRefused) -> None:
-    log.error("collect.read_refused", error=str(error))

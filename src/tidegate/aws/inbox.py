@@ -21,8 +21,8 @@ from typing import TypeVar
 from tidegate.aws.queue import LARGEST_BATCH, LONGEST_WAIT_S, Queue, Received
 from tidegate.aws.triggers import Trigger, read_trigger
 from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.errors import ContractBroken, InvalidArgument, ServerRefused, TidegateError, Unavailable
-from tidegate.runtime.patience import patiently
+from tidegate.kernel.errors import ContractBroken, InvalidArgument, TidegateError
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, unless
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
@@ -42,6 +42,7 @@ class TriggerInbox:
     def __init__(self, queue: Queue, fire: Fire, *, attempts: int = 10) -> None:
         require_positive("attempts", attempts)
         self._queue, self._fire, self._attempts = queue, fire, attempts
+        self._outage = Outage("sqs.triggers")
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Fire what is asked for until told to stop. What is in hand then is shown to another in due time."""
@@ -49,7 +50,7 @@ class TriggerInbox:
 
     async def _fire_all(self) -> None:
         while True:
-            received = await self._patiently(partial(self._queue.receive, LARGEST_BATCH, LONGEST_WAIT_S))
+            received = await self._outage.outlast(partial(self._queue.receive, LARGEST_BATCH, LONGEST_WAIT_S))
             async with self._kept(received) as in_hand:
                 for message in received:
                     if await self._is_done(message):
@@ -64,7 +65,7 @@ class TriggerInbox:
             log.warning("sqs.trigger_malformed", message=message.id, error=str(error))
             return _counted("malformed")
         try:
-            await self._patiently(partial(self._fire, trigger.schedule_id, trigger.firing_key))
+            await self._outage.outlast(partial(self._fire, trigger.schedule_id, trigger.firing_key))
         except ContractBroken:
             return self._has_failed(message, trigger)
         except TidegateError as error:
@@ -97,17 +98,6 @@ class TriggerInbox:
         while in_hand:
             await asyncio.sleep(self._queue.visibility.total_seconds() / 2)
             await self._queue.hide(list(in_hand.values()))
-
-    async def _patiently(self, step: Callable[[], Awaitable[T]]) -> T:
-        return await patiently(step, tell_delay=_tell_delay, tell_refusal=_tell_refusal)
-
-
-def _tell_delay(tries: int, error: Unavailable) -> None:
-    log.warning("sqs.triggers_delayed", tries=tries, error=str(error))
-
-
-def _tell_refusal(error: ServerRefused) -> None:
-    log.error("sqs.triggers_held_up", error=str(error))
 
 
 def _facts(message: Received, trigger: Trigger) -> dict[str, object]:

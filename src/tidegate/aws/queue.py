@@ -12,7 +12,7 @@ from botocore import exceptions as told
 from botocore.parsers import ResponseParserError
 
 from tidegate.kernel.arguments import require_at_most, require_not_negative, require_positive
-from tidegate.kernel.errors import ServerRefused, TidegateError, Unavailable
+from tidegate.kernel.errors import ServerRefused, Unavailable
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.redaction import fit_to_keep
 
@@ -55,7 +55,7 @@ class Unsent(NamedTuple):
     """What could not be sent, and why."""
 
     names: list[str]
-    error: TidegateError
+    error: Unavailable
 
 
 class Queue:
@@ -106,7 +106,7 @@ class Queue:
         try:
             with self._errors():
                 reply = await self._client.send_message_batch(QueueUrl=self._url, Entries=entries)
-        except TidegateError as error:
+        except Unavailable as error:
             return Unsent([name for name, _ in messages], error)
         if not (failed := reply.get("Failed")):
             return None
@@ -130,7 +130,7 @@ class Queue:
                 failed = (await request).get("Failed") or []
             if failed:
                 raise self._failure(failed[0])
-        except TidegateError as error:
+        except Unavailable as error:
             log.warning("sqs.request_failed", what=what, error=str(error))
 
     async def _in_batches(self, work: Any, items: Sequence[T]) -> list[Any]:
@@ -142,11 +142,11 @@ class Queue:
 
         return await asyncio.gather(*(one(batch) for batch in _batches(items)))
 
-    def _failure(self, entry: Mapping[str, Any]) -> TidegateError:
+    def _failure(self, entry: Mapping[str, Any]) -> Unavailable:
         said = fit_to_keep(f"{entry.get('Code')}: {entry.get('Message', '')}", most=_LONGEST_REASON)
         if entry.get("SenderFault"):
             return ServerRefused(self._server, said, remedy=_REMEDY)
-        return QueueUnavailable(f"{self._server}: {said}")
+        return QueueUnavailable(f"{self._server}: {said}", server=self._server)
 
     @contextmanager
     def _errors(self) -> Generator[None]:
@@ -159,7 +159,7 @@ class Queue:
             said["SenderFault"] = status < 500 and said.get("Code") not in _PASSING
             raise self._failure(said) from None
         except _AWAY as error:
-            raise QueueUnavailable(f"{self._server}: {error}") from None
+            raise QueueUnavailable(f"{self._server}: {error}", server=self._server) from None
         except told.BotoCoreError as error:
             raise ServerRefused(self._server, str(error), remedy=_REMEDY) from None
 

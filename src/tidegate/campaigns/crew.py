@@ -13,7 +13,6 @@ import msgspec
 
 from tidegate.campaigns.campaign import Entry
 from tidegate.campaigns.deciding import Decider, Task
-from tidegate.campaigns.patience import patiently
 from tidegate.campaigns.workshop import Workshop
 from tidegate.flow.stream import Message
 from tidegate.kernel.errors import UNDECODABLE
@@ -39,7 +38,7 @@ class Crew:
 
     def __init__(self, workshop: Workshop, campaign: str, total_count: int, retire: Retire) -> None:
         self.campaign, self.consumers = campaign, workshop.settings.consumers_for(total_count)
-        self._retire, self._settings = retire, workshop.settings
+        self._retire, self._settings, self._outages = retire, workshop.settings, workshop.outages
         self._consumer = workshop.stream(campaign).consumer(workshop.owner)
         self._most = min(self.consumers * self._settings.batch_size * _AHEAD, 1000)
         self._queue: deque[Task] = deque()
@@ -118,14 +117,14 @@ class Crew:
                 await self._take(messages)
                 quiet_s = self._settings.idle_timeout_seconds
             else:
-                quiet_s = await patiently(self.campaign, lambda: self._retire(self))
+                quiet_s = await self._outages.leaving.outlast(lambda: self._retire(self))
 
     async def _read(self, within_s: float) -> Sequence[Message]:
         while (room := self._most - self.in_hand) <= 0:
             self._room.clear()
             await self._room.wait()
         within_s = min(within_s, _LONGEST_READ_S)
-        return await patiently(self.campaign, lambda: self._consumer.read(room, within_s))
+        return await self._outages.reading.outlast(lambda: self._consumer.read(room, within_s))
 
     async def _take(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -140,7 +139,7 @@ class Crew:
         self._more.set()
 
     async def _bury(self, message: Message, reason: str) -> None:
-        await patiently(self.campaign, lambda: self._consumer.fail(message, reason))
+        await self._outages.settling.outlast(lambda: self._consumer.fail(message, reason))
 
     async def _consume(self) -> None:
         while True:

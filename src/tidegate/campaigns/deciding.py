@@ -21,7 +21,6 @@ from tidegate.campaigns.applying import Applied, apply_entries
 from tidegate.campaigns.campaign import Entry
 from tidegate.campaigns.keys import GROUP, campaign_keys
 from tidegate.campaigns.kinds import KindUnknown
-from tidegate.campaigns.patience import patiently
 from tidegate.campaigns.workshop import Workshop
 from tidegate.flow.stream import Consumer
 from tidegate.kernel.backoff import Backoff
@@ -146,9 +145,8 @@ class Decider:
 
     async def _apply(self, tasks: Sequence[Task]) -> Applied:
         workshop, entries = self._workshop, [task.entry for task in tasks]
-        return await patiently(
-            self._campaign,
-            lambda: workshop.database.transaction(apply_entries, workshop.kinds, self._campaign, entries),
+        return await workshop.outages.deciding.outlast(
+            lambda: workshop.database.transaction(apply_entries, workshop.kinds, self._campaign, entries)
         )
 
     async def _settle(self, tasks: Sequence[Task], applied: Applied, batches: Sequence[_Batch]) -> None:
@@ -156,8 +154,7 @@ class Decider:
             (task.message, decision.verdict, task.entry.user, decision.memory)
             for task, decision in zip(tasks, applied.decisions, strict=True)
         ]
-        await patiently(
-            self._campaign,
+        await self._workshop.outages.settling.outlast(
             lambda: scripts.settle(
                 self._workshop.valkey,
                 campaign=self._campaign,
@@ -184,7 +181,7 @@ class Decider:
         log.warning("campaign.entry_failed", **facts, is_last=is_last, exc_info=error)
         await asyncio.sleep(pause.total_seconds())
         reason = f"{type(error).__name__}: {error}"
-        await patiently(self._campaign, lambda: self._consumer.retry([task.message], reason))
+        await self._workshop.outages.settling.outlast(lambda: self._consumer.retry([task.message], reason))
         self._let_go([task])
 
     def _let_go(self, tasks: Sequence[Task]) -> None:

@@ -21,11 +21,10 @@ from tidegate.campaigns.campaign import require_campaign
 from tidegate.campaigns.crew import Crew
 from tidegate.campaigns.install import Installer
 from tidegate.campaigns.keys import GROUP, campaign_keys, hand_keys
-from tidegate.campaigns.patience import patiently
 from tidegate.campaigns.workshop import Workshop
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import NotFound, ServerRefused, Unavailable, ValkeyUnavailable
+from tidegate.kernel.errors import NotFound, Unavailable, ValkeyUnavailable
 from tidegate.runtime.waiting import end, only_our_cancellation
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
@@ -39,7 +38,6 @@ _LOOK_AGAIN_S = 1.0
 """For a message that just came the reader need not wait; another may have been given it meanwhile."""
 _MOST_CREWS = 1000
 """Each has a connection. More campaigns than this wait for others that have time, or for one that gets quiet."""
-_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 
 
 class CrewStatus(NamedTuple):
@@ -112,20 +110,21 @@ class CampaignManager:
 
     async def _listen(self) -> None:
         """Take a call after the other; after a failure, see first what it may have hidden."""
-        failures = 0
+        failures, outage = 0, self._workshop.outages.listening
         while True:
             try:
                 with only_our_cancellation():
                     await self._catch_up()
-                    failures = 0
                     while True:
                         await self._has_room()
-                        if (campaign := await self._calls.next()) is not None:
+                        campaign = await self._calls.next()
+                        failures = 0  # not before: a server that refuses writes lets us catch up
+                        outage.over()
+                        if campaign is not None:
                             self._answer(campaign)
-            except (Unavailable, ServerRefused) as error:
+            except Unavailable as error:
                 failures += 1
-                log.warning("campaign.listening_failed", tries=failures, error=str(error))
-                await asyncio.sleep(_RETRIES.delay(failures).total_seconds())
+                await outage.pause(error, failures)
 
     async def _catch_up(self) -> None:
         """Answer calls that we took and do not know of, and look for campaigns whose messages nobody reads."""
@@ -156,11 +155,12 @@ class CampaignManager:
             log.error("campaign.answer_crashed", task=task.get_name(), exc_info=error)
 
     async def _answer_patiently(self, campaign: str, if_needed: bool) -> None:
+        outages = self._workshop.outages
         try:
-            await patiently(campaign, lambda: self._join(campaign, if_needed=if_needed))
+            await outages.joining.outlast(lambda: self._join(campaign, if_needed=if_needed))
         except NotFound:
             log.warning("campaign.call_declined", campaign=campaign)
-            await patiently(campaign, lambda: self._calls.decline(campaign))
+            await outages.joining.outlast(lambda: self._calls.decline(campaign))
 
     async def _join(self, campaign: str, *, if_needed: bool) -> None:
         while (crew := self._crews.get(campaign)) is not None and crew.is_stopping:
@@ -205,7 +205,8 @@ class CampaignManager:
         try:
             pause_s = await self._run(crew)
             if self._crews.get(crew.campaign) is crew:  # it was not quiet
-                await patiently(crew.campaign, lambda: self._abandon(crew.campaign, crew.give_back))
+                leaving = self._workshop.outages.leaving
+                await leaving.outlast(lambda: self._abandon(crew.campaign, crew.give_back))
             await asyncio.sleep(pause_s)  # others may have it meanwhile; we are not to be the next
         finally:
             self._gone(crew)
@@ -276,7 +277,7 @@ class CampaignManager:
         try:
             async with asyncio.timeout(_LAST_WORDS_WITHIN_S):
                 await self._leave_nothing_behind()
-        except (Unavailable, ServerRefused, TimeoutError) as error:
+        except (Unavailable, TimeoutError) as error:
             # The leader finds what we had: when our lease ends, or among hands that nobody has.
             log.warning("campaign.leaving_failed", error=str(error) or "no answer in time")
 
@@ -287,7 +288,7 @@ class CampaignManager:
 
     async def _abandon_patiently(self, campaign: str) -> None:
         consumer = self._workshop.stream(campaign).consumer(self._workshop.owner)
-        await patiently(campaign, lambda: self._abandon(campaign, consumer.leave))
+        await self._workshop.outages.leaving.outlast(lambda: self._abandon(campaign, consumer.leave))
 
     async def _served(self) -> set[str]:
         return {each.decode() for each in await self._valkey.execute("SMEMBERS", self._hand["served"])}

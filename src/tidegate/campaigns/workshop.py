@@ -1,7 +1,7 @@
 """What all crews of a process have in common."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tidegate.campaigns.keys import GROUP, campaigns_unit, stream_name
@@ -10,7 +10,20 @@ from tidegate.campaigns.settings import CampaignSettings
 from tidegate.database import Database
 from tidegate.flow.stream import Stream, StreamSettings
 from tidegate.kernel.clock import Clock
+from tidegate.runtime.patience import Outage
 from tidegate.valkey import Valkey
+
+
+@dataclass(frozen=True)
+class Outages:
+    """What crews wait for. All campaigns of a process share these, so that the log tells once what they all meet."""
+
+    listening: Outage = field(default_factory=lambda: Outage("campaigns.listen"))
+    joining: Outage = field(default_factory=lambda: Outage("campaigns.join"))
+    reading: Outage = field(default_factory=lambda: Outage("campaigns.read"))
+    deciding: Outage = field(default_factory=lambda: Outage("campaigns.decide"))
+    settling: Outage = field(default_factory=lambda: Outage("campaigns.settle"))
+    leaving: Outage = field(default_factory=lambda: Outage("campaigns.leave"))
 
 
 @dataclass(frozen=True)
@@ -22,6 +35,7 @@ class Workshop:
     owner: str
     kinds: Kinds
     settings: CampaignSettings
+    outages: Outages = field(default_factory=Outages)
     on_decided: Callable[[str, Collection[str]], object] = lambda _campaign, _users: None
     """Called with the users of a campaign of whose entries something became; must not wait."""
 

@@ -14,7 +14,7 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.spans import parse_since, parse_span
-from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
     from tidegate.database import Database
@@ -169,7 +169,7 @@ async def _waiting(database: Database, settings: Settings, limit: int) -> Waitin
     try:
         async with open_valkey(settings) as valkey:
             return await waiting_report(database, put_together(settings, valkey, database).gate, limit)
-    except (Unavailable, ServerRefused):
+    except Unavailable:
         return found
 
 

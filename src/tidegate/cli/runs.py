@@ -14,7 +14,7 @@ from tidegate import crawl
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted, whose
 from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState, RunState
-from tidegate.kernel.errors import InvalidArgument, ServerRefused, Unavailable, ValkeyUnavailable
+from tidegate.kernel.errors import InvalidArgument, Unavailable, ValkeyUnavailable
 
 if TYPE_CHECKING:
     from tidegate.assembly import Parts
@@ -205,7 +205,7 @@ async def _has_workers(settings: Settings, database: Database, shown: Sequence[R
         async with open_valkey(settings) as valkey:
             parts = put_together(settings, valkey, database)
             return await has_workers(parts, [parts.jobs])
-    except (Unavailable, ServerRefused):
+    except Unavailable:
         return None
 
 

@@ -27,7 +27,7 @@ from tidegate.collect.verdicts import (
 from tidegate.flow.gate import Admitted, Clearances, GatePermit, PermitWithdrawn
 from tidegate.kernel.arguments import require_not_negative
 from tidegate.kernel.clock import Clock, milliseconds
-from tidegate.kernel.errors import GrantVoid, InvalidArgument, ServerRefused, TidegateError, Unavailable
+from tidegate.kernel.errors import GrantVoid, InvalidArgument, TidegateError, Unavailable
 from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import Answer, Head, Permit, Request, UpstreamFailed
 from tidegate.upstream.redirects import MOST_REDIRECTS, may_follow, redirected, target_of
@@ -126,7 +126,7 @@ class Calls:
     async def clear(self, admitted: Sequence[Admitted]) -> None:
         """Ask the gate for all of a batch whether their requests may be sent, right before they are made."""
         if self._clearances is not None:
-            with suppress(Unavailable, ServerRefused):  # each of them asks again, and says what that means
+            with suppress(Unavailable):  # each of them asks again, and says what that means
                 await self._clearances.clear(admitted)
 
     async def make(self, claim: Claim, admitted: Admitted) -> Finished:
@@ -248,7 +248,7 @@ async def _fetch(caller: Caller, request: Request, permit: GatePermit | None) ->
     for _ in range(_MOST_TRIES):
         try:
             await permit.confirm()
-        except (Unavailable, ServerRefused) as away:
+        except Unavailable as away:
             wait_ms = milliseconds(_GATE_AWAY)
             raise NotCalled(Verdict.LATER, f"not sent: {away}", delay_ms=wait_ms) from None
         try:

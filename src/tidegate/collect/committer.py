@@ -19,8 +19,7 @@ without its source's writer; and where not even its end is taken, that alone is 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import timedelta
-from time import time_ns
+from time import monotonic, time_ns
 
 import msgspec
 
@@ -41,7 +40,8 @@ from tidegate.documents import DocumentStore
 from tidegate.flow.gate import Admitted, Gate
 from tidegate.flow.stream import Intake
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import CommitUnknown, ServerRefused, Unavailable
+from tidegate.kernel.errors import CommitUnknown, Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import COLLECT_RESULTS_REFUSED
@@ -51,7 +51,6 @@ log = get_logger(__name__)
 Moved = Callable[[Collection[int]], object]
 """Called with the numbers of runs that moved, after the commit; must not wait."""
 
-_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5), jitter=0.5)
 _PACE_S = 0.01
 """Between the beginnings of two rounds, unless the next one has plenty to do."""
 _PLENTY = 100
@@ -90,6 +89,7 @@ class Committer:
     ) -> None:
         self._database, self._consumer, self._on_moved = database, consumer, on_moved
         self._terms, self._pauses = terms, pauses
+        self._outage = Outage("collect.commit")
         self._stubborn = Stubborn(self._hold)
         self._staging = Staging(documents, database.clock, self._ready)
         self._settling = Settling(gate, recovery, database.clock, self._let_go, barred=barred)
@@ -290,23 +290,19 @@ class Committer:
 
     async def _patiently(self, this: Round) -> tuple[Round, Written]:
         """The round as it was written: without those results that are not ours any more."""
-        tries, is_unsure, told = 0, False, ""
+        tries, is_unsure = 0, False
         while True:
+            began = monotonic()
             try:
                 written = await self._database.transaction(write_round, this, self._terms)
+                self._outage.over()
                 if not written.overtaken:
                     return this, written
                 this = await self._without(this, written.overtaken, counts=not is_unsure)
-            except (Unavailable, ServerRefused) as error:
+            except Unavailable as error:
                 tries += 1
                 is_unsure = is_unsure or isinstance(error, CommitUnknown)
-                if isinstance(error, Unavailable):
-                    if not error.is_reported:
-                        log.warning("collect.commit_failed", jobs=len(this.finished), tries=tries, error=str(error))
-                elif str(error) != told:  # somebody has to do something: said once, so that it is seen
-                    log.error("collect.commit_refused", jobs=len(this.finished), error=str(error))
-                told = str(error)
-                await asyncio.sleep(_RETRIES.delay(tries).total_seconds())
+                await self._outage.pause(error, tries, began=began)
 
     async def _without(self, this: Round, overtaken: Collection[Finished], *, counts: bool) -> Round:
         """The round without results that are not ours; `counts` is False where their calls may be counted already."""

@@ -5,7 +5,6 @@ being collected: after the first failure the user may have another run, and with
 documents are there in any case; a replay computes what is missing.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -19,7 +18,7 @@ from tidegate.collect.terms import Planning
 from tidegate.database import Database, Transaction
 from tidegate.database.outbox import Event
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.delivery import Handler, Retries
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
@@ -28,8 +27,6 @@ log = get_logger(__name__)
 
 _PAUSES = Backoff(first=timedelta(minutes=1), most=timedelta(hours=1), jitter=0.1)
 """After 1, 2, 4 ... minutes; of eight tries, the last one after two hours."""
-_BLIPS = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=5))
-_MOST_BLIPS = 6
 
 Finalizer = Callable[[Run], Awaitable[None]]
 """Computes something of a run that has ended. May be called again for the same run, after a failure or a crash."""
@@ -67,26 +64,19 @@ class Completion:
     async def complete(self, event: Event) -> None:
         """Compute, and end the run; one that was taken up again meanwhile goes on, and is told of anew.
 
-        A run that could not be planned is FAILED. What it brought is computed all the same. A server that is away for
-        moments only is waited for here, and not for a minute.
+        A run that could not be planned is FAILED. What it brought is computed all the same.
         """
-        tries = 0
-        while True:
-            try:
-                return await self._complete(event)
-            except Unavailable:
-                tries += 1
-                if tries > _MOST_BLIPS:
-                    await self._release(event)
-                    raise
-                await asyncio.sleep(_BLIPS.delay(tries).total_seconds())
-            except Exception:
-                await self._release(event)
-                raise
+        try:
+            await self._complete(event)
+        except Unavailable:  # the relay waits for the server and calls again within seconds
+            raise
+        except Exception:
+            await self._release(event)
+            raise
 
     async def _release(self, event: Event) -> None:
         """The next try is minutes away; the user's next run need not wait for it."""
-        with suppress(Unavailable, ServerRefused):  # the next failure releases it, or the end
+        with suppress(Unavailable):  # the next failure releases it, or the end
             await self._database.transaction(runs.release, event.payload["run_id"])
 
     def _end_without(self, tx: Transaction, event: Event) -> None:

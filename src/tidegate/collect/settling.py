@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.lifecycle import JobState
@@ -10,15 +9,10 @@ from tidegate.collect.offers import Barred, none_barred, to_gate_jobs
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.verdicts import Finished
 from tidegate.flow.gate import Gate
-from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import Clock
-from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end
-from tidegate.telemetry.logs import get_logger
 
-log = get_logger(__name__)
-
-_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5), jitter=0.5)
 _MOST_AT_ONCE = 4
 _MOST_PER_CALL = 500
 
@@ -39,6 +33,7 @@ class Settling:
         self._barred = barred
         self._room = asyncio.Semaphore(_MOST_AT_ONCE)
         self._running: set[asyncio.Task[None]] = set()
+        self._outage = Outage("collect.settle")
 
     async def begin(self, finished: Sequence[Finished], late: Sequence[Finished], offers: Sequence[StoredJob]) -> None:
         """Settle what was committed, as soon as there is room. Of `late` results, whatever they led to is offered."""
@@ -56,17 +51,13 @@ class Settling:
         self._room.release()
 
     async def _run(self, finished: Sequence[Finished], late: Sequence[Finished], offers: Sequence[StoredJob]) -> None:
-        tries, every = 0, [*finished, *late]
-        while True:
-            try:
-                await self._settle(every, {one.ending.claim.job.run_id for one in late}, offers)
-                await self._offer_again([*(one for one in finished if one.ending.state is JobState.FAILED), *late])
-                break
-            except (Unavailable, ServerRefused) as error:
-                tries += 1
-                if isinstance(error, ServerRefused) or not error.is_reported:
-                    log.warning("collect.settle_failed", jobs=len(every), tries=tries, error=str(error))
-                await asyncio.sleep(_RETRIES.delay(tries).total_seconds())
+        every = [*finished, *late]
+
+        async def settle() -> None:
+            await self._settle(every, {one.ending.claim.job.run_id for one in late}, offers)
+            await self._offer_again([*(one for one in finished if one.ending.state is JobState.FAILED), *late])
+
+        await self._outage.outlast(settle)
         self._on_settled(every)
 
     async def _settle(self, every: Sequence[Finished], runs: set[int], offers: Sequence[StoredJob]) -> None:

@@ -14,11 +14,9 @@ from tidegate.collect.verdicts import Finished, to_parked
 from tidegate.database import Transaction
 from tidegate.documents import DocumentStore, Written
 from tidegate.kernel.clock import Clock
-from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end
-from tidegate.telemetry.logs import get_logger
-
-log = get_logger(__name__)
 
 _REST = timedelta(seconds=5)
 
@@ -47,6 +45,7 @@ class Staging:
         self._running: asyncio.Task[None] | None = None
         self._taken = asyncio.Event()
         self._away: tuple[datetime, str] | None = None
+        self._outage = Outage("collect.documents")
 
     def add(self, finished: Finished) -> None:
         """Stage the documents of a result, with those of others that come meanwhile."""
@@ -91,12 +90,13 @@ class Staging:
                 [document for one in batch for document in one.documents],
                 completed=[listing for one in batch for listing in one.completed],
             )
-        except (Unavailable, ServerRefused) as error:
-            log.warning("collect.answers_parked", jobs=len(batch), error=str(error))
+        except Unavailable as error:
+            self._outage.note(error)
             now = self._clock.now()
             self._away = (now + _REST, str(error))
             return self._park(batch, str(error), now)
         self._away = None
+        self._outage.over()
         return Group(batch, staged)
 
     def _park(self, batch: Sequence[Finished], why: str, now: datetime) -> Group:

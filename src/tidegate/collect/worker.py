@@ -25,7 +25,7 @@ from tidegate.database import Database
 from tidegate.flow.gate import Admitted, Gate, Outcome, settlement
 from tidegate.flow.stream import Intake
 from tidegate.kernel.arguments import require_positive
-from tidegate.runtime.patience import patiently
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, unless
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
@@ -66,6 +66,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_opening = False
         self._room = asyncio.Event()
+        self._outage = Outage("collect.read")
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Work until told to stop; then finish what is begun and give the rest back.
@@ -92,11 +93,7 @@ class Worker:
 
     async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
         """Until the server is back, or serves us again; calls that are under way go on meanwhile."""
-        await patiently(
-            step,
-            tell_delay=lambda tries, error: log.warning("collect.read_failed", tries=tries, error=str(error)),
-            tell_refusal=lambda error: log.error("collect.read_refused", error=str(error)),
-        )
+        await self._outage.outlast(step)
 
     async def _take_some(self) -> None:
         """Read a batch while another is being claimed, but none that nobody here has time for."""

@@ -23,7 +23,7 @@ from tidegate.crawl.host_book import HostBook
 from tidegate.crawl.hosts import Host, host_of
 from tidegate.crawl.robots import PATH, Found, RobotsState
 from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import DatabaseUnavailable, ServerRefused, ValkeyUnavailable
+from tidegate.kernel.errors import DatabaseUnavailable, ValkeyUnavailable
 from tidegate.upstream import Answer, Permit, Request, UpstreamFailed
 from tidegate.upstream.messages import shown
 
@@ -142,7 +142,7 @@ async def _patience(*, calls: int) -> AsyncGenerator[None]:
     """A server of ours that is away is no fault of the job's."""
     try:
         yield
-    except (DatabaseUnavailable, ValkeyUnavailable, ServerRefused) as error:
+    except (DatabaseUnavailable, ValkeyUnavailable) as error:
         raise NotCalled(Verdict.LATER, str(error), delay_ms=milliseconds(timedelta(seconds=5)), calls=calls) from None
 
 

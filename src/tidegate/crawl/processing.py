@@ -41,8 +41,8 @@ from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.writing import RAWS_STORED
 from tidegate.database import Database, Transaction
 from tidegate.database.faults import words_of
-from tidegate.kernel.errors import ServerRefused, Unavailable
-from tidegate.runtime.patience import patiently
+from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, occurs
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import CRAWL_RAWS
@@ -64,6 +64,7 @@ class RawProcessor:
         self._patience = Patience(settings.raw_attempts, settings.raw_pauses)
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
+        self._outage = Outage("crawl.raws")
         self.is_running = False
         """Whether this process applies answers: then nobody else has to be told of new ones."""
 
@@ -80,7 +81,7 @@ class RawProcessor:
         try:
             while not stopping.is_set():
                 self._wake.clear()
-                next_in = await patiently(self.drain, tell_delay=_tell_delay, tell_refusal=_tell_refusal)
+                next_in = await self._outage.outlast(self.drain)
                 await occurs(stopping, within_s=_PACE_S)
                 within_s = _LONGEST_SLEEP_S if next_in is None else next_in.total_seconds()
                 await occurs(self._wake, within_s=max(0.0, min(within_s, _LONGEST_SLEEP_S) - _PACE_S))
@@ -119,7 +120,7 @@ class RawProcessor:
         """Together; if that fails for a reason that lies in one of them, each by itself."""
         try:
             _count(await self._database.transaction(apply, batch, self._patience))
-        except (Unavailable, ServerRefused):
+        except Unavailable:
             raise
         except Exception as error:
             if len(batch) > 1:
@@ -159,11 +160,3 @@ def _count(tally: Tally) -> None:
 def _named(error: Exception) -> str:
     said = words_of(error)
     return f"{type(said).__name__}: {said}"
-
-
-def _tell_delay(tries: int, error: Unavailable) -> None:
-    log.warning("crawl.raws_delayed", tries=tries, error=str(error))
-
-
-def _tell_refusal(error: ServerRefused) -> None:
-    log.error("crawl.raws_refused", error=str(error))

@@ -45,7 +45,7 @@ class Looks:
             async with asyncio.timeout(self._within_s):
                 return await look
         except Exception as error:  # whatever it is, the other parts are shown
-            if not isinstance(error, Unavailable | ServerRefused | TimeoutError):
+            if not isinstance(error, Unavailable | TimeoutError):
                 log.error("dashboard.look_failed", parts=", ".join(parts), exc_info=error)
             self._unknown |= dict.fromkeys(parts, explain(where, error))
             return None

@@ -25,7 +25,7 @@ from tidegate.database.urls import Address, Dialect, parse_address
 from tidegate.kernel.arguments import require_name, require_positive
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import Clock, SystemClock
-from tidegate.kernel.errors import CommitUnknown, ContractBroken, DatabaseUnavailable, ServerRefused
+from tidegate.kernel.errors import CommitUnknown, ContractBroken, DatabaseRefused, DatabaseUnavailable
 from tidegate.telemetry import get_logger
 from tidegate.telemetry.disks import Disk, disk_of
 
@@ -197,7 +197,7 @@ class Database:
                 # The first break may be the end of a connection that lay idle too long; a second is the server's.
                 if fault.kind in (Kind.OTHER, Kind.REFUSED) or breaks > 1 or is_late:
                     self._give_up(fault, error, tries)
-                log.info("database.transaction_retried", database=self.name, reason=fault.what, tries=tries)
+                log.debug("database.transaction_retried", database=self.name, reason=fault.what, tries=tries)
                 if fault.kind is Kind.CONFLICT:
                     await asyncio.sleep(_PAUSE.delay(tries).total_seconds())
         raise AssertionError("it is tried until it returns or raises")
@@ -215,11 +215,13 @@ class Database:
             case Kind.OTHER:
                 raise error
             case Kind.REFUSED:
-                raise ServerRefused(self.name, fault.what, remedy=fault.remedy) from error
+                raise DatabaseRefused(self.name, fault.what, remedy=fault.remedy) from error
             case Kind.CONFLICT:
-                raise DatabaseUnavailable(f"{self.name}: {fault.what}, {tries} times in a row") from error
+                raise DatabaseUnavailable(
+                    f"{self.name}: {fault.what}, {tries} times in a row", server=self.name
+                ) from error
             case Kind.BROKEN | Kind.FULL:
-                raise DatabaseUnavailable(f"{self.name}: {fault.what}") from error
+                raise DatabaseUnavailable(f"{self.name}: {fault.what}", server=self.name) from error
 
     def _committed(self, tx: Transaction) -> None:
         for callback in tx.callbacks:

@@ -150,7 +150,8 @@ class MongoDocuments:
             changed += written
             if written == len(writes) and noted == len(notes):
                 return min(changed, len(given))
-        raise DocumentsUnavailable(f"{self._name}: others write the same documents, {_MOST_ROUNDS} times in a row")
+        message = f"{self._name}: others write the same documents, {_MOST_ROUNDS} times in a row"
+        raise DocumentsUnavailable(message, server=self._name)
 
     async def _present(self, given: Sequence[Document]) -> Mapping[str, _Fields]:
         ids = [_key(*document.key) for document in given]
@@ -217,7 +218,7 @@ class MongoDocuments:
         if refused is not None:
             raise ServerRefused(self._name, refused, remedy="Correct the address in the settings")
         if unavailable is not None:
-            raise DocumentsUnavailable(f"{self._name}: {unavailable}")
+            raise DocumentsUnavailable(f"{self._name}: {unavailable}", server=self._name)
 
 
 def _connect(url: str, name: str) -> "AsyncMongoClient[_Fields]":

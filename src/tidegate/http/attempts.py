@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from tidegate.flow.throttle import Throttle
 from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.kernel.errors import Unavailable
 from tidegate.valkey import Valkey
 
 _MOST_SUBJECTS = 10_000
@@ -109,7 +109,7 @@ class SharedAttempts:
         if wait_s is None and self._shared is not None:
             try:
                 wait = await self._shared.take(subject, item)
-            except (Unavailable, ServerRefused):
+            except Unavailable:
                 wait = None
             if wait is not None:
                 wait_s = wait.total_seconds()
@@ -122,5 +122,5 @@ class SharedAttempts:
         if self._shared is not None:
             try:
                 await self._shared.give_back(subject, item)
-            except (Unavailable, ServerRefused):
+            except Unavailable:
                 return  # the allowance is complete again by itself, one attempt later

@@ -19,6 +19,7 @@ from tidegate.http.views import RunDetail
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import monotonic_ms
 from tidegate.kernel.errors import NotFound, Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end
 from tidegate.telemetry.logs import get_logger
 
@@ -50,6 +51,7 @@ class RunFeed:
         self._seats, self._gap_ms = seats, gap.total_seconds() * 1000
         self._channels: dict[int, Channel] = {}
         self._closing = asyncio.Event()
+        self._outage = Outage("http.feed")
 
     @asynccontextmanager
     async def listen(self, run_id: int) -> AsyncGenerator[Listener]:
@@ -102,9 +104,9 @@ class RunFeed:
                 detail = await self._read(run_id)
             except Unavailable as error:
                 failures += 1
-                log.warning("http.feed_failed", run=run_id, tries=failures, error=str(error))
-                await asyncio.sleep(_RETRIES.delay(failures).total_seconds())
+                await self._outage.pause(error, failures)
                 continue
+            self._outage.over()
             failures, number = 0, number + 1
             is_last, body = detail.status not in ACTIVE_RUNS, msgspec.json.encode(detail)
             if body != shown:

@@ -14,7 +14,9 @@ from tidegate.http.door import Door
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.heads import refuse_large_heads
 from tidegate.http.problems import ProblemType, Trouble, problem_response, to_trouble
+from tidegate.kernel.errors import Unavailable
 from tidegate.kernel.ids import new_id
+from tidegate.runtime.patience import Outage
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
 
@@ -32,11 +34,11 @@ class Front:
     """ASGI around ASGI."""
 
     def __init__(self, app: ASGIApp, *, door: Door) -> None:
-        self._app, self._door = app, door
+        self._app, self._door, self._outage = app, door, Outage("http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        visit = _Visit(scope, send)
+        visit = _Visit(scope, send, self._outage)
         scope[REQUEST_ID] = visit.request_id
         try:
             refuse_large_heads(scope)
@@ -73,8 +75,9 @@ def _path_within(scope: Scope) -> str:
 class _Visit:
     """One request from its beginning to its end."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send, outage: Outage) -> None:
         self.request_id = new_id()
+        self._outage, self._error = outage, ""
         self.status, self._began_to_answer = 0, 0.0
         self._scope, self._send = scope, send
         self._began = time.monotonic()
@@ -102,7 +105,11 @@ class _Visit:
             log.error("http.failed", **self._facts(), exc_info=error)
             return Trouble(ProblemType.FAILED, "something unexpected happened here; it is in our log")
         if (trouble.status >= 500 and trouble is not error) or self.has_begun:
-            log.warning("http.unavailable", **self._facts(), error=str(error) or type(error).__name__)
+            self._error = str(error) or type(error).__name__
+            if isinstance(error, Unavailable) and error.server:
+                self._outage.note(error)
+            else:
+                log.warning("http.unavailable", **self._facts(), error=self._error)
         return trouble
 
     def end(self) -> None:
@@ -114,6 +121,10 @@ class _Visit:
         if self.has_begun:
             metrics.HTTP_REQUEST_SECONDS.labels(route).observe(self._began_to_answer - self._began)
         facts = {**self._facts(), "status": self.status, "took_ms": round(took_s * 1000, 1)}
+        if self._error:
+            facts["error"] = self._error
+        elif self.status < 500:
+            self._outage.over()
         if endpoint is not None and endpoint.is_chatter:
             log.debug("http.answered", **facts)
         else:

@@ -15,10 +15,13 @@ from tidegate.database import Transaction
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.kernel.clock import monotonic_ms
+from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import TIDEGATE_BUILD, exposition
 
 log = get_logger(__name__)
+_outage = Outage("http.ready")
 
 TAG = "operations"
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
@@ -115,6 +118,9 @@ async def _answers(name: str, ask: Callable[[], Awaitable[object]]) -> bool:
     try:
         async with asyncio.timeout(_WITHIN_S):
             await ask()
+    except Unavailable as error:
+        _outage.note(error)
+        return False
     except Exception as error:  # whatever it is, it did not answer
         log.warning("http.not_ready", server=name, error=str(error) or "no answer in time")
         return False

@@ -197,8 +197,8 @@ _IN_THEIR_OWN_WORDS: Sequence[tuple[type[Exception], ProblemType]] = (
 _IN_OURS: Sequence[tuple[type[Exception], str]] = (
     (CommitUnknown, "the connection to the database broke during a commit: it may have been done or not"),
     (UpstreamFailed, "the upstream gave no usable answer"),
-    (Unavailable, "a server that is needed cannot be reached"),
     (ServerRefused, "a server that is needed refuses us, which an operator has to see to; the log says why"),
+    (Unavailable, "a server that is needed cannot be reached"),
     (TimeoutError, "it took too long and was given up; it may have been done or not"),
 )
 """All of them are `UNAVAILABLE`; their own words would tell too much of what is behind us."""

@@ -16,7 +16,8 @@ from tidegate.collect.runs import Run
 from tidegate.credentials import Credential, CredentialBook
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import CredentialStatus, Gate, PoolStatus
-from tidegate.kernel.errors import TidegateError
+from tidegate.kernel.errors import TidegateError, Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -58,6 +59,7 @@ class RunViews:
 
     def __init__(self, database: Database, gate: Gate, credentials: CredentialBook) -> None:
         self._database, self._gate, self._credentials = database, gate, credentials
+        self._outage = Outage("http.gate")
 
     async def detail(self, run_id: int) -> RunDetail:
         """One run; raise `NotFound`."""
@@ -72,6 +74,9 @@ class RunViews:
             async with asyncio.timeout(_GATE_WITHIN_S):
                 pool = await self._gate.status(run.pool)
                 known = await self._credentials.list() if any(pool.waiting.values()) else []
+        except Unavailable as error:
+            self._outage.note(error)
+            return None
         except (TidegateError, TimeoutError) as error:
             log.warning("http.gate_unknown", pool=run.pool, error=str(error) or "no answer in time")
             return None

@@ -11,10 +11,12 @@ from tidegate.credentials.records import everything
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate
 from tidegate.http.views import Wait, waits_of
-from tidegate.kernel.errors import TidegateError
+from tidegate.kernel.errors import TidegateError, Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
+_outage = Outage("http.gate")
 
 _GATE_WITHIN_S = 2.0
 
@@ -52,6 +54,8 @@ async def _reasons(
                 status = await gate.status(queue.pool)
                 waits = waits_of(status, known, database.clock.now())
                 told.append(_joined(queue, {name: jobs for name, jobs in status.waiting.items() if jobs}, waits))
+    except Unavailable as error:
+        _outage.note(error)
     except (TidegateError, TimeoutError) as error:
         log.warning("http.gate_unknown", pool=found[len(told)].pool, error=str(error) or "no answer in time")
     return told

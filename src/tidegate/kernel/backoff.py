@@ -40,3 +40,7 @@ class Backoff:
         """A wait drawn for the `attempt`-th failure."""
         drawn = random.random()  # noqa: S311 - spreads load, guards nothing
         return self.ceiling(attempt) * (1 - self.jitter * (1 - drawn))
+
+
+OUTAGE_PAUSES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5), jitter=0.5)
+"""Between two attempts at a server that is away or refuses: work resumes at most 5 s after its return."""

@@ -3,13 +3,15 @@
     TidegateError
     ├── InvalidArgument         a value no caller may pass: names it and says why (also a ValueError)
     ├── InvalidSettings         the configuration cannot be used as it stands
-    ├── Unavailable             a server cannot be reached now; trying again later is right
+    ├── Unavailable             a server cannot serve us now; trying again later is right
     │   ├── ValkeyUnavailable
     │   ├── DatabaseUnavailable
     │   │   └── CommitUnknown   the connection broke during a commit: it may have happened
     │   ├── CircuitOpen         a breaker refuses calls until `retry_at_ms`
-    │   └── NoSpaceLeft         a disk is full; writes succeed again when there is space
-    ├── ServerRefused           a server answered, and will not serve us until somebody changes something
+    │   ├── NoSpaceLeft         a disk is full; writes succeed again when there is space
+    │   └── ServerRefused       the server answered and refuses requests until an operator changes something
+    │       ├── ValkeyRefused   also a ValkeyUnavailable
+    │       └── DatabaseRefused also a DatabaseUnavailable
     ├── ContractBroken          code and Lua, or code and schema, disagree
     ├── LeaseTaken              somebody else holds it for `remaining_ms` more
     ├── LeaseLost               we held it, and no longer do
@@ -46,33 +48,46 @@ class InvalidSettings(TidegateError):
 
 
 class Unavailable(TidegateError):
-    """A server cannot be reached at this moment."""
+    """`server` cannot be reached, or refuses requests, at this moment; empty where no server of ours is the reason."""
 
+    server = ""
     is_reported = False
     """Whether the log has a line for this condition already, so that a caller that tries again need not add one."""
 
+    def __init__(self, message: str = "", *, server: str = "") -> None:
+        super().__init__(message)
+        if server:
+            self.server = server
+
 
 class ValkeyUnavailable(Unavailable):
-    """Valkey did not answer, or the connection broke."""
+    """Valkey did not answer, the connection broke, or it refuses requests."""
+
+    server = "Valkey"
 
 
 class DatabaseUnavailable(Unavailable):
-    """The database did not answer, or the connection broke."""
+    """The database did not answer, the connection broke, or it refuses requests."""
+
+    server = "the database"
 
 
 class CommitUnknown(DatabaseUnavailable):
     """The connection broke during a commit: it may have happened or not. Only what is idempotent may be tried again."""
 
     def __init__(self, server: str) -> None:
-        super().__init__(f"{server}: the connection broke during a commit, which may have happened or not")
-        self.server = server
+        super().__init__(
+            f"{server}: the connection broke during a commit, which may have happened or not", server=server
+        )
 
 
 class CircuitOpen(Unavailable):
     """Calls to `name` are refused until `retry_at_ms`, because too many failed."""
 
+    is_reported = True
+
     def __init__(self, name: str, *, retry_at_ms: int) -> None:
-        super().__init__(f"{name} failed too often; it is tried again in due time")
+        super().__init__(f"{name} failed too often; it is tried again in due time", server=name)
         self.name, self.retry_at_ms = name, retry_at_ms
 
 
@@ -85,17 +100,26 @@ class NoSpaceLeft(Unavailable):
         super().__init__(
             f"no space left on the disk of {place}"
             if free_mb is None
-            else f"no space left in {place}: {free_mb} MB free"
+            else f"no space left in {place}: {free_mb} MB free",
+            server=place,
         )
         self.place, self.free_mb = place, free_mb
 
 
-class ServerRefused(TidegateError):
-    """The server answered and will not serve us: wrong password, too old, a read-only replica."""
+class ServerRefused(Unavailable):
+    """The server answered and refuses requests: wrong password, too old, a read-only replica, out of memory."""
 
     def __init__(self, server: str, what: str, *, remedy: str) -> None:
-        super().__init__(f"{server}: {what}. {remedy}")
-        self.server, self.what, self.remedy = server, what, remedy
+        super().__init__(f"{server}: {what}. {remedy}", server=server)
+        self.what, self.remedy = what, remedy
+
+
+class ValkeyRefused(ServerRefused, ValkeyUnavailable):
+    """Valkey answered and refuses requests. Nothing was written, and nothing it knew is lost."""
+
+
+class DatabaseRefused(ServerRefused, DatabaseUnavailable):
+    """The database answered and refuses requests."""
 
 
 class ContractBroken(TidegateError):

@@ -7,20 +7,16 @@ and the recoverer of the leader has the relay look for what it left.
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
+from contextlib import suppress
 from typing import Protocol
 
 from tidegate.database import Database, outbox
 from tidegate.flow.doorbell import Doorbell
-from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.service import Service
-from tidegate.runtime.waiting import occurs, only_our_cancellation, unless
-from tidegate.telemetry.logs import get_logger
+from tidegate.runtime.waiting import only_our_cancellation, unless
 
-log = get_logger(__name__)
-
-_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 _LISTEN_S = 300.0
 
 
@@ -47,6 +43,7 @@ class Announcer:
         topic: str = outbox.COMMITTED,
     ) -> None:
         self._database, self._doorbell, self._leads_here, self._topic = database, doorbell, leads_here, topic
+        self._outage = Outage(f"announcer.{topic}")
         self._committed = asyncio.Event()
         self._committed.set()  # what this process committed before we listened
 
@@ -63,18 +60,12 @@ class Announcer:
             silence()
 
     async def _announce(self, stopping: asyncio.Event) -> None:
-        tries = 0
-        while not self._leads_here():
-            try:
+        async def ring() -> None:
+            if not self._leads_here():
                 await self._doorbell.ring()
-            except Unavailable as error:
-                tries += 1
-                if not error.is_reported:
-                    log.warning("outbox.announce_failed", tries=tries, error=str(error))
-                if await occurs(stopping, within_s=_RETRIES.delay(tries).total_seconds()):
-                    return
-            else:
-                return
+
+        with suppress(Unavailable):  # told to stop meanwhile: the recoverer of the leader has the relay look
+            await self._outage.outlast(ring, stopping=stopping)
 
 
 class AttentiveRelay:

@@ -18,8 +18,9 @@ import msgspec
 from tidegate.flow.stream.message import Entry
 from tidegate.flow.stream.readers import BlockingReader, PausingReader, Reader
 from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import InvalidArgument, TidegateError, Unavailable
+from tidegate.kernel.backoff import OUTAGE_PAUSES
+from tidegate.kernel.errors import InvalidArgument, Unavailable, ValkeyUnavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
 from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Key, Valkey
@@ -34,7 +35,6 @@ _TELL_WITHIN_S = 2.0
 _LISTEN_S = 60.0
 """How long one blocking read lasts; after each in vain, the reader makes sure that it is where the stream is."""
 _AT_ONCE = 500
-_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 
 
 class Watch:
@@ -81,6 +81,7 @@ class Bulletin(Generic[T]):
         self._hurry = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._position = ""
+        self._untellable = Outage("bulletin.tell")
         self.is_cut_off = False
         """Whether the connection of our reader broke, and is not back: the first to know that the server is away."""
 
@@ -122,9 +123,12 @@ class Bulletin(Generic[T]):
             async with asyncio.timeout(_TELL_WITHIN_S):
                 packed = msgspec.msgpack.encode(moved)
                 await self._valkey.execute("XADD", self._key, "MAXLEN", "~", _KEPT, "*", self._field, packed)
-        except (TidegateError, TimeoutError) as error:
-            if not (isinstance(error, Unavailable) and error.is_reported):
-                log.warning("bulletin.tell_failed", moved=len(moved), error=str(error) or "no answer in time")
+        except Unavailable as error:
+            self._untellable.note(error)
+        except TimeoutError:
+            self._untellable.note(ValkeyUnavailable("no answer in time", server=self._valkey.address))
+        else:
+            self._untellable.over()
 
     async def _tell_all(self) -> None:
         try:
@@ -188,20 +192,24 @@ class Bulletin(Generic[T]):
     async def _read(self) -> None:
         """Follow the stream until cancelled, whatever happens to the connection."""
         reader: Reader = (BlockingReader if self._valkey.info.can_block else PausingReader)(self._fetch)
-        failures = 0
+        failures, outage = 0, Outage("bulletin.read")
         while True:
             try:
                 with only_our_cancellation():
                     await self._catch_up()
                     failures, self.is_cut_off = 0, False
+                    outage.over()
                     while entries := await reader.wait(_AT_ONCE, _LISTEN_S):
                         self._spread(entries)
                         await self._rest(len(entries))
-            except Exception as error:  # whatever it was, somebody waits for news
+            except Exception as error:  # watchers wait for news, whatever the error is
                 self.is_cut_off = True
-                failures, self._position = failures + 1, ""  # who could not be told meanwhile is woken when it is back
-                log.warning("bulletin.read_failed", tries=failures, error=str(error))
-                await asyncio.sleep(_RETRIES.delay(failures).total_seconds())
+                failures, self._position = failures + 1, ""  # watchers are woken when the server is back
+                if isinstance(error, Unavailable):
+                    await outage.pause(error, failures)
+                else:
+                    log.warning("bulletin.read_failed", tries=failures, exc_info=error)
+                    await asyncio.sleep(OUTAGE_PAUSES.delay(failures).total_seconds())
 
     async def _rest(self, entries: int) -> None:
         """Leave the server alone for a while, where everybody here is patient; whoever comes now is not kept."""

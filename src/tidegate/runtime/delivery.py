@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from tidegate.database import Transaction, outbox
 from tidegate.database.outbox import Event, StoredEvent
 from tidegate.kernel.arguments import require_name, require_positive
-from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.backoff import OUTAGE_PAUSES, Backoff
 from tidegate.kernel.clock import Clock
-from tidegate.kernel.errors import InvalidArgument, TidegateError
+from tidegate.kernel.errors import InvalidArgument, TidegateError, Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import is_being_cancelled
 from tidegate.telemetry import get_logger
 from tidegate.telemetry.metrics import (
@@ -24,6 +25,9 @@ from tidegate.telemetry.metrics import (
 from tidegate.telemetry.redaction import redact
 
 log = get_logger(__name__)
+
+_OUTLAST_S = 30.0
+"""How long a handler waits for a server with its event in hand; then other events have their turn."""
 
 
 Bury = Callable[[Transaction, Event], object]
@@ -85,6 +89,8 @@ class Postponed:
     row: StoredEvent
     not_before: datetime
     error: str
+    counts: bool = True
+    """Whether it was an attempt: a server that is away says nothing about the event."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,7 @@ def settle(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
     for outcome in sorted(outcomes, key=lambda each: each.row.id):
         row, tries = outcome.row, outcome.row.attempts + 1
         if isinstance(outcome, Postponed):
+            tries = tries if outcome.counts else row.attempts
             outbox.postpone(tx, row.id, attempts=tries, not_before=outcome.not_before, error=outcome.error)
         if isinstance(outcome, Buried):
             outbox.bury(tx, row.id, attempts=tries, error=outcome.error)
@@ -125,6 +132,9 @@ class Courier:
             for counter in (OUTBOX_DELIVERED, OUTBOX_RETRIED, OUTBOX_BURIED):
                 counter.labels(kind)  # told as 0 from the beginning: an alert sees the first one as an increase
         self._clock, self._retries, self._timeout = clock, retries, timeout
+        self._outages = {handler.name: Outage(f"relay.{handler.name}") for handler in handlers}
+        self.stopping = asyncio.Event()
+        """When it is set, no handler waits for a server any more."""
 
     async def deliver(self, row: StoredEvent) -> Outcome:
         """Call every handler of the event; one that fails does not keep the others from being called."""
@@ -141,9 +151,14 @@ class Courier:
         return self._failed(row, event, failures) if failures else self._delivered(row)
 
     async def _call(self, handler: Handler, event: Event) -> "_Failure | None":
-        try:
+        async def handle() -> None:
             async with asyncio.timeout(self._timeout.total_seconds()):
                 await handler.handle(event)
+
+        try:
+            await self._outages[handler.name].outlast(handle, stopping=self.stopping, within_s=_OUTLAST_S)
+        except Unavailable as error:
+            return _Failure(handler, _told(error), final=False, is_outage=True)
         except Exception as error:
             return _Failure(handler, _told(error), final=isinstance(error, Undeliverable))
         except asyncio.CancelledError as error:
@@ -159,6 +174,8 @@ class Courier:
         return Delivered(row)
 
     def _failed(self, row: StoredEvent, event: Event, failures: "Sequence[_Failure]") -> Outcome:
+        if all(failure.is_outage for failure in failures):
+            return Postponed(row, self._clock.now() + OUTAGE_PAUSES.most, failures[0].text, counts=False)
         tries, error = row.attempts + 1, "; ".join(f"{failure.handler.name}: {failure.text}" for failure in failures)
         policies = [failure.handler.retries or self._retries for failure in failures]
         if tries >= max(each.max_attempts for each in policies) or any(failure.final for failure in failures):
@@ -189,6 +206,7 @@ class _Failure:
     handler: Handler
     text: str
     final: bool
+    is_outage: bool = False
 
 
 def _told(error: BaseException) -> str:

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
 
@@ -10,6 +12,7 @@ log = get_logger(__name__)
 
 WITHIN_S = 2.0
 """How long a source may take; whoever asks for the metrics waits for the slowest."""
+_outage = Outage("metrics")
 
 
 async def find_out(source: str, look: Callable[[], Awaitable[object]], gauges: Sequence[metrics.Gauge]) -> bool:
@@ -22,7 +25,10 @@ async def find_out(source: str, look: Callable[[], Awaitable[object]], gauges: S
         async with asyncio.timeout(WITHIN_S):
             await look()
     except Exception as error:  # whatever it is, the others are shown
-        log.warning("metrics.source_failed", source=source, error=str(error) or type(error).__name__)
+        if isinstance(error, Unavailable):
+            _outage.note(error)
+        else:
+            log.warning("metrics.source_failed", source=source, error=str(error) or type(error).__name__)
         is_up.set(0)
         for gauge in gauges:
             metrics.forget(gauge)

@@ -12,12 +12,14 @@ from datetime import timedelta
 from tidegate.flow.presence import Presence
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import LeaseLost, Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs, unless
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_RETRIES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=2))
+_PAUSES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=2))
+"""Shorter than those of others: a lease is about to end."""
 _LEAVE_WITHIN_S = 2.0
 
 
@@ -32,6 +34,7 @@ class Heartbeat:
         self._watchers: set[asyncio.Event] = set()
         self._wanted = asyncio.Event()
         self._lease_end: asyncio.TimerHandle | None = None
+        self._outage = Outage("heartbeat", pauses=_PAUSES)
 
     @contextmanager
     def watch(self) -> Generator[asyncio.Event]:
@@ -70,16 +73,7 @@ class Heartbeat:
 
     async def _beat(self) -> None:
         """Give one sign of life, however many tries it takes."""
-        tries = 0
-        while True:
-            try:
-                return await self._sign()
-            except Unavailable as error:
-                tries += 1
-                pause = _RETRIES.delay(tries)
-                if not error.is_reported:
-                    log.warning("heartbeat.missed", owner=self._presence.owner, tries=tries, error=str(error))
-                await asyncio.sleep(pause.total_seconds())
+        await self._outage.outlast(self._sign)
 
     async def _sign(self) -> None:
         if self._is_member:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.waiting import occurs, unless
 from tidegate.telemetry.logs import get_logger
 
@@ -83,7 +83,7 @@ class Neighbours:
             return looks >= _LOOKS or not self._path(owner).exists()
         try:
             await self._report(owner)
-        except (Unavailable, ServerRefused):
+        except Unavailable:
             return False
         self._path(owner).unlink(missing_ok=True)  # its name is never used again
         return True

@@ -1,39 +1,191 @@
-"""A server that is away is nobody's fault: it is waited for."""
+"""The policy for servers that cannot be reached or refuse requests, used by every service.
+
+A server that refuses (read-only, out of memory, full disk, wrong password) is handled like one that cannot be reached:
+
+- A failed step is repeated after pauses that grow to 5 s, so work resumes within seconds of the server's return.
+- The log has one line when the condition of a server changes, however many parts of the process meet it: `server.away`,
+  `server.refused` with the remedy, and `server.back` when all parts that waited for it are served again.
+- No service restarts, and no traceback is logged.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from time import monotonic
 from typing import TypeVar
+from weakref import WeakSet
 
-from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.arguments import require_name
+from tidegate.kernel.backoff import OUTAGE_PAUSES, Backoff
 from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.runtime.waiting import occurs
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
 
 T = TypeVar("T")
 
-_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5), jitter=0.5)
+_QUIET_S = 5.0
+"""Minimum time between two log lines for the same reason, for a server that comes and goes."""
+_STALE_S = 60.0
+"""A part that met no failure for this long does not wait for the server, whether it tried again or not."""
+_MOST_REASONS = 8
+"""Bound of the reasons that are logged for one server during one outage."""
 
 
-async def patiently(
-    step: Callable[[], Awaitable[T]],
-    *,
-    tell_delay: Callable[[int, Unavailable], object],
-    tell_refusal: Callable[[ServerRefused], object],
-) -> T:
-    """The result of `step`, which is done again until the server is back, or serves us again.
+class Outage:
+    """Retries of one part of the process that needs a server; shared by all tasks of that part.
 
-    It may have been done although it failed, so it must be one that counts once however often it is done.
+    outage = Outage("collect.commit")
+    written = await outage.outlast(lambda: database.transaction(write, rows))
     """
-    tries, told = 0, ""
-    while True:
+
+    def __init__(self, part: str, *, pauses: Backoff | None = None) -> None:
+        self.part, self._pauses = require_name("part", part), pauses
+        self._condition: ServerCondition | None = None
+        self._is_failing = False
+        self._ended_at = float("-inf")
+        self._waiting = 0
+        self.noted_at = float("-inf")
+        """When the last failed attempt ended, in seconds of the monotonic clock."""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the last attempt failed."""
+        return self._is_failing
+
+    async def outlast(
+        self,
+        step: Callable[[], Awaitable[T]],
+        *,
+        stopping: asyncio.Event | None = None,
+        within_s: float = float("inf"),
+    ) -> T:
+        """Return the result of `step`, which is repeated until the server serves it.
+
+        A step that failed may have been executed, so it must be idempotent. When `stopping` is set, or after `within_s`
+        seconds, the last error is raised.
+        """
+        tries, deadline = 0, monotonic() + within_s
+        self._waiting += 1
         try:
-            return await step()
-        except Unavailable as error:
-            tries, told = tries + 1, str(error)
-            if not error.is_reported:
-                tell_delay(tries, error)
-        except ServerRefused as error:
-            tries += 1
-            if str(error) != told:  # somebody has to do something: said once, so that it is seen
-                tell_refusal(error)
-            told = str(error)
-        await asyncio.sleep(_RETRIES.delay(tries).total_seconds())
+            while True:
+                began = monotonic()
+                try:
+                    result = await step()
+                except Unavailable as error:
+                    tries += 1
+                    if await self.pause(error, tries, began=began, stopping=stopping) or monotonic() > deadline:
+                        raise
+                else:
+                    self.over()
+                    return result
+        finally:
+            self._waiting -= 1
+            if not self._waiting:  # still noted: given up or cancelled
+                self._leave()
+
+    async def pause(
+        self, error: Unavailable, tries: int, *, began: float | None = None, stopping: asyncio.Event | None = None
+    ) -> bool:
+        """Note the `tries`-th failed attempt in a row and wait. Returns whether `stopping` was set meanwhile.
+
+        `began` is when the attempt began, in seconds of the monotonic clock. An attempt that began before another task
+        of the part succeeded is not noted.
+        """
+        self._note(error, began, will_retry=True)
+        pause_s = (self._pauses or OUTAGE_PAUSES).delay(tries).total_seconds()
+        if stopping is not None:
+            return await occurs(stopping, within_s=pause_s)
+        await asyncio.sleep(pause_s)
+        return False
+
+    def note(self, error: Unavailable) -> None:
+        """Record a failed attempt that is not repeated here. It is logged if the condition of the server changed."""
+        self._note(error, None, will_retry=False)
+
+    def _note(self, error: Unavailable, began: float | None, *, will_retry: bool) -> None:
+        now = monotonic()
+        if (now if began is None else began) < self._ended_at:
+            return
+        self._is_failing, self.noted_at = True, now
+        if error.is_reported:
+            return
+        condition = conditions.setdefault(error.server, ServerCondition(error.server))
+        if self._condition is not None and self._condition is not condition:
+            self._leave()
+        self._condition = condition
+        condition.met(self, error, now, will_retry=will_retry)
+
+    def over(self) -> None:
+        """Record a successful attempt."""
+        if self._is_failing:
+            self._ended_at = monotonic()
+            self._leave()
+
+    def _leave(self) -> None:
+        self._is_failing = False
+        if self._condition is not None:
+            self._condition.left(self, monotonic())
+            self._condition = None
+
+
+class ServerCondition:
+    """What the log says about one server: the parts of this process that wait for it, and the reasons logged so far."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._parts: WeakSet[Outage] = WeakSet()
+        self._names: set[str] = set()
+        self._since = self._met_at = float("-inf")
+        self._reasons: set[str] = set()
+        self._logged_at: dict[str, float] = {}
+
+    def met(self, outage: Outage, error: Unavailable, now: float, *, will_retry: bool) -> None:
+        """A part met the outage. Parts that retry have to be served before the outage is over."""
+        self._drop_stale(now)
+        if not self._parts and (not self._reasons or now - self._met_at > _STALE_S):
+            self._since, self._reasons, self._names = now, set(), set()
+        self._met_at = now
+        if will_retry:
+            self._parts.add(outage)
+        self._names.add(outage.part)
+        reason = error.what if isinstance(error, ServerRefused) else ""
+        if reason in self._reasons or len(self._reasons) >= _MOST_REASONS:
+            return
+        if now - self._logged_at.get(reason, float("-inf")) < _QUIET_S:
+            return
+        self._reasons.add(reason)
+        self._logged_at = {each: at for each, at in self._logged_at.items() if now - at < _QUIET_S} | {reason: now}
+        said = str(error) or type(error).__name__
+        if isinstance(error, ServerRefused):  # an operator has to change something
+            log.error("server.refused", server=self._server, part=outage.part, error=said)
+        else:
+            log.warning("server.away", server=self._server, part=outage.part, error=said)
+
+    def left(self, outage: Outage, now: float) -> None:
+        """A part is served again, or no longer waits."""
+        self._parts.discard(outage)
+        self._drop_stale(now)
+        if self._parts or not self._reasons:
+            return
+        self._reasons = set()
+        after_ms = round((now - self._since) * 1000)
+        log.info("server.back", server=self._server, after_ms=after_ms, parts=sorted(self._names))
+
+    def _drop_stale(self, now: float) -> None:
+        for each in [each for each in self._parts if now - each.noted_at > _STALE_S]:
+            self._parts.discard(each)
+
+
+conditions: dict[str, ServerCondition] = {}
+"""By the name of the server. A process has few."""
+
+
+def outage_in(error: BaseException) -> Unavailable | None:
+    """Return the outage that an error is, or that all errors of a group are; None where a defect may be among them."""
+    if isinstance(error, Unavailable):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        found = [outage_in(each) for each in error.exceptions]
+        return found[0] if all(found) else None
+    return None

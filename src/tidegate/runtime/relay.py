@@ -21,6 +21,7 @@ from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.backlog import Backlog
 from tidegate.runtime.delivery import Buried, Courier, Delivered, Handler, Outcome, Postponed, Retries, settle
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, occurs
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import OUTBOX_DEPTH
@@ -61,7 +62,7 @@ class Relay:
         )
         self._counts = {handler.kind: handler.on_waiting for handler in handlers if handler.on_waiting is not None}
         self._most_in_memory = most_in_memory
-        self._reconnect = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
+        self._outage = Outage("relay")
         self._wake = asyncio.Event()
         self._start_anew()
 
@@ -98,6 +99,7 @@ class Relay:
         self._must_count = True
         self._failures = 0
         self._stopping = False
+        self._courier.stopping.clear()
 
     async def _take_a_turn(self, stopping: asyncio.Event) -> None:
         """Write down what was done, see what there is to do, and begin it."""
@@ -107,12 +109,13 @@ class Relay:
             await self._count_retrying()
             if self._must_look or self._backlog.wants_more or self._is_due():
                 await self._look()
-        except Unavailable:
+        except Unavailable as error:
             self._failures += 1
             self.ring()  # whatever happened meanwhile, a fresh pass will see it
-            await occurs(stopping, within_s=self._reconnect.delay(self._failures).total_seconds())
+            await self._outage.pause(error, self._failures, stopping=stopping)
             return
         self._failures = 0
+        self._outage.over()
         self._begin()
 
     async def _settle(self) -> None:
@@ -230,6 +233,7 @@ class Relay:
     async def _finish(self) -> None:
         """Begin nothing more, and write down what ends; what cannot be written is delivered again by the next."""
         self._stopping = True
+        self._courier.stopping.set()
         with suppress(Unavailable):
             while self._running:
                 await asyncio.wait(list(self._running), return_when=asyncio.FIRST_COMPLETED)

@@ -6,12 +6,16 @@ from datetime import timedelta
 from typing import Protocol
 
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.patience import Outage, outage_in
 from tidegate.runtime.waiting import occurs, only_our_cancellation
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import SERVICE_RESTARTS
 
 log = get_logger(__name__)
+
+_STEADY_S = 10.0
+"""A service that stands for so long after an outage has what it needs."""
 
 
 class Service(Protocol):
@@ -37,13 +41,20 @@ async def keep_running(
 ) -> bool:
     """Run a service, and run it again whenever it falls, until `stopping` is set. Whether it ended in good order.
 
-    A service that returns without being told to has fallen too, unless it `may_end`.
+    A service that returns without being told to has fallen too, unless it `may_end`. One that meets a server that is
+    away or refuses is started again as `patience` has it: that is no defect, and needs no traceback.
     """
-    falls, loop = 0, asyncio.get_running_loop()
+    falls, loop, outage = 0, asyncio.get_running_loop(), Outage(name)
     fallen = SERVICE_RESTARTS.labels(name)  # told as 0 from the beginning: an alert sees the first fall as an increase
     while not stopping.is_set():
         started_at = loop.time()
-        ended_well = await _run_once(name, service, stopping)
+        steady = loop.call_later(_STEADY_S, outage.over)
+        try:
+            if not outage.lasts:
+                log.info("service.started", service=name)
+            ended_well, met = await _run_once(name, service, stopping)
+        finally:
+            steady.cancel()
         if ended_well and (may_end or stopping.is_set()):
             log.info("service.stopped", service=name)
             return True
@@ -51,24 +62,22 @@ async def keep_running(
             return False
         stood_for_s = loop.time() - started_at
         falls = 1 if stood_for_s >= restarts.steady_after.total_seconds() else falls + 1
+        if met is not None:
+            await outage.pause(met, falls, stopping=stopping)
+            continue
         fallen.inc()
         await occurs(stopping, within_s=restarts.backoff.delay(falls).total_seconds())
     return True
 
 
-async def _run_once(name: str, service: Service, stopping: asyncio.Event) -> bool:
-    log.info("service.started", service=name)
+async def _run_once(name: str, service: Service, stopping: asyncio.Event) -> tuple[bool, Unavailable | None]:
+    """Whether it ended without an error, and the outage that it met."""
     try:
         with only_our_cancellation():
             await service.run(stopping)
-    except Unavailable as error:  # a server is away: its name says more than a traceback
-        if not error.is_reported:
-            log.warning("service.failed", service=name, error=str(error))
-        return False
-    except ServerRefused as error:
-        log.error("service.failed", service=name, error=str(error))
-        return False
-    except Exception:
-        log.exception("service.failed", service=name)
-        return False
-    return True
+    except Exception as error:
+        met = outage_in(error)
+        if met is None:
+            log.exception("service.failed", service=name)
+        return False, met
+    return True, None

@@ -15,6 +15,7 @@ from tidegate.flow.doorbell import Doorbell
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import milliseconds, monotonic_ms
 from tidegate.kernel.errors import InvalidArgument, Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs, only_our_cancellation
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import SCHEDULER_SLEEP_DURATION
@@ -85,12 +86,15 @@ class Timekeeper:
                 _ring_all(bells)
 
     async def _keep(self, source: DueSource, bell: asyncio.Event, stopping: asyncio.Event) -> None:
-        failures = 0
+        failures, outage = 0, Outage(f"timekeeper.{type(source).__name__}")
         while not stopping.is_set():
             bell.clear()  # before firing: what rings from here on may not be seen by it
             try:
                 with only_our_cancellation():
                     next_in_ms = await source.fire()
+            except Unavailable as error:
+                failures += 1
+                await outage.pause(error, failures, stopping=stopping)
             except Exception as error:
                 failures += 1
                 pause = self._backoff.delay(failures)
@@ -98,6 +102,7 @@ class Timekeeper:
                 await occurs(stopping, within_s=pause.total_seconds())
             else:
                 failures = 0
+                outage.over()
                 await _sleep(bell, next_in_ms)
 
     async def _ring_for_successor(self) -> None:
@@ -123,12 +128,11 @@ async def _sleep(bell: asyncio.Event, next_in_ms: int | None) -> None:
 
 
 def _report(source: DueSource, error: Exception, pause: timedelta) -> None:
-    # Anything but a server that is away is a defect of the source, and only a traceback finds it.
-    unexpected = not isinstance(error, Unavailable)
+    # A defect of the source, which only a traceback finds.
     log.warning(
         "timekeeper.source_failed",
         source=repr(source),
         error=str(error),
         pause_ms=milliseconds(pause),
-        exc_info=error if unexpected else None,
+        exc_info=error,
     )

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 
 from tidegate.database import Database
 from tidegate.kernel.clock import Clock
-from tidegate.kernel.errors import TidegateError
+from tidegate.kernel.errors import TidegateError, Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs
 from tidegate.snapshots import store
 from tidegate.snapshots.local import Place
@@ -26,6 +27,7 @@ class Activity:
         self._asked: dict[Place, datetime] = {}
         self._writing: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self._outage = Outage("snapshots.activity")
 
     def note(self, place: Place) -> None:
         """It was asked for now."""
@@ -49,7 +51,11 @@ class Activity:
                 await self._database.transaction(
                     store.touch_asked, {Subject(kind, key): at for (kind, key), at in asked.items()}
                 )
+        except Unavailable as error:
+            self._outage.note(error)
         except TidegateError as error:
             log.warning("snapshots.activity_lost", error=str(error))
+        else:
+            self._outage.over()
         finally:
             self._writing = None

@@ -9,10 +9,11 @@ import msgspec
 
 from tidegate.flow.coalescer import Coalescer
 from tidegate.flow.limiter import Grant, Limiter
-from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.backoff import OUTAGE_PAUSES, Backoff
 from tidegate.kernel.clock import from_ms, monotonic_ms
-from tidegate.kernel.errors import GrantVoid, InvalidArgument, ServerRefused, TooManyWaiting, Unavailable
+from tidegate.kernel.errors import GrantVoid, InvalidArgument, TooManyWaiting, Unavailable
 from tidegate.runtime.gathering import Gatherer
+from tidegate.runtime.patience import Outage
 from tidegate.snapshots.bodies import on_one_line
 from tidegate.snapshots.event import DeathReason, UpdateEvent
 from tidegate.snapshots.failures import Again, Dead, Moved, Rest, Verdict, judge, judge_failure, unfit
@@ -76,6 +77,7 @@ class Calls:
     ) -> None:
         self._kinds, self._caller, self._limiter, self._doubts = kinds, caller, limiter, Doubts(coalescer)
         self._tries, self._pauses, self._most_redirects = tries, pauses, most_redirects
+        self._outage = Outage("snapshots.permits")
 
     async def refresh(self, event: UpdateEvent, *, wait: "Waiting", troubled: Troubled) -> CallOutcome:
         """Call until there is something to write, or there is no hope; however long permits take."""
@@ -148,6 +150,7 @@ class Calls:
             began_ms = monotonic_ms()
             try:
                 grant = await self._limiter.acquire(event.priority)
+                self._outage.over()
                 waited_long = monotonic_ms() - began_ms > _LONG_WAIT_MS or away > 0
                 if waited_long and await self._doubts.is_obsolete(event):
                     return None
@@ -155,17 +158,20 @@ class Calls:
                     return grant
             except GrantVoid:
                 continue  # permits end before we come to use them; the next one is ours in a moment
-            except (Unavailable, TooManyWaiting) as error:
+            except Unavailable as error:
+                away += 1
+                await self._outage.pause(error, away)
+            except TooManyWaiting as error:
                 away += 1
                 log.warning("snapshots.no_permits", tries=away, error=str(error))
-                await asyncio.sleep(_SERVER_AWAY.delay(away).total_seconds())
+                await asyncio.sleep(OUTAGE_PAUSES.delay(away).total_seconds())
 
     async def _pause(self, span: timedelta, wait: "Waiting") -> None:
         """Have everybody leave the upstream alone; where the others cannot be told, we do."""
         metrics.UPDATE_PROCESS_ERROR.labels("UPSTREAM_429").inc()
         try:
             await self._limiter.pause(span)
-        except (Unavailable, ServerRefused):
+        except Unavailable:
             async with wait:
                 await asyncio.sleep(span.total_seconds())
 

@@ -18,9 +18,10 @@ import msgspec
 
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import ServerRefused, TidegateError, Unavailable
+from tidegate.kernel.errors import TidegateError, Unavailable
 from tidegate.kernel.priority import Priority
-from tidegate.runtime.waiting import end, first_of, occurs, unless
+from tidegate.runtime.patience import Outage
+from tidegate.runtime.waiting import end, first_of, unless
 from tidegate.snapshots import tracing
 from tidegate.snapshots.calls import Calls, Failed, Obsolete, Waiting
 from tidegate.snapshots.event import DeathReason, UnknownSchema, UpdateEvent
@@ -99,6 +100,7 @@ class _Shift:
             on_hold=self._hold,
         )
         self._in_hand, self._is_held = 0, False
+        self._unreadable = Outage(f"snapshots.read.{name.priority.value.lower()}")
         self._changed, self._interrupted = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._may_be_broken_off: set[asyncio.Task[None]] = set()
@@ -139,10 +141,10 @@ class _Shift:
                 count = min(room, self._lane.batch)
                 deliveries = await unless(self._interrupted, self._consumer.read(count, _LISTEN_S))
                 failures = 0
+                self._unreadable.over()
             except Unavailable as error:
                 failures += 1
-                log.warning("snapshots.read_failed", tries=failures, error=str(error))
-                await occurs(self._stopping, within_s=_RETRIES.delay(failures).total_seconds())
+                await self._unreadable.pause(error, failures, stopping=self._stopping)
                 continue
             if deliveries:
                 await self._begin(deliveries)
@@ -238,8 +240,8 @@ class _Shift:
     async def _give_back(self, delivery: Delivery, reason: str) -> None:
         try:
             await self._consumer.retry([delivery], reason)
-        except (Unavailable, ServerRefused) as error:  # it goes to others in due time
-            log.warning("snapshots.settle_failed", tries=1, error=str(error))
+        except Unavailable as error:  # the message is redelivered later
+            self._unreadable.note(error)
         finally:
             self._let_go(1)
 

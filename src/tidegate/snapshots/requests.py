@@ -19,6 +19,7 @@ from tidegate.kernel.clock import Clock, SystemClock
 from tidegate.kernel.errors import InvalidArgument, TidegateError, Unavailable
 from tidegate.kernel.ids import new_id
 from tidegate.kernel.priority import Priority
+from tidegate.runtime.patience import Outage
 from tidegate.snapshots import tracing
 from tidegate.snapshots.event import Reason, UpdateEvent
 from tidegate.snapshots.subject import Subject
@@ -55,6 +56,7 @@ class UpdateRequests:
     ) -> None:
         self._coalescer, self._transport, self._server = coalescer, transport, server
         self._clock = clock or SystemClock()
+        self._outage = Outage("snapshots.publish")
 
     async def ask(self, wish: Wish) -> Outcome:
         """Publish the wish, unless it is published already; raises `Unavailable` where that is not possible now."""
@@ -122,16 +124,22 @@ class UpdateRequests:
             await self._transport.publish(topic, messages)
         except TidegateError as error:
             metrics.PRODUCER_SEND_FAILED.inc(len(messages))
-            log.warning("snapshots.publish_failed", events=len(messages), error=str(error))
+            if isinstance(error, Unavailable):
+                self._outage.note(error)
+            else:
+                log.warning("snapshots.publish_failed", events=len(messages), error=str(error))
             await asyncio.gather(*(self._let_go(wish.subject, outcome.version) for wish, outcome in granted))
             return error
+        self._outage.over()
         await self._confirm([(wish.subject.id, outcome.version) for wish, outcome in granted])
         return None
 
     async def _confirm(self, published: Sequence[tuple[str, int]]) -> None:
         try:
             await self._server.call(lambda: self._coalescer.confirm_many(published), within_s=_WITHIN_S)
-        except TidegateError as error:  # what was queued before is done too, which costs a call and changes nothing
+        except Unavailable as error:  # what was queued before is done too, which costs a call and changes nothing
+            self._outage.note(error)
+        except TidegateError as error:
             log.info("snapshots.confirm_failed", events=len(published), error=str(error))
 
     async def _let_go(self, subject: Subject, version: int) -> None:

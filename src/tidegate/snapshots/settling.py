@@ -24,10 +24,10 @@ import msgspec
 from tidegate.database import Database, Transaction
 from tidegate.flow.breaker import Breaker
 from tidegate.flow.coalescer import Coalescer
-from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import Clock, to_ms
 from tidegate.kernel.errors import CircuitOpen, DatabaseUnavailable, ServerRefused, TidegateError, Unavailable
 from tidegate.kernel.priority import Priority
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs, patience
 from tidegate.snapshots import store, tracing
 from tidegate.snapshots.event import DeadUpdate, DeathReason, UpdateEvent
@@ -48,8 +48,6 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
-_AWAY = (DatabaseUnavailable, CircuitOpen, ServerRefused, TimeoutError)
-_PAUSES = Backoff(first=timedelta(milliseconds=500), most=timedelta(seconds=10), jitter=0.5)
 _LOST = "its worker was away for longer than its lease"
 
 
@@ -130,6 +128,10 @@ class Settler:
         self._waiting: deque[Done | Note] = deque()
         self._arrived, self._filled, self._finishing = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._is_paused = False
+        lane_name = priority.value.lower()
+        self._unwritable = Outage(f"snapshots.write.{lane_name}")
+        self._unsettled = Outage(f"snapshots.settle.{lane_name}")
+        self._uncopied = Outage(f"snapshots.copy.{lane_name}")
         self._seconds = metrics.UPDATE_PROCESS_DURATION.labels(priority)
 
     def put(self, item: Done | Note) -> None:
@@ -193,7 +195,7 @@ class Settler:
             return set()
         try:
             held = {each.handle for each in await self._consumer.held([each.delivery for each in done])}
-        except (Unavailable, ServerRefused):
+        except Unavailable:
             return set()
         if lost := [each for each in done if each.delivery.handle not in held]:
             log.warning("snapshots.results_dropped", events=len(lost))
@@ -236,47 +238,46 @@ class Settler:
                 with self._ground.breaker.attempt():
                     async with patience(self._ground.write_within.total_seconds()):
                         effects = await self._ground.database.transaction(write_all, items, self._ground.keeps_history)
-            except _AWAY as error:
+            except Unavailable as error:
                 tries += 1
                 await self._hold(error, tries)
-                continue
-            metrics.DB_UPSERT_DURATION.observe(time.perf_counter() - began)
-            await self._go_on()
-            done = [item for item in items if isinstance(item, Done) and item.refreshed is not None]
-            pairs = zip(done, effects, strict=True)
-            return {id(each): Written(each.refreshed, effect) for each, effect in pairs if each.refreshed is not None}
+            except TimeoutError:
+                tries += 1
+                await self._hold(DatabaseUnavailable("no answer in time", server=self._ground.database.name), tries)
+            else:
+                metrics.DB_UPSERT_DURATION.observe(time.perf_counter() - began)
+                await self._go_on()
+                done = [item for item in items if isinstance(item, Done) and item.refreshed is not None]
+                written = zip(done, effects, strict=True)
+                return {id(each): Written(each.refreshed, effect) for each, effect in written if each.refreshed}
 
-    async def _hold(self, error: Exception, tries: int) -> None:
+    async def _hold(self, error: Unavailable, tries: int) -> None:
         """Read nothing more, and wait; raises `Abandoned` when we are told to stop meanwhile."""
         if not self._is_paused:
             self._is_paused = True
             self._on_hold(True)
             await self._insist(self._consumer.pause)
-        log.warning("snapshots.database_away", tries=tries, error=str(error) or "no answer in time")
-        pause_s = _PAUSES.delay(tries).total_seconds()
         if isinstance(error, CircuitOpen):
             pause_s = max(0.05, (error.retry_at_ms - to_ms(self._ground.clock.now())) / 1000)
-        if await occurs(self._finishing, within_s=pause_s):
+            is_finishing = await occurs(self._finishing, within_s=pause_s)
+        else:
+            is_finishing = await self._unwritable.pause(error, tries, stopping=self._finishing)
+        if is_finishing:
             raise Abandoned
 
     async def _go_on(self) -> None:
         if self._is_paused:
             self._is_paused = False
-            log.info("snapshots.database_back")
+            self._unwritable.over()
             await self._insist(self._consumer.resume)
             self._on_hold(False)
 
     async def _insist(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Do it, again if the server is away, until we are told to stop."""
-        tries = 0
-        while True:
-            try:
-                return await step()
-            except (Unavailable, ServerRefused) as error:
-                tries += 1
-                log.warning("snapshots.settle_failed", tries=tries, error=str(error))
-                if await occurs(self._finishing, within_s=_PAUSES.delay(tries).total_seconds()):
-                    raise Abandoned from error
+        """Do a step, and repeat it while the server is away or refuses; raises `Abandoned` at the stop."""
+        try:
+            return await self._unsettled.outlast(step, stopping=self._finishing)
+        except Unavailable as error:
+            raise Abandoned from error
 
     async def _copy(self, written: Sequence[Written], failed: Sequence[Done], began_s: float) -> None:
         """Bring the copies on the server up to date. Before the acknowledgement: if we die, the event comes again.
@@ -299,9 +300,11 @@ class Settler:
                 await shelf.put_failed(notes)
                 await shelf.put_written(written, only_known=is_late or self._priority is Priority.LOW)
             except ServerRefused as error:
-                log.warning("snapshots.copy_refused", subjects=len(written), error=str(error))
+                self._uncopied.note(error)
                 with suppress(ServerRefused):
                     await shelf.forget([each.result.subject for each in written])
+            else:
+                self._uncopied.over()
 
         if written or notes:
             await self._insist(put)
@@ -315,6 +318,8 @@ class Settler:
         try:
             if ended:
                 await self._ground.coalescer.release_many(ended)
+        except Unavailable as error:
+            self._uncopied.note(error)
         except TidegateError as error:
             log.warning("snapshots.tell_failed", subjects=len(ended), error=str(error))
         refreshed = [each.result.subject.id for each in written if each.effect.is_taken]

@@ -19,13 +19,11 @@ from typing import TypeVar
 from tidegate.flow.breaker import Breaker, BreakerState
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import CircuitOpen, ServerRefused, TidegateError, Unavailable, ValkeyUnavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, patience
-from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Unit, Valkey
 
 T = TypeVar("T")
-
-log = get_logger(__name__)
 
 _PING_WITHIN_S = 2.0
 """A new connection takes a few answers before that of the PING."""
@@ -56,6 +54,7 @@ class ValkeyGuard:
     def __init__(self, valkey: Valkey, breaker: Breaker, unit: Unit) -> None:
         """`unit`: of the keys whose writes matter."""
         self._valkey, self._breaker, self._probe = valkey, breaker, unit.key("probe")
+        self._outage = Outage("snapshots")
         self._has_failed, self._refuses = False, False
         self._pinging: asyncio.Task[bool] | None = None
         self._trying: asyncio.Task[None] | None = None
@@ -86,15 +85,13 @@ class ValkeyGuard:
             raise ServerBusy(str(still_there)) from still_there.__cause__
         except CircuitOpen:
             raise
-        except Unavailable:
-            self._has_failed = True
-            self._keep_trying()
-            raise
         except ServerRefused as error:
-            if not self._refuses:
-                log.warning("snapshots.server_refused", error=str(error))
             self._refuses = True
-            self._keep_trying()
+            self._keep_trying(error)
+            raise
+        except Unavailable as error:
+            self._has_failed = True
+            self._keep_trying(error)
             raise
 
     async def close(self) -> None:
@@ -105,6 +102,8 @@ class ValkeyGuard:
         try:
             async with patience(within_s, heard_at=lambda: self._valkey.queued_until_s):
                 return await work()
+        except ServerRefused:
+            raise
         except (Unavailable, OSError, TimeoutError) as error:
             what = str(error) or f"no answer within {within_s:g} s"
             if await self._answers():
@@ -125,7 +124,8 @@ class ValkeyGuard:
             return False
         return True
 
-    def _keep_trying(self) -> None:
+    def _keep_trying(self, error: Unavailable) -> None:
+        self._outage.note(error)
         if self._trying is None or self._trying.done():
             self._trying = asyncio.create_task(self._try_until_it_serves(), name="try the server")
 
@@ -145,7 +145,7 @@ class ValkeyGuard:
             self._has_failed = False
             if self._refuses and await self._succeeds(self._write):
                 self._refuses = False
-                log.info("snapshots.server_accepted", tries=tries)
+        self._outage.over()
         for callback in self.on_return:
             callback()
 

@@ -11,8 +11,9 @@ import msgspec
 
 from tidegate.flow.coalescer import AlreadyProcessing, Outcome
 from tidegate.kernel.clock import monotonic_ms
-from tidegate.kernel.errors import TidegateError
+from tidegate.kernel.errors import TidegateError, Unavailable
 from tidegate.runtime.gathering import Gatherer
+from tidegate.runtime.patience import Outage
 from tidegate.snapshots import tracing
 from tidegate.snapshots.local import Place
 from tidegate.snapshots.requests import UpdateRequests, Wish
@@ -57,6 +58,7 @@ class Wanting:
     ) -> None:
         self._requests, self._transport, self._now_ms = requests, transport, now_ms
         self._per_second = calls_per_second
+        self._outage = Outage("snapshots.ask")
         self._asked: dict[Place, _Asked] = {}
         self._gatherer: Gatherer[_Wanted] = Gatherer(self._ask, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,8 +129,12 @@ class Wanting:
             asyncio.get_running_loop().call_later(_TRY_AGAIN_MS / 1000, self.on_retry, failed)
 
     def _tell(self, errors: Sequence[Exception]) -> None:
-        """One line when asking begins to fail; the next one after it has succeeded again."""
-        if errors and not self._is_failing:
+        """Log when asking begins to fail: outages by the policy for servers, other errors with their own line."""
+        if not errors:
+            self._outage.over()
+        elif isinstance(errors[0], Unavailable):
+            self._outage.note(errors[0])
+        elif not self._is_failing:
             log.info("snapshots.ask_failed", subjects=len(errors), error=str(errors[0]))
         self._is_failing = bool(errors)
 

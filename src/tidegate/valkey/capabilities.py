@@ -75,6 +75,8 @@ async def _can_block(valkey: "Valkey") -> bool:
     """Whether a blocking read is carried out; it finds something at once, so that nobody waits for the answer."""
     key = valkey.unit("probe").key(new_id())
     replies = await valkey.pipeline([("RPUSH", key, "1"), ("PEXPIRE", key, 1000), ("BLPOP", key, 1), ("DEL", key)])
-    if isinstance(replies[2], Unavailable):
+    if isinstance(replies[0], ServerRefused):
+        return True  # it refuses every write for now, which says nothing about reads that wait
+    if isinstance(replies[2], Unavailable) and not isinstance(replies[2], ServerRefused):
         raise replies[2]
     return not isinstance(replies[2], Exception)

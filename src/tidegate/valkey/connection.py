@@ -14,7 +14,7 @@ from redis.backoff import ExponentialWithJitterBackoff
 from redis.driver_info import DriverInfo
 
 from tidegate.kernel.arguments import require_name, require_not_negative
-from tidegate.kernel.errors import ServerRefused, TidegateError, ValkeyUnavailable
+from tidegate.kernel.errors import ServerRefused, TidegateError, ValkeyRefused, ValkeyUnavailable
 from tidegate.telemetry.disks import Disk
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import REDIS_COMMAND_DURATION
@@ -156,7 +156,7 @@ class Valkey:
                 self._disk.accepted()
         except Exception as error:
             if ours := self._our_name(error):
-                if isinstance(ours, ValkeyUnavailable):
+                if isinstance(ours, ValkeyUnavailable) and not isinstance(ours, ServerRefused):
                     self.losses += 1
                     self.on_unavailable()
                 raise ours from error
@@ -182,11 +182,11 @@ class Valkey:
         if code in _REFUSALS:
             return self._refusal(*_REFUSALS[code])
         if isinstance(error, _TRANSIENT) or code in _TRANSIENT_CODES:
-            return ValkeyUnavailable(f"{self.address}: {str(error) or type(error).__name__}")
+            return ValkeyUnavailable(f"{self.address}: {str(error) or type(error).__name__}", server=self.address)
         return None
 
-    def _refusal(self, what: str, remedy: str) -> ServerRefused:
-        return ServerRefused(self.address, what, remedy=remedy)
+    def _refusal(self, what: str, remedy: str) -> ValkeyRefused:
+        return ValkeyRefused(self.address, what, remedy=remedy)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from tidegate.database.outbox import Event
 from tidegate.flow.doorbell import Doorbell
 from tidegate.kernel.arguments import normalise_id
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import InvalidArgument, ServerRefused, Unavailable
+from tidegate.kernel.errors import InvalidArgument, Unavailable
 from tidegate.runtime.delivery import Handler, Retries, Undeliverable
 from tidegate.telemetry.metrics import RANKING_EVENTS
 
@@ -74,7 +74,7 @@ class Counter:
         try:
             await self._count([order.count for order in orders])
         except Exception as error:
-            if len(orders) > 1 and not isinstance(error, Unavailable | ServerRefused):
+            if len(orders) > 1 and not isinstance(error, Unavailable):
                 for order in orders:  # one of them spoils it for all
                     await self._settle([order])
                 return

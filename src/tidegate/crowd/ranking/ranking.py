@@ -17,7 +17,7 @@ from tidegate.database import Database
 from tidegate.flow.breaker import Breaker
 from tidegate.flow.doorbell import Doorbell
 from tidegate.kernel.arguments import normalise_id, require_whole
-from tidegate.kernel.errors import NotFound, ServerRefused, Unavailable
+from tidegate.kernel.errors import NotFound, Unavailable
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.runtime.timekeeper import Timekeeper
@@ -138,7 +138,7 @@ class Ranking:
                 async with asyncio.timeout(_SERVER_WITHIN_S):
                     if (found := await question()) is None:
                         await self._doorbell.ring()
-        except (Unavailable, ServerRefused, TimeoutError):
+        except (Unavailable, TimeoutError):
             found = None
         if found is None:
             RANKING_READS_DEGRADED.inc()

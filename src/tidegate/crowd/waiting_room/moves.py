@@ -15,6 +15,8 @@ from tidegate.crowd.waiting_room.keys import room_keys
 from tidegate.flow.stream.message import Entry
 from tidegate.flow.stream.readers import BlockingReader, PausingReader, Reader
 from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, only_our_cancellation
 from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Key, Valkey
@@ -24,7 +26,8 @@ log = get_logger(__name__)
 _LISTEN_S = 60.0
 """How long one blocking read lasts; after each in vain, the reader makes sure that it is where the streams are."""
 _AT_ONCE = 500
-_RETRIES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=2))
+_PAUSES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=2), jitter=0.5)
+"""Shorter than those of other services: visitors watch."""
 
 
 class _Followed:
@@ -43,6 +46,7 @@ class Moves:
         self._valkey = valkey
         self._followed: list[_Followed] = []
         self._readers: dict[str, asyncio.Task[None]] = {}
+        self._outage = Outage("room.moves", pauses=_PAUSES)
 
     @asynccontextmanager
     async def watch(self, room: str, wake: Callable[[], None]) -> AsyncGenerator[None]:
@@ -82,14 +86,18 @@ class Moves:
                 with only_our_cancellation():
                     await self._catch_up(rooms)
                     failures = 0
+                    self._outage.over()
                     while await reader.wait(_AT_ONCE, _LISTEN_S):
                         pass
-            except Exception as error:  # whatever it was, somebody waits for news
+            except Exception as error:  # watchers wait for news, whatever the error is
                 failures += 1
                 for followed in rooms:
-                    followed.position = ""  # who could not be woken meanwhile is woken when it is back
-                log.warning("room.moves_unread", tries=failures, error=str(error))
-                await asyncio.sleep(_RETRIES.delay(failures).total_seconds())
+                    followed.position = ""  # watchers are woken when the server is back
+                if isinstance(error, Unavailable):
+                    await self._outage.pause(error, failures)
+                else:
+                    log.warning("room.moves_unread", tries=failures, exc_info=error)
+                    await asyncio.sleep(_PAUSES.delay(failures).total_seconds())
 
     async def _catch_up(self, rooms: Sequence[_Followed]) -> None:
         """Go to the ends of the streams; where one is not where we were, something may have been missed."""

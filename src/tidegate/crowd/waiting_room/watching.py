@@ -18,7 +18,8 @@ from tidegate.crowd.waiting_room.moves import Moves
 from tidegate.crowd.waiting_room.waiting_room import WaitingRoom
 from tidegate.kernel.arguments import require_positive
 from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import TooManyWaiting
+from tidegate.kernel.errors import TooManyWaiting, Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import ROOM_WATCHERS
@@ -37,7 +38,8 @@ _SIGNS = 3
 """Signs of life that somebody who watches gives in the time after which he would be taken for gone."""
 _OVER_S = 0.002
 """So much later than told the start is looked for, that it surely has come."""
-_RETRIES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=2))
+_PAUSES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=2), jitter=0.5)
+"""Shorter than those of other services: visitors watch."""
 
 
 class Watcher(Protocol):
@@ -63,6 +65,7 @@ class Audience:
         self._stir = asyncio.Event()
         self._pace: Pace | None = None
         self._failures = 0
+        self._outage = Outage("room.watch", pauses=_PAUSES)
 
     def join(self, watcher: Watcher) -> None:
         """Be shown where one stands, soon and from then on; raise `TooManyWaiting`."""
@@ -87,11 +90,14 @@ class Audience:
                 try:
                     with only_our_cancellation():
                         await self._look_on()
-                except Exception as error:  # whatever it was, people watch, and shall see when it is over
+                except Exception as error:  # visitors watch, whatever the error is
                     self._has_moved = True
                     self._failures += 1
-                    log.warning("room.unseen", room=self.room.name, tries=self._failures, error=str(error))
-                    await asyncio.sleep(_RETRIES.delay(self._failures).total_seconds())
+                    if isinstance(error, Unavailable):
+                        await self._outage.pause(error, self._failures)
+                    else:
+                        log.warning("room.unseen", room=self.room.name, tries=self._failures, exc_info=error)
+                        await asyncio.sleep(_PAUSES.delay(self._failures).total_seconds())
 
     def _move(self) -> None:
         self._has_moved = True

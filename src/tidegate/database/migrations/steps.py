@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alembic import op
-from sqlalchemy import Column, inspect
+from sqlalchemy import Column, ColumnElement, TableClause, inspect, literal_column
 from sqlalchemy.schema import SchemaItem
 
 
@@ -44,3 +44,16 @@ def _index_name(table: str, columns: Sequence[str]) -> str:
 
 def _indexes(table: str) -> set[str | None]:
     return {index["name"] for index in inspect(op.get_bind()).get_indexes(table)}
+
+
+_RANDOM = {"sqlite": "abs(random() % 2147483648)", "postgresql": "floor(random() * 2147483648)"}
+
+
+def random_integer() -> ColumnElement[int]:
+    """A random number from 0 to 2^31 - 1, another one for each row."""
+    return literal_column(_RANDOM.get(op.get_bind().dialect.name, "floor(rand() * 2147483648)"))
+
+
+def fill(table: TableClause, **values: ColumnElement[Any]) -> None:
+    """Set columns that this migration added, in the rows that are there."""
+    op.execute(table.update().values(**values))

@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 from tidegate.flow.breaker.settings import BreakerSettings
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.clock import Clock, SystemClock, milliseconds, monotonic_ms, to_ms
-from tidegate.kernel.errors import CircuitOpen, InvalidArgument, Unavailable
+from tidegate.kernel.errors import CircuitOpen, InvalidArgument, ServerRefused, Unavailable
 from tidegate.kernel.transitions import Moves
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
@@ -120,7 +120,7 @@ class Breaker:
         """Whether an error shows that the server fails (True) or that it answers (False), if it shows anything."""
         if isinstance(error, CircuitOpen) or not isinstance(error, Exception):
             return None
-        return isinstance(error, self._failures)
+        return isinstance(error, self._failures) and not isinstance(error, ServerRefused)
 
     def _admit(self) -> None:
         """Let the next call begin, or raise `CircuitOpen`."""

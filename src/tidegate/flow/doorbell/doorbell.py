@@ -1,10 +1,9 @@
 """One waits, many ring. The ring is a token in a list: it stays until it is taken, so a wake-up cannot be lost."""
 
 import asyncio
-from datetime import timedelta
 
 from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.backoff import Backoff
+from tidegate.kernel.backoff import OUTAGE_PAUSES
 from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.valkey import Key, Valkey, lua_script
 
@@ -13,7 +12,6 @@ _SHORTEST_BLOCK_S = 0.001
 _PAUSES_S = (0.01, 1.0)
 """The first and the longest pause between two looks, where the server forbids blocking."""
 _CLAIM_TRIES = 64
-_AFTER_ERROR = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 
 
 @lua_script("ring.lua")
@@ -35,14 +33,14 @@ class Doorbell:
         """Block until somebody rang (True) or `within_s` seconds passed (False).
 
         A broken connection counts as a ring, after a pause that grows with each: a ring may have been lost with it,
-        and to wake for nothing does no harm.
+        and to wake for nothing does no harm. So does a server that refuses: taking a token is a write.
         """
         require_positive("within_s", within_s)
         try:
             rung = await (self._block(within_s) if self._valkey.info.can_block else self._look(within_s))
         except ValkeyUnavailable:
             self._failures += 1
-            pause_s = _AFTER_ERROR.delay(self._failures).total_seconds()
+            pause_s = OUTAGE_PAUSES.delay(self._failures).total_seconds()
             await asyncio.sleep(min(pause_s, within_s))
             return True
         self._failures = 0

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from tidegate.flow.gate.gate import Gate, Report
 from tidegate.flow.gate.jobs import Admitted, Settlement
 from tidegate.kernel.clock import monotonic_ms
-from tidegate.kernel.errors import ContractBroken, GrantVoid, ServerRefused, Unavailable
+from tidegate.kernel.errors import ContractBroken, GrantVoid, Unavailable
 
 FRESH_MS = 100.0
 """For how long the gate's word counts. Long enough for the requests of one batch to leave after one question, short
@@ -90,7 +90,7 @@ class Clearances:
         self._note_rest(name, said.blocked_ms or 0)
         try:
             told = await self._gate.report(said)
-        except (Unavailable, ServerRefused):
+        except Unavailable:
             return None
         self._note_rest(name, told.rests_ms)
         return told

@@ -44,7 +44,7 @@ class Throttle:
         if wait is not None:
             ...  # refused; try again after `wait`
 
-    Raises `Unavailable` or `ServerRefused` while the server is away or refuses; the caller decides what that means.
+    Raises `Unavailable` while the server is away or refuses; the caller decides what that means.
     """
 
     def __init__(

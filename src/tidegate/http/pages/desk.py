@@ -41,7 +41,6 @@ from tidegate.http.remote import ClientAddresses
 from tidegate.kernel.errors import (
     InvalidArgument,
     NotFound,
-    ServerRefused,
     Unavailable,
     ValkeyUnavailable,
 )
@@ -53,7 +52,7 @@ TAG = "waiting page"
 _HTML = "text/html; charset=utf-8"
 _WITHIN_S = 5.0
 """Who waits for the page is rather told that nobody can say than shown nothing."""
-_AWAY = (Unavailable, ServerRefused, TimeoutError)
+_AWAY = (Unavailable, TimeoutError)
 
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -74,7 +74,8 @@ class ObjectStorage:
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise ServerRefused(self.url, f"it refused to {what}: {_first_line(error)}", remedy=_REMEDY) from None
         except (BaseError, OSError, ValueError) as error:
-            raise StorageUnavailable(f"{self.url}: could not {what}: {_first_line(error)}") from None
+            message = f"{self.url}: could not {what}: {_first_line(error)}"
+            raise StorageUnavailable(message, server=self.url) from None
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self.url})"

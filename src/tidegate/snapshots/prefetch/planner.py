@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.database import Database
 from tidegate.flow.coalescer import AlreadyProcessing, Outcome
-from tidegate.kernel.errors import ServerRefused, TidegateError, Unavailable
+from tidegate.kernel.errors import TidegateError, Unavailable
 from tidegate.kernel.priority import Priority
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.prefetch import ledger
@@ -101,10 +101,8 @@ class Prefetch:
         outcomes = await self._requests.ask_many([_wish(each) for each in booked.subjects])
         results = list(zip(booked.subjects, outcomes, strict=True))
         # A server that is away or refuses says nothing of the subject, which stays due. Other errors are the subject's.
-        away = [outcome for _, outcome in results if isinstance(outcome, Unavailable | ServerRefused)]
-        planned = [
-            self._plan(each) for each, outcome in results if not isinstance(outcome, Unavailable | ServerRefused)
-        ]
+        away = [outcome for _, outcome in results if isinstance(outcome, Unavailable)]
+        planned = [self._plan(each) for each, outcome in results if not isinstance(outcome, Unavailable)]
         unspent = sum(isinstance(outcome, TidegateError | AlreadyProcessing) for outcome in outcomes)
         await self._database.transaction(ledger.settle, booked, planned, unspent)
         if self._backlog is not None:
@@ -157,7 +155,7 @@ def _wish(facts: Facts) -> Wish:
 def _tell(facts: Facts, outcome: Outcome | TidegateError) -> None:
     if isinstance(outcome, TidegateError):
         PREFETCH_ASKED.labels("failed").inc()
-        if not isinstance(outcome, Unavailable | ServerRefused):
+        if not isinstance(outcome, Unavailable):
             log.warning("prefetch.ask_failed", subject=facts.subject.id, error=str(outcome))
     else:
         PREFETCH_ASKED.labels("coalesced" if isinstance(outcome, AlreadyProcessing) else "published").inc()

@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
-from alembic import op
 
 from tidegate.database.columns import UtcDateTime
 from tidegate.database.migrations import steps
@@ -12,7 +11,6 @@ revision = "0026"
 down_revision = "0025"
 
 _HOT, _WARM, _COLD = 0, 1, 2
-_RANDOM = {"sqlite": "abs(random() % 2147483648)", "postgresql": "floor(random() * 2147483648)"}
 
 
 def upgrade() -> None:
@@ -33,5 +31,4 @@ def _fill() -> None:
     )
     asked, now = rows.c.last_asked_at, datetime.now(UTC)
     tier = sa.case((asked >= now - timedelta(days=1), _HOT), (asked >= now - timedelta(days=7), _WARM), else_=_COLD)
-    place = sa.literal_column(_RANDOM.get(op.get_bind().dialect.name, "floor(rand() * 2147483648)"))
-    op.execute(rows.update().values(tier=tier, sample_place=place))
+    steps.fill(rows, tier=tier, sample_place=steps.random_integer())

@@ -5,7 +5,7 @@ import sqlalchemy as sa
 from tidegate.database.migrations import steps
 
 revision = "0028"
-down_revision = "0025"
+down_revision = "0026"
 
 
 def upgrade() -> None:

@@ -16,9 +16,10 @@ from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import milliseconds
 from tidegate.kernel.errors import ServerRefused, Unavailable
 from tidegate.snapshots.transport.kafka.settings import KafkaSettings
+from tidegate.telemetry.driver_logs import limit_driver_log
 
 # Below this level the driver logs whole requests, and with them the password.
-logging.getLogger("aiokafka").setLevel(logging.WARNING)
+limit_driver_log("aiokafka", level=logging.WARNING)
 
 CREATE_TOPICS = "Create the topics: tidegate snapshots topics --create"
 _STOP_WITHIN_S = 5.0
@@ -66,20 +67,22 @@ def client_options(settings: KafkaSettings, *, request_timeout_ms: int | None = 
 
 
 @asynccontextmanager
-async def speaking(what: str, within_s: float) -> AsyncGenerator[None]:
-    """In here Kafka is asked for `what`: its errors become ours, and it has so many seconds."""
+async def speaking(settings: KafkaSettings, what: str) -> AsyncGenerator[None]:
+    """A scope in which Kafka is asked for `what`: it has `answer_within`, and its errors become ours."""
+    within_s = settings.answer_within.total_seconds()
     try:
         async with asyncio.timeout(within_s):
             yield
     except TimeoutError:
-        raise Unavailable(f"Kafka: {what} took longer than {within_s:g} s") from None
+        message = f"{settings.address}: {what} took longer than {within_s:g} s"
+        raise Unavailable(message, server=settings.address) from None
     except (errors.KafkaError, OSError) as error:
-        raise in_our_words(what, error) from None
+        raise in_our_words(settings, what, error) from None
 
 
-async def insist(what: str, within_s: float, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+async def insist(settings: KafkaSettings, what: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
     """The answer to `ask`, which is asked again while the cluster says that it is busy with itself."""
-    async with speaking(what, within_s):
+    async with speaking(settings, what):
         for attempt in count(1):
             try:
                 return await ask()
@@ -90,14 +93,14 @@ async def insist(what: str, within_s: float, ask: Callable[[], Awaitable[Answer]
     raise AssertionError("it goes on until the time is over")
 
 
-def in_our_words(what: str, error: Exception) -> Exception:
+def in_our_words(settings: KafkaSettings, what: str, error: Exception) -> Unavailable:
     """What the driver's error means to our callers."""
     name = type(error).__name__
     if isinstance(error, _REFUSALS):
-        return ServerRefused("Kafka", f"{what}: {name}", remedy="See the rights of our user, and the settings")
+        return ServerRefused(settings.address, f"{what}: {name}", remedy="See the rights of our user, and the settings")
     if isinstance(error, errors.UnknownTopicOrPartitionError):
-        return Unavailable(f"Kafka: {what}: a topic is missing. {CREATE_TOPICS}")
-    return Unavailable(f"Kafka: {what}: {name}")
+        name = f"a topic is missing. {CREATE_TOPICS}"
+    return Unavailable(f"{settings.address}: {what}: {name}", server=settings.address)
 
 
 class Lazy(Generic[Speaker]):
@@ -107,9 +110,9 @@ class Lazy(Generic[Speaker]):
     """
 
     def __init__(
-        self, make: Callable[[], Speaker], stop: Callable[[Speaker], Coroutine[Any, Any, None]], within_s: float
+        self, settings: KafkaSettings, make: Callable[[], Speaker], stop: Callable[[Speaker], Coroutine[Any, Any, None]]
     ) -> None:
-        self._make, self._stop, self._within_s = make, stop, within_s
+        self._settings, self._make, self._stop = settings, make, stop
         self._client: Speaker | None = None
         self._one = asyncio.Lock()
 
@@ -119,7 +122,7 @@ class Lazy(Generic[Speaker]):
             if self._client is None:
                 client = self._make()
                 try:
-                    async with speaking("to connect", self._within_s):
+                    async with speaking(self._settings, "to connect"):
                         await client.start()
                 except BaseException:
                     await stop_in_time(self._stop(client))

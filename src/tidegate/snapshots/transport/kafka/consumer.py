@@ -22,9 +22,9 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from tidegate.kernel.arguments import require_not_negative, require_positive
 from tidegate.kernel.clock import milliseconds
 from tidegate.kernel.errors import Unavailable
+from tidegate.runtime.patience import Outage
 from tidegate.snapshots.transport.kafka.books import Books
 from tidegate.snapshots.transport.kafka.connection import (
-    PAUSES,
     client_options,
     in_our_words,
     speaking,
@@ -69,7 +69,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
 
     def __init__(self, settings: KafkaSettings, topic: str, group: str) -> None:
         self._settings, self._topic, self._group = settings, topic, group
-        self._within_s = settings.answer_within.total_seconds()
+        self._outage = Outage(f"kafka.{topic}")
         self._member: AIOKafkaConsumer | None = None
         self._joining: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -159,15 +159,15 @@ class KafkaConsumer(ConsumerRebalanceListener):
         """Go on where we were, or where others stopped, in order or by dying; until then nothing is handed out."""
         for attempt in count(1):
             try:
-                async with speaking("to join", self._within_s):
+                async with speaking(self._settings, "to join"):
                     found = await standings(member, ours)
                 self._settle(member, found)
                 if not await self._commit():
                     return  # they are dealt anew already
                 break
             except Unavailable as error:
-                log.warning("kafka.opening_failed", topic=self._topic, group=self._group, error=str(error))
-                await asyncio.sleep(PAUSES.delay(attempt).total_seconds())
+                await self._outage.pause(error, attempt)
+        self._outage.over()
         self._deal = Deal.OPEN
         self._flow()
         log.debug("kafka.assigned", topic=self._topic, group=self._group, partitions=len(ours))
@@ -254,7 +254,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
         except KafkaError as error:
             # The driver tries again by itself where that helps. Here it does not: join anew.
             await self._let_go()
-            raise in_our_words("to read", error) from None
+            raise in_our_words(self._settings, "to read", error) from None
         for partition, records in found.items():
             for record in records:
                 if handle := self._books.take(partition.partition, record.offset):
@@ -269,7 +269,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
         try:
             await asyncio.shield(joining)
         except (KafkaError, OSError) as error:
-            raise in_our_words("to join", error) from None
+            raise in_our_words(self._settings, "to join", error) from None
         finally:
             if joining.done() and (joining.cancelled() or joining.exception() is not None):
                 self._joining = None
@@ -308,7 +308,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
             if self._member is None or not commits:
                 return True
             by_partition = {TopicPartition(self._topic, number): commit for number, commit in commits.items()}
-            async with speaking("to commit", self._within_s):
+            async with speaking(self._settings, "to commit"):
                 try:
                     await self._member.commit(by_partition)
                 except (CommitFailedError, IllegalStateError):

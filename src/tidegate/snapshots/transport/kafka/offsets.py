@@ -26,14 +26,14 @@ async def set_back(settings: KafkaSettings, group: str, offsets: Mapping[TopicPa
     """Have the group go on from these places. Raises `ServerRefused` while it has members: they would not notice."""
     consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **client_options(settings))
     try:
-        async with speaking(f"to set {group} back", settings.answer_within.total_seconds()):
+        async with speaking(settings, f"to set {group} back"):
             await consumer.start()
             consumer.assign(list(offsets))
             try:
                 await consumer.commit(dict(offsets))
             except CommitFailedError:
                 raise ServerRefused(
-                    "Kafka",
+                    settings.address,
                     f"the group {group} has members",
                     remedy="Stop the workers first, and start them afterwards",
                 ) from None

@@ -19,14 +19,14 @@ class Publisher:
     """One producer. All replicas in sync have a message before it counts as sent, and a repeated request adds none."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        self._within_s = settings.answer_within.total_seconds()
+        self._settings = settings
 
         def make() -> AIOKafkaProducer:
             return AIOKafkaProducer(
                 acks="all", enable_idempotence=True, compression_type="zstd", **client_options(settings)
             )
 
-        self._lazy = Lazy(make, _stop, self._within_s)
+        self._lazy = Lazy(settings, make, _stop)
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         """See `Transport.publish`. A key's messages go to one partition, in their order.
@@ -36,7 +36,7 @@ class Publisher:
         producer = await self._lazy.get()
         sent: list[asyncio.Future[object]] = []
         try:
-            async with speaking("to publish", self._within_s):
+            async with speaking(self._settings, "to publish"):
                 try:
                     for key, value in messages:
                         sent.append(await producer.send(topic, value, key=key.encode()))
@@ -46,7 +46,7 @@ class Publisher:
                 except KafkaError as error:
                     if not error.retriable:
                         await self._lazy.close()  # such a producer sends nothing any more
-                    raise in_our_words("to publish", error) from None
+                    raise in_our_words(self._settings, "to publish", error) from None
         finally:
             for each in sent:
                 each.cancel()

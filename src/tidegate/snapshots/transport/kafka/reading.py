@@ -20,7 +20,7 @@ class Reader:
     """One connection, used by one at a time."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        self._within_s = settings.answer_within.total_seconds()
+        self._settings = settings
         self._one = asyncio.Lock()
 
         def make() -> AIOKafkaConsumer:
@@ -31,7 +31,7 @@ class Reader:
                 **client_options(settings),
             )
 
-        self._lazy = Lazy(make, stop_consumer, self._within_s)
+        self._lazy = Lazy(settings, make, stop_consumer)
 
     async def spans(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Span]:
         """Where each begins and ends now."""
@@ -75,5 +75,5 @@ class Reader:
     async def _asking(self, what: str) -> AsyncGenerator[AIOKafkaConsumer]:
         async with self._one:
             consumer = await self._lazy.get()
-            async with speaking(what, self._within_s):
+            async with speaking(self._settings, what):
                 yield consumer

@@ -35,6 +35,11 @@ class KafkaSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstr
     answer_within: Annotated[timedelta, Ge(timedelta(seconds=1)), Le(timedelta(minutes=5))] = timedelta(seconds=10)
     """A cluster that takes longer to do what we ask counts as away."""
 
+    @property
+    def address(self) -> str:
+        """The cluster as it is named in errors and in the log."""
+        return f"Kafka at {self.servers}"
+
     @model_validator(mode="after")
     def _sasl_needs_a_name(self) -> Self:
         if self.security.startswith("SASL") and (self.user is None or self.password is None):

@@ -28,11 +28,8 @@ class KafkaTransport:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._within_s = settings.answer_within.total_seconds()
         self._publisher, self._reader = Publisher(settings), Reader(settings)
-        self._admin = Lazy(
-            lambda: AIOKafkaAdminClient(**client_options(settings)), AIOKafkaAdminClient.close, self._within_s
-        )
+        self._admin = Lazy(settings, lambda: AIOKafkaAdminClient(**client_options(settings)), AIOKafkaAdminClient.close)
         # Only those that somebody still uses: a worker that is started again takes a new one.
         self._consumers: WeakSet[KafkaConsumer] = WeakSet()
         self._dead = DeadMessages(
@@ -58,15 +55,15 @@ class KafkaTransport:
         """See `Transport`. What is there stays as it is: see `topics` for what differs."""
         admin = await self._admin.get()
         wanted = topics.wanted_topics(self._settings)
-        made = await insist("to create topics", self._within_s, lambda: topics.create_missing(admin, wanted))
-        await insist("to have topics led", self._within_s, lambda: topics.require_ready(admin, wanted))
+        made = await insist(self._settings, "to create topics", lambda: topics.create_missing(admin, wanted))
+        await insist(self._settings, "to have topics led", lambda: topics.require_ready(admin, wanted))
         return made
 
     async def topics(self) -> list[TopicReport]:
         """How our topics are, and what is not as it should be."""
         admin = await self._admin.get()
         wanted = topics.wanted_topics(self._settings)
-        return await insist("to look at topics", self._within_s, lambda: topics.look_at(admin, wanted))
+        return await insist(self._settings, "to look at topics", lambda: topics.look_at(admin, wanted))
 
     async def publish(self, topic: Topic, messages: Sequence[Message]) -> None:
         """See `Transport`."""
@@ -88,7 +85,7 @@ class KafkaTransport:
         partitions = await self._all_of(topic)
         admin = await self._admin.get()
         return await insist(
-            "how much waits", self._within_s, lambda: offsets.lag(admin, self._reader, partitions, name)
+            self._settings, "how much waits", lambda: offsets.lag(admin, self._reader, partitions, name)
         )
 
     async def set_back(self, topic: Topic, group: str, since: datetime | Mapping[int, int]) -> dict[int, int]:
@@ -123,7 +120,7 @@ class KafkaTransport:
 
     async def _partitions(self, name: str) -> list[int]:
         admin = await self._admin.get()
-        return await insist("to look at a topic", self._within_s, lambda: topics.partitions_of(admin, name))
+        return await insist(self._settings, "to look at a topic", lambda: topics.partitions_of(admin, name))
 
     async def _write_note(self, name: str, note: Message) -> None:
         await self._publisher.publish(name, [note])
