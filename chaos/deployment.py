@@ -73,7 +73,7 @@ class Site:
             await self.orchestrator.begin("github", Subject(user_id=login, login=login), pool=POOL) for login in logins
         ]
 
-    async def until_over(self, run_ids: Iterable[int], *, within_s: float = 60) -> list[Run]:
+    async def until_over(self, run_ids: Iterable[int], *, within_s: float = 120) -> list[Run]:
         """Wait until no run is active any more."""
         async with asyncio.timeout(within_s):
             return [await self._until_over(run_id) for run_id in run_ids]

@@ -1,4 +1,4 @@
-"""Whole deployments of real processes, small and quick: a worker counts as dead after half a second of silence."""
+"""Whole deployments of real processes, small and quick: a worker counts as dead after three seconds of silence."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,7 +17,7 @@ from tidegate.github import ESSENTIAL
 from tidegate.simulators.github import LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
 from tidegate.valkey.embedded import server_binary
 
-QUICK = {"lease": 0.5, "renew_every": 0.1}
+QUICK = {"lease": 3, "renew_every": 0.3}
 """A worker that is held up for less than the difference does not count as dead."""
 PATIENT: dict[str, Any] = {}
 """As by default: where nobody dies, a worker on a slow machine must not be taken for dead, and its calls made again."""

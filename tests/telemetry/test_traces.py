@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from io import StringIO
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +135,12 @@ def names_in_the_guide() -> set[str]:
 
 
 def assert_parts_of_a_job(collector: Collector, job: Received) -> None:
-    """Claim, call and commit, in this order and within it."""
+    """Claim, call and commit, in this order and within it. On a busy machine a call may be tried again."""
     parts = sorted((each for each in collector.spans if each.parent == job.id), key=lambda each: each.began_ns)
-    assert [each.name for each in parts] == ["claim", "call", "commit"]
+    assert [name for name, _ in groupby(each.name for each in parts)] == ["claim", "call", "commit"]
     assert job.began_ns <= parts[0].began_ns
     assert parts[-1].ended_ns <= job.ended_ns
-    assert parts[1].facts["http.response.status_code"] in (200, 304)
+    assert parts[-2].facts["http.response.status_code"] in (200, 304)
 
 
 @pytest.mark.full
