@@ -86,7 +86,7 @@ async def test_those_who_watch_are_woken_and_others_are_not(shop: Works):
             pass
         shop.campaigns.news.decided(CAMPAIGN, ["ann"])
 
-        assert await hers.news(5)
+        assert await hers.news(60)
         assert not await his.news(0.05)
 
 

@@ -47,8 +47,8 @@ async def test_a_tell_wakes_those_who_watch_the_run_and_nobody_else(bulletin: Bu
 
         await bulletin.tell([1, 1])
 
-        assert await one.news(5)
-        assert await both.news(5)
+        assert await one.news(60)
+        assert await both.news(60)
         assert not await two.news(0.05)
 
 
@@ -60,9 +60,9 @@ async def test_many_tells_to_one_who_is_busy_are_one_reason_to_look(bulletin: Bu
         for _ in range(20):
             await bulletin.tell([1])
         await bulletin.tell([2])
-        assert await last.news(5)
+        assert await last.news(60)
 
-        assert await watch.news(5)
+        assert await watch.news(60)
         assert not await watch.news(0.05)
 
 
@@ -74,7 +74,7 @@ async def test_another_process_is_heard(bulletin: Bulletin, valkey: Valkey, unit
             await until_reading(valkey, 1)
             await calm(watch)
             await Bulletin(other, unit).tell([7])
-            assert await watch.news(5)
+            assert await watch.news(60)
     finally:
         await other.close()
 
@@ -86,7 +86,7 @@ async def test_what_is_told_between_the_watchers_look_and_the_readers_first_read
     await bulletin.tell([1])
     async with bulletin.watch([1]) as watch:
         await bulletin.tell([1])  # the reader has not begun yet
-        assert await watch.news(5)
+        assert await watch.news(60)
 
 
 async def test_fifty_watchers_have_one_reader_and_when_they_are_gone_none(bulletin: Bulletin, valkey: Valkey):
@@ -95,7 +95,7 @@ async def test_fifty_watchers_have_one_reader_and_when_they_are_gone_none(bullet
         await until_reading(valkey, 1)
         await asyncio.gather(*map(calm, watches))
         await bulletin.tell(range(5))
-        assert all(await asyncio.gather(*(watch.news(5) for watch in watches)))
+        assert all(await asyncio.gather(*(watch.news(60) for watch in watches)))
         await until_reading(valkey, 1)
 
     assert not bulletin.is_reading
@@ -106,7 +106,7 @@ async def test_who_comes_while_the_last_one_leaves_is_served(bulletin: Bulletin,
     for n in range(30):
         async with bulletin.watch([n]) as watch:
             await bulletin.tell([n])
-            assert await watch.news(5), n
+            assert await watch.news(60), n
     await until_reading(valkey, 0)
 
 
@@ -153,7 +153,7 @@ async def test_whoever_says_often_that_runs_moved_tells_it_together(bulletin: Bu
         for n in range(300):
             bulletin.moved([n])
             await valkey.execute("EXISTS", unit.key("bulletin"))  # whoever tells has its turn
-        assert await watch.news(5)
+        assert await watch.news(60)
         await bulletin.close()
 
     told = await valkey.execute("XLEN", unit.key("bulletin"))
@@ -176,7 +176,7 @@ async def test_where_blocking_is_forbidden_it_looks_now_and_then(valkey: Valkey,
     try:
         async with Bulletin(other, unit).watch([3]) as watch:
             await Bulletin(valkey, unit).tell([3])
-            assert await watch.news(5)
+            assert await watch.news(60)
             await until_reading(valkey, 0)
     finally:
         await other.close()
@@ -190,7 +190,7 @@ async def test_a_server_that_lost_its_data_is_followed_from_its_new_beginning(em
         await calm(watch)
         await embedded.execute("FLUSHALL")
         await bulletin.tell([1])
-        assert await watch.news(5)
+        assert await watch.news(60)
 
 
 async def test_after_a_broken_connection_everybody_looks_again():
@@ -239,7 +239,7 @@ async def test_one_who_follows_with_a_gap_is_told_of_many_moves_together_and_kee
 
         async with bulletin.watch([50]) as watch:  # who watches something cannot
             await bulletin.tell([50])
-            assert await watch.news(5)
+            assert await watch.news(60)
             assert set().union(*(each or () for each in heard)) >= {*range(1, 20)}
             await bulletin.tell([50])
-            assert await watch.news(5), "also not a second time"
+            assert await watch.news(60), "also not a second time"

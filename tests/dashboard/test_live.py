@@ -129,7 +129,7 @@ async def test_what_cannot_be_read_is_a_problem_until_it_can(deployment: Served)
     hub = hub_of(source, deployment.collection.bulletin, heeds=False, silence=SOON * 2)
     source.error = DatabaseUnavailable("postgres at 10.0.0.7 is away")
     async with hub.listen(["it"]) as listener:
-        told = await listener.next(5)
+        told = await listener.next(60)
         assert told is not None
         assert told.event.startswith(b"id: it-1\nevent: problem\ndata: {")
         problem = msgspec.json.decode(told.body)
@@ -151,7 +151,7 @@ async def test_a_server_that_hangs_is_told_of_and_shown_soon_after_it_is_back(
     async with hub.listen(["it"]) as listener:
         assert await shown(listener) == 0
         source.may_go_on.clear()
-        told = await listener.next(5)
+        told = await listener.next(60)
         assert told is not None
         problem = msgspec.json.decode(told.body)
         assert (told.event.splitlines()[1], problem["status"]) == (b"event: problem", 503)
@@ -168,7 +168,7 @@ async def test_a_defect_of_one_topic_is_a_problem_and_not_the_end(deployment: Se
     hub = hub_of(source, deployment.collection.bulletin, heeds=False, silence=SOON * 2)
     source.error = ZeroDivisionError()
     async with hub.listen(["it"]) as listener:
-        told = await listener.next(5)
+        told = await listener.next(60)
         assert told is not None
         assert msgspec.json.decode(told.body)["status"] == 500
         source.error = None
@@ -218,7 +218,7 @@ async def test_seats_are_shared_and_those_of_who_left_are_free(deployment: Serve
 async def test_closing_sends_everybody_home(deployment: Served):
     hub = hub_of(Source(), deployment.collection.bulletin)
     async with hub.listen(["it"]) as listener:
-        await listener.next(5)
+        await listener.next(60)
         waiting = asyncio.create_task(listener.next(60))
         await asyncio.sleep(0)
         hub.close()

@@ -34,7 +34,7 @@ async def bury_messages(deployment: Served, count: int) -> list[str]:
     alarms = deployment.collection.parts.alarms
     consumer = alarms.consumer("tester")
     await alarms.add([{b"what": f"alarm {n}".encode(), b"token": b"\xff\xfe"} for n in range(count)])
-    messages = await consumer.read(count, within_s=5)
+    messages = await consumer.read(count, within_s=60)
     for message in messages:
         assert await consumer.fail(message, f"nobody knows {message.fields[b'what'].decode()}")
     await consumer.leave()
@@ -111,7 +111,7 @@ async def test_a_message_that_is_replayed_is_in_its_stream_again(deployment: Ser
 
     alarms = deployment.collection.parts.alarms
     consumer = alarms.consumer("tester")
-    [message] = await consumer.read(10, within_s=5)
+    [message] = await consumer.read(10, within_s=60)
     assert (message.fields[b"what"], message.deliveries) == (b"alarm 0", 1)
     await consumer.ack([message.id])
     await consumer.leave()

@@ -210,13 +210,13 @@ async def test_a_slow_listener_is_shown_the_latest_and_not_what_came_before(depl
     bulletin, run_id = deployment.collection.bulletin, reading.detail.id
     feed = feed_of(reading, bulletin)
     async with feed.listen(run_id) as quick, feed.listen(run_id) as slow:
-        assert await quick.next(5)
+        assert await quick.next(60)
         for jobs in range(1, 4):
             reading.move(succeeded_jobs=jobs)
             await bulletin.tell([run_id])
-            assert await quick.next(5)
+            assert await quick.next(60)
 
-        latest = await slow.next(5)
+        latest = await slow.next(60)
 
         assert latest is not None
         assert b'"succeeded_jobs":3' in latest.body
@@ -227,12 +227,12 @@ async def test_a_slow_listener_is_shown_the_latest_and_not_what_came_before(depl
 async def test_a_run_that_moves_often_is_read_now_and_then(deployment: Served, reading: Reading):
     bulletin, run_id = deployment.collection.bulletin, reading.detail.id
     async with feed_of(reading, bulletin).listen(run_id) as listener:
-        await listener.next(5)
+        await listener.next(60)
         elapsed_s = stopwatch()
         for jobs in range(1, 200):
             reading.move(succeeded_jobs=jobs)
             await bulletin.tell([run_id])
-        while (shown := await listener.next(5)) and b'"succeeded_jobs":199' not in shown.body:
+        while (shown := await listener.next(60)) and b'"succeeded_jobs":199' not in shown.body:
             pass
         assert reading.reads <= 3 + elapsed_s() / 0.2
 
@@ -242,15 +242,15 @@ async def test_news_that_was_lost_is_made_up_for_after_a_while(deployment: Serve
     second_net = timedelta(milliseconds=300)
     feed = RunFeed(reading.read, deployment.collection.bulletin, Seats(1), longest_silence=second_net)
     async with feed.listen(reading.detail.id) as listener:
-        assert await listener.next(5)
+        assert await listener.next(60)
         await until(lambda: reading.reads == 2)  # the look at a run that has become calm; from then on it waits
         reading.move(succeeded_jobs=1)
-        shown = await listener.next(5)
+        shown = await listener.next(60)
         assert shown is not None
         assert b'"succeeded_jobs":1' in shown.body
 
         reading.move(status=RunState.COMPLETED)
-        shown = await listener.next(5)
+        shown = await listener.next(60)
         assert shown is not None
         assert shown.is_last
 
@@ -267,11 +267,11 @@ async def test_while_the_database_is_away_listeners_wait_and_then_go_on(deployme
 async def test_a_run_that_is_removed_ends_its_stream(deployment: Served, reading: Reading):
     bulletin, run_id = deployment.collection.bulletin, reading.detail.id
     async with feed_of(reading, bulletin).listen(run_id) as listener:
-        assert await listener.next(5)
+        assert await listener.next(60)
         reading.move(id=run_id + 1)
         await bulletin.tell([run_id])
 
-        assert await listener.next(5) is None
+        assert await listener.next(60) is None
         assert listener.is_over
 
 
@@ -280,12 +280,12 @@ async def test_who_comes_back_after_the_end_finds_the_run_anew(deployment: Serve
     feed = feed_of(reading, bulletin)
     reading.move(status=RunState.FAILED)
     async with feed.listen(run_id) as listener:
-        shown = await listener.next(5)
+        shown = await listener.next(60)
         assert shown is not None
         assert shown.is_last
     reading.move(status=RunState.RUNNING)  # its jobs are tried again
     async with feed.listen(run_id) as listener:
-        shown = await listener.next(5)
+        shown = await listener.next(60)
         assert shown is not None
         assert not shown.is_last
 
