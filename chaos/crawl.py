@@ -227,7 +227,7 @@ async def conduct(plan: CrawlPlan, folder: Path, tell: Tell = lambda _: None) ->
             "crawl": {"delay": plan.delay_ms / 1_000, "first_rest": 5},
             # Deaths of workers count as attempts, beside the errors of the hosts.
             "collect": {"first_pause": 0.5, "max_attempts": 12},
-            "upstream": {"read_timeout": 2},
+            "upstream": {"read_timeout": 2, "private_hosts": ["127.0.0.1"]},
         }
         opening = open_collection(Settings(**ours), needs_credential=False)
         collection = await stack.enter_async_context(opening)

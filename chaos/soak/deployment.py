@@ -206,6 +206,7 @@ def settings_of(upstreams: Upstreams, valkey_url: str, database_url: str, data: 
         "gate": {"window": 20, "floor": 0, "concurrency": 8},
         "collect": {"max_attempts": 3},
         "crawl": {"delay": CRAWL_GAP_S, "first_rest": 5},
+        "upstream": {"private_hosts": ["127.0.0.1"]},
         "snapshots": {"game": {"url": upstreams.game.url, "api_key": upstreams.game.api_key, "ttl": 5}},
         "limiter": {
             "limits": [

@@ -48,6 +48,7 @@ class Upstreams:
             "TIDEGATE_SNAPSHOTS__PREFETCH__HOT_EVERY": "30s",
             "TIDEGATE_LIMITER__LIMITS": msgspec.json.encode(_limits()).decode(),
             "TIDEGATE_LIMITER__RATES": "[]",
+            "TIDEGATE_UPSTREAM__PRIVATE_HOSTS": '["127.0.0.1"]',
             "TIDEGATE_LOG__LEVEL": "error",
         }
 

@@ -26,6 +26,7 @@ class Ended:
 def environment(folder: Path, **variables: str) -> dict[str, str]:
     """That of a user who has set nothing but `variables`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEGATE_", "GITHUB_"))}
+    kept |= {"TIDEGATE_UPSTREAM__PRIVATE_HOSTS": '["127.0.0.1"]'}  # where the simulators are
     return kept | {"TIDEGATE_DATA_DIR": str(folder / "data"), "COLUMNS": "200"} | variables
 
 

@@ -2,11 +2,16 @@
 
 from datetime import timedelta
 
+import msgspec
+from aiohttp import web
+
 from tests.collect.conftest import Library
-from tests.collect.shelf import ShelfUpstream
+from tests.collect.shelf import HOST, ShelfUpstream
+from tests.upstream.servers import web_server
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.settings import CollectSettings
 from tidegate.telemetry import metrics
+from tidegate.upstream import Answer, Permit, Request, UpstreamClient
 
 SHELF, NEW = "/shelves/ada-novels/0", "/shelves/ada-novels/0?at=new"
 STRANGER = "http://stranger.test/shelves/ada-novels/0"
@@ -57,3 +62,38 @@ async def test_a_loop_of_redirects_is_a_failed_job(local: Library, upstream: She
     assert failed.last_error == "moved: redirected more than 3 times"
     assert upstream.calls[SHELF] + upstream.calls[NEW] == failed.max_attempts * 4
     assert "redirects" not in failed.spec, "each attempt begins at the address that the source names"
+
+
+async def test_a_redirect_to_a_private_address_is_a_failed_job_at_once(local: Library):
+    """The calls go out over real connections; the stranger listens on this machine."""
+    asked, left = list[str](), {"x-remaining": "100"}
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if request.path == SHELF:
+            away = {"Location": f"http://localhost:{request.url.port}/private"}
+            return web.Response(status=301, headers=left | away)
+        if request.path.startswith("/users/"):
+            return web.json_response({"shelves": ["ada-novels"]}, headers=left)
+        return web.json_response({"items": [], "more": False}, headers=left)
+
+    async with web_server(answer) as url, UpstreamClient() as client:
+        library = Library(local.parts, _At(client, url))
+        async with library.working():
+            run = await library.ended()
+
+    [failed] = [job for job in await library.jobs(run.id) if job.status == JobState.FAILED]
+    assert "upstream.private_hosts" in failed.last_error
+    assert (failed.attempt_count, asked.count(SHELF), asked.count("/private")) == (1, 1, 0)
+
+
+class _At(ShelfUpstream):
+    """Sends the requests of the shelf to a server that runs."""
+
+    def __init__(self, client: UpstreamClient, url: str) -> None:
+        super().__init__({})
+        self._client, self._url = client, url
+
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        there = msgspec.structs.replace(request, url=request.url.replace(HOST, self._url))
+        return await self._client.fetch(there, permit)

@@ -178,7 +178,7 @@ async def served(
             auto_migrate=True,
             github=GithubSettings(api_url=sim.url),
             gate=LIMITS,
-            upstream=UpstreamSettings(read_timeout=timedelta(seconds=5)),
+            upstream=UpstreamSettings(read_timeout=timedelta(seconds=5), private_hosts=("127.0.0.1",)),
             http=http,
             crawl=crawl or CrawlSettings(),
         )

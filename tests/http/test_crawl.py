@@ -146,6 +146,8 @@ async def test_a_schedule_is_stored_shown_and_fired_once_for_a_key(deployment: S
     [
         ({"url": "shop.example"}, "url"),
         ({"url": "http://shop.example/page"}, "url"),
+        ({"url": "http://169.254.169.254"}, "url"),
+        ({"url": "http://localhost:6379"}, "url"),
         ({"keywords": []}, "keywords"),
         ({"keywords": [" a"]}, "keyword"),
         ({"name": "a b"}, "name"),

@@ -25,6 +25,7 @@ from tidegate.github.statistics import Statistics
 from tidegate.kernel.errors import InvalidSettings
 from tidegate.settings import Settings
 from tidegate.upstream import UpstreamClient
+from tidegate.upstream.addresses import PrivateHosts
 
 POOL = GENERAL_POOL
 """The pool of credentials that serve everybody."""
@@ -117,7 +118,13 @@ async def open_collection(
                 Addition(services={**aws.services, **aws.inbox(schedules.trigger)}, sources=aws.sources)
             ),
             crawl=crawl,
-            crawls=Crawls(collector.orchestrator, schedules, crawl.identities, crawl.raws),
+            crawls=Crawls(
+                collector.orchestrator,
+                schedules,
+                crawl.identities,
+                crawl.raws,
+                PrivateHosts(settings.upstream.private_hosts),
+            ),
             credentials=book,
             statistics=statistics,
             late_token=late,

@@ -29,7 +29,7 @@ from tidegate.kernel.arguments import require_not_negative
 from tidegate.kernel.clock import Clock, milliseconds
 from tidegate.kernel.errors import GrantVoid, InvalidArgument, TidegateError, Unavailable
 from tidegate.telemetry.logs import get_logger
-from tidegate.upstream import Answer, Head, Permit, Request, UpstreamFailed
+from tidegate.upstream import AddressRefused, Answer, Head, Permit, Request, UpstreamFailed
 from tidegate.upstream.redirects import MOST_REDIRECTS, may_follow, redirected, target_of
 from tidegate.upstream.tracing import called
 
@@ -187,6 +187,9 @@ class Calls:
         except PermitWithdrawn as withdrawn:
             back = Reading(verdict=Verdict.LATER, reason=str(withdrawn), delay_ms=0)
             return from_omission(claim, admitted, back, self._clock.now(), pauses=self._pauses)
+        except AddressRefused as failure:
+            said = Reading(verdict=Verdict.GONE, reason=failure.reason)
+            return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
         except UpstreamFailed as failure:
             said = self._said(claim.source, task, failure)
             return from_failure(claim, admitted, failure, self._clock.now(), said, pauses=self._pauses)

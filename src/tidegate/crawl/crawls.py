@@ -2,6 +2,7 @@
 ahead of it."""
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -13,7 +14,8 @@ from tidegate.crawl.identities import IdentityBook
 from tidegate.crawl.raws import Raws
 from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.targets import CrawlOptions
-from tidegate.kernel.errors import NotFound
+from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.upstream.addresses import PrivateHosts
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,14 +30,23 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
 class Crawls:
     """Begins runs, and keeps the schedules that do. A crawl has a name, and one run at a time."""
 
-    def __init__(self, orchestrator: Orchestrator, schedules: Schedules, identities: IdentityBook, raws: Raws) -> None:
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        schedules: Schedules,
+        identities: IdentityBook,
+        raws: Raws,
+        private_hosts: PrivateHosts,
+    ) -> None:
         self._orchestrator, self._schedules, self._identities, self._raws = orchestrator, schedules, identities, raws
+        self._private_hosts = private_hosts
 
     async def begin(self, name: str, options: CrawlOptions) -> int:
         """Begin a run; returns its number. Raises `RunActive` where this crawl has one that is not over.
 
         Raises `NoCredential` where nobody could make its calls: every identity is disabled.
         """
+        self._require_public(options)
         subject = options.subject(name)
         pool = await self._identities.pool_for(name)
         await self._identities.hosts.meet(host_of(options.url))
@@ -43,10 +54,17 @@ class Crawls:
 
     async def schedule(self, name: str, options: CrawlOptions, *, cron: str, timezone: str = "UTC") -> Schedule:
         """Begin a run whenever `cron` says so. The same again changes the options, and nothing else."""
+        self._require_public(options)
         subject = options.subject(name)
         await self._identities.hosts.meet(host_of(options.url))
         [schedule] = await self._schedules.add(CrawlSource.name, [subject], cron=cron, timezone=timezone)
         return schedule
+
+    def _require_public(self, options: CrawlOptions) -> None:
+        """Refuse at once what is known to be private by its name. What a name resolves to is checked at each call."""
+        host = urlsplit(options.url).hostname or ""
+        if self._private_hosts.refuses(host):
+            raise InvalidArgument("url", host, "is no public host; list it in `upstream.private_hosts` to crawl it")
 
     async def replay(self, raw_ids: Sequence[int] | None = None) -> Replayed:
         """Let dead letters be tried again as if they were new, without a call: these, or all.

@@ -24,7 +24,7 @@ from tidegate.crawl.hosts import Host, host_of
 from tidegate.crawl.robots import PATH, Found, RobotsState
 from tidegate.kernel.clock import milliseconds
 from tidegate.kernel.errors import DatabaseUnavailable, ValkeyUnavailable
-from tidegate.upstream import Answer, Permit, Request, UpstreamFailed
+from tidegate.upstream import AddressRefused, Answer, Permit, Request, UpstreamFailed
 from tidegate.upstream.messages import shown
 
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "range", "if-range"})
@@ -36,6 +36,7 @@ _DETOUR = timedelta(seconds=1)
 class PoliteRequest(Request, frozen=True, kw_only=True):
     """One call to a host that is crawled. Nothing is shown of its headers: they are somebody's."""
 
+    public_only: bool = True
     ignores_robots: bool = False
     """Whether robots.txt is not asked; only where somebody typed so for this very crawl."""
 
@@ -65,6 +66,8 @@ class PoliteCaller:
                 return refused
         try:
             return await self._client.fetch(request, permit)
+        except AddressRefused as failure:
+            raise _not_public(failure) from None
         except UpstreamFailed as failure:
             if failure.was_sent is False:  # a knock is a call: an unused permit would have the next one knock at once
                 failure.was_sent = None
@@ -112,6 +115,8 @@ class PoliteCaller:
         asked = PoliteRequest(url=url, purpose="crawl.robots", headers=headers)
         try:
             answer = await self._client.fetch(asked, permit)
+        except AddressRefused as failure:
+            raise _not_public(failure) from None
         except UpstreamFailed as failure:
             reason, calls = failure.reason, 0 if failure.was_sent is False else 1
         else:
@@ -135,6 +140,10 @@ class PoliteCaller:
             pause_ms=max(1, milliseconds(pause)),
             calls=calls,
         )
+
+
+def _not_public(failure: AddressRefused) -> NotCalled:
+    return NotCalled(Verdict.GONE, failure.reason)
 
 
 @asynccontextmanager

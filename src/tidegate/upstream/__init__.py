@@ -7,6 +7,7 @@ from tidegate.kernel.exports import lazy_exports
 if TYPE_CHECKING:
     from tidegate.upstream.client import UpstreamClient
     from tidegate.upstream.errors import (
+        AddressRefused,
         ConnectFailed,
         ConnectionBroken,
         TimedOut,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tidegate.upstream.settings import UpstreamSettings
 
 __all__ = [
+    "AddressRefused",
     "Answer",
     "ConnectFailed",
     "ConnectionBroken",
@@ -40,7 +42,7 @@ __getattr__ = lazy_exports(
     {
         "tidegate.upstream.client": "UpstreamClient",
         "tidegate.upstream.errors": (
-            "ConnectFailed ConnectionBroken TimedOut TooLarge Truncated Undecodable UpstreamFailed"
+            "AddressRefused ConnectFailed ConnectionBroken TimedOut TooLarge Truncated Undecodable UpstreamFailed"
         ),
         "tidegate.upstream.messages": "Answer Head Headers Permit Request",
         "tidegate.upstream.settings": "UpstreamSettings",

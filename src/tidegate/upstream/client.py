@@ -9,6 +9,7 @@ import aiohttp
 from tidegate.kernel.clock import Clock, SystemClock, monotonic_ms
 from tidegate.kernel.errors import ContractBroken, GrantVoid
 from tidegate.telemetry import metrics
+from tidegate.upstream.addresses import PrivateHosts, guarded, open_socket
 from tidegate.upstream.decoding import Body, BodyTooLarge
 from tidegate.upstream.errors import UpstreamFailed
 from tidegate.upstream.messages import Answer, Head, Permit, Request
@@ -34,7 +35,7 @@ class UpstreamClient:
     ) -> None:
         """`name` is what metrics call it: clients whose requests are under one limit have one name."""
         self._settings, self._name, self._meter = settings or UpstreamSettings(), name, meter_of(name)
-        self._clock = clock or SystemClock()
+        self._clock, self._private = clock or SystemClock(), PrivateHosts(self._settings.private_hosts)
         self._session: aiohttp.ClientSession | None = None
         self._lines: dict[tuple[str, str], _Lines] = {}
 
@@ -67,7 +68,7 @@ class UpstreamClient:
             lines.sent.inc()
             self._meter.note()
 
-        trip = Trip(request, on_send)
+        trip = Trip(request, on_send, self._private)
         lines = self._lines_of(trip.url.host or "", _NO_PERMIT if permit is None else permit.spends)
         outcome = await self._travel(self._session, trip, started_ms)
         if isinstance(outcome, GrantVoid):
@@ -83,7 +84,8 @@ class UpstreamClient:
     ) -> Answer | UpstreamFailed | GrantVoid:
         try:
             async with asyncio.timeout(self._settings.total_timeout.total_seconds()):
-                body = await self._send(session, trip)
+                with guarded(trip.guard):
+                    body = await self._send(session, trip)
         except GrantVoid as void:
             return void.with_traceback(None)
         except FAILURES as error:
@@ -167,6 +169,7 @@ def _session(settings: UpstreamSettings) -> aiohttp.ClientSession:
             limit_per_host=settings.connections_per_host,
             keepalive_timeout=settings.keep_alive.total_seconds(),
             ttl_dns_cache=max(1, round(settings.dns_cache.total_seconds())),
+            socket_factory=open_socket,
         ),
         timeout=aiohttp.ClientTimeout(
             total=None,  # ours also counts the body

@@ -6,6 +6,7 @@
         ├── TimedOut            too long: to connect, until the answer, or in its body
         ├── ConnectionBroken    the connection ended before any answer
         ├── Truncated           the answer began and its body ended too early
+        ├── AddressRefused      the host has no public address, and the request must not go to another
         ├── TooLarge            the body is larger than we take
         └── Undecodable         the answer is not HTTP, or its body is not what its encoding says
 
@@ -65,6 +66,11 @@ class ConnectionBroken(UpstreamFailed, Unavailable):
 
 class Truncated(UpstreamFailed, Unavailable):
     """The answer began, and the connection or the data ended before its body was complete."""
+
+
+class AddressRefused(UpstreamFailed):
+    """The host has no public address and is not in `upstream.private_hosts`, or is written in a way that hides its
+    address. Nothing was sent."""
 
 
 class TooLarge(UpstreamFailed):

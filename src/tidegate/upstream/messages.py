@@ -37,6 +37,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "GET"
     headers: Mapping[str, str] = _NO_HEADERS
     body: bytes | None = None
+    public_only: bool = False
+    """Whether only a public address may be connected to: the URL came from a user, a page or a redirect. Hosts in
+    `upstream.private_hosts` are exempt."""
 
     def __post_init__(self) -> None:
         require_name("purpose", self.purpose)

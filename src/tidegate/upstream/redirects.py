@@ -54,12 +54,18 @@ def redirected(request: Request, redirects: Sequence[str]) -> Request:
     """The same request at the last of these addresses, to which redirects led one after the other.
 
     Headers that are secret stay with the server for which they were meant. They are dropped for good where the way led
-    over another one, which could otherwise choose what is asked for with them.
+    over another one, which could otherwise choose what is asked for with them. Another host than the one that was
+    asked must have a public address.
     """
     headers = request.headers
     if not all(_is_same_server(request.url, target) for target in redirects):
         headers = {name: value for name, value in headers.items() if not is_secret_name(name)}
-    return msgspec.structs.replace(request, url=redirects[-1], headers=headers)
+    public_only = request.public_only or _host(request.url) != _host(redirects[-1])
+    return msgspec.structs.replace(request, url=redirects[-1], headers=headers, public_only=public_only)
+
+
+def _host(url: str) -> str | None:
+    return URL(url, encoded=True).host
 
 
 def _is_same_server(one: str, other: str) -> bool:

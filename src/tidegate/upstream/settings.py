@@ -2,9 +2,11 @@
 
 from datetime import timedelta
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from tidegate import __version__
+from tidegate.kernel.errors import InvalidArgument
+from tidegate.upstream.addresses import PrivateHosts
 from tidegate.upstream.redirects import MOST_REDIRECTS
 
 _NONE = timedelta(0)
@@ -32,5 +34,17 @@ class UpstreamSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     most_redirects: int = Field(default=MOST_REDIRECTS, ge=0, le=20)
     """How many redirects of one call are followed, in collection and for snapshots. Each is a request of its own, and
     waits for a permit of its own."""
+    private_hosts: tuple[str, ...] = ()
+    """Hosts that crawls and redirects may lead to although their addresses are not public: names, addresses, or
+    networks such as `10.1.0.0/16`. Hosts that the settings or a source of yours name are always allowed."""
     user_agent: str = Field(default=f"tidegate/{__version__}", min_length=1)
     """How we introduce ourselves; some upstreams refuse those who do not."""
+
+    @field_validator("private_hosts")
+    @classmethod
+    def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            PrivateHosts(value)
+        except InvalidArgument as error:
+            raise ValueError(str(error)) from None
+        return value

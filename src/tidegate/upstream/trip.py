@@ -9,8 +9,10 @@ from yarl import URL
 
 from tidegate.kernel.errors import GrantVoid
 from tidegate.telemetry.redaction import redact_text
+from tidegate.upstream.addresses import Guard, PrivateAddress, PrivateHosts
 from tidegate.upstream.decoding import BadEncoding, BodyCutShort, BodyTooLarge
 from tidegate.upstream.errors import (
+    AddressRefused,
     ConnectFailed,
     ConnectionBroken,
     Phase,
@@ -22,6 +24,7 @@ from tidegate.upstream.errors import (
 )
 from tidegate.upstream.messages import Head, Request
 
+_NOT_PUBLIC = "the host has no public address; `upstream.private_hosts` lists those that may be called all the same"
 FAILURES = (aiohttp.ClientError, OSError, BadEncoding, BodyCutShort, BodyTooLarge)
 """Everything that `Trip.explain` explains. A timeout is an OSError."""
 
@@ -34,17 +37,26 @@ class CheckedRequest(ClientRequest):
 
     sent = False
     on_send: Callable[[], None] | None = None
+    guard: Guard | None = None
 
     async def send(self, conn: Connection) -> ClientResponse:
         """Send it, or give the connection back unused for the next request."""
-        if self.on_send is not None:
-            try:
+        try:
+            if self.guard is not None:
+                # The connection may have been opened for another request.
+                self.guard.require(_peer(conn))
+            if self.on_send is not None:
                 self.on_send()
-            except GrantVoid:
-                conn.release()
-                raise
+        except (GrantVoid, PrivateAddress):
+            conn.release()
+            raise
         self.sent = True
         return await super().send(conn)
+
+
+def _peer(conn: Connection) -> str:
+    peer = None if conn.transport is None else conn.transport.get_extra_info("peername")
+    return "" if peer is None else str(peer[0])
 
 
 class _BrokeBeforeAnswer(aiohttp.ClientError):
@@ -55,10 +67,11 @@ class Trip:
     """A request from its beginning to its answer. `on_send` is called right before it leaves, and may raise
     `GrantVoid`: then nothing is sent."""
 
-    def __init__(self, request: Request, on_send: Callable[[], None]) -> None:
+    def __init__(self, request: Request, on_send: Callable[[], None], private: PrivateHosts) -> None:
         self.request = request
         self.url = URL(request.url, encoded=True)
         self.head: Head | None = None
+        self.guard = Guard(private, self.url.host or "") if request.public_only else None
         self._on_send = on_send
         self._sending: ClientRequest | None = None
 
@@ -68,7 +81,7 @@ class Trip:
         """A middleware of aiohttp's: note what is sent, and see that it is sent no more than once."""
         self._sending = sending
         if isinstance(sending, CheckedRequest):
-            sending.on_send = self._on_send
+            sending.on_send, sending.guard = self._on_send, self.guard
         try:
             return await send(sending)
         except aiohttp.ClientConnectorError:
@@ -78,7 +91,11 @@ class Trip:
 
     def explain(self, error: Exception) -> UpstreamFailed:
         """What `error` means, given how far we had come."""
+        if self.guard is not None and self.guard.refused is not None and self.head is None and not self._has_left:
+            return self._failed(AddressRefused, _NOT_PUBLIC)
         match error:
+            case aiohttp.InvalidURL():
+                return self._failed(AddressRefused, "the host is a number that is not written as an address")
             case aiohttp.ClientConnectorError():
                 return self._failed(ConnectFailed, redact_text(f"no connection: {error}"))
             case TimeoutError():

@@ -25,11 +25,13 @@ from tidegate.crawl.stages import SEARCH, STAGES
 from tidegate.crawl.targets import CrawlOptions
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import LimitSettings, MarketplaceConfig, MarketplaceSimulator, WorldShape
+from tidegate.upstream import UpstreamSettings
 
 PRODUCTS = 3
 MARKET = MarketplaceConfig(
     world=WorldShape(products=PRODUCTS, keywords=1, per_page=10), limits=LimitSettings(per_identity=None)
 )
+LOCAL = UpstreamSettings(private_hosts=("127.0.0.1",))
 CRAWL = CrawlSettings(
     delay=timedelta(0), sites=("tests.crawl.core.mendable:SITE",), raw_attempts=1, per_minute=10**6, concurrency=10
 )
@@ -53,7 +55,7 @@ def mended() -> None:
 @pytest.mark.parametrize("broken", [{SEARCH}, {"detail"}], ids=str)
 async def test_a_page_at_which_the_code_fails_is_downloaded_once_in_all(tmp_path: Path, broken: Collection[str]):
     SITE.broken.update(broken)
-    settings = Settings(data_dir=tmp_path, crawl=CRAWL)
+    settings = Settings(data_dir=tmp_path, crawl=CRAWL, upstream=LOCAL)
     async with (
         MarketplaceSimulator(MARKET) as market,
         open_collection(settings, needs_credential=False) as collection,
@@ -137,7 +139,7 @@ async def test_an_answer_is_not_kept_for_a_job_that_passed_to_another(local: Sta
 
 async def test_a_search_is_not_replayed_into_a_crawl_that_has_another_run(tmp_path: Path):
     SITE.broken.add(SEARCH)
-    settings = Settings(data_dir=tmp_path, crawl=CRAWL)
+    settings = Settings(data_dir=tmp_path, crawl=CRAWL, upstream=LOCAL)
     async with (
         MarketplaceSimulator(MARKET) as market,
         open_collection(settings, needs_credential=False) as collection,

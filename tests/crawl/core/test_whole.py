@@ -40,7 +40,7 @@ from tidegate.simulators.marketplace import (
     WorldShape,
     parse_faults,
 )
-from tidegate.upstream import UpstreamClient
+from tidegate.upstream import UpstreamClient, UpstreamSettings
 from tidegate.valkey import Valkey
 
 PRODUCTS, TRIES = 60, 9
@@ -103,7 +103,10 @@ class Crawl:
 
 @asynccontextmanager
 async def crawling(market: MarketplaceSimulator, valkey: Valkey, file: Path) -> AsyncGenerator[Crawl]:
-    async with await Database.open(await migrated_file(file)) as database, UpstreamClient() as client:
+    async with (
+        await Database.open(await migrated_file(file)) as database,
+        UpstreamClient(UpstreamSettings(private_hosts=("127.0.0.1",))) as client,
+    ):
         crawl = Crawl(market, valkey, database, client)
         process = build_process(
             crawl.parts,

@@ -30,7 +30,7 @@ from tidegate.database import Database, Transaction
 from tidegate.documents import SqlDocuments
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import MarketplaceSimulator
-from tidegate.upstream import Answer, Request, UpstreamClient
+from tidegate.upstream import Answer, Request, UpstreamClient, UpstreamSettings
 from tidegate.valkey import Valkey
 
 
@@ -131,7 +131,7 @@ async def crawlers(
         settings, processes = Settings(data_dir=folder, crawl=crawl), list[Crawler]()
         for valkey in valkeys:
             database = await stack.enter_async_context(await Database.open(url))
-            client = await stack.enter_async_context(UpstreamClient())
+            client = await stack.enter_async_context(UpstreamClient(UpstreamSettings(private_hosts=("127.0.0.1",))))
             processes.append(Crawler(settings, put_together(settings, valkey, database), client))
         for identity in sim.identities[:names]:
             await processes[0].book.add(identity.name, identity.headers)

@@ -13,10 +13,11 @@ from tests.crawl.manners.conftest import Open
 from tests.crawl.manners.visit import POLITE, Visit
 from tidegate.collect.calls import NotCalled
 from tidegate.collect.source import Verdict
+from tidegate.crawl.politeness import PoliteCaller
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.kernel.errors import DatabaseUnavailable
 from tidegate.simulators.marketplace import FaultKind, LimitSettings, RobotsGroup, RobotsSettings, Route
-from tidegate.upstream import Answer, Request, UpstreamFailed
+from tidegate.upstream import Answer, Request, UpstreamClient, UpstreamFailed
 
 DAY = timedelta(days=1)
 STRICT = RobotsSettings(groups=(RobotsGroup(disallow=("/search",), crawl_delay_s=7),))
@@ -261,7 +262,7 @@ async def test_a_host_that_nobody_met_is_met_first_and_not_called(visit: Visit, 
     told = await omitted(visit.again(delay=timedelta(seconds=3)), ignores_robots=ignores)
     assert says(told) == (Verdict.LATER, 0, 3_000, None)
     assert (await visit.stored()).robots_state == "unknown"
-    assert visit.sim.report().calls == 0
+    assert visit.sim.arrivals() == []
 
 
 async def test_a_database_that_is_away_costs_no_attempt(visit: Visit, monkeypatch: pytest.MonkeyPatch):
@@ -273,7 +274,7 @@ async def test_a_database_that_is_away_costs_no_attempt(visit: Visit, monkeypatc
     monkeypatch.setattr(visit.book.hosts, "known", away)
     told = await omitted(visit)
     assert says(told) == (Verdict.LATER, 0, 5_000, None)
-    assert visit.sim.report().calls == 0
+    assert visit.sim.arrivals() == []
 
 
 async def test_the_crawl_delay_becomes_the_pace_unless_the_setting_is_longer(opened: Open):
@@ -348,3 +349,14 @@ async def _directly(visit: Visit, headers: Mapping[str, str]) -> Answer:
     return await visit.client.fetch(
         Request(url=f"{visit.sim.url}/search?q=none", purpose="crawl.test", headers=headers)
     )
+
+
+async def test_a_host_on_this_machine_is_not_called_unless_it_is_listed(opened: Open):
+    visit = await met(await opened(RobotsSettings()))
+    async with UpstreamClient() as client:
+        visit.caller = PoliteCaller(client, visit.book.hosts)
+        with pytest.raises(NotCalled, match=r"upstream\.private_hosts") as refused:
+            await visit.call()
+
+    assert (refused.value.reading.verdict, refused.value.calls) == (Verdict.GONE, 0)
+    assert visit.sim.arrivals() == []

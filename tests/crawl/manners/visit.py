@@ -21,10 +21,12 @@ from tidegate.flow.gate.status import CredentialStatus, PaceStatus
 from tidegate.kernel.clock import ManualClock
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import MarketplaceConfig, MarketplaceSimulator, WorldShape
-from tidegate.upstream import Answer, UpstreamClient
+from tidegate.upstream import Answer, UpstreamClient, UpstreamSettings
 from tidegate.valkey import Valkey
 
 SMALL = WorldShape(products=12, keywords=2, per_page=4, products_per_shop=4)
+LOCAL = UpstreamSettings(private_hosts=("127.0.0.1",))
+"""The simulators are on this machine."""
 POLITE = CrawlSettings(delay=timedelta(0))
 
 
@@ -104,6 +106,6 @@ async def visiting(
     """A visit to a marketplace whose clock stands still, as does that of `database`."""
     clock, ticks = database.clock, Ticks()
     assert isinstance(clock, ManualClock)
-    async with MarketplaceSimulator(config, ticks) as sim, UpstreamClient(clock=clock) as client:
+    async with MarketplaceSimulator(config, ticks) as sim, UpstreamClient(LOCAL, clock=clock) as client:
         settings = Settings(data_dir=folder, crawl=crawl)
         yield Visit(settings, put_together(settings, valkey, database), sim, client, clock=clock, ticks=ticks)
