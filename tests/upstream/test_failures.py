@@ -344,3 +344,18 @@ def test_those_that_may_be_tried_again_say_so() -> None:
     again = {ConnectFailed, TimedOut, ConnectionBroken, Truncated, Undecodable}
 
     assert {kind for kind in UpstreamFailed.__subclasses__() if issubclass(kind, Unavailable)} == again
+
+
+@pytest.mark.parametrize(
+    ("url", "summary"),
+    [
+        ("http://127.0.0.1:{port}/secret/path", "a.test: no connection: Connection refused"),
+        ("https://127.0.0.1:{port}/secret/path", "a.test: no connection: Connection refused"),
+        ("http://nowhere.invalid/secret/path", "a.test: no connection: the name of the host cannot be resolved"),
+    ],
+)
+async def test_a_summary_names_no_address(client: UpstreamClient, url: str, summary: str):
+    failure = await failure_of(client, get(url.format(port=free_port())))
+
+    assert failure.summary == summary
+    assert "/secret/path" in str(failure), "operators see the address in the log"

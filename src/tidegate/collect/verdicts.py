@@ -169,7 +169,7 @@ def from_failure(
     said, outcome = said or Reading(), Outcome.UNUSED if failure.was_sent is False else Outcome.UNKNOWN
     settled = _settled(admitted, outcome if said.allowance is None else Outcome.ANSWERED, said, retires=False)
     calls = 0 if failure.was_sent is False else 1
-    ending = _retry(claim, admitted.credential, str(failure), now, pauses, calls=calls)
+    ending = _retry(claim, admitted.credential, failure.summary, now, pauses, calls=calls)
     return Finished(ending=ending, settlement=settled, status=None if failure.head is None else failure.head.status)
 
 

@@ -13,6 +13,7 @@ from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import TidegateError
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
+from tidegate.upstream import UpstreamFailed
 
 log = get_logger(__name__)
 
@@ -52,7 +53,7 @@ class RenewedToken:
         now, current = monotonic(), self._current
         if current is None or now >= current.useless_at:
             if now < self._not_before:  # the next try is not due, however many ask
-                raise NotNow(f"no new token could be had: {self._last_error}")
+                raise NotNow(f"no new token could be had: {_told(self._last_error)}")
             return await asyncio.shield(self._begin())
         if now >= current.renew_at and now >= self._not_before:
             self._begin()
@@ -109,3 +110,8 @@ def _seen(task: asyncio.Task[str]) -> None:
     """Nobody may have waited for it: then its error was logged, and is not asked for again."""
     if not task.cancelled():
         task.exception()
+
+
+def _told(error: TidegateError | None) -> str:
+    """What callers are told of an error: without the address of the upstream."""
+    return error.summary if isinstance(error, UpstreamFailed) else str(error)

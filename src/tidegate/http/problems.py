@@ -183,7 +183,6 @@ _IN_THEIR_OWN_WORDS: Sequence[tuple[type[Exception], ProblemType]] = (
     (AllowanceElsewhere, ProblemType.CONFLICT),
     (RunCanceled, ProblemType.CONFLICT),
     (ScheduleInactive, ProblemType.CONFLICT),
-    (OtherPlace, ProblemType.CONFLICT),
     (RoomExists, ProblemType.CONFLICT),
     (RoomInUse, ProblemType.CONFLICT),
     (CampaignExists, ProblemType.CONFLICT),
@@ -211,6 +210,8 @@ def to_trouble(error: BaseException) -> Trouble | None:
     if isinstance(error, RunActive):
         where = {"Location": f"/v1/runs/{error.run_id}"}
         return Trouble(ProblemType.RUN_ACTIVE, str(error), run_id=error.run_id, headers=where)
+    if isinstance(error, OtherPlace):
+        return Trouble(ProblemType.CONFLICT, f"the {error.source} data here was collected from another address")
     if isinstance(error, InvalidArgument):
         return Trouble(ProblemType.INVALID, str(error), field=error.name)
     for kind, problem in _IN_THEIR_OWN_WORDS:

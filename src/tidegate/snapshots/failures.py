@@ -86,8 +86,8 @@ def judge(kind: SnapshotKind, key: str, upstream_id: str | None, answer: Answer)
 def judge_failure(error: UpstreamFailed) -> Verdict:
     """What it means that there was no whole answer."""
     if isinstance(error, Unavailable):
-        return Again(message=str(error))
-    return Dead(reason=DeathReason.PARSE_ERROR, message=str(error))
+        return Again(message=error.summary)
+    return Dead(reason=DeathReason.PARSE_ERROR, message=error.summary)
 
 
 def dead_update(

@@ -1,5 +1,6 @@
 """What is known of a subject, ready to be answered with: the snapshot stays the bytes that it is."""
 
+import re
 from datetime import UTC, datetime
 
 import msgspec
@@ -12,6 +13,8 @@ _BEGIN = b'{"snapshot":'
 _NULL = b"null"
 _ABOUT = 300
 """What an entry takes beside its bytes."""
+
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]+", re.IGNORECASE)
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -26,7 +29,9 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """From the database; None where nothing failed, or it is still being tried."""
         if trouble is None or not trouble.has_failed:
             return None
-        return cls(reason=trouble.reason, message=trouble.message, failed_at=trouble.changed_at)
+        # An upstream's own words may name servers that are no business of those who read snapshots.
+        message = _URL.sub("(address)", trouble.message)
+        return cls(reason=trouble.reason, message=message, failed_at=trouble.changed_at)
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,6 +37,8 @@ class UpstreamFailed(TidegateError):
         # The request is not kept: it holds a token, and errors travel far.
         super().__init__(f"{request.purpose}: {request.method} {shown(request.url)}: {reason}")
         self.purpose, self.reason = request.purpose, reason
+        self.summary = f"{request.purpose}: {reason}"
+        """What happened, without the address of the upstream: for those who read what is collected from it."""
         self.was_sent = was_sent
         self.head = head
 

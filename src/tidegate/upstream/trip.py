@@ -1,5 +1,9 @@
 """One request on its way: whether it may leave, what is known so far, and what an error means at this point."""
 
+import errno
+import os
+import socket
+import ssl
 from collections.abc import Awaitable, Callable
 
 import aiohttp
@@ -8,7 +12,6 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from tidegate.kernel.errors import GrantVoid
-from tidegate.telemetry.redaction import redact_text
 from tidegate.upstream.addresses import Guard, PrivateAddress, PrivateHosts
 from tidegate.upstream.decoding import BadEncoding, BodyCutShort, BodyTooLarge
 from tidegate.upstream.errors import (
@@ -54,6 +57,17 @@ class CheckedRequest(ClientRequest):
         return await super().send(conn)
 
 
+def _why(error: aiohttp.ClientConnectorError) -> str:
+    """Why there is no connection, without the address, which aiohttp and asyncio put into their texts."""
+    cause = error.os_error
+    if isinstance(cause, ssl.SSLError):
+        return getattr(cause, "verify_message", None) or cause.reason or "the TLS handshake failed"
+    if isinstance(error, aiohttp.ClientConnectorDNSError) or isinstance(cause, socket.gaierror):
+        return "the name of the host cannot be resolved"
+    known = cause.errno if cause.errno in errno.errorcode else None
+    return type(cause).__name__ if known is None else os.strerror(known)
+
+
 def _peer(conn: Connection) -> str:
     peer = None if conn.transport is None else conn.transport.get_extra_info("peername")
     return "" if peer is None else str(peer[0])
@@ -97,7 +111,7 @@ class Trip:
             case aiohttp.InvalidURL():
                 return self._failed(AddressRefused, "the host is a number that is not written as an address")
             case aiohttp.ClientConnectorError():
-                return self._failed(ConnectFailed, redact_text(f"no connection: {error}"))
+                return self._failed(ConnectFailed, f"no connection: {_why(error)}")
             case TimeoutError():
                 return TimedOut(self.request, self._phase, was_sent=self._was_sent, head=self.head)
             case BodyTooLarge():
