@@ -8,7 +8,7 @@ from tidegate.runtime.timekeeper import DueSource
 from tidegate.settings import Settings
 from tidegate.snapshots.archive.history import History
 from tidegate.snapshots.archive.nightly import NightlyArchive
-from tidegate.snapshots.archive.opening import is_possible, open_storage
+from tidegate.snapshots.archive.opening import is_possible, open_lifecycle, open_storage
 from tidegate.snapshots.prefetch.backlog import Backlog
 from tidegate.snapshots.prefetch.planner import Prefetch, Requests
 from tidegate.snapshots.transport import GROUPS, Topic, Transport
@@ -39,4 +39,9 @@ def history_of_snapshots(settings: Settings, database: Database) -> History:
 
 def _nightly(database: Database, settings: Settings) -> NightlyArchive:
     archive = settings.snapshots.archive
-    return NightlyArchive(database, lambda: open_storage(archive, settings.data_dir), archive)
+    return NightlyArchive(
+        database,
+        lambda: open_storage(archive, settings.data_dir),
+        archive,
+        lambda: open_lifecycle(archive, settings.data_dir),
+    )

@@ -75,6 +75,7 @@ def _checks() -> dict[str, Callable[[Settings], AsyncIterator[Finding]]]:
         "database": doctor_servers.database,
         "documents": doctor_servers.documents,
         "kafka": doctor_servers.kafka,
+        "archive": doctor_servers.archive,
         "queues": doctor_servers.queues,
         "files": doctor_files.permissions,
         "credentials": doctor_upstreams.credentials,

@@ -77,7 +77,9 @@ def _private_files(settings: Settings) -> Iterator[Path]:
 
 def _private_folders(settings: Settings) -> Iterator[Path]:
     yield from (
-        path for name in ("", "valkey", "archive") if (path := settings.data_dir / name).is_dir() and _is_ours(path)
+        path
+        for name in ("", "valkey", "archive", "archive-cold")
+        if (path := settings.data_dir / name).is_dir() and _is_ours(path)
     )
 
 

@@ -75,6 +75,26 @@ async def kafka(settings: Settings) -> AsyncIterator[Finding]:
         yield failure("kafka", error, _ask_about("TIDEGATE_SNAPSHOTS__KAFKA__SERVERS", servers))
 
 
+async def archive(settings: Settings) -> AsyncIterator[Finding]:
+    """The lifecycle rule of an archive on S3."""
+    url = settings.snapshots.archive.url
+    if url is None or not url.startswith("s3:"):
+        return
+    from tidegate.snapshots.archive.opening import require_packages
+
+    try:
+        require_packages()
+        from tidegate.snapshots.archive.lifecycle import S3Lifecycle
+
+        if await S3Lifecycle(url, settings.snapshots.archive).check():
+            yield Finding("archive", Verdict.OK, "the lifecycle rule of the bucket is as it should be")
+        else:
+            remedy = "The leader sets it when something was archived; its log says why it cannot"
+            yield Finding("archive", Verdict.ADVICE, "the bucket lacks the lifecycle rule of the archive", remedy)
+    except _ERRORS as error:
+        yield failure("archive", error, "May our user read the lifecycle configuration of the bucket?")
+
+
 async def queues(settings: Settings) -> AsyncIterator[Finding]:
     """The queues on SQS, as far as the settings name them."""
     if settings.aws.trigger_queue_url is None and settings.aws.task_queue_url is None:

@@ -8,7 +8,9 @@ from types import MappingProxyType
 
 EVENTS: Mapping[str, str] = MappingProxyType(
     {
+        "archive.file_cold": "History was left out: its file is in a cold storage class, and has to be restored.",
         "archive.left_out": "Old history stays in the database, since the packages for its archive are not installed.",
+        "archive.lifecycle_refused": "The storage refuses the rules for old files of the archive; the error says why.",
         "archive.moved": "Old history of snapshots was moved to the archive, and is no longer in the database.",
         "breaker.closed": "The trial calls succeeded; calls pass again.",
         "breaker.opened": "Too many calls failed; calls are refused until it is tried again.",

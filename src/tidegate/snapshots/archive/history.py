@@ -17,6 +17,9 @@ from tidegate.snapshots.archive.mover import to_entry
 from tidegate.snapshots.archive.tables import snapshot_archives
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.tables import snapshot_history
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
 
 _c, _files = snapshot_history.c, snapshot_archives.c
 
@@ -55,9 +58,16 @@ class History:
 
     async def _archived(self, name: str, size: int, key: str) -> list[Entry]:
         from tidegate.snapshots.archive import parts  # here, since it needs the extra
+        from tidegate.snapshots.archive.objects import FileCold, FileGone
 
         self._storage = self._storage or self._open_storage()
-        return await asyncio.to_thread(parts.read_subject, self._storage.open(name, size), key)
+        try:
+            return await asyncio.to_thread(parts.read_subject, self._storage.open(name, size), key)
+        except FileGone:  # its time was over
+            return []
+        except FileCold:
+            log.warning("archive.file_cold", file=name)
+            return []
 
 
 def _recent(tx: Transaction, subject: Subject, limit: int) -> list[Entry]:

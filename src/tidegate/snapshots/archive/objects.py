@@ -24,14 +24,29 @@ class StorageUnavailable(Unavailable):
     """The object storage did not answer as it should; trying again later is right."""
 
 
+class FileGone(StorageUnavailable):
+    """The file is not there: it was deleted."""
+
+
+class FileCold(StorageUnavailable):
+    """The file is in a cold storage class, and must be restored before it can be read."""
+
+
+def folder_of(url: str) -> Path:
+    """The folder that a `file:` URL names."""
+    return Path(unquote(urlsplit(url).path))
+
+
 class ObjectStorage:
     """Files by their names. What was `put` and did not raise is there after a crash of the machine."""
 
-    def __init__(self, url: str) -> None:
-        """`url` names a place and nothing else: credentials come from the environment."""
-        self.url = url
-        parts = urlsplit(url)
-        self._folder = Path(unquote(parts.path)) if parts.scheme == "file" else None
+    def __init__(self, url: str, cold: Path | None = None) -> None:
+        """`url` names a place and nothing else: credentials come from the environment.
+
+        `cold`: the folder to which old files of a folder are moved; they are read from there.
+        """
+        self.url, self._cold = url, cold
+        self._folder = folder_of(url) if urlsplit(url).scheme == "file" else None
         with self._troubles_told("open it"):
             if self._folder is not None:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -44,12 +59,15 @@ class ObjectStorage:
         with self._troubles_told(f"write {name}"):
             await obstore.put_async(self._store, name, content)
             if self._folder is not None:
-                _make_durable(self._folder / name, self._folder)
+                make_durable(self._folder / name, self._folder)
 
     async def get(self, name: str) -> bytes:
         """All of a file."""
         with self._troubles_told(f"read {name}"):
-            answer = await obstore.get_async(self._store, name)
+            try:
+                answer = await obstore.get_async(self._store, name)
+            except FileNotFoundError:
+                answer = await obstore.get_async(self._cold_store(), name)
             return bytes(await answer.bytes_async())
 
     async def names(self) -> list[str]:
@@ -65,13 +83,25 @@ class ObjectStorage:
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """A part of a file; blocks."""
         with self._troubles_told(f"read {name}"):
-            return bytes(obstore.get_range(self._store, name, start=start, length=length))
+            try:
+                return bytes(obstore.get_range(self._store, name, start=start, length=length))
+            except FileNotFoundError:  # it is moved before it is removed, so it is in the other place by now
+                return bytes(obstore.get_range(self._cold_store(), name, start=start, length=length))
+
+    def _cold_store(self) -> Any:
+        if self._cold is None or not self._cold.is_dir():
+            raise FileNotFoundError("it is not there")
+        return LocalStore(self._cold)
 
     @contextmanager
     def _troubles_told(self, what: str) -> Generator[None]:
         try:
             yield
+        except FileNotFoundError as error:
+            raise FileGone(f"{self.url}: could not {what}: {_first_line(error)}") from None
         except (PermissionDeniedError, UnauthenticatedError) as error:
+            if "InvalidObjectState" in str(error):
+                raise FileCold(f"{self.url}: could not {what}: it is in a cold storage class") from None
             raise ServerRefused(self.url, f"it refused to {what}: {_first_line(error)}", remedy=_REMEDY) from None
         except (BaseError, OSError, ValueError) as error:
             message = f"{self.url}: could not {what}: {_first_line(error)}"
@@ -117,7 +147,7 @@ class RangeFile(io.RawIOBase):
         return content
 
 
-def _make_durable(path: Path, root: Path) -> None:
+def make_durable(path: Path, root: Path) -> None:
     """The content, and the names on the way to it: what is deleted elsewhere next must not be lost with the power."""
     for place in (path, *(parent for parent in path.parents if parent == root or root in parent.parents)):
         handle = os.open(place, os.O_RDONLY)

@@ -8,6 +8,7 @@ from tidegate.kernel.errors import InvalidSettings
 from tidegate.snapshots.archive.settings import ArchiveSettings
 
 if TYPE_CHECKING:
+    from tidegate.snapshots.archive.lifecycle import Lifecycle
     from tidegate.snapshots.archive.objects import ObjectStorage
 
 _NEEDED = ("obstore", "pyarrow")
@@ -18,10 +19,29 @@ def is_possible() -> bool:
     return all(find_spec(name) is not None for name in _NEEDED)
 
 
-def open_storage(settings: ArchiveSettings, data_dir: Path) -> "ObjectStorage":
-    """The storage named by the settings, else the folder `archive` in the data folder."""
+def require_packages() -> None:
+    """Raise `InvalidSettings` where they are not."""
     if not is_possible():
         raise InvalidSettings('the archive needs packages that are not here: pip install "tidegate[archive]"')
+
+
+def open_storage(settings: ArchiveSettings, data_dir: Path) -> "ObjectStorage":
+    """The storage named by the settings, else the folder `archive` in the data folder."""
+    require_packages()
+    from tidegate.snapshots.archive.lifecycle import cold_folder
     from tidegate.snapshots.archive.objects import ObjectStorage
 
-    return ObjectStorage(settings.url or (data_dir.absolute() / "archive").as_uri())
+    url = address_of(settings, data_dir)
+    return ObjectStorage(url, cold_folder(settings, url) if url.startswith("file:") else None)
+
+
+def open_lifecycle(settings: ArchiveSettings, data_dir: Path) -> "Lifecycle | None":
+    """What becomes of its files as they age; None where the operator of the storage has to see to it."""
+    from tidegate.snapshots.archive.lifecycle import lifecycle_of
+
+    return lifecycle_of(settings, address_of(settings, data_dir))
+
+
+def address_of(settings: ArchiveSettings, data_dir: Path) -> str:
+    """Where the archive is."""
+    return settings.url or (data_dir.absolute() / "archive").as_uri()
