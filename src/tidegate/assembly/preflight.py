@@ -40,7 +40,7 @@ async def _mistakes(settings: Settings, token: str | None) -> AsyncIterator[str]
             await _require_accepted(settings, require_token(token))
 
     async def check_transport() -> None:
-        if settings.snapshots.transport == "kafka":
+        if settings.snapshots.uses_kafka:
             await open_kafka(settings.snapshots.kafka).close()
 
     checks: list[Callable[[], object]] = [

@@ -1,7 +1,7 @@
 """Snapshots, put together: the same in a process that answers, in one that refreshes, and in a command."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from tidegate.assembly.kinds import by_name, configured_kinds
@@ -14,6 +14,7 @@ from tidegate.flow.limiter import Limiter
 from tidegate.flow.stream import Stream
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import milliseconds
+from tidegate.kernel.errors import TidegateError
 from tidegate.kernel.priority import Priority
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
@@ -35,11 +36,15 @@ from tidegate.snapshots.shelf import Shelf
 from tidegate.snapshots.subject import SnapshotKind
 from tidegate.snapshots.transport import Transport
 from tidegate.snapshots.transport.kafka.opening import open_kafka
+from tidegate.snapshots.transport.moving import MovingTransport
 from tidegate.snapshots.transport.streams import StreamTransport
 from tidegate.snapshots.valkey_guard import ValkeyGuard
 from tidegate.snapshots.wanting import Wanting
 from tidegate.telemetry import metrics
+from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import UpstreamClient
+
+log = get_logger(__name__)
 
 _UNIT = "snapshots"
 
@@ -99,6 +104,7 @@ async def open_snapshots(parts: Parts, kinds: Sequence[SnapshotKind] | None = No
         transport = _transport(parts)
         await transport.start()
         stack.push_async_callback(transport.close)
+        await _warn_of_events_left_behind(parts)
         news = News(parts.valkey, parts.valkey.unit(_UNIT))
         stack.push_async_callback(news.close)
         base = _Base(parts, named, transport, news)
@@ -106,12 +112,16 @@ async def open_snapshots(parts: Parts, kinds: Sequence[SnapshotKind] | None = No
         reader = base.reader()
         await stack.enter_async_context(reader.following())
         workers: dict[str, Service] = {}
+        sources: dict[str, Transport] = {"": transport}
+        if isinstance(transport, MovingTransport):
+            sources["-previous"] = transport.previous
         for priority, lane in ((Priority.HIGH, settings.snapshots.high), (Priority.LOW, settings.snapshots.low)):
-            # Each has connections of its own, as many as calls: a permit is spent when the call leaves, at once.
-            most = {"connections": lane.most_in_hand, "connections_per_host": lane.most_in_hand}
-            client = UpstreamClient(settings.upstream.model_copy(update=most), name="snapshots")
-            caller = await stack.enter_async_context(client)
-            workers[f"refresh-{priority}"] = base.worker(priority, lane, caller)
+            for suffix, source in sources.items():
+                # Each has connections of its own, as many as calls: a permit is spent when the call leaves, at once.
+                most = {"connections": lane.most_in_hand, "connections_per_host": lane.most_in_hand}
+                client = UpstreamClient(settings.upstream.model_copy(update=most), name="snapshots")
+                caller = await stack.enter_async_context(client)
+                workers[f"refresh-{priority}{suffix}"] = base.worker(priority, lane, caller, source)
         yield Snapshots(
             parts=parts,
             kinds=named,
@@ -124,7 +134,7 @@ async def open_snapshots(parts: Parts, kinds: Sequence[SnapshotKind] | None = No
             limiter=base.limiter,
             breakers=base.breakers,
             workers=workers,
-            recoverable=transport.recoverable if isinstance(transport, StreamTransport) else [],
+            recoverable=transport.recoverable,
             upkeep=upkeep_of_snapshots(parts, base.requests, transport),
         )
 
@@ -170,8 +180,8 @@ class _Base:
         self.server.on_return.append(reader.server_returned)
         return reader
 
-    def worker(self, priority: Priority, lane: LaneSettings, caller: Caller) -> RefreshWorker:
-        """Refreshes."""
+    def worker(self, priority: Priority, lane: LaneSettings, caller: Caller, source: Transport) -> RefreshWorker:
+        """Refreshes what `source` brings."""
         ours = self._ours
         calls = Calls(
             self._kinds,
@@ -195,10 +205,28 @@ class _Base:
             keeps_history=ours.archive.keep_history,
         )
         name = WorkerName(owner=self._parts.owner, priority=priority, most_deliveries=ours.most_deliveries)
-        return RefreshWorker(name, lane, calls, ground)
+        return RefreshWorker(name, lane, calls, ground, source)
 
 
 def _transport(parts: Parts) -> Transport:
-    if parts.settings.snapshots.transport == "kafka":
+    settings = parts.settings.snapshots
+    current = _named(parts, settings.transport)
+    if settings.previous_transport is None:
+        return current
+    return MovingTransport(current, _named(parts, settings.previous_transport))
+
+
+def _named(parts: Parts, name: str) -> Transport:
+    if name == "kafka":
         return open_kafka(parts.settings.snapshots.kafka)
     return StreamTransport(parts.valkey, parts.valkey.unit(_UNIT), parts.owner)
+
+
+async def _warn_of_events_left_behind(parts: Parts) -> None:
+    """Events on streams that no worker reads, because the setting of the previous transport was removed too early."""
+    settings = parts.settings.snapshots
+    if settings.transport == "streams" or settings.previous_transport is not None:
+        return
+    with suppress(TidegateError):  # it is only a warning
+        if left := await _named(parts, "streams").unfinished():
+            log.warning("snapshots.events_left_behind", events=left)

@@ -12,6 +12,7 @@ from tidegate.snapshots.archive.opening import is_possible, open_lifecycle, open
 from tidegate.snapshots.prefetch.backlog import Backlog
 from tidegate.snapshots.prefetch.planner import Prefetch, Requests
 from tidegate.snapshots.transport import GROUPS, Topic, Transport
+from tidegate.snapshots.transport.moving import MovingTransport, TransportMove
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -20,7 +21,7 @@ log = get_logger(__name__)
 def upkeep_of_snapshots(parts: Parts, requests: Requests, transport: Transport) -> Sequence[DueSource]:
     """What the settings want of it: sources for the leader's timekeeper."""
     settings = parts.settings
-    sources: list[DueSource] = []
+    sources: list[DueSource] = [TransportMove(transport)] if isinstance(transport, MovingTransport) else []
     if settings.snapshots.prefetch.enabled:
         backlog = Backlog(lambda: transport.lag(Topic.LOW, GROUPS[Topic.LOW]))
         sources.append(Prefetch(parts.database, requests, settings.snapshots.prefetch, backlog))

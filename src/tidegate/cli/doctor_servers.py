@@ -59,7 +59,7 @@ async def documents(settings: Settings) -> AsyncIterator[Finding]:
 
 async def kafka(settings: Settings) -> AsyncIterator[Finding]:
     """Kafka and its topics, where events travel on it."""
-    if settings.snapshots.transport != "kafka":
+    if not settings.snapshots.uses_kafka:
         return
     from tidegate.snapshots.transport.kafka.opening import open_kafka
 

@@ -29,7 +29,7 @@ from tidegate.snapshots.failures import Dead, dead_update
 from tidegate.snapshots.settings import LaneSettings
 from tidegate.snapshots.settling import Done, Ground, Note, Settler
 from tidegate.snapshots.subject import Subject
-from tidegate.snapshots.transport import GROUPS, Consumer, Delivery, topic_for
+from tidegate.snapshots.transport import GROUPS, Consumer, Delivery, Transport, topic_for
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
 
@@ -57,13 +57,14 @@ class WorkerName(msgspec.Struct, frozen=True, kw_only=True):
 class RefreshWorker:
     """A service: serves the events of one priority in this process."""
 
-    def __init__(self, name: WorkerName, lane: LaneSettings, calls: Calls, ground: Ground) -> None:
-        self._name, self._lane, self._calls, self._ground = name, lane, calls, ground
+    def __init__(self, name: WorkerName, lane: LaneSettings, calls: Calls, ground: Ground, source: Transport) -> None:
+        """`source`: where events are read. Dead letters go to the transport of `ground`."""
+        self._name, self._lane, self._calls, self._ground, self._source = name, lane, calls, ground, source
 
     async def run(self, stopping: asyncio.Event) -> None:
         """See `Service`."""
         topic = topic_for(self._name.priority)
-        consumer = self._ground.transport.consumer(topic, GROUPS[topic])
+        consumer = self._source.consumer(topic, GROUPS[topic])
         shift = _Shift(self._name, self._lane, self._calls, self._ground, consumer=consumer, stopping=stopping)
         try:
             await shift.run()

@@ -2,10 +2,10 @@
 
 import re
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel, Field, SecretStr, field_validator
+from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
 
 from tidegate.kernel.errors import InvalidArgument
 from tidegate.snapshots.archive.settings import ArchiveSettings
@@ -73,8 +73,11 @@ class SnapshotSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
 
     transport: Literal["streams", "kafka"] = "streams"
     """How events travel to the workers: on the server that is there anyway, or on Kafka (needs the extra `kafka`)."""
+    previous_transport: Literal["streams", "kafka"] | None = None
+    """While events move from one transport to another: the one that was used before. Its events are still worked on,
+    and new ones go to `transport`. Unset it when the log says `snapshots.transport_drained`."""
     kafka: KafkaSettings = KafkaSettings()
-    """How Kafka is reached, where `transport` is `kafka`."""
+    """How Kafka is reached, where one of these is `kafka`."""
     archive: ArchiveSettings = ArchiveSettings()
     """What is remembered of snapshots, and where the old of it goes."""
     prefetch: PrefetchSettings = PrefetchSettings()
@@ -108,6 +111,17 @@ class SnapshotSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     """How long the server holds a copy of a snapshot after it was refreshed, or read from SQL."""
     longest_wait: Brief = timedelta(seconds=25)
     """How long `?wait=` may wait."""
+
+    @property
+    def uses_kafka(self) -> bool:
+        """Whether Kafka is needed."""
+        return "kafka" in (self.transport, self.previous_transport)
+
+    @model_validator(mode="after")
+    def _moves_somewhere(self) -> Self:
+        if self.previous_transport == self.transport:
+            raise ValueError("previous_transport must not be the same as transport")
+        return self
 
     @field_validator("kinds")
     @classmethod

@@ -109,6 +109,7 @@ async def test_a_file_that_another_process_moved_first_is_no_error(
     assert len(await past.history(folders.storage, HERO)) == 2
 
 
+@pytest.mark.full
 async def test_a_bucket_is_given_our_rule_and_keeps_those_of_others(in_s3: ObjectStorage):
     theirs = {"ID": "theirs", "Filter": {"Prefix": "logs/"}, "Status": "Enabled", "Expiration": {"Days": 7}}
     settings = ArchiveSettings(cold_class="GLACIER", delete_after=timedelta(days=730))
@@ -133,6 +134,7 @@ async def test_a_bucket_is_given_our_rule_and_keeps_those_of_others(in_s3: Objec
         assert [rule["ID"] for rule in rules] == ["theirs"]
 
 
+@pytest.mark.full
 async def test_a_storage_that_refuses_the_rule_does_not_stop_the_archive(past: Past, in_s3: ObjectStorage):
     await past.fill(keys=2, days=[45])
     refused = S3Lifecycle("s3://no-such-bucket/x", ArchiveSettings())
@@ -144,6 +146,7 @@ async def test_a_storage_that_refuses_the_rule_does_not_stop_the_archive(past: P
     assert await past.rows() == 0
 
 
+@pytest.mark.full
 async def test_history_in_a_class_that_must_be_restored_is_left_out(past: Past, in_s3: ObjectStorage):
     await past.fill(keys=2, days=[200, 45, 2])
     await past.move_all(in_s3)

@@ -12,6 +12,7 @@ from tests.servers.valkey import ALL_VALKEY, empty_valkey
 from tidegate.snapshots.transport import Transport
 from tidegate.snapshots.transport.kafka.connection import stop_consumer
 from tidegate.snapshots.transport.kafka.transport import KafkaTransport
+from tidegate.snapshots.transport.moving import MovingTransport
 from tidegate.snapshots.transport.streams import StreamTransport
 
 
@@ -71,7 +72,31 @@ async def on_kafka(request: pytest.FixtureRequest) -> AsyncGenerator[Bench]:
     await server.forget(settings)
 
 
-BENCHES = {**{f"streams-{server}": partial(on_streams, server) for server in ALL_VALKEY}, "kafka": on_kafka}
+@asynccontextmanager
+async def on_the_move(request: pytest.FixtureRequest) -> AsyncGenerator[Bench]:
+    """From one stream to another: what is published goes to the new one, and that is what is read."""
+    async with empty_valkey(request.getfixturevalue("embedded_url")) as valkey:
+
+        def named(owner: str) -> MovingTransport:
+            new, previous = (StreamTransport(valkey, valkey.unit(unit), owner) for unit in ("new", "previous"))
+            return MovingTransport(new, previous)
+
+        @asynccontextmanager
+        async def another() -> AsyncGenerator[Transport]:
+            yield named("another")
+
+        async def bury(dead: Transport) -> None:
+            for stream in dead.recoverable:
+                await stream.take_over("another")
+
+        yield Bench(named("ours"), another, bury)
+
+
+BENCHES = {
+    **{f"streams-{server}": partial(on_streams, server) for server in ALL_VALKEY},
+    "moving": on_the_move,
+    "kafka": on_kafka,
+}
 
 
 @pytest.fixture(params=BENCHES)

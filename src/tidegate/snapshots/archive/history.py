@@ -63,7 +63,8 @@ class History:
         self._storage = self._storage or self._open_storage()
         try:
             return await asyncio.to_thread(parts.read_subject, self._storage.open(name, size), key)
-        except FileGone:  # its time was over
+        except FileGone:  # its time was over, and its row goes tonight; or it was removed by hand
+            log.warning("archive.file_gone", file=name)
             return []
         except FileCold:
             log.warning("archive.file_cold", file=name)

@@ -8,12 +8,15 @@
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from tidegate.snapshots.transport.topics import Topic
 from tidegate.valkey import Key
+
+if TYPE_CHECKING:
+    from tidegate.flow.stream import Stream
 
 Message = tuple[str, bytes]
 """A key (`Subject.id`), and a value."""
@@ -78,6 +81,11 @@ class Consumer(Protocol):
 class Transport(Protocol):
     """One process's hold on all topics."""
 
+    @property
+    def recoverable(self) -> "Sequence[Stream]":
+        """The streams from which the leader has to take what dead processes held; none where the transport does it."""
+        ...
+
     async def start(self) -> None:
         """Connect. Publishing and reading come after it."""
         ...
@@ -104,6 +112,10 @@ class Transport(Protocol):
 
     async def lag(self, topic: Topic, group: str) -> int:
         """How many messages wait for the group: published, and delivered to nobody yet."""
+        ...
+
+    async def unfinished(self) -> int:
+        """How many messages of both topics are not acknowledged: those that wait, and those in hand."""
         ...
 
     async def dead_count(self) -> int:

@@ -77,6 +77,10 @@ class StreamTransport:
         """See `Transport`."""
         return (await self._group(topic, group).status()).lag
 
+    async def unfinished(self) -> int:
+        """See `Transport`."""
+        return sum([(await stream.status()).depth for stream in self.recoverable])
+
     async def dead_count(self) -> int:
         """See `Transport`."""
         return await self._valkey.execute("XLEN", self._dead_key)

@@ -5,6 +5,7 @@ Nothing is connected before it is needed, so a process comes up and serves reads
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from aiokafka import TopicPartition
@@ -21,6 +22,9 @@ from tidegate.snapshots.transport.kafka.settings import KafkaSettings
 from tidegate.snapshots.transport.kafka.topics import HANDLED, TopicReport, topic_name
 from tidegate.snapshots.transport.protocol import DeadEntry, Message
 from tidegate.snapshots.transport.topics import GROUPS, Topic
+
+if TYPE_CHECKING:
+    from tidegate.flow.stream import Stream
 
 
 class KafkaTransport:
@@ -65,6 +69,11 @@ class KafkaTransport:
         wanted = topics.wanted_topics(self._settings)
         return await insist(self._settings, "to look at topics", lambda: topics.look_at(admin, wanted))
 
+    @property
+    def recoverable(self) -> "Sequence[Stream]":
+        """See `Transport`: Kafka notices by itself when a member died."""
+        return ()
+
     async def publish(self, topic: Topic, messages: Sequence[Message]) -> None:
         """See `Transport`."""
         await self._publisher.publish(self._name(topic), messages)
@@ -97,6 +106,10 @@ class KafkaTransport:
         found = await offsets.places(self._reader, await self._all_of(topic), since)
         await offsets.set_back(self._settings, name, found)
         return {each.partition: offset for each, offset in found.items()}
+
+    async def unfinished(self) -> int:
+        """See `Transport`."""
+        return sum([await self.lag(*each) for each in GROUPS.items()])
 
     async def dead_count(self) -> int:
         """See `Transport`."""
