@@ -34,6 +34,10 @@ class CampaignExists(TidegateError):
     """There is a campaign of this id already."""
 
 
+class CampaignInUse(TidegateError):
+    """The campaign cannot be deleted now: people may enter, or entries are not decided."""
+
+
 class CampaignState(StrEnum):
     """Whether people may enter, besides the campaign's times."""
 

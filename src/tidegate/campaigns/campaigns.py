@@ -30,6 +30,7 @@ from tidegate.campaigns.install import Installer
 from tidegate.campaigns.keys import GROUP, campaign_keys
 from tidegate.campaigns.letters import CampaignLetters, LetterPage
 from tidegate.campaigns.news import ResultNews
+from tidegate.campaigns.removal import CampaignRemover
 from tidegate.campaigns.results import Results
 from tidegate.campaigns.settings import CampaignSettings
 from tidegate.database import Database, Transaction
@@ -142,6 +143,10 @@ class Campaigns:
         values = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not UNSET}
         await self._database.transaction(_alter, require_campaign(ident), values)
         return await self.installer.install(ident)
+
+    async def delete(self, ident: str) -> None:
+        """Delete a campaign that is over, with its entries and dead letters. See `CampaignRemover`."""
+        await CampaignRemover(self.valkey, self._database).remove(require_campaign(ident))
 
     async def get(self, ident: str) -> Campaign:
         """One campaign; raise `NotFound`."""

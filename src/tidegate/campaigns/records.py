@@ -5,11 +5,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, func, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, func, or_, select, update
 
 from tidegate.campaigns.campaign import (
     Campaign,
     CampaignExists,
+    CampaignInUse,
     CampaignPlan,
     CampaignState,
     Decided,
@@ -22,6 +23,9 @@ from tidegate.database import Transaction
 from tidegate.kernel.errors import InvalidArgument, NotFound
 
 _c, _e = campaigns.c, campaign_entries.c
+_DELETING = "deleting"
+"""The state of a campaign that is being deleted; it is not found any more. See `removal.py`."""
+_THERE = _c.state != _DELETING
 
 
 class DoorRow(NamedTuple):
@@ -50,30 +54,30 @@ def create(tx: Transaction, plan: CampaignPlan) -> Campaign:
         "changed_at": tx.now,
     }
     if tx.execute(tx.insert_if_absent(campaigns), row).rowcount != 1:
-        raise CampaignExists(f"there is a campaign {plan.id!r} already")
+        raise CampaignExists(f"there is a campaign {plan.id!r} already, or one that is being deleted")
     return get(tx, plan.id)
 
 
 def get(tx: Transaction, ident: str) -> Campaign:
     """One campaign; raise `NotFound`."""
-    return _found(ident, tx.execute(select(campaigns).where(_c.id == ident)).one_or_none())
+    return _found(ident, tx.execute(select(campaigns).where(_c.id == ident, _THERE)).one_or_none())
 
 
 def page(tx: Transaction, after: str | None, limit: int) -> list[Campaign]:
     """Campaigns by id, those behind `after`."""
-    query = select(campaigns).order_by(_c.id).limit(limit)
+    query = select(campaigns).where(_THERE).order_by(_c.id).limit(limit)
     return [_campaign(row) for row in tx.execute(query if after is None else query.where(_c.id > after))]
 
 
 def ids(tx: Transaction, after: str | None, limit: int) -> list[str]:
     """Ids of campaigns, in their order, those behind `after`."""
-    query = select(_c.id).order_by(_c.id).limit(limit)
+    query = select(_c.id).where(_THERE).order_by(_c.id).limit(limit)
     return list(tx.execute(query if after is None else query.where(_c.id > after)).scalars())
 
 
 def locked(tx: Transaction, ident: str) -> Campaign:
     """One campaign, which nobody else changes until the commit; raise `NotFound`."""
-    return _found(ident, tx.execute(select(campaigns).where(_c.id == ident).with_for_update()).one_or_none())
+    return _found(ident, tx.execute(select(campaigns).where(_c.id == ident, _THERE).with_for_update()).one_or_none())
 
 
 def start(tx: Transaction, ident: str, starts_at: datetime | None, ends_at: datetime | None) -> Campaign:
@@ -100,6 +104,36 @@ def alter(tx: Transaction, ident: str, changes: Mapping[str, Any]) -> Campaign:
     changed = msgspec.structs.replace(campaign, **changes)
     require_times(changed.starts_at, changed.ends_at)
     return _change(tx, campaign, changes)
+
+
+def ended_before(tx: Transaction, before: datetime, after: str, limit: int) -> list[str]:
+    """Ids, behind `after`, of campaigns that ended before a moment, and of those that are being deleted."""
+    stopped = and_(_c.state == CampaignState.STOPPED, _c.changed_at < before)
+    over = or_(_c.state == _DELETING, stopped, and_(_c.ends_at < before, _c.changed_at < before))
+    return list(tx.execute(select(_c.id).where(over, _c.id > after).order_by(_c.id).limit(limit)).scalars())
+
+
+def begin_removal(tx: Transaction, ident: str) -> None:
+    """Mark a campaign as being deleted, twice is harmless; raise `NotFound`, or `CampaignInUse` where it is open."""
+    row = tx.execute(select(_c.state, _c.ends_at).where(_c.id == ident).with_for_update()).one_or_none()
+    if row is None:
+        raise NotFound("campaign", ident)
+    if row.state == CampaignState.OPEN and (row.ends_at is None or row.ends_at > tx.now):
+        raise CampaignInUse(f"campaign {ident!r} is open; stop it before you delete it")
+    tx.execute(update(campaigns).where(_c.id == ident).values(state=_DELETING))
+
+
+def remove_entries(tx: Transaction, ident: str, most: int) -> int:
+    """Delete up to `most` entries of a campaign that is being deleted; how many there were."""
+    users = list(tx.execute(select(_e.user_id).where(_e.campaign == ident).limit(most)).scalars())
+    if users:
+        tx.execute(delete(campaign_entries).where(_e.campaign == ident, _e.user_id.in_(users)))
+    return len(users)
+
+
+def finish_removal(tx: Transaction, ident: str) -> None:
+    """Delete the row of a campaign that is being deleted."""
+    tx.execute(delete(campaigns).where(_c.id == ident, _c.state == _DELETING))
 
 
 def begin_epoch(tx: Transaction, ident: str) -> tuple[Campaign, int]:

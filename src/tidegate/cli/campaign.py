@@ -95,6 +95,13 @@ def stop(campaign: str = CAMPAIGN, *, as_json: bool = JSON) -> None:
     _tell(ask(lambda campaigns: campaigns.stop(campaign)), as_json=as_json)
 
 
+@app.command()
+def delete(campaign: str = CAMPAIGN, *, as_json: bool = JSON) -> None:
+    """Delete a campaign that is over, with its entries and dead letters. Points stay. It cannot be undone."""
+    ask(lambda campaigns: campaigns.delete(campaign))
+    typer.echo(msgspec.json.encode({"deleted": campaign}) if as_json else f"{campaign}: deleted")
+
+
 @app.command("list")
 def list_(
     *,

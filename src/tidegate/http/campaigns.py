@@ -102,6 +102,13 @@ class ListedCampaign(Campaign, frozen=True, kw_only=True):
     """The last number that the door gave; likewise."""
 
 
+class CampaignDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a campaign."""
+
+    deleted: str
+    """Its id."""
+
+
 class CampaignPage(msgspec.Struct, frozen=True, kw_only=True):
     """Some campaigns, by id."""
 
@@ -132,6 +139,7 @@ class CampaignDesk:
             ),
             Endpoint("GET", place, self.show_campaign, TAG, is_chatter=True),
             Endpoint("PUT", place, self.alter_campaign, TAG),
+            Endpoint("DELETE", place, self.delete_campaign, TAG, problems=(ProblemType.CONFLICT,)),
             Endpoint("POST", f"{place}/start", self.start_campaign, TAG),
             Endpoint("POST", f"{place}/stop", self.stop_campaign, TAG),
         ]
@@ -148,6 +156,11 @@ class CampaignDesk:
         """Make a campaign. Nobody may enter until it is started."""
         made = await self._campaigns.create(body.read())
         return Answer(made, {"Location": f"/v1/campaigns/{made.id}"})
+
+    async def delete_campaign(self, campaign: CampaignId) -> CampaignDeleted:
+        """Delete a campaign that is over, with its entries and dead letters. Points stay. It cannot be undone."""
+        await self._campaigns.delete(campaign)
+        return CampaignDeleted(deleted=campaign)
 
     async def show_campaign(self, campaign: CampaignId) -> CampaignStatus:
         """Show one campaign: what it is, how many are in line, and who works on it."""

@@ -11,7 +11,7 @@ from enum import Enum
 import msgspec
 from starlette.responses import Response
 
-from tidegate.campaigns.campaign import CampaignExists
+from tidegate.campaigns.campaign import CampaignExists, CampaignInUse
 from tidegate.collect.firings import ScheduleInactive
 from tidegate.collect.places import OtherPlace
 from tidegate.collect.runs import RunActive, RunCanceled
@@ -186,6 +186,7 @@ _IN_THEIR_OWN_WORDS: Sequence[tuple[type[Exception], ProblemType]] = (
     (RoomExists, ProblemType.CONFLICT),
     (RoomInUse, ProblemType.CONFLICT),
     (CampaignExists, ProblemType.CONFLICT),
+    (CampaignInUse, ProblemType.CONFLICT),
     (RoomClosed, ProblemType.ROOM_CLOSED),
     (PassRefused, ProblemType.PASS_REFUSED),
     (NotActive, ProblemType.NOT_ACTIVE),

@@ -23,6 +23,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "campaign.crew_came": "This process serves a campaign.",
         "campaign.crew_crashed": "A crew ended with an error of ours; what it held goes to others.",
         "campaign.crew_left": "This process serves a campaign no more; torn_down: nothing was left of it anywhere.",
+        "campaign.deleted": "A campaign was deleted, with its entries and dead letters.",
         "campaign.entry_failed": "An entry could not be decided; it is tried again after a pause, or put aside.",
         "campaign.hand_removed": "A process died that served a campaign; its messages go to others.",
         "campaign.leaving_failed": "Campaigns could not be left in good order; others look for what we had.",
