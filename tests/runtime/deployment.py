@@ -71,7 +71,7 @@ def supervised(valkey: Valkey, lease: timedelta, folder: Path | None) -> Supervi
         "recoverer": Timekeeper(Doorbell(valkey, PresenceKeys(unit).wake), [Recoverer(presence, [stream])]),
         "announcing": Announcing(),
     }
-    leadership = Leadership(Election(valkey, unit, owner), heartbeat, duties)
+    leadership = Leadership(Election(valkey, unit, owner, settings=presence.settings), heartbeat, duties)
 
     async def report_death(dead: str) -> None:
         await presence.declare_dead(dead)

@@ -8,10 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.servers.refusing import Waits, lines_of_outage, told
+from tests.waiting import until
 from tidegate.kernel.errors import DatabaseUnavailable, NoSpaceLeft, ServerRefused, Unavailable, ValkeyUnavailable
 from tidegate.runtime import patience
 from tidegate.runtime.patience import Outage, outage_in
 from tidegate.runtime.service import Restarts, keep_running
+from tidegate.runtime.waiting import end
 from tidegate.telemetry.driver_logs import limit_driver_log
 
 pytestmark = pytest.mark.usefixtures("logged")  # its level: the end of an outage is logged as info
@@ -71,13 +73,11 @@ async def test_an_outage_has_one_line_at_its_begin_and_one_at_its_end_for_all_pa
     assert waits.count == 500
 
 
-async def test_the_outage_lasts_until_every_part_that_retries_is_served(time: Time):
+async def test_the_outage_lasts_until_every_part_that_retries_is_served(waits: Waits, time: Time):
     one, two = Outage("one"), Outage("two")
     with capture_logs() as lines:
         for each in (one, two):
-            pausing = asyncio.create_task(each.pause(REFUSED, 1))
-            await asyncio.sleep(0)
-            pausing.cancel()
+            await each.pause(REFUSED, 1)
         one.over()  # its reads are served, the writes of the other part are not
         assert lines_of_outage(lines) == ["server.refused"]
         time.now += 5
@@ -118,19 +118,33 @@ async def test_an_outage_that_was_noted_once_and_never_again_does_not_hide_the_n
     assert lines_of_outage(lines) == ["server.away"] * 2
 
 
-async def test_a_part_that_is_gone_does_not_keep_an_outage_open(time: Time):
+async def test_a_part_that_is_gone_does_not_keep_an_outage_open(waits: Waits):
     gone, alive = Outage("gone"), Outage("alive")
     with capture_logs() as lines:
         for each in (gone, alive):
-            pausing = asyncio.create_task(each.pause(AWAY, 1))
-            await asyncio.sleep(0)
-            pausing.cancel()
-        await asyncio.gather(pausing, return_exceptions=True)
-        del gone, each, pausing
+            await each.pause(AWAY, 1)
+        del gone, each
         gc.collect()
         alive.over()
 
     assert lines_of_outage(lines) == ["server.away", "server.back"]
+
+
+async def test_a_part_that_was_cancelled_does_not_keep_an_outage_open(monkeypatch: pytest.MonkeyPatch):
+    """One while it pauses, one in an attempt: that one is forgotten after a while."""
+    monkeypatch.setattr(patience, "_STALE_S", 0.2)
+    pausing, trying, alive = Outage("pausing"), Outage("trying"), Outage("alive")
+    with capture_logs() as lines:
+        task = asyncio.create_task(pausing.pause(AWAY, 1))
+        await asyncio.sleep(0)
+        await end(task)
+        assert lines_of_outage(lines) == ["server.away"], "that a part gave up says nothing about the server"
+        await trying.pause(REFUSED, 1)
+        await alive.pause(REFUSED, 1)
+        alive.over()
+        await until(lambda: "server.back" in lines_of_outage(lines))
+
+    assert lines_of_outage(lines) == ["server.away", "server.refused", "server.back"]
 
 
 async def test_a_full_disk_is_waited_for_and_logged_by_the_disk_alone(waits: Waits):

@@ -56,7 +56,7 @@ def build_process(
     for stream in (parts.jobs, *streams):
         stream.on_missing = heartbeat.hasten
     leadership = Leadership(
-        Election(parts.valkey, parts.unit, parts.owner),
+        Election(parts.valkey, parts.unit, parts.owner, settings=parts.presence.settings),
         heartbeat,
         {
             "timekeeper": Timekeeper(parts.timers.doorbell, [*ours, *sources], on_begin=recoverer.begin),

@@ -79,7 +79,11 @@ class Leadership:
 
     async def _follow(self, leader_lasts_s: float, halt: asyncio.Event, stopping: asyncio.Event) -> None:
         """Wait for a vacancy, unless our own lease ends: a server that forgot us may have forgotten the leader too."""
-        within_s = max(leader_lasts_s, _SHORTEST_WAIT_S)
+        settings = self._election.settings
+        proof_s, retry_s = settings.proof.total_seconds(), settings.retry.total_seconds()
+        # Where the leader is late, stand several times until its lease ends: see `expire.lua`.
+        late_s = min(leader_lasts_s, retry_s) if leader_lasts_s <= proof_s else leader_lasts_s - proof_s
+        within_s = max(late_s, _SHORTEST_WAIT_S)
         vacancy = unless(self._news, self._election.wait_for_vacancy(within_s))
         await unless(halt, unless(stopping, vacancy))
 

@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 _QUIET_S = 5.0
 """Minimum time between two log lines for the same reason, for a server that comes and goes."""
-_STALE_S = 60.0
-"""A part that met no failure for this long does not wait for the server, whether it tried again or not."""
+_STALE_S = 15.0
+"""A part that met no failure for this long does not wait for the server: it was stopped, or its attempt hangs."""
 _MOST_REASONS = 8
 """Bound of the reasons that are logged for one server during one outage."""
 
@@ -94,10 +94,17 @@ class Outage:
         """
         self._note(error, began, will_retry=True)
         pause_s = (self._pauses or OUTAGE_PAUSES).delay(tries).total_seconds()
-        if stopping is not None:
-            return await occurs(stopping, within_s=pause_s)
-        await asyncio.sleep(pause_s)
-        return False
+        is_stopping = True
+        try:
+            if stopping is not None:
+                is_stopping = await occurs(stopping, within_s=pause_s)
+            else:
+                await asyncio.sleep(pause_s)
+                is_stopping = False
+        finally:
+            if is_stopping and not self._waiting:  # stopped or cancelled: this part does not try again
+                self._leave()
+        return is_stopping
 
     def note(self, error: Unavailable) -> None:
         """Record a failed attempt that is not repeated here. It is logged if the condition of the server changed."""
@@ -120,12 +127,12 @@ class Outage:
         """Record a successful attempt."""
         if self._is_failing:
             self._ended_at = monotonic()
-            self._leave()
+            self._leave(is_served=True)
 
-    def _leave(self) -> None:
+    def _leave(self, *, is_served: bool = False) -> None:
         self._is_failing = False
         if self._condition is not None:
-            self._condition.left(self, monotonic())
+            self._condition.left(self, monotonic(), is_served=is_served)
             self._condition = None
 
 
@@ -138,6 +145,8 @@ class ServerCondition:
         self._names: set[str] = set()
         self._since = self._met_at = float("-inf")
         self._reasons: set[str] = set()
+        self._is_served = False
+        self._look_again: asyncio.TimerHandle | None = None
         self._logged_at: dict[str, float] = {}
 
     def met(self, outage: Outage, error: Unavailable, now: float, *, will_retry: bool) -> None:
@@ -145,7 +154,7 @@ class ServerCondition:
         self._drop_stale(now)
         if not self._parts and (not self._reasons or now - self._met_at > _STALE_S):
             self._since, self._reasons, self._names = now, set(), set()
-        self._met_at = now
+        self._met_at, self._is_served = now, False
         if will_retry:
             self._parts.add(outage)
         self._names.add(outage.part)
@@ -162,15 +171,29 @@ class ServerCondition:
         else:
             log.warning("server.away", server=self._server, part=outage.part, error=said)
 
-    def left(self, outage: Outage, now: float) -> None:
-        """A part is served again, or no longer waits."""
+    def left(self, outage: Outage, now: float, *, is_served: bool) -> None:
+        """A part is served again, or does not try again."""
         self._parts.discard(outage)
+        self._is_served = self._is_served or is_served
+        self._end_if_served(now)
+
+    def _end_if_served(self, now: float) -> None:
+        """Log the end of the outage, or look again when the last part may be one that does not try again."""
         self._drop_stale(now)
-        if self._parts or not self._reasons:
+        if self._look_again is not None:
+            self._look_again.cancel()
+            self._look_again = None
+        if not self._reasons:
+            return
+        if self._parts:
+            stale_in_s = max(each.noted_at for each in self._parts) + _STALE_S - now
+            loop = asyncio.get_running_loop()
+            self._look_again = loop.call_later(stale_in_s + 0.1, lambda: self._end_if_served(monotonic()))
             return
         self._reasons = set()
-        after_ms = round((now - self._since) * 1000)
-        log.info("server.back", server=self._server, after_ms=after_ms, parts=sorted(self._names))
+        if self._is_served:
+            after_ms = round((now - self._since) * 1000)
+            log.info("server.back", server=self._server, after_ms=after_ms, parts=sorted(self._names))
 
     def _drop_stale(self, now: float) -> None:
         for each in [each for each in self._parts if now - each.noted_at > _STALE_S]:

@@ -1,7 +1,8 @@
 """Gives what dead processes held to the living.
 
 A process that died is noticed when its lease ends, or when a process of the same machine reports its death (see
-`neighbours`), and its messages go to others at once. Messages that a living process holds for too long (it hangs, or
+`neighbours`), and its messages go to others at once. A lease does not end while the server refuses everybody: see
+`Presence.expire`. Messages that a living process holds for too long (it hangs, or
 lost them) are found by a second, slower look at each stream.
 
 One that is only frozen may still wait at a stream, and the server gives what comes next to whoever waits longest: the
@@ -78,18 +79,15 @@ class Recoverer:
         """Take over from the dead, look for what is held too long; say when to come back.
 
         An estate that fails does not keep the others from being served; its error is raised at the end, and a process
-        that still has messages in it stays registered as lapsed or dead, so that the next call goes on with it.
+        that still has messages in it stays among the dead, so that the next call goes on with it.
         """
         failures: list[Exception] = []
+        expiry = await self._presence.expire()
         for owner in await self._presence.known_dead():
             if (messages := await self._recover(owner, failures)) is not None:
                 await self._presence.forget_dead(owner)
-                log.warning("worker.died", owner=owner, messages=messages)
-        lapse = await self._presence.lapsed()
-        for owner in lapse.owners:
-            if (messages := await self._recover(owner, failures)) is not None:
-                await self._presence.remove(owner)
-                log.warning("worker.lease_ended", owner=owner, messages=messages)
+                event = "worker.lease_ended" if owner in expiry.owners else "worker.died"
+                log.warning(event, owner=owner, messages=messages)
         await self._look_at_the_dead(failures)
         await self._look_at_strangers(failures)
         self._note_losses()
@@ -99,7 +97,7 @@ class Recoverer:
                 self._sweep_at_ms[n] = self._now_ms() + (next_in_ms or 0)
         if failures:
             raise failures[0]
-        return self._earliest(lapse.next_in_ms)
+        return self._earliest(expiry.next_in_ms)
 
     def _note_losses(self) -> None:
         losses = self._losses()
@@ -144,13 +142,13 @@ class Recoverer:
         if len(failures) == before:
             self._strangers_at_ms = None
 
-    def _earliest(self, next_lapse_in_ms: int | None) -> int | None:
+    def _earliest(self, next_expiry_in_ms: int | None) -> int | None:
         now_ms = self._now_ms()
         times = [*self._sweep_at_ms, *(at_ms for at_ms, _ in self._looks.values())]
         if self._strangers_at_ms is not None:
             times.append(self._strangers_at_ms)
         waits = [max(0, round(at_ms - now_ms)) for at_ms in times]
-        return min([*waits, *([] if next_lapse_in_ms is None else [next_lapse_in_ms])], default=None)
+        return min([*waits, *([] if next_expiry_in_ms is None else [next_expiry_in_ms])], default=None)
 
 
 async def _attempt(work: Awaitable[T], failures: list[Exception]) -> T | None:

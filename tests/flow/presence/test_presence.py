@@ -5,13 +5,14 @@ import pytest
 from pydantic import ValidationError
 
 from tests.waiting import until_due
-from tidegate.flow.presence import Lapse, Member, Presence, PresenceKeys, PresenceSettings
+from tidegate.flow.presence import Expiry, Member, Presence, PresenceKeys, PresenceSettings
 from tidegate.kernel.clock import ManualClock, monotonic_ms
 from tidegate.kernel.errors import InvalidArgument, LeaseLost
 from tidegate.valkey import Unit, Valkey
 
 A_MS = timedelta(milliseconds=1)
 LEASE = timedelta(seconds=10)
+PROOF = PresenceSettings().proof
 
 
 @pytest.fixture
@@ -29,18 +30,60 @@ def them(valkey: Valkey, unit: Unit, clock: ManualClock) -> Presence:
     return Presence(valkey, unit, "them", clock)
 
 
+async def watched(presence: Presence, clock: ManualClock, span: timedelta) -> list[str]:
+    """Time passes, and `presence` looks whenever it was told to; whom it declared dead."""
+    declared, expiry = list[str](), await presence.expire()
+    while True:
+        declared += expiry.owners
+        if span <= timedelta(0):
+            return declared
+        step = span if expiry.next_in_ms is None else min(span, max(A_MS, expiry.next_in_ms * A_MS))
+        clock.advance(step)
+        span -= step
+        expiry = await presence.expire()
+
+
 async def test_a_process_lives_for_ten_seconds_after_each_sign(us: Presence, them: Presence, clock: ManualClock):
     await us.join()
     await them.join()
-    clock.advance(LEASE - A_MS)
-    assert await us.lapsed() == Lapse([], next_in_ms=1)
+    assert await watched(us, clock, LEASE - A_MS) == []
     assert await them.renew()
-    clock.advance(A_MS)
-    assert await us.lapsed() == Lapse([], next_in_ms=9_999)
-    clock.advance(LEASE - 2 * A_MS)
-    assert await us.lapsed() == Lapse([], next_in_ms=1)
-    clock.advance(A_MS)
-    assert await us.lapsed() == Lapse(["them"], next_in_ms=None)
+    assert await watched(us, clock, LEASE - A_MS) == []
+    assert await watched(us, clock, A_MS) == ["them"]
+    assert await us.known_dead() == ["them"]
+
+
+async def test_nobody_is_looked_at_while_all_renew_in_time(us: Presence, them: Presence, clock: ManualClock):
+    await us.join()
+    assert await us.expire() == Expiry([], next_in_ms=None)
+    await them.join()
+    assert await us.expire() == Expiry([], next_in_ms=8_500), "a while before its lease ends"
+    clock.advance(us.settings.renew_every)
+    await them.renew()
+    assert await us.expire() == Expiry([], next_in_ms=8_500)
+
+
+async def test_a_lease_does_not_end_because_it_could_not_be_renewed(us: Presence, them: Presence, clock: ManualClock):
+    """Nobody heard of the server for a minute: it was away, or refused everybody."""
+    await them.join()
+    await watched(us, clock, LEASE / 2)
+    clock.advance(timedelta(minutes=1))
+    assert await watched(us, clock, PROOF - A_MS) == []
+    assert await watched(us, clock, A_MS) == ["them"], "it had the time to renew"
+
+
+async def test_whoever_was_refused_begins_anew(
+    us: Presence, them: Presence, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    """Between two looks that succeeded, however near to each other."""
+    await them.join()
+    await watched(us, clock, LEASE - A_MS)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(us, "_valkey", None)
+        with pytest.raises(AttributeError):
+            await us.expire()
+    assert await watched(us, clock, PROOF - A_MS) == []
+    assert await watched(us, clock, A_MS) == ["them"]
 
 
 async def test_a_lease_that_was_broken_has_not_lasted(valkey: Valkey, unit: Unit, clock: ManualClock):
@@ -58,34 +101,12 @@ async def test_a_lease_that_was_broken_has_not_lasted(valkey: Valkey, unit: Unit
     assert brief.lasted_since(monotonic_ms())
 
 
-async def test_our_own_lease_never_appears_in_what_we_ask(us: Presence, them: Presence, clock: ManualClock):
+async def test_nobody_declares_itself_dead(us: Presence, them: Presence, clock: ManualClock):
     """If we die, it is not we who notice."""
     await us.join()
-    assert await us.lapsed() == Lapse([], next_in_ms=None)
-    clock.advance(timedelta(seconds=1))
     await them.join()
-    assert await us.lapsed() == Lapse([], next_in_ms=10_000)
-    assert await them.lapsed() == Lapse([], next_in_ms=9_000)
-    clock.advance(timedelta(minutes=1))
-    assert await us.lapsed() == Lapse(["them"], next_in_ms=None)
-    assert await them.lapsed() == Lapse(["us"], next_in_ms=None)
-
-
-async def test_the_dead_are_listed_until_they_are_removed(us: Presence, them: Presence, clock: ManualClock):
-    await them.join()
-    clock.advance(LEASE)
-    for _ in range(2):
-        assert (await us.lapsed()).owners == ["them"]
-    assert await us.remove("them")
-    assert not await us.remove("them")
-    assert (await us.lapsed()).owners == []
-
-
-async def test_the_living_cannot_be_removed(us: Presence, them: Presence, clock: ManualClock):
-    await them.join()
-    clock.advance(LEASE - A_MS)
-    assert not await us.remove("them")
-    assert await them.renew()
+    assert await watched(us, clock, timedelta(minutes=1)) == ["them"]
+    assert [member.owner for member in await us.members()] == ["us"]
 
 
 async def test_one_who_was_slow_lives_on_and_is_told(us: Presence, clock: ManualClock):
@@ -97,14 +118,12 @@ async def test_one_who_was_slow_lives_on_and_is_told(us: Presence, clock: Manual
     assert await us.renew() is True
 
 
-async def test_one_who_was_removed_is_told_so(us: Presence, them: Presence, clock: ManualClock):
+async def test_one_that_was_declared_dead_is_told_so(us: Presence, them: Presence, clock: ManualClock):
     await them.join()
-    clock.advance(LEASE)
-    await us.remove("them")
-    with pytest.raises(LeaseLost):
-        await them.renew()
-    with pytest.raises(LeaseLost):
-        await them.renew()
+    await watched(us, clock, LEASE)
+    for _ in range(2):
+        with pytest.raises(LeaseLost):
+            await them.renew()
     await them.join()
     assert await them.renew()
 
@@ -120,8 +139,7 @@ async def test_one_who_left_is_not_looked_for(us: Presence, them: Presence, cloc
     await them.join()
     await them.leave()
     await them.leave()
-    clock.advance(LEASE)
-    assert await us.lapsed() == Lapse([], next_in_ms=None)
+    assert await watched(us, clock, LEASE) == []
     assert await us.members() == []
 
 
@@ -144,13 +162,12 @@ async def test_a_crowd_that_died_together_is_found_in_parts(
     for n in range(101):
         await Presence(valkey, unit, f"p{n}", clock).join()
     await us.join()
-    clock.advance(LEASE)
-    lapse = await us.lapsed()
-    assert (len(lapse.owners), lapse.next_in_ms) == (100, 0), "at once"
-    for owner in lapse.owners:
-        assert await us.remove(owner)
-    lapse = await us.lapsed()
-    assert (len(lapse.owners), lapse.next_in_ms) == (1, None)
+    assert await watched(us, clock, LEASE - A_MS) == []
+    clock.advance(A_MS)
+    expiry = await us.expire()
+    assert (len(expiry.owners), expiry.next_in_ms) == (100, 0), "at once"
+    expiry = await us.expire()
+    assert (len(expiry.owners), expiry.next_in_ms) == (1, None)
 
 
 async def test_a_process_knows_how_long_it_certainly_lives(us: Presence):
@@ -185,8 +202,6 @@ async def calls(valkey: Valkey) -> Counter[str]:
 async def test_nonsense_is_refused(us: Presence, valkey: Valkey, unit: Unit):
     with pytest.raises(InvalidArgument, match="owner"):
         Presence(valkey, unit, "")
-    with pytest.raises(InvalidArgument, match="ourselves"):
-        await us.remove("us")
     with pytest.raises(ValidationError, match="renew_every"):
         PresenceSettings(lease=timedelta(seconds=5))
     with pytest.raises(ValidationError, match="lease"):

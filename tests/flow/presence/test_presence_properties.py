@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from tests.examples import examples
-from tidegate.flow.presence import Elected, Election, Following, Lapse, Presence, PresenceSettings
+from tidegate.flow.presence import Elected, Election, Following, Presence, PresenceSettings
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import LeaseLost
 from tidegate.kernel.ids import new_id
@@ -22,7 +22,8 @@ T = TypeVar("T")
 OWNERS = ["a", "b", "c", "d"]
 owners = st.sampled_from(OWNERS)
 LEASE_MS = 20
-SETTINGS = PresenceSettings(lease=timedelta(milliseconds=LEASE_MS), renew_every=timedelta(milliseconds=14))
+SETTINGS = PresenceSettings(lease=timedelta(milliseconds=LEASE_MS), renew_every=timedelta(milliseconds=8))
+PROOF_MS, GAP_MS = 6, 1_000
 
 
 class PresenceMachine(RuleBasedStateMachine):
@@ -34,10 +35,11 @@ class PresenceMachine(RuleBasedStateMachine):
         self.valkey = self.run(Valkey.connect(self.url))
         self.clock, unit = ManualClock(), self.valkey.unit(new_id())
         self.presences = {each: Presence(self.valkey, unit, each, self.clock, SETTINGS) for each in OWNERS}
-        self.elections = {each: Election(self.valkey, unit, each, self.clock) for each in OWNERS}
+        self.elections = {each: Election(self.valkey, unit, each, self.clock, SETTINGS) for each in OWNERS}
         self.ends: dict[str, int] = {}
         self.leader: str | None = None
         self.fence = 0
+        self.since = self.last = -(10**9)
 
     def teardown(self) -> None:
         self.run(self.valkey.close())
@@ -69,23 +71,28 @@ class PresenceMachine(RuleBasedStateMachine):
         self.ends.pop(owner, None)
 
     @rule(owner=owners)
-    def look(self, owner: str) -> None:
-        dead = {each for each in self.ends if self.remaining(each) <= 0 and each != owner}
-        alive = [self.remaining(each) for each in self.ends if self.remaining(each) > 0 and each != owner]
-        lapse = self.run(self.presences[owner].lapsed())
-        assert Lapse(sorted(lapse.owners), lapse.next_in_ms) == Lapse(sorted(dead), min(alive, default=None))
+    def expire(self, owner: str) -> None:
+        """Time does not pass in a step, so writes are as far apart as `pass_time` made them."""
+        self.testify()
+        late = {each for each in self.ends if self.remaining(each) <= 0 and each != owner}
+        dead = late if self.clock.pinned_ms - self.since >= PROOF_MS else set[str]()
+        expiry = self.run(self.presences[owner].expire())
+        assert set(expiry.owners) == dead
+        for each in dead:
+            del self.ends[each]
+        others = [each for each in self.ends if each != owner]
+        assert (expiry.next_in_ms is None) == (not others)
+        if expiry.next_in_ms is not None:
+            assert 0 < expiry.next_in_ms <= LEASE_MS
 
-    @rule(owner=owners, other=owners)
-    def remove(self, owner: str, other: str) -> None:
-        if owner == other:
-            return
-        is_dead = other in self.ends and self.remaining(other) <= 0
-        assert self.run(self.presences[owner].remove(other)) == is_dead
-        if is_dead:
-            del self.ends[other]
+    def testify(self) -> None:
+        if self.clock.pinned_ms - self.last > GAP_MS:
+            self.since = self.clock.pinned_ms
+        self.last = self.clock.pinned_ms
 
     @rule(owner=owners)
     def stand(self, owner: str) -> None:
+        self.testify()
         if self.remaining(owner) <= 0:
             with pytest.raises(LeaseLost):
                 self.run(self.elections[owner].stand())
@@ -107,7 +114,7 @@ class PresenceMachine(RuleBasedStateMachine):
         if self.leader == owner:
             self.leader = None
 
-    @rule(ms=st.integers(1, 25))
+    @rule(ms=st.one_of(st.integers(1, 25), st.just(GAP_MS + 1)))
     def pass_time(self, ms: int) -> None:
         self.clock.advance(timedelta(milliseconds=ms))
 

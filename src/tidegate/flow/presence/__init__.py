@@ -7,14 +7,14 @@ from tidegate.kernel.exports import lazy_exports
 if TYPE_CHECKING:
     from tidegate.flow.presence.election import Elected, Election, Following
     from tidegate.flow.presence.keys import PresenceKeys
-    from tidegate.flow.presence.presence import Lapse, Member, Presence
+    from tidegate.flow.presence.presence import Expiry, Member, Presence
     from tidegate.flow.presence.settings import PresenceSettings
 
 __all__ = [
     "Elected",
     "Election",
+    "Expiry",
     "Following",
-    "Lapse",
     "Member",
     "Presence",
     "PresenceKeys",
@@ -26,7 +26,7 @@ __getattr__ = lazy_exports(
     {
         "tidegate.flow.presence.election": "Elected Election Following",
         "tidegate.flow.presence.keys": "PresenceKeys",
-        "tidegate.flow.presence.presence": "Lapse Member Presence",
+        "tidegate.flow.presence.presence": "Expiry Member Presence",
         "tidegate.flow.presence.settings": "PresenceSettings",
     },
 )

@@ -9,15 +9,25 @@ from typing import Any
 
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.presence.keys import PresenceKeys
+from tidegate.flow.presence.settings import PresenceSettings
 from tidegate.kernel.arguments import require_name
-from tidegate.kernel.clock import Clock, SystemClock
+from tidegate.kernel.clock import Clock, SystemClock, milliseconds
 from tidegate.kernel.errors import LeaseLost
 from tidegate.valkey import Key, Unit, Valkey, lua_script
 
 
 @lua_script("stand.lua")
 async def _stand(
-    valkey: Valkey, *, presence: Key, leader: Key, fence: Key, vacancy: Key, owner: str, now_ms: int | None
+    valkey: Valkey,
+    *,
+    presence: Key,
+    leader: Key,
+    fence: Key,
+    vacancy: Key,
+    witness: Key,
+    owner: str,
+    gap_ms: int,
+    now_ms: int | None,
 ) -> list[Any]: ...
 
 
@@ -44,8 +54,15 @@ class Following:
 class Election:
     """One process's part in it; that process must be present in the same unit."""
 
-    def __init__(self, valkey: Valkey, unit: Unit, owner: str, clock: Clock | None = None) -> None:
-        self.owner = require_name("owner", owner)
+    def __init__(
+        self,
+        valkey: Valkey,
+        unit: Unit,
+        owner: str,
+        clock: Clock | None = None,
+        settings: PresenceSettings | None = None,
+    ) -> None:
+        self.owner, self.settings = require_name("owner", owner), settings or PresenceSettings()
         self._valkey, self._keys, self._clock = valkey, PresenceKeys(unit), clock or SystemClock()
         self._vacancy = Doorbell(valkey, self._keys.vacancy)
 
@@ -57,7 +74,9 @@ class Election:
             leader=self._keys.leader,
             fence=self._keys.fence,
             vacancy=self._keys.vacancy,
+            witness=self._keys.witness,
             owner=self.owner,
+            gap_ms=milliseconds(self.settings.gap),
             now_ms=self._clock.pinned_ms,
         )
         match reply:

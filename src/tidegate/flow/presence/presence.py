@@ -1,7 +1,7 @@
 """The life of a process as others see it: a lease that it renews for as long as it lives.
 
 One small heartbeat carries everything that depends on it: that its messages are its own, and, if it is the leader, that
-it still leads. Members that do not beat are found by whoever asks `lapsed`, which also says when to ask again.
+it still leads. Members that do not beat are found by `expire`, which also says when to ask again.
 """
 
 import math
@@ -28,12 +28,20 @@ async def _renew(
 ) -> list[Any]: ...
 
 
-@lua_script("lapsed.lua")
-async def _lapsed(valkey: Valkey, *, presence: Key, owner: str, limit: int, now_ms: int | None) -> list[Any]: ...
-
-
-@lua_script("remove.lua")
-async def _remove(valkey: Valkey, *, presence: Key, owner: str, now_ms: int | None) -> int: ...
+@lua_script("expire.lua")
+async def _expire(
+    valkey: Valkey,
+    *,
+    presence: Key,
+    dead: Key,
+    witness: Key,
+    owner: str,
+    limit: int,
+    proof_ms: int,
+    gap_ms: int,
+    anew: int,
+    now_ms: int | None,
+) -> list[Any]: ...
 
 
 @lua_script("declare_dead.lua")
@@ -60,13 +68,13 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Lapse:
-    """What `lapsed` found."""
+class Expiry:
+    """What `expire` found."""
 
     owners: list[str]
-    """Those whose lease has ended, and who were not removed yet; never the asking one."""
+    """Those that are declared dead by it; never the asking one."""
     next_in_ms: int | None
-    """When the next lease can end, at the earliest; None when there is no other, and `join` will ring."""
+    """When to ask again; None when there is no other process, and `join` will ring."""
 
 
 class Presence:
@@ -85,6 +93,8 @@ class Presence:
         self._ttl_ms = milliseconds(self.settings.lease)
         self._known_ms = 0
         self._began_ms, self._ends_ms = math.inf, 0.0
+        self._was_refused = False
+        """Whether the last `expire` failed: the server may have refused the others as well."""
 
     @property
     def remaining_ms(self) -> float:
@@ -140,23 +150,28 @@ class Presence:
         await self._valkey.execute("ZREM", self._keys.presence, self.owner)
         self._known_ms, self._ends_ms = 0, 0.0
 
-    async def lapsed(self) -> Lapse:
-        """The other processes whose lease has ended, and when the next one's can."""
-        owners, next_in_ms = await _lapsed(
+    async def expire(self) -> Expiry:
+        """Declare the other processes dead whose lease has ended, and say when to look again.
+
+        A lease does not end merely because it could not be renewed: the server must have accepted writes for
+        `settings.proof` without a break, in which a living process would have renewed it.
+        """
+        settings, anew = self.settings, self._was_refused
+        self._was_refused = True  # unless the reply says otherwise
+        owners, next_in_ms = await _expire(
             self._valkey,
             presence=self._keys.presence,
+            dead=self._keys.dead,
+            witness=self._keys.witness,
             owner=self.owner,
             limit=_MOST_LAPSED,
+            proof_ms=milliseconds(settings.proof),
+            gap_ms=milliseconds(settings.gap),
+            anew=int(anew),
             now_ms=self._clock.pinned_ms,
         )
-        return Lapse([owner.decode() for owner in owners], next_in_ms if next_in_ms >= 0 else None)
-
-    async def remove(self, owner: str) -> bool:
-        """Strike off a process whose lease has ended, once what it held is safe. False when it lives, or was gone."""
-        if require_name("owner", owner) == self.owner:
-            raise InvalidArgument("owner", owner, "is ourselves; use leave")
-        reply = await _remove(self._valkey, presence=self._keys.presence, owner=owner, now_ms=self._clock.pinned_ms)
-        return reply == 1
+        self._was_refused = False
+        return Expiry([owner.decode() for owner in owners], next_in_ms if next_in_ms >= 0 else None)
 
     async def declare_dead(self, owner: str) -> bool:
         """Report that another process is dead, as its operating system knows: its lease need not end first.

@@ -18,6 +18,22 @@ class PresenceSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     """How often it gives a sign of life; what is left of the lease is the time to try again. A deployment takes no less
     than 100 ms."""
 
+    @property
+    def proof(self) -> timedelta:
+        """For how long the server must have accepted writes before a lease counts as ended: half of the time in which a
+        renewal can be tried again."""
+        return (self.lease - self.renew_every) / 2
+
+    @property
+    def gap(self) -> timedelta:
+        """How far apart two writes may be that prove this; no less than a second, or a busy machine proves nothing."""
+        return max(self.proof, timedelta(seconds=1))
+
+    @property
+    def retry(self) -> timedelta:
+        """How soon a renewal that failed is tried again, at the latest: several times within `proof`."""
+        return self.proof / 3
+
     @model_validator(mode="after")
     def _renewed_in_time(self) -> Self:
         if self.renew_every >= self.lease:

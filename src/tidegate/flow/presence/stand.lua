@@ -4,9 +4,12 @@
 ---@key leader    hash    owner, fence
 ---@key fence     string  the greatest fence that was given
 ---@key vacancy   list    at most one token
+---@key witness   hash    since, last
 ---@arg owner     str
+---@arg gap_ms    int
 ---@arg now_ms    time
 ---@include next_fence
+---@include testify
 -- Reply: {'elected', fence} | {'following', ms for which the leader's lease still lasts} | {'absent'}
 -- The leader who stands again is told the same fence.
 
@@ -14,6 +17,8 @@ local function lasts(who)
   return tonumber(redis.call('ZSCORE', presence, who) or 0) - now_ms
 end
 
+-- Followers stand more often when the leader is late, so whoever follows it knows at once that it could have renewed.
+testify(gap_ms, false, now_ms)
 if lasts(owner) <= 0 then return {'absent'} end
 local holder, held_fence = unpack(redis.call('HMGET', leader, 'owner', 'fence'))
 if holder == owner then return {'elected', tonumber(held_fence)} end

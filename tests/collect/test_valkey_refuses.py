@@ -1,0 +1,98 @@
+"""Valkey refuses every write for longer than a lease: the processes live, so nothing is taken from them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.collect.conftest import Library
+from tests.collect.shelf import ShelfUpstream
+from tests.servers.migrated import migrated_file
+from tests.servers.valkey import ValkeyServer
+from tidegate.assembly import put_together
+from tidegate.database import Database
+from tidegate.flow.presence import PresenceSettings
+from tidegate.settings import Settings
+from tidegate.valkey.connection import connected
+
+LEASE_S = 3.0
+PRESENCE = PresenceSettings(lease=timedelta(seconds=LEASE_S), renew_every=timedelta(seconds=LEASE_S / 2))
+WITHIN_S = 60
+SHELVES = 12
+
+REFUSALS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
+    "out of memory": (("CONFIG", "SET", "maxmemory", 1), ("CONFIG", "SET", "maxmemory", 0)),
+    "read-only": (("REPLICAOF", "127.0.0.1", 1), ("REPLICAOF", "NO", "ONE")),
+}
+
+
+@asynccontextmanager
+async def two_processes(url: str, folder: Path, upstream: ShelfUpstream) -> AsyncGenerator[list[Library]]:
+    """Both at work on one database and one Valkey."""
+    file = await migrated_file(folder / "refusing.db")
+    async with AsyncExitStack() as stack:
+        libraries: list[Library] = []
+        for _ in range(2):
+            valkey = await stack.enter_async_context(connected(url))
+            database = await stack.enter_async_context(await Database.open(file))
+            library = Library(put_together(Settings(presence=PRESENCE), valkey, database), upstream, at_once=SHELVES)
+            await stack.enter_async_context(library.working())
+            libraries.append(library)
+        yield libraries
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while not await holds():
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_no_call_is_repeated_while_valkey_refuses_for_longer_than_a_lease(
+    tmp_path: Path, upstream: ShelfUpstream, refusal: str
+):
+    """Calls are under way all the time: whoever took their messages over would make them again."""
+    refuse, accept = REFUSALS[refusal]
+    upstream.shelves = {f"ada-{n}": 1 for n in range(SHELVES)}
+    under_way, answers = set[str](), asyncio.get_running_loop().create_future()
+
+    def hold(path: str) -> "asyncio.Future[None] | None":
+        if path.startswith("/users"):
+            return None
+        under_way.add(path)
+        return asyncio.shield(answers)
+
+    upstream.before_answer = hold
+    with ValkeyServer() as server, server.client() as admin:
+        async with two_processes(server.url, tmp_path, upstream) as libraries:
+            presence = libraries[0].parts.presence
+
+            async def all_called() -> bool:
+                return len(under_way) == SHELVES
+
+            async def remaining() -> list[int]:
+                return [member.remaining_ms for member in await presence.members()]
+
+            async def leases_have_ended() -> bool:
+                return max(await remaining()) < -1000
+
+            async def leases_last() -> bool:
+                return min(await remaining()) > 0
+
+            run_id = await libraries[0].begin()
+            await until(all_called)
+            admin.execute_command(*refuse)
+            await until(leases_have_ended)
+            admin.execute_command(*accept)
+            await until(leases_last)
+            await asyncio.sleep(2 * LEASE_S)  # whoever were to take over would have done so by now
+            answers.set_result(None)
+            run = await libraries[0].until(run_id)
+
+    assert (run.succeeded_jobs, run.failed_jobs) == (SHELVES + 1, 0)
+    assert set(upstream.calls.values()) == {1}
+    assert run.calls == SHELVES + 1
