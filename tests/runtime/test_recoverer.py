@@ -3,12 +3,16 @@ from datetime import timedelta
 
 import pytest
 
+from tests.servers.refusing import refusing
+from tests.servers.valkey import ValkeyServer
+from tests.waiting import until
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream, StreamSettings
-from tidegate.kernel.clock import ManualClock, to_ms
+from tidegate.kernel.clock import ManualClock, milliseconds, to_ms
 from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.valkey import Valkey
+from tidegate.valkey.connection import connected
 
 LEASE_MS = 10_000
 IDLE_MS = 300_000
@@ -260,3 +264,40 @@ async def test_the_living_keep_what_they_hold_when_nobody_could_renew(valkey: Va
     assert (await one.status()).pending == 3
     await kept(recovering, clock, 1)
     assert (await one.status()).pending == 0, "a whole lease without a sign, on a server that accepted writes"
+
+
+@pytest.mark.parametrize("is_new_lead", [False, True])
+async def test_what_was_held_during_a_long_refusal_stays_with_the_living_until_they_can_settle(
+    clock: ManualClock, is_new_lead: bool
+):
+    """While the server refuses everybody, every message is held for longer than a worker may hold it."""
+    with ValkeyServer() as server:
+        async with connected(server.url) as valkey:
+            hasty = Stream(valkey, valkey.unit("one"), "messages", StreamSettings(idle_limit=timedelta(milliseconds=1)))
+            living, recovering = presence(valkey, "living", clock), recoverer(valkey, clock, hasty)
+            await living.join()
+            await recovering.fire()
+            await held_by("living", hasty)
+            await until(lambda: is_held_too_long(hasty))
+            with refusing(server):
+                for _ in range(2):
+                    with pytest.raises(ValkeyUnavailable):
+                        await recovering.fire()
+                    clock.advance(timedelta(milliseconds=LEASE_MS))
+            if is_new_lead:
+                recovering = recoverer(valkey, clock, hasty)
+                recovering.begin()
+
+            await recovering.fire()
+            assert (await hasty.status()).pending == 3, "its worker lives and can settle now"
+            await living.renew()
+            clock.advance(timedelta(milliseconds=LEASE_MS))
+            await living.renew()
+            await recovering.fire()
+            assert (await hasty.status()).pending == 0, "a worker that settles nothing hangs"
+
+
+async def is_held_too_long(stream: Stream) -> bool:
+    """Whether the messages are older than the idle limit by the clock of the server, which no test can move."""
+    (consumer,) = (await stream.status()).consumers
+    return consumer.idle_ms > milliseconds(stream.settings.idle_limit)

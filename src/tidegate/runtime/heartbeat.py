@@ -18,8 +18,7 @@ from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_PAUSES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=2))
-"""Shorter than those of others: a lease is about to end."""
+_FIRST_PAUSE = timedelta(milliseconds=200)
 _LEAVE_WITHIN_S = 2.0
 
 
@@ -34,7 +33,9 @@ class Heartbeat:
         self._watchers: set[asyncio.Event] = set()
         self._wanted = asyncio.Event()
         self._lease_end: asyncio.TimerHandle | None = None
-        self._outage = Outage("heartbeat", pauses=_PAUSES)
+        # Shorter than those of others: when the server accepts writes again, the lease ends unless it is renewed.
+        retry = presence.settings.retry
+        self._outage = Outage("heartbeat", pauses=Backoff(first=min(_FIRST_PAUSE, retry), most=retry, jitter=0.5))
 
     @contextmanager
     def watch(self) -> Generator[asyncio.Event]:

@@ -2,8 +2,8 @@
 
 A process that died is noticed when its lease ends, or when a process of the same machine reports its death (see
 `neighbours`), and its messages go to others at once. A lease does not end while the server refuses everybody: see
-`Presence.expire`. Messages that a living process holds for too long (it hangs, or
-lost them) are found by a second, slower look at each stream.
+`Presence.expire`. Messages that a living process holds for too long (it hangs, or lost them) are found by a second,
+slower look at each stream.
 
 One that is only frozen may still wait at a stream, and the server gives what comes next to whoever waits longest: the
 very messages that were taken from it. So the dead are looked at again, at once and at growing pauses, until such a wait
@@ -17,8 +17,9 @@ again, and then takes from strangers what they hold.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from tidegate.flow.presence import Presence
+from tidegate.flow.presence import Expiry, Presence
 from tidegate.kernel.clock import milliseconds, monotonic_ms
+from tidegate.kernel.errors import Unavailable
 from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -69,11 +70,13 @@ class Recoverer:
         self._looks: dict[str, tuple[float, float]] = {}
         """The dead that may still be given something: when to look, and how long the pause after that is."""
         self._strangers_at_ms: float | None = None
+        self._lease_ms = milliseconds(presence.settings.lease)
+        self._failing_since_ms: float | None = None
 
     def begin(self) -> None:
         """A new lead begins: what was seen in an older one may have changed since."""
-        self._strangers_at_ms = self._now_ms() + milliseconds(self._presence.settings.lease)
-        self._sweep_at_ms = [0.0 for _ in self._estates]
+        self._strangers_at_ms = self._now_ms() + self._lease_ms
+        self._delay_sweeps()
 
     async def fire(self) -> int | None:
         """Take over from the dead, look for what is held too long; say when to come back.
@@ -82,15 +85,16 @@ class Recoverer:
         that still has messages in it stays among the dead, so that the next call goes on with it.
         """
         failures: list[Exception] = []
-        expiry = await self._presence.expire()
+        expiry = await self._expire()
         for owner in await self._presence.known_dead():
             if (messages := await self._recover(owner, failures)) is not None:
                 await self._presence.forget_dead(owner)
-                event = "worker.lease_ended" if owner in expiry.owners else "worker.died"
-                log.warning(event, owner=owner, messages=messages)
+                if owner in expiry.owners:
+                    log.warning("worker.lease_ended", owner=owner, messages=messages)
+                else:
+                    log.warning("worker.died", owner=owner, messages=messages)
         await self._look_at_the_dead(failures)
         await self._look_at_strangers(failures)
-        self._note_losses()
         for n, estate in enumerate(self._estates):
             if self._now_ms() >= self._sweep_at_ms[n]:
                 next_in_ms = await _attempt(estate.sweep_idle(), failures)
@@ -99,10 +103,29 @@ class Recoverer:
             raise failures[0]
         return self._earliest(expiry.next_in_ms)
 
-    def _note_losses(self) -> None:
+    async def _expire(self) -> Expiry:
+        try:
+            expiry = await self._presence.expire()
+        except Unavailable:
+            if self._failing_since_ms is None:
+                self._failing_since_ms = self._now_ms()
+            raise
+        self._note_outage(0.0 if self._failing_since_ms is None else self._now_ms() - self._failing_since_ms)
+        self._failing_since_ms = None
+        return expiry
+
+    def _delay_sweeps(self) -> None:
+        """Give workers time to settle: while the server refused everybody, every message was held for long."""
+        self._sweep_at_ms = [self._now_ms() + self._lease_ms for _ in self._estates]
+
+    def _note_outage(self, lasted_ms: float) -> None:
+        """After a loss everything is looked at; after a long outage, when those that live have settled."""
         losses = self._losses()
-        if losses != self._known_losses:
-            self._known_losses, self._sweep_at_ms = losses, [0.0 for _ in self._estates]
+        if lasted_ms >= self._lease_ms:
+            self._delay_sweeps()
+        elif losses != self._known_losses:
+            self._sweep_at_ms = [0.0 for _ in self._estates]
+        self._known_losses = losses
 
     async def _recover(self, owner: str, failures: list[Exception]) -> int | None:
         """Give to others what a dead process held; how many messages that were, None where some are still there."""
