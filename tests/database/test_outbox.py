@@ -207,15 +207,6 @@ async def test_once_is_true_for_one_of_many_at_the_same_time(db: Database) -> No
     assert sorted(answers) == [False] * 29 + [True]
 
 
-async def test_what_was_handled_long_ago_is_forgotten(db: Database, clock: ManualClock) -> None:
-    await db.transaction(outbox.once, "mailer", "old")
-    clock.advance(MINUTE)
-    await db.transaction(outbox.once, "mailer", "new")
-    assert await db.transaction(outbox.prune_handled, clock.now()) == 1
-    assert not await db.transaction(outbox.once, "mailer", "new")
-    assert await db.transaction(outbox.once, "mailer", "old")
-
-
 async def test_depth_counts_and_tells_the_age(db: Database, clock: ManualClock) -> None:
     assert await db.read(outbox.depth) == outbox.Depth(0, 0, None)
     began = clock.now()

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from tests.processes import WarmProcess, start_warm
 from tests.schedules.clockwork import DAY, HOUR, POOL, SOURCES, Clockwork, pool_for
-from tidegate.collect import firings
+from tidegate.collect import firings, retention
 from tidegate.collect.firings import FiringOutcome, ScheduleInactive, due_key
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.orchestrator import Orchestrator
@@ -21,7 +21,6 @@ from tidegate.collect.triggers import Triggers
 from tidegate.database import Transaction
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
-from tidegate.runtime.pruner import KEEP, Pruner
 
 
 def _firings(tx: Transaction) -> list[Any]:
@@ -143,12 +142,14 @@ async def test_a_due_time_that_was_fired_from_elsewhere_begins_no_other_run(work
 async def test_firings_are_forgotten_after_a_month_or_with_their_schedule(works: Clockwork, clock: ManualClock):
     ada, bob = await works.add("ada", "bob")
     await works.schedules.trigger(ada.id, "old")
-    clock.advance(KEEP - timedelta(days=1))
+    clock.advance(timedelta(days=29))
     await works.schedules.trigger(ada.id, "young")
     await works.schedules.trigger(bob.id, "gone")
     clock.advance(timedelta(days=2))
 
-    await Pruner(works.database, firings.prune, tell=firings.tell_pruned).fire()
+    day = timedelta(days=1)
+    for rule in retention.rules(works.database, runs=100 * day, cursors=100 * day, firings=30 * day):
+        await rule.prune(500)
     await works.schedules.remove(bob.id)
 
     assert [row.firing_key for row in await works.database.read(_firings)] == ["young"]

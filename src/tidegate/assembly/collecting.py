@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from tidegate.assembly.parts import Parts
 from tidegate.assembly.process import build_process
-from tidegate.collect import firings
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.collector import Collector
 from tidegate.collect.due_schedules import DueSchedules, PoolFor
@@ -16,7 +15,6 @@ from tidegate.collect.triggers import Triggers
 from tidegate.documents import DocumentStore
 from tidegate.flow.stream import Stream
 from tidegate.runtime.delivery import Handler
-from tidegate.runtime.pruner import Pruner
 from tidegate.runtime.recoverer import Estate
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
@@ -65,10 +63,6 @@ class Collecting:
         """The door through which runs begin."""
         return self.collector.orchestrator
 
-    @property
-    def _pruner(self) -> Pruner:
-        return Pruner(self.parts.database, firings.prune, tell=firings.tell_pruned)
-
     def process(
         self,
         *,
@@ -90,7 +84,7 @@ class Collecting:
             self.parts,
             handlers=[*self.collector.handlers, *handlers],
             services={**ours, **more.services, **(services or {})},
-            sources=[self.due_schedules, self._pruner, *more.sources, *sources],
+            sources=[self.due_schedules, *more.sources, *sources],
             duties={"recovery": self.collector.duty, **more.duties, **(duties or {})},
             on_death=[self.collector.duty.ring, *more.on_death],
             streams=streams,

@@ -8,7 +8,6 @@ from tidegate.assembly.parts import Parts
 from tidegate.collect.calls import Caller, Way
 from tidegate.crawl.eligibility import Eligibility
 from tidegate.crawl.finalizing import CrawlFinalizer
-from tidegate.crawl.gauges import RawPruner
 from tidegate.crawl.identities import IdentityBook
 from tidegate.crawl.manners_records import note
 from tidegate.crawl.marketplace import MarketplaceSite
@@ -68,7 +67,6 @@ def put_crawl_together(parts: Parts, client: Caller) -> Crawl:
         addition=Addition(
             services={"raws-announcer": announcer},
             duties={"raws": AttentiveRelay(processor, bell)},
-            sources=[RawPruner(database, settings)],
             on_death=[processor.ring],
         ),
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.assembly.parts import Parts
+from tidegate.assembly.retention import retention_rules
 from tidegate.flow.presence import Election
 from tidegate.flow.stream import Stream
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
@@ -11,9 +12,9 @@ from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
 from tidegate.runtime.neighbours import Neighbours
 from tidegate.runtime.promised import Promised
-from tidegate.runtime.pruner import Pruner
 from tidegate.runtime.recoverer import Estate, Recoverer
 from tidegate.runtime.relay import Relay
+from tidegate.runtime.retention import Retention
 from tidegate.runtime.reunion import Reunion
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
@@ -51,7 +52,8 @@ def build_process(
     )
     reunion = Reunion(parts.valkey, tell=[relay.ring, *on_death])
     promised = Promised(parts.gate.promises, tell=on_death)
-    ours = [parts.timers, parts.gate, recoverer, reunion, promised, Pruner(parts.database)]
+    retention = Retention(lambda: retention_rules(parts), parts.settings.retention.every)
+    ours = [parts.timers, parts.gate, recoverer, reunion, promised, retention]
     heartbeat = Heartbeat(parts.presence)
     for stream in (parts.jobs, *streams):
         stream.on_missing = heartbeat.hasten

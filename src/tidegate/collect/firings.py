@@ -104,15 +104,5 @@ def record(tx: Transaction, firings: Iterable[Firing]) -> None:
     tx.insert_many(schedule_firings, rows)
 
 
-def prune(tx: Transaction, before: datetime) -> int:
-    """Forget those that are too old to be repeated; return how many."""
-    return tx.execute(delete(schedule_firings).where(_c.fired_at < before)).rowcount
-
-
-def tell_pruned(rows: int) -> None:
-    """Say in the log how many were forgotten."""
-    log.info("schedule.pruned", rows=rows)
-
-
 def _firing(row: object) -> Firing:
     return msgspec.convert(row, Firing, from_attributes=True)

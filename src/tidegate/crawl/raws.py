@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
-from sqlalchemy import ColumnElement, Row, delete, func, select, update
+from sqlalchemy import ColumnElement, Row, func, select, update
 
 from tidegate.collect.parking import Parked
 from tidegate.crawl import bodies
@@ -143,14 +143,6 @@ class Raws:
                 await self._ring()
         return replayed
 
-    async def prune(self, before: datetime) -> int:
-        """Forget answers that were processed before a moment; dead letters stay. How many there were."""
-        pruned = total = await self._database.transaction(_prune, before)
-        while pruned == _MOST_PRUNED:
-            pruned = await self._database.transaction(_prune, before)
-            total += pruned
-        return total
-
 
 def _page(tx: Transaction, those: Sequence[ColumnElement[bool]], limit: int) -> list[Raw]:
     columns = [_c[name] for name in Raw.__struct_fields__]
@@ -192,12 +184,6 @@ def _replay(tx: Transaction, raw_ids: Sequence[int] | None) -> int:
     if replayed:
         tx.announce(RAWS_STORED)
     return replayed
-
-
-def _prune(tx: Transaction, before: datetime) -> int:
-    old = select(_c.id).where(_c.state == RawState.PROCESSED, _c.not_before < before, _c.processed_at < before)
-    ids = list(tx.execute(old.order_by(_c.not_before).limit(_MOST_PRUNED)).scalars())
-    return tx.execute(delete(crawl_raws).where(_c.id.in_(ids))).rowcount if ids else 0
 
 
 def _raw(row: Row[*tuple[Any, ...]]) -> Raw:

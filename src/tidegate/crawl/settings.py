@@ -55,7 +55,8 @@ class CrawlSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstr
     raw_longest_pause: Span = timedelta(minutes=10)
     """And how long it is at most."""
     raws_kept: Span = timedelta(days=7)
-    """For how long an answer is kept after it was made a part of a product; dead letters stay."""
+    """For how long an answer is kept after it was made a part of a product; dead letters: see
+    `retention.dead_letters`."""
 
     @property
     def honest_user_agent(self) -> str:

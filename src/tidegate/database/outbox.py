@@ -240,11 +240,6 @@ def once(tx: Transaction, handler: str, event_id: str) -> bool:
     return tx.execute(tx.insert_if_absent(handled_events).values(row)).rowcount == 1
 
 
-def prune_handled(tx: Transaction, older_than: datetime) -> int:
-    """Forget what was handled before `older_than`: long after any event of that time could still be on its way."""
-    return tx.execute(delete(handled_events).where(handled_events.c.handled_at < older_than)).rowcount
-
-
 def depth(tx: Transaction) -> Depth:
     """How much there is."""
     counted = select(outbox_events.c.state, func.count()).group_by(outbox_events.c.state)

@@ -28,6 +28,7 @@ from tidegate.github.settings import GithubSettings
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.errors import InvalidArgument, InvalidSettings
 from tidegate.settings.http import HttpSettings
+from tidegate.settings.retention import RetentionSettings
 from tidegate.settings.sources import PREFIX, Sources
 from tidegate.snapshots.settings import SnapshotSettings
 from tidegate.telemetry.logs import LogSettings
@@ -105,6 +106,8 @@ class Settings(BaseSettings):
     """How soon a silent process counts as dead."""
     ranking: RankingSettings = RankingSettings()
     """Which boards there are, and what counts on them."""
+    retention: RetentionSettings = RetentionSettings()
+    """How long things are kept that would grow for ever otherwise."""
     snapshots: SnapshotSettings = SnapshotSettings()
     """Which snapshots are kept fresh, and how."""
     stream: StreamSettings = StreamSettings()

@@ -95,6 +95,12 @@ COLLECT_ITEMS_SKIPPED = Counter(
     ["source", "kind"],
     registry=REGISTRY,
 )
+RETENTION_DELETED = Counter(
+    "retention_deleted",
+    "Rows and dead letters that were deleted because they were too old.",
+    ["rule"],
+    registry=REGISTRY,
+)
 COLLECT_RESULTS_REFUSED = Counter(
     "collect_results_refused",
     "Results that could not be written: refused, and the job is tried again; unwritten, not even its end was taken.",

@@ -6,10 +6,10 @@ import pytest
 
 from tests.crawl.core.plain import HOST, SETTINGS, Stall, later
 from tests.servers.migrated import on_sqlite
-from tidegate.crawl.gauges import CrawlGauges, RawPruner
+from tidegate.crawl import retention
+from tidegate.crawl.gauges import CrawlGauges
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.raws import Raws
-from tidegate.crawl.settings import CrawlSettings
 from tidegate.crawl.stages import STAGES
 from tidegate.kernel.errors import InvalidArgument, NotFound, ValkeyUnavailable
 from tidegate.telemetry import metrics
@@ -99,23 +99,21 @@ async def test_a_replay_rings_and_counts_also_where_nobody_hears(local: Stall):
 
 @pytest.mark.every_server
 @on_sqlite
-async def test_what_was_processed_long_ago_is_forgotten_and_dead_letters_are_not(stall: Stall):
+async def test_what_was_processed_long_ago_is_forgotten_and_dead_letters_later(stall: Stall):
     await filled(stall, products=1)
     stall.site.sick.add("bad")
     await stall.answer(await stall.begin("p9"), MINI, "p9", "bad")
     for _ in range(SETTINGS.raw_attempts):
         await stall.processor.drain()
         later(stall.database)
-    now_ms = [0.0]
-    pruner = RawPruner(stall.database, CrawlSettings(raws_kept=timedelta(days=1)), now_ms=lambda: now_ms[0])
-    assert await pruner.fire() == 86_400_000
-    assert (await stall.raws.counts())[RawState.PROCESSED] == 3
-    later(stall.database, timedelta(days=2))
-    await pruner.fire()
-    assert (await stall.raws.counts())[RawState.PROCESSED] == 3, "once a day"
-    now_ms[0] += 86_400_000
-    await pruner.fire()
+    day = timedelta(days=1)
+    rules = retention.rules(stall.database, raws=day, dead_letters=3 * day, identity_health=day)
+    assert [await rule.prune(500) for rule in rules] == [0, 0, 0]
+    later(stall.database, 2 * day)
+    assert [await rule.prune(500) for rule in rules] == [5, 0, 0]
     assert await stall.raws.counts() == {RawState.PENDING: 0, RawState.PROCESSED: 0, RawState.FAILED: 1}
+    later(stall.database, 2 * day)
+    assert [await rule.prune(500) for rule in rules] == [0, 1, 0]
 
 
 async def test_the_metrics_tell_what_waits_and_what_failed(local: Stall):

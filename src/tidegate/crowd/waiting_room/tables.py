@@ -59,6 +59,8 @@ room_tokens = Table(
     Column("ended_at", UtcDateTime),
     UniqueConstraint("room", "active_user"),
     Index(None, "room", "place"),
+    # By which those are found that ended long ago.
+    Index(None, "ended_at"),
     **TABLE_OPTIONS,
 )
 """One row for each admission, whatever became of it: SQL decides who is inside."""

@@ -17,7 +17,7 @@ async def _replay(valkey: Valkey, *, stream: Key, dead: Key, ids: list[str]) -> 
 
 
 class DeadLetters:
-    """The dead letters of one stream. None is ever dropped: they stay until they are replayed or removed."""
+    """The dead letters of one stream: kept until they are replayed, removed, or too old (`retention.dead_letters`)."""
 
     def __init__(self, valkey: Valkey, keys: StreamKeys) -> None:
         self._valkey, self._keys = valkey, keys

@@ -1,0 +1,174 @@
+"""Deletes what is no longer needed: one rule for each table or family of keys that would grow otherwise.
+
+A rule deletes a limited number of rows in a transaction of its own, so that others can write in between. Which rows are
+old is found by a read; the transaction that deletes them checks again that they still are. A crash between two batches
+leaves nothing to repair: the next leader goes on.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from sqlalchemy import ColumnElement, FromClause, delete, exists, select, tuple_
+
+from tidegate.database import Database, Transaction
+from tidegate.database.outbox import EventState
+from tidegate.database.schema import handled_events, outbox_events
+from tidegate.flow.stream import Stream
+from tidegate.kernel.clock import milliseconds, monotonic_ms, to_ms
+from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.telemetry.logs import get_logger
+from tidegate.telemetry.metrics import RETENTION_DELETED
+from tidegate.valkey import Valkey
+
+log = get_logger(__name__)
+
+AT_ONCE = 500
+"""Rows that one transaction deletes."""
+_BETWEEN_BATCHES_MS = 10
+
+Conditions = Sequence[ColumnElement[bool]]
+
+
+class RetentionRule(Protocol):
+    """Deletes old rows of some tables, or old entries of some keys."""
+
+    @property
+    def name(self) -> str:
+        """For logs and metrics."""
+        ...
+
+    @property
+    def tables(self) -> Collection[str]:
+        """The tables that it keeps from growing; none for keys."""
+        ...
+
+    async def prune(self, most: int) -> int:
+        """Delete about `most` at once; return how many were deleted, 0 where nothing is old."""
+        ...
+
+
+class TableRule:
+    """Deletes the rows of a table that are older than `keep`.
+
+    `old` makes conditions on a row of the moment before which it is old. They are checked again when it is deleted.
+    `unused` are further conditions, usually that nothing refers to the row, which are checked by the search alone.
+
+        TableRule(database, handled_events, timedelta(days=30), lambda before: [handled_events.c.handled_at < before])
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        table: FromClause,
+        keep: timedelta,
+        old: Callable[[datetime], Conditions],
+        *,
+        unused: Conditions = (),
+        name: str | None = None,
+        key: Sequence[ColumnElement[Any]] | None = None,
+    ) -> None:
+        """`key` is the primary key, where the table is not declared with one."""
+        self._database, self._table, self._keep, self._old, self._unused = database, table, keep, old, unused
+        self._key = tuple(key or table.primary_key)
+        self.tables = (str(table.name),)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        self.name = name or self.tables[0]
+
+    async def prune(self, most: int) -> int:
+        """Delete up to `most` rows; return how many."""
+        before = self._database.clock.now() - self._keep
+        found = await self._database.read(self._find, before, most)
+        return await self._database.transaction(self._delete, found, before) if found else 0
+
+    def _find(self, tx: Transaction, before: datetime, most: int) -> list[Any]:
+        rows = tx.execute(select(*self._key).where(*self._old(before), *self._unused).limit(most))
+        return [tuple(row) for row in rows]
+
+    def _delete(self, tx: Transaction, found: list[Any], before: datetime) -> int:
+        those = delete(self._table).where(tuple_(*self._key).in_(sorted(found)), *self._old(before))  # pyright: ignore[reportArgumentType]
+        return tx.execute(those).rowcount
+
+
+class DeadLetterRule:
+    """Deletes dead letters of a stream that are older than `keep`: they are entries, numbered by their time."""
+
+    tables: Collection[str] = ()
+
+    def __init__(self, valkey: Valkey, stream: Stream, keep: timedelta, now: Callable[[], datetime]) -> None:
+        self._valkey, self._dead, self._keep, self._now = valkey, stream.keys.dead, keep, now
+        self.name = f"{stream.name}:dead"
+
+    async def prune(self, most: int) -> int:
+        """Delete about `most` of them, whole nodes of the stream, or those few that are left; return how many."""
+        trim = ("XTRIM", self._dead, "MINID")
+        oldest_ms = to_ms(self._now() - self._keep)
+        deleted: int = await self._valkey.execute(*trim, "~", oldest_ms, "LIMIT", most)
+        return deleted or await self._valkey.execute(*trim, oldest_ms)
+
+
+def outbox_rules(database: Database, *, handled: timedelta, dead: timedelta) -> list[RetentionRule]:
+    """Notes of handled events, as long as their event cannot come again; and dead letters.
+
+    An event can come again while it is in the outbox, pending or dead: its note stays as long.
+    """
+    event, note = outbox_events.c, handled_events.c
+    comes_again = exists().where(event.event_id == note.event_id)
+    return [
+        TableRule(database, handled_events, handled, lambda before: [note.handled_at < before], unused=[~comes_again]),
+        TableRule(
+            database,
+            outbox_events,
+            dead,
+            lambda before: [event.state == EventState.DEAD, event.created_at < before],
+        ),
+    ]
+
+
+class Retention:
+    """A source of the leader's timekeeper: applies all rules when a leader begins and then every `every`.
+
+    `load` makes the rules when they are first needed: only the leader imports what they are about.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Sequence[RetentionRule]],
+        every: timedelta,
+        *,
+        now_ms: Callable[[], float] = monotonic_ms,
+    ) -> None:
+        self._load, self._every, self._now_ms = load, every, now_ms
+        self._rules: Sequence[RetentionRule] | None = None
+        self._left = deque[RetentionRule]()
+        self._due_ms, self._deleted = 0.0, 0
+
+    async def fire(self) -> int | None:
+        """Delete one batch, if the time has come; return when to go on."""
+        if not self._left and self._now_ms() >= self._due_ms:
+            if self._rules is None:
+                self._rules = self._load()
+            self._left.extend(self._rules)
+            self._due_ms = self._now_ms() + milliseconds(self._every)
+        while self._left:
+            if await self._prune(self._left[0]):
+                return _BETWEEN_BATCHES_MS
+            self._left.popleft()
+        return max(1, round(self._due_ms - self._now_ms()))
+
+    async def _prune(self, rule: RetentionRule) -> int:
+        """One batch of a rule; 0 where it has nothing more to do. One that fails is left until the next time."""
+        try:
+            rows = await rule.prune(AT_ONCE)
+        except (Unavailable, ServerRefused):
+            raise
+        except Exception:
+            log.exception("retention.failed", rule=rule.name)
+            rows = 0
+        self._deleted += rows
+        if rows:
+            RETENTION_DELETED.labels(rule.name).inc(rows)
+        elif self._deleted:
+            log.info("retention.deleted", rule=rule.name, rows=self._deleted)
+            self._deleted = 0
+        return rows
