@@ -217,6 +217,7 @@ def runtime() -> Json:
         rate("Delivered, per second", "outbox_delivered_total", "kind"),
         rate("To be tried again, per second", "outbox_retried_total", "kind"),
         within("Buried, per hour", "outbox_buried_total", "1h", "kind"),
+        within("Deleted by retention, per hour", "retention_deleted_total", "1h", "rule"),
         spans("Handling", "outbox_handling_seconds", "kind"),
         spans("From commit to delivery", "outbox_wait_seconds"),
         spans("Late timers", "timer_lateness_seconds", alerts=["TimersAreLate"]),
