@@ -135,14 +135,14 @@ async def test_the_door_is_the_same(serve: Serve, deployment: Deployment):
     assert statuses == [401, 401, 200]
 
 
-async def test_a_key_that_reads_and_a_session_are_taken(serve: Serve, deployment: Deployment):
+async def test_a_key_that_reads_is_taken_and_a_session_takes_the_long_way(serve: Serve, deployment: Deployment):
     del serve  # so that there is something to be held
     settings = HttpSettings(port=0, read_keys=(SecretStr(KEY),))
     keyring = Keyring(settings)
     token, _ = SessionOffice(keyring, settings.session_lasts).open(keyring.keys[0])
     for shown, is_good in (
         (f"Authorization: Bearer {KEY}", True),
-        (f"Cookie: tidegate_session={token}", True),
+        (f"Cookie: tidegate_session={token}", False),  # the database knows whether it was revoked
         (f"Cookie: tidegate_session={token}x", False),
         (f"Cookie: tidegate_session={token}\r\nSec-Fetch-Site: same-site", False),
     ):

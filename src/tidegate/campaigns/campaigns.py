@@ -114,7 +114,7 @@ class Campaigns:
         self.settings = settings or CampaignSettings()
         self.news = ResultNews(valkey)
         self.installer = Installer(valkey, database)
-        self.valkey, self._database, self._kinds = valkey, database, kinds
+        self.valkey, self.database, self._kinds = valkey, database, kinds
         self._door = Door(valkey, self.installer.restore, self.settings, database.clock)
         self._results = Results(valkey, database, self.news)
         self._letters = CampaignLetters(valkey, self.news, database.clock)
@@ -123,25 +123,25 @@ class Campaigns:
         """Make a campaign that nobody may enter yet; raise `CampaignExists`."""
         if plan.kind not in self._kinds:
             raise InvalidArgument("kind", plan.kind, f"must be one of {', '.join(sorted(self._kinds))}")
-        return await self._database.transaction(records.create, plan)
+        return await self.database.transaction(records.create, plan)
 
     async def start(self, ident: str, starts_at: datetime | None = None, ends_at: datetime | None = None) -> Campaign:
         """Open it from its start until its end; a time that is not given stays, and a start that never was is now.
 
         Twice is harmless. Where the server is away that is raised, and SQL has it: do it again.
         """
-        await self._database.transaction(records.start, require_campaign(ident), starts_at, ends_at)
+        await self.database.transaction(records.start, require_campaign(ident), starts_at, ends_at)
         return await self.installer.install(ident)
 
     async def stop(self, ident: str) -> Campaign:
         """Let nobody enter any more; what was accepted is still decided. Twice is harmless."""
-        await self._database.transaction(records.stop, require_campaign(ident))
+        await self.database.transaction(records.stop, require_campaign(ident))
         return await self.installer.install(ident)
 
     async def alter(self, ident: str, change: CampaignChange) -> Campaign:
         """Change some of it. The stock can grow, or shrink to what is issued; those in line beyond it get nothing."""
         values = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not UNSET}
-        await self._database.transaction(_alter, require_campaign(ident), values)
+        await self.database.transaction(_alter, require_campaign(ident), values)
         return await self.installer.install(ident)
 
     async def delete(self, ident: str) -> None:
@@ -150,16 +150,16 @@ class Campaigns:
 
     async def get(self, ident: str) -> Campaign:
         """One campaign; raise `NotFound`."""
-        return await self._database.read(records.get, require_campaign(ident))
+        return await self.database.read(records.get, require_campaign(ident))
 
     async def page(self, *, after: str | None = None, limit: int = 100) -> list[Campaign]:
         """Campaigns by id, those behind `after`."""
-        return await self._database.read(records.page, after, _require_limit(limit))
+        return await self.database.read(records.page, after, _require_limit(limit))
 
     async def status(self, ident: str) -> CampaignStatus:
         """How it stands."""
         campaign = await self.get(ident)
-        keys, now_ms = campaign_keys(self.valkey, ident), self._database.clock.pinned_ms
+        keys, now_ms = campaign_keys(self.valkey, ident), self.database.clock.pinned_ms
         depth, pending, dead, known, hands, called, idle_ms, book = await scripts.status(
             self.valkey, campaign=ident, group=GROUP, now_ms=now_ms, **keys
         )
@@ -215,11 +215,11 @@ class Campaigns:
         """Decided entries by number; those behind the number and user `after`, where no user is before all of them."""
         if after is not None and after[1]:
             after = after[0], require_user(after[1])
-        return await self._database.read(_entries, require_campaign(ident), after, _require_limit(limit))
+        return await self.database.read(_entries, require_campaign(ident), after, _require_limit(limit))
 
     async def points_of(self, user: str) -> int:
         """What all campaigns have given to a user."""
-        return await self._database.read(records.points_of, require_user(user))
+        return await self.database.read(records.points_of, require_user(user))
 
     async def dead(self, ident: str, *, after: str | None = None, limit: int = 100) -> LetterPage:
         """See `CampaignLetters.page`."""

@@ -25,6 +25,7 @@ COMMANDS = {
     "runs": Command("tidegate.cli.runs:app", "Look at runs, cancel them, and have what failed done again."),
     "schedules": Command("tidegate.cli.schedules:app", "Begin runs by the clock."),
     "serve": Command("tidegate.cli.up:serve", "Answer over HTTP; other processes do the work."),
+    "sessions": Command("tidegate.cli.sessions:app", "See which browsers are logged in, and revoke their sessions."),
     "settings": Command("tidegate.cli.settings:settings", "Show every setting with its value."),
     "simulate": Command("tidegate.cli.simulate:app", "Run an upstream of your own, to try things against."),
     "snapshots": Command("tidegate.cli.snapshots:app", "Read snapshots, have them refreshed, and see what failed."),

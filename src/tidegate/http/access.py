@@ -9,12 +9,15 @@ import hmac
 import secrets
 from typing import TypeVar
 
+from tidegate.database import Database
 from tidegate.http.attempts import Allowance, Attempts, SharedAttempts
-from tidegate.http.callers import Key, Keyring
+from tidegate.http.callers import Caller, Key, Keyring
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.remote import ClientAddresses
+from tidegate.http.session_records import OpenSession
+from tidegate.http.session_registry import SessionRegistry
 from tidegate.http.sessions import SessionOffice
-from tidegate.kernel.clock import Clock
+from tidegate.kernel.clock import Clock, from_ms
 from tidegate.kernel.ids import new_id
 from tidegate.settings.http import HttpSettings
 from tidegate.telemetry import metrics
@@ -37,13 +40,16 @@ class Access:
         settings: HttpSettings,
         *,
         valkey: Valkey | None = None,
+        database: Database | None = None,
         clock: Clock | None = None,
         of_address: Attempts | None = None,
         of_logins: Attempts | None = None,
     ) -> None:
-        """With `valkey` all processes share the allowances of wrong keys; without, each has its own."""
+        """With `valkey` all processes share the allowances of wrong keys; without, each has its own. With `database`
+        sessions are listed, and can be revoked."""
         self.settings, self.keyring, self.addresses = settings, Keyring(settings), ClientAddresses(settings)
         self.sessions = SessionOffice(self.keyring, settings.session_lasts, clock)
+        self.registry = None if database is None else SessionRegistry(database, settings.session_lasts)
         of_address = Attempts(OF_ADDRESS) if of_address is None else of_address
         of_logins = Attempts(OF_LOGINS) if of_logins is None else of_logins
         self._of_address = SharedAttempts("wrong-keys", of_address, valkey)
@@ -89,6 +95,28 @@ class Access:
             await allowance.give_back(subject, item)
         _remember(self._known, (address, key.id))
         return key
+
+    async def open_session(self, key: Key, address: str) -> tuple[str, Caller]:
+        """A session for a key that was shown: the text for the cookie, and who the caller is from now on."""
+        token, caller = self.sessions.open(key)
+        if self.registry is not None:
+            assert caller.session_id is not None
+            session = OpenSession(
+                id=caller.session_id,
+                key_id=key.id,
+                role=key.role.value,
+                address=address,
+                opened_at=from_ms(caller.opened_ms or 0),
+                expires_at=from_ms(caller.until_ms or 0),
+            )
+            await self.registry.record(session)
+        return token, caller
+
+    async def is_revoked(self, caller: Caller, *, only_reads: bool) -> bool:
+        """Whether the session of a caller was revoked; see `SessionRegistry.is_revoked`."""
+        if self.registry is None or caller.session_id is None:
+            return False
+        return await self.registry.is_revoked(caller, only_reads=only_reads)
 
     def _refuse(self, *, at_login: bool) -> None:
         metrics.HTTP_KEYS_REFUSED.labels("login" if at_login else "request").inc()

@@ -56,6 +56,9 @@ class Caller:
     """What his page must send along with everything that changes something, where he came with a session."""
     until_ms: int | None = None
     """When his session ends."""
+    session_id: str | None = None
+    opened_ms: int | None = None
+    """When the session was opened."""
 
     def require(self, needed: Role) -> None:
         """Raise `Trouble` where he may not do what needs this role."""

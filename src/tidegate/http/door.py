@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.routing import compile_path
 
 from tidegate.http.access import Access
-from tidegate.http.callers import CSRF_HEADER, LOOPBACK, NOBODY, Caller, Key
+from tidegate.http.callers import CSRF_HEADER, LOOPBACK, NOBODY, Caller, How, Key
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.remote import speaks_tls
 from tidegate.http.sessions import COOKIE, find_token
@@ -47,7 +47,7 @@ class Door:
         """
         text = _bearer(headers)
         if text is None or not self._access.keyring:
-            return self._decide(method, path, headers, scheme, None)
+            return await self._unless_revoked(method, path, headers, self._decide(method, path, headers, scheme, None))
         _refuse_forgery(method, headers)
         try:
             key = await self._access.find(text, self._address(headers, peer))
@@ -61,7 +61,17 @@ class Door:
         """The same without waiting. Raises `Trouble` also where only `admit` can say who came."""
         text = _bearer(headers)
         key = None if text is None else self._access.find_at_once(text, self._address(headers, peer))
-        return self._decide(method, path, headers, "http", key)
+        caller = self._decide(method, path, headers, "http", key)
+        if caller.how is How.SESSION:  # whether it was revoked is known to the database
+            raise stranger(headers)
+        return caller
+
+    async def _unless_revoked(self, method: str, path: str, headers: Headers, caller: Caller) -> Caller:
+        if not await self._access.is_revoked(caller, only_reads=method in HARMLESS):
+            return caller
+        if self._is_open(path):
+            return NOBODY
+        raise stranger(headers, "the session was revoked; log in again")
 
     def _decide(self, method: str, path: str, headers: Headers, scheme: str, key: Key | None) -> Caller:
         if not self._access.keyring:

@@ -77,7 +77,7 @@ def serve_collection(
 ) -> HttpService:
     """A service that answers everything there is to ask, and what is `further` to it; they share the `seats`."""
     parts = collection.parts
-    access = Access(settings, valkey=parts.valkey)
+    access = Access(settings, valkey=parts.valkey, database=parts.database)
     views = RunViews(parts.database, parts.gate, collection.credentials)
     feed = RunFeed(views.detail, collection.bulletin, seats or Seats(settings.most_listeners))
     desks = [
@@ -141,14 +141,14 @@ def campaign_endpoints(campaigns: Campaigns, settings: HttpSettings) -> tuple[li
 def serve_campaigns(campaigns: Campaigns, settings: HttpSettings, binding: Binding) -> HttpService:
     """A service that answers what there is to ask of campaigns, and nothing else."""
     endpoints, close = campaign_endpoints(campaigns, settings)
-    access = Access(settings, valkey=campaigns.valkey)
+    access = Access(settings, valkey=campaigns.valkey, database=campaigns.database)
     application = build_application(endpoints, settings, access=access)
     return HttpService(application, binding, on_stop=close, turnstile=_turnstile(campaigns, access))
 
 
 def serve_snapshots(snapshots: Snapshots, settings: HttpSettings, binding: Binding) -> HttpService:
     """A service that answers what there is to ask of snapshots."""
-    access = Access(settings, valkey=snapshots.parts.valkey)
+    access = Access(settings, valkey=snapshots.parts.valkey, database=snapshots.parts.database)
     endpoints, express, close = _snapshots(snapshots, settings, access)
     operations = _operations(snapshots.parts, settings, snapshots)
     application = build_application([*endpoints, *operations], settings, access=access)
@@ -159,7 +159,7 @@ def serve_operations(
     parts: Parts, settings: HttpSettings, binding: Binding, *, snapshots: Snapshots | None = None
 ) -> HttpService:
     """A service that tells how the process is, and nothing else."""
-    access = Access(settings, valkey=parts.valkey)
+    access = Access(settings, valkey=parts.valkey, database=parts.database)
     application = build_application(_operations(parts, settings, snapshots), settings, access=access)
     return HttpService(application, binding, on_stop=_nothing_lasts)
 

@@ -1,6 +1,7 @@
 """`/v1/session`: log in with a key, be told who one is, log out."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated
 
@@ -12,9 +13,13 @@ from tidegate.http.access import Access
 from tidegate.http.callers import CSRF_HEADER, LOOPBACK, Caller, How, Role, caller_of
 from tidegate.http.door import stranger
 from tidegate.http.endpoints import Answer, Endpoint, Given
-from tidegate.http.problems import ProblemType
+from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.remote import speaks_tls
+from tidegate.http.session_records import EVERY_SESSION, OpenSession
+from tidegate.http.session_registry import SessionRegistry
+from tidegate.http.session_tables import LONGEST_SUBJECT
 from tidegate.kernel.clock import from_ms
+from tidegate.kernel.errors import ServerRefused, Unavailable
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
 
@@ -22,6 +27,7 @@ log = get_logger(__name__)
 
 TAG = "session"
 ADDRESS = "/v1/session"
+SessionId = Annotated[str, Meta(min_length=1, max_length=LONGEST_SUBJECT, pattern="^[A-Za-z0-9_-]+$")]
 _KEPT = {"Set-Cookie": "The session, for browsers."}
 
 
@@ -46,6 +52,18 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """What must be sent as `X-Tidegate-CSRF` with everything that changes something; null where there is no session."""
     expires_at: datetime | None
     """When the session ends; null where there is none."""
+
+
+class SessionList(msgspec.Struct, frozen=True, kw_only=True):
+    """Sessions that are open."""
+
+    sessions: list[OpenSession]
+
+
+class Revoked(msgspec.Struct, frozen=True, kw_only=True):
+    """What was revoked: the id of a session or of a key, or `*` for all sessions."""
+
+    revoked: str
 
 
 class LoggedOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +102,9 @@ class SessionDesk:
                 sent={CSRF_HEADER: "What was told as `csrf`."},
                 is_open=True,
             ),
+            Endpoint("GET", "/v1/sessions", self.list_sessions, TAG),
+            Endpoint("DELETE", "/v1/sessions", self.revoke_sessions, TAG),
+            Endpoint("DELETE", "/v1/sessions/{session}", self.revoke_session, TAG),
         ]
 
     async def show_session(self, request: Request) -> SessionView:
@@ -107,18 +128,47 @@ class SessionDesk:
             metrics.HTTP_LOGINS.labels("wrong").inc()
             log.warning("http.login_refused", address=address)
             raise stranger(request.headers, "the key is not one of ours")
-        token, caller = self._sessions.open(key)
+        token, caller = await self._access.open_session(key, address)
         metrics.HTTP_LOGINS.labels("good").inc()
         log.info("http.logged_in", address=address, role=key.role.value, key_id=key.id)
         return Answer(self._view(caller, key.role), self._cookie(request, token))
 
     async def log_out(self, request: Request) -> Answer[LoggedOut]:
-        """Log out: the browser forgets the session. Whoever has none may ask for it all the same."""
+        """Log out: the browser forgets the session, and it is revoked. Without a session nothing happens.
+
+        While the database is away the session is only forgotten.
+        """
         caller = caller_of(request)
         caller.require_own_page(request.headers.get(CSRF_HEADER))
         if caller.how is How.SESSION:
+            await self._revoke_own(caller)
             log.info("http.logged_out", key_id=caller.key_id)
         return Answer(LoggedOut(logged_out=True), self._cookie(request, ""))
+
+    async def list_sessions(self) -> SessionList:
+        """List the sessions of browsers that are logged in, newest first; at most 1,000."""
+        return SessionList(sessions=list(await self._registry.listed()))
+
+    async def revoke_session(self, session: SessionId) -> Revoked:
+        """Revoke one session, or all sessions of a key by the key's id. Every process refuses them from now on."""
+        await self._registry.revoke(session)
+        return Revoked(revoked=session)
+
+    async def revoke_sessions(self) -> Revoked:
+        """Revoke all sessions, also that of the caller. Keys stay valid: with them anyone can log in again."""
+        await self._registry.revoke()
+        return Revoked(revoked=EVERY_SESSION)
+
+    @property
+    def _registry(self) -> SessionRegistry:
+        if self._access.registry is None:
+            raise Trouble(ProblemType.NOT_FOUND, "sessions are not listed here")
+        return self._access.registry
+
+    async def _revoke_own(self, caller: Caller) -> None:
+        if self._access.registry is not None:
+            with suppress(Unavailable, ServerRefused):
+                await self._access.registry.revoke(caller.session_id)
 
     def _view(self, caller: Caller, role: Role) -> SessionView:
         return SessionView(

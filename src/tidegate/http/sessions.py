@@ -1,7 +1,7 @@
 """Sessions: what a browser keeps instead of a key.
 
-A session is a signed text in a cookie, and nothing anywhere else. So every process with the same settings takes it,
-also after a restart, and also while Valkey or the database is away, which is when somebody wants to look. It is signed
+A session is a signed text in a cookie. So every process with the same settings takes it, also after a restart, and to
+look also while Valkey or the database is away. `SessionRegistry` lists sessions and revokes them. It is signed
 with a secret made from the key that opened it: a key that is taken out of the settings takes its sessions with it, and
 what a session may do is what its key may do now.
 """
@@ -43,10 +43,10 @@ class SessionOffice:
     def open(self, key: Key) -> tuple[str, Caller]:
         """A session of somebody who showed this key: what his browser keeps, and who he is from now on."""
         now = to_ms(self._clock.now())
-        session = _Session(key.id, now, now + self._lasts_ms, secrets.token_urlsafe(_NONCE_BYTES))
+        session = _Session(key.id, now, now + self._lasts_ms, secrets.token_hex(_NONCE_BYTES))
         said = msgspec.json.encode(session)
         token = f"{_text(said)}.{_text(_sign(key, b'cookie', said))}"
-        return token, self._caller(key, said, session.expires_ms)
+        return token, self._caller(key, said, session, session.expires_ms)
 
     def read(self, token: str) -> Caller | None:
         """Whose session it is; None where it is none of ours, or its time is over, or its key is."""
@@ -59,11 +59,18 @@ class SessionOffice:
         now, until_ms = to_ms(self._clock.now()), min(session.expires_ms, session.issued_ms + self._lasts_ms)
         if now >= until_ms or now + _AHEAD_MS < session.issued_ms:
             return None
-        return self._caller(key, said, until_ms)
+        return self._caller(key, said, session, until_ms)
 
-    def _caller(self, key: Key, said: bytes, until_ms: int) -> Caller:
-        csrf = _text(_sign(key, b"csrf", said))
-        return Caller(key.role, How.SESSION, key_id=key.id, csrf=csrf, until_ms=until_ms)
+    def _caller(self, key: Key, said: bytes, session: _Session, until_ms: int) -> Caller:
+        return Caller(
+            key.role,
+            How.SESSION,
+            key_id=key.id,
+            csrf=_text(_sign(key, b"csrf", said)),
+            until_ms=until_ms,
+            session_id=session.nonce,
+            opened_ms=session.issued_ms,
+        )
 
     def cookie(self, token: str, *, is_secure: bool) -> str:
         """A header that has a browser keep a session; an empty one is forgotten."""

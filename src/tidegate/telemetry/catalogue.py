@@ -77,6 +77,8 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "http.logged_out": "Somebody ended his session.",
         "http.login_refused": "Somebody tried to log in with a key that is none of ours.",
         "http.not_ready": "A server that this process stands on did not answer in time; it is not ready.",
+        "http.session_unlisted": "A session was opened while the database was away: it works, and is not in the list.",
+        "http.sessions_revoked": "A session, the sessions of a key, or all (`*`) were revoked.",
         "http.unavailable": "A request could not be served in time, or because an upstream gave no usable answer.",
         "job.deferred": "A job waits, and no attempt is counted: for a quota, a rest, a token or the document store.",
         "job.failed": "A job failed for good, or too often; `reason` says why. A retry of its run does it again.",

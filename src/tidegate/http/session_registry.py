@@ -1,0 +1,82 @@
+"""Lists and revokes sessions, in SQL: a revocation counts in every process, from its next request on.
+
+While the database is away, sessions can be opened, and are not listed; and a session that this process does not know to
+be revoked can look at things, and change nothing.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from time import monotonic
+
+from tidegate.database import Database
+from tidegate.http import session_records as records
+from tidegate.http.callers import Caller
+from tidegate.http.session_records import EVERY_SESSION, OpenSession
+from tidegate.http.session_tables import LONGEST_SUBJECT
+from tidegate.kernel.arguments import require_name
+from tidegate.kernel.clock import from_ms
+from tidegate.kernel.errors import InvalidArgument, ServerRefused, Unavailable
+from tidegate.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+MOST_LISTED = 1000
+_WITHIN_S = 2.0
+_AWAY_FOR_S = 5.0
+"""So long after a failure the database is not asked again by those who only read."""
+_MOST_REMEMBERED = 10_000
+
+
+class SessionRegistry:
+    """The sessions of an installation. `lasts` is how long one lasts at most."""
+
+    def __init__(self, database: Database, lasts: timedelta) -> None:
+        self._database, self._lasts = database, lasts
+        self._revoked: dict[str, None] = {}
+        self._asks_again_at = 0.0
+
+    async def record(self, session: OpenSession) -> None:
+        """List a session that was opened, unless the database is away."""
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                await self._database.transaction(records.record, session)
+        except (Unavailable, ServerRefused, TimeoutError) as error:
+            log.warning("http.session_unlisted", key_id=session.key_id, error=str(error) or "no answer in time")
+
+    async def listed(self) -> Sequence[OpenSession]:
+        """The sessions that are open, newest first."""
+        return await self._database.read(records.listed, MOST_LISTED)
+
+    async def revoke(self, subject: str | None = None) -> None:
+        """Revoke one session by its id, all sessions of a key by the key's id, or all sessions."""
+        if subject is not None and (len(subject) > LONGEST_SUBJECT or subject == EVERY_SESSION):
+            raise InvalidArgument("session", subject[:LONGEST_SUBJECT], "must be the id of a session or of a key")
+        chosen = EVERY_SESSION if subject is None else require_name("session", subject)
+        expires_at = self._database.clock.now() + self._lasts
+        await self._database.transaction(records.revoke, chosen, expires_at)
+        log.info("http.sessions_revoked", subject=chosen)
+
+    async def is_revoked(self, caller: Caller, *, only_reads: bool) -> bool:
+        """Whether the session of a caller was revoked.
+
+        Raises `Unavailable` where the database cannot be asked, unless the caller `only_reads`.
+        """
+        session_id, key_id, opened_ms = caller.session_id or "", caller.key_id or "", caller.opened_ms or 0
+        if session_id in self._revoked:
+            return True
+        if only_reads and monotonic() < self._asks_again_at:
+            return False
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                found = await self._database.read(records.is_revoked, session_id, key_id, from_ms(opened_ms))
+        except (Unavailable, ServerRefused, TimeoutError):
+            self._asks_again_at = monotonic() + _AWAY_FOR_S
+            if only_reads:
+                return False
+            raise
+        if found:
+            self._revoked[session_id] = None
+            if len(self._revoked) > _MOST_REMEMBERED:
+                del self._revoked[next(iter(self._revoked))]
+        return found
