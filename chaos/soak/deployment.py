@@ -38,6 +38,10 @@ _GAME_FAULTS = "500=0.01,reset=0.005,truncated=0.003,invalid=0.003,429=0.003,wro
 _MARKET_FAULTS = "500=0.005,reset=0.005,truncated=0.003,redirect=0.01,captcha=0.001,invalid=0.003"
 
 
+PER_REQUEST = (b'"http.acted"', b'"http.answered"', b'"run.started"', b'"run.completed"')
+"""Log events whose number is that of the requests of the load."""
+
+
 class Member:
     """One `tidegate up` process that is started again whenever it ends, as a service manager would do."""
 
@@ -98,11 +102,11 @@ class Member:
 
     @property
     def logged_lines(self) -> int:
-        """How many lines it logged so far."""
+        """How many lines it logged so far, without those that each changing request of the load causes."""
         if not self.log_file.exists():
             return 0
         with self.log_file.open("rb") as log:
-            return sum(1 for _ in log)
+            return sum(1 for line in log if not any(event in line for event in PER_REQUEST))
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the running process, if there is one."""

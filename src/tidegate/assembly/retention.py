@@ -30,7 +30,8 @@ KEPT = {
 }
 """Tables without a rule that deletes their rows by age, and why they do not grow for ever."""
 
-_sessions = table("revoked_sessions", column("subject"), column("expires_at"))
+_revoked = table("revoked_sessions", column("subject"), column("expires_at"))
+_sessions = table("http_sessions", column("id"), column("expires_at"))
 """Declared in `tidegate.http`, which is above this package."""
 
 
@@ -57,9 +58,8 @@ def retention_rules(parts: Parts) -> list[RetentionRule]:
         *waiting_room.rules(database, room_tokens_kept=kept.room_tokens),
         *campaigns.rules(valkey, database, campaigns_kept=kept.campaigns),
         *prefetch.rules(database, hours=kept.prefetch_hours),
-        TableRule(
-            database, _sessions, timedelta(), lambda now: [_sessions.c.expires_at < now], key=[_sessions.c.subject]
-        ),
+        TableRule(database, _revoked, timedelta(), lambda now: [_revoked.c.expires_at < now], key=[_revoked.c.subject]),
+        TableRule(database, _sessions, timedelta(), lambda now: [_sessions.c.expires_at < now], key=[_sessions.c.id]),
         *(
             DeadLetterRule(valkey, stream, kept.dead_letters, database.clock.now)
             for stream in (parts.jobs, parts.alarms)

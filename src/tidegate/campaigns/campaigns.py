@@ -146,7 +146,7 @@ class Campaigns:
 
     async def delete(self, ident: str) -> None:
         """Delete a campaign that is over, with its entries and dead letters. See `CampaignRemover`."""
-        await CampaignRemover(self.valkey, self._database).remove(require_campaign(ident))
+        await CampaignRemover(self.valkey, self.database).remove(require_campaign(ident))
 
     async def get(self, ident: str) -> Campaign:
         """One campaign; raise `NotFound`."""

@@ -199,7 +199,7 @@ class CampaignManager:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self._count_crews()
-        log.info("campaign.crew_came", campaign=campaign, consumers=crew.consumers)
+        log.debug("campaign.crew_came", campaign=campaign, consumers=crew.consumers)
 
     async def _work(self, crew: Crew) -> None:
         try:
@@ -251,7 +251,7 @@ class CampaignManager:
         )
         match reply:
             case [b"left" | b"torn_down" as how]:
-                log.info("campaign.crew_left", campaign=campaign, torn_down=how == b"torn_down")
+                log.debug("campaign.crew_left", campaign=campaign, torn_down=how == b"torn_down")
                 return None
             case [b"unread"]:
                 return _LOOK_AGAIN_S

@@ -125,7 +125,8 @@ class _Visit:
             facts["error"] = self._error
         elif self.status < 500:
             self._outage.over()
-        if endpoint is not None and endpoint.is_chatter:
+        is_routine = self._scope["method"] in ("GET", "HEAD") and self.status < 400
+        if is_routine or (endpoint is not None and endpoint.is_chatter):
             log.debug("http.answered", **facts)
         else:
             log.info("http.answered", **facts)

@@ -66,7 +66,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "gate.reminded": "The gate had forgotten calls of the last minute; it was told of them, and of what is scarce.",
         "heartbeat.lost": "This process's lease ended; what it held goes to others, and it joins anew.",
         "http.acted": "Somebody was let do something; `http.answered` with the same id tells what came of it.",
-        "http.answered": "A request was answered.",
+        "http.answered": "A request was answered. Reads that succeed are logged at debug.",
         "http.diverted": "A snapshot could not be found on the short way; its readers take the long one.",
         "http.failed": "A request met a defect of ours; the caller was given the request id that stands beside.",
         "http.feed_failed": "A run could not be read for those who listen to it; it is tried again.",

@@ -80,7 +80,7 @@ class Statistics:
                 await asyncio.sleep(_PAUSES.delay(tries).total_seconds())
                 tries += 1
         await self._refresh_others()
-        log.info("statistics.computed", user_id=user_id, run_id=run_id, documents=recount.read, full=full)
+        log.debug("statistics.computed", user_id=user_id, run_id=run_id, documents=recount.read, full=full)
 
     async def _refresh_others(self) -> None:
         """Whoever lost documents to this user, or to one whose computation died before it came to this."""
