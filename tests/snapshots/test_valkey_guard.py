@@ -121,7 +121,11 @@ async def test_a_server_that_refuses_writes_is_asked_again_by_one_task_until_it_
 ):
     [port] = free_ports(1)
     with ValkeyServer(port=port):
-        async with connected(f"redis://127.0.0.1:{port}") as valkey, deployed(tmp_path, valkey, sim) as deployment:
+        quick = BreakerSettings(window=2)
+        async with (
+            connected(f"redis://127.0.0.1:{port}") as valkey,
+            deployed(tmp_path, valkey, sim, breaker=quick) as deployment,
+        ):
             await valkey.execute("CONFIG", "SET", "maxmemory", "1")
             configure(level="info")
             with capture_logs() as logs:
@@ -129,6 +133,8 @@ async def test_a_server_that_refuses_writes_is_asked_again_by_one_task_until_it_
                 waiting = [asyncio.create_task(deployment.wait(key, within_s=WITHIN_S)) for key in range(7, 17)]
                 await until(lambda: deployment.snapshots.news.watchers_of("character/16"), within_s=WITHIN_S)
                 await _refused_probes(valkey, 3)
+                states = [breaker.state for breaker in deployment.snapshots.breakers]
+                assert states == [BreakerState.CLOSED] * 2, "a refusal is an answer: an open breaker delays the return"
                 await valkey.execute("CONFIG", "SET", "maxmemory", "0")
                 async with deployment.working():
                     answers = await asyncio.gather(*waiting)
