@@ -13,8 +13,10 @@ from sqlalchemy import Table, func, insert, select
 
 from tests.docs.test_keyspace import PAGE
 from tests.servers.migrated import migrated_file
+from tests.waiting import look_again, patience
 from tidegate.assembly import put_together
 from tidegate.assembly.parts import Parts
+from tidegate.assembly.process import build_process
 from tidegate.assembly.retention import KEPT, retention_rules
 from tidegate.campaigns import records
 from tidegate.campaigns.campaign import FIRST_COME, CampaignPlan
@@ -299,6 +301,15 @@ async def test_ten_thousand_runs_have_a_steady_size(embedded: Valkey, clock: Man
             clock.advance(5 * DAY)
         assert sizes[17] == [9_000, 18_000, 18_000]
         assert sizes[19] == sizes[18]
+
+
+async def test_the_leader_deletes_what_is_too_old_when_it_begins(embedded: Valkey, clock: ManualClock, tmp_path: Path):
+    async with opened(await migrated_file(tmp_path / "retention.db"), embedded, clock, tmp_path) as parts:
+        await begin(parts, [1])
+        clock.advance(91 * DAY)
+        async with build_process(parts).running(), patience():
+            while await count(parts, *OF_RUNS) != [0, 0, 0, 0]:
+                await look_again()
 
 
 async def test_a_rule_that_fails_does_not_keep_the_others_from_their_work():
