@@ -109,10 +109,7 @@ class Faults:
         try:
             await asyncio.sleep(REFUSED_S)
         finally:
-            # The administrator's own session is read-only too, unless it says otherwise.
-            await server.admin(
-                "SET default_transaction_read_only = off; ALTER SYSTEM RESET default_transaction_read_only"
-            )
+            await server.admin("ALTER SYSTEM RESET default_transaction_read_only")
             await server.admin("SELECT pg_reload_conf()")
 
     async def lock_database(self) -> None:

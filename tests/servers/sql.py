@@ -105,7 +105,12 @@ class Postgres(SqlServer):
     async def admin(self, sql: str) -> None:
         """See `SqlServer.admin`."""
         connection = await asyncpg.connect(
-            host="127.0.0.1", port=self.port, user="tidegate", password=PASSWORD, database="postgres"
+            host="127.0.0.1",
+            port=self.port,
+            user="tidegate",
+            password=PASSWORD,
+            database="postgres",
+            server_settings={"default_transaction_read_only": "off"},  # whatever a test has set for all others
         )
         await connection.execute(sql)
         await connection.close()
