@@ -3,18 +3,22 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from tests.campaigns.shop import CAMPAIGN
-from tests.campaigns.working import PATIENCE_S, Picky, Works
-from tests.waiting import look_again, observe_absence
-from tidegate.campaigns import deciding, manager, scripts
+from tests.campaigns.working import PATIENCE_S, Picky, Works, works_at
+from tests.servers.migrated import migrated_file
+from tests.waiting import look_again, observe_absence, until
+from tidegate.campaigns import manager, scripts
 from tidegate.campaigns.campaign import Campaign, Entry, Outcome, Verdict
 from tidegate.campaigns.campaigns import CampaignChange
+from tidegate.campaigns.settings import CampaignSettings
 from tidegate.database import Transaction
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import DatabaseUnavailable
+from tidegate.valkey import Valkey
 
 
 async def test_a_message_that_cannot_be_read_is_a_dead_letter_at_once(works: Works):
@@ -33,10 +37,7 @@ async def test_a_message_that_cannot_be_read_is_a_dead_letter_at_once(works: Wor
     assert all(letter.reason.startswith("the payload does not parse") for letter in letters[1:])
 
 
-async def test_poison_is_found_in_its_batch_tried_again_and_put_aside_while_the_others_pass(
-    works: Works, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(deciding, "_AFTER_FAULT", Backoff(first=timedelta(milliseconds=1)))
+async def test_poison_is_found_in_its_batch_tried_again_and_put_aside_while_the_others_pass(works: Works):
     await works.open(total=100, kind="PICKY", stock=100)
     await works.enter("ann", "poison", "bob", "poison-2", *(f"user-{n}" for n in range(30)))
     await works.instance()
@@ -57,6 +58,22 @@ async def test_poison_is_found_in_its_batch_tried_again_and_put_aside_while_the_
     assert await works.campaigns.replay(CAMPAIGN, [letters[0].id]) == 1
     await works.until(lambda: _has_letters(works, 2))
     assert works.picky.asked[letters[0].entry.user if letters[0].entry else ""] >= 5, "from the first delivery again"
+
+
+async def test_entries_that_failed_rest_for_minutes_and_hold_up_no_other(tmp_path: Path, embedded: Valkey):
+    """More of them than a process works on at a time."""
+    pauses = CampaignSettings().retry_pauses
+    assert [pauses.ceiling(tries).total_seconds() for tries in range(1, 6)] == [2, 8, 32, 120, 120]
+    rest = timedelta(minutes=4)
+    url = await migrated_file(tmp_path / "works.db")
+    async with works_at(url, embedded, retry_first_pause=rest, retry_longest_pause=rest) as works:
+        await works.open(total=500, kind="PICKY", stock=500)
+        await works.enter(*(f"poison-{n}" for n in range(150)), "ann")
+        await works.instance()
+        await until(works.rows)
+
+        assert set(await works.rows()) == {"ann"}
+        assert (await works.status()).dead == 0
 
 
 async def test_a_failure_is_tried_again_and_may_pass(works: Works):

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import select
@@ -25,7 +26,12 @@ from tidegate.flow.presence import Presence
 from tidegate.valkey import Valkey
 
 PATIENCE_S = 20.0
-FAST: dict[str, Any] = {"poll_interval_ms": 10, "idle_timeout_seconds": 0.2}
+FAST: dict[str, Any] = {
+    "poll_interval_ms": 10,
+    "idle_timeout_seconds": 0.2,
+    "retry_first_pause": timedelta(milliseconds=1),
+    "retry_longest_pause": timedelta(milliseconds=20),
+}
 
 
 class Picky:

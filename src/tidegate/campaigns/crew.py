@@ -28,6 +28,8 @@ _AHEAD = 2
 """Batches for each consumer: one that is being decided, and the next."""
 _CROWD = 4
 """A line this many times as long as what a crew has in hand is too long for it."""
+_MOST_RESTING = 1000
+"""Entries that failed and rest are held beside those that are worked on, up to this many."""
 _LONGEST_READ_S = 300.0
 _FINISH_WITHIN_S = 3.0
 _decoder = msgspec.json.Decoder(Entry)
@@ -120,7 +122,7 @@ class Crew:
                 quiet_s = await self._outages.leaving.outlast(lambda: self._retire(self))
 
     async def _read(self, within_s: float) -> Sequence[Message]:
-        while (room := self._most - self.in_hand) <= 0:
+        while (room := self._most - self.in_hand + min(self._decider.resting, _MOST_RESTING)) <= 0:
             self._room.clear()
             await self._room.wait()
         within_s = min(within_s, _LONGEST_READ_S)

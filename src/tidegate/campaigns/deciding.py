@@ -23,7 +23,6 @@ from tidegate.campaigns.keys import GROUP, campaign_keys
 from tidegate.campaigns.kinds import KindUnknown
 from tidegate.campaigns.workshop import Workshop
 from tidegate.flow.stream import Consumer
-from tidegate.kernel.backoff import Backoff
 from tidegate.runtime.waiting import end
 from tidegate.telemetry import metrics
 from tidegate.telemetry.logs import get_logger
@@ -32,7 +31,6 @@ log = get_logger(__name__)
 
 _MOST_AT_ONCE = 500
 """Entries in one transaction: it holds the campaign's row, and on SQLite everybody else up."""
-_AFTER_FAULT = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=10), jitter=0.1)
 _CALL_PAUSE_MS = 250
 """A campaign with a long line calls for more hands, but not more often than this."""
 
@@ -75,6 +73,8 @@ class Decider:
         self._committing: asyncio.Task[None] | None = None
         self.decided = 0
         """Entries that were decided here."""
+        self.resting = 0
+        """Entries that failed and rest before the next try."""
 
     @property
     def tasks(self) -> frozenset[asyncio.Task[None]]:
@@ -176,10 +176,15 @@ class Decider:
     async def _put_off(self, task: Task, error: Exception) -> None:
         """Keep it for a while, so that it is not tried again at once, and then let somebody try."""
         is_last = task.deliveries >= self._workshop.settings.max_deliveries
-        pause = timedelta() if is_last else _AFTER_FAULT.delay(task.deliveries)
+        pause = timedelta() if is_last else self._workshop.settings.retry_pauses.delay(task.deliveries)
         facts = {"campaign": self._campaign, "number": task.entry.number, "deliveries": task.deliveries}
         log.warning("campaign.entry_failed", **facts, is_last=is_last, exc_info=error)
-        await asyncio.sleep(pause.total_seconds())
+        self.resting += 1
+        self._on_room()  # while it rests, others are worked on
+        try:
+            await asyncio.sleep(pause.total_seconds())
+        finally:
+            self.resting -= 1
         reason = f"{type(error).__name__}: {error}"
         await self._workshop.outages.settling.outlast(lambda: self._consumer.retry([task.message], reason))
         self._let_go([task])

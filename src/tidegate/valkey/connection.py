@@ -19,6 +19,7 @@ from tidegate.telemetry.disks import Disk
 from tidegate.telemetry.logs import get_logger
 from tidegate.telemetry.metrics import REDIS_COMMAND_DURATION
 from tidegate.valkey.capabilities import ServerInfo, examine
+from tidegate.valkey.idle_connections import IdleConnections
 from tidegate.valkey.keys import Unit
 from tidegate.valkey.urls import require_url, without_password
 
@@ -29,6 +30,8 @@ _GRACE_S = 10.0
 """How much longer than asked a blocking command may take before the connection counts as dead."""
 _AT_ONCE = 64
 """Commands on their way at one moment, each on its own connection; the others wait their turn."""
+_KEPT_IDLE = 4
+"""Idle connections of each kind that stay open; others are closed when they were not needed for a while."""
 _WAITING_AT_ONCE = 10_000
 """Blocking commands are as many as there are readers; this bound only catches a leak."""
 
@@ -62,6 +65,7 @@ class Valkey:
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._client = _open(url, self.is_cluster, answer_within_s=_ANSWER_WITHIN_S, retries=3, at_once=_AT_ONCE)
         self._waiting = _open(url, self.is_cluster, answer_within_s=None, retries=0, at_once=_WAITING_AT_ONCE)
+        self._idle = IdleConnections(self._client, keep=_KEPT_IDLE), IdleConnections(self._waiting, keep=_KEPT_IDLE)
         self._info: ServerInfo | None = None
         self.on_unavailable: Callable[[], None] = lambda: None
         """Called whenever the server could not be reached, in case somebody can do something about it."""
@@ -103,7 +107,10 @@ class Valkey:
         with self._our_errors():
             async with self._turn():
                 began = time.perf_counter()
-                reply = await self._client.execute_command(*command)
+                try:
+                    reply = await self._client.execute_command(*command)
+                finally:
+                    self._idle[0].note()
         REDIS_COMMAND_DURATION.observe(time.perf_counter() - began)
         return reply
 
@@ -112,7 +119,10 @@ class Valkey:
         require_not_negative("within_s", within_s)
         with self._our_errors():
             async with asyncio.timeout(within_s + _GRACE_S):
-                return await self._waiting.execute_command(*command)
+                try:
+                    return await self._waiting.execute_command(*command)
+                finally:
+                    self._idle[1].note()
 
     async def pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Many commands in one round trip, not one transaction; an error stands in the place of its reply."""
@@ -124,7 +134,10 @@ class Valkey:
                 pipeline.execute_command(*command)
             async with self._turn():
                 began = time.perf_counter()
-                replies = await pipeline.execute(raise_on_error=False)
+                try:
+                    replies = await pipeline.execute(raise_on_error=False)
+                finally:
+                    self._idle[0].note()
         REDIS_COMMAND_DURATION.observe(time.perf_counter() - began)
         return [self._our_name(reply) or reply if isinstance(reply, Exception) else reply for reply in replies]
 
@@ -144,6 +157,8 @@ class Valkey:
 
     async def close(self) -> None:
         """Close every connection; blocking commands under way end with an error."""
+        for idle in self._idle:
+            await idle.stop()
         await _close(self._client)
         await _close(self._waiting)
 
