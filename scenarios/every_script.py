@@ -12,6 +12,7 @@ from tidegate.flow.limiter import Limiter
 from tidegate.flow.presence import Presence
 from tidegate.flow.presence.election import Election
 from tidegate.flow.stream import Passage, Stream
+from tidegate.flow.throttle import Throttle
 from tidegate.flow.timers import Timers
 from tidegate.kernel.priority import Priority
 from tidegate.valkey import Key, Unit, Valkey
@@ -32,6 +33,9 @@ async def use_everything(valkey: Valkey, unit: Unit) -> None:
     await _coalescer(Coalescer(valkey, name=unit.name), unit.key("published"))
     await _gate(valkey, unit)
     await Doorbell(valkey, unit.key("bell")).ring()
+    throttle = Throttle(valkey, unit.name, burst=1, interval=_LATER)
+    await throttle.take("address", "item")
+    await throttle.give_back("address", "item")
 
 
 async def _stream(stream: Stream) -> None:

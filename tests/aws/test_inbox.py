@@ -16,6 +16,7 @@ from tidegate.aws.inbox import TriggerInbox
 from tidegate.aws.queue import Queue
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.errors import DatabaseUnavailable, InvalidArgument, NotFound
+from tidegate.runtime import patience as outage_policy
 from tidegate.telemetry import metrics
 
 Fire = Callable[[int, str], Awaitable[object]]
@@ -121,7 +122,7 @@ async def test_while_the_database_is_away_a_message_stays_in_hand_and_costs_no_r
 ):
     """However long it takes: longer than SQS would hide it."""
     monkeypatch.setattr(
-        patience, "OUTAGE_PAUSES", Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=0.1))
+        outage_policy, "OUTAGE_PAUSES", Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=0.1))
     )
     queue.visibility = timedelta(seconds=4)
     elapsed_s = stopwatch()

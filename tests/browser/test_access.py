@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
@@ -12,6 +13,8 @@ from playwright.async_api import Page, ViewportSize
 from tests.browser.chromium import Visitors, Watched
 from tests.browser.gallery import address, as_kept, scenes, wired_site
 from tests.http.room_site import RoomSite
+from tests.http.serving import Client
+from tests.http.test_room_pages import press
 from tests.servers.proxy import Proxy
 from tidegate.http.pages.scene import Scene
 
@@ -66,6 +69,23 @@ async def test_no_scene_keeps_anybody_out(wired: tuple[RoomSite, Proxy], visitor
         await page.goto(address(site, scene, "ko"))
         assert await too_wide(page) == [], scene
         await page.goto("about:blank")  # who still watched would see the next scene begin, and act on it
-    assert shown == set(Scene)
+    assert shown == set(Scene) - {Scene.THROTTLED}, "which only an attempt to join shows: see below"
     # A status that says that something is missing or away is told by the browser as well.
     assert [each for each in watched.complaints if "status of" not in each] == []
+
+
+async def test_the_page_for_too_many_visitors_keeps_nobody_out(site: RoomSite, visitors: Visitors):
+    await site.open()
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+        while (await press(Client(session, site.url), site.path, "join")).status == 303:
+            pass
+    page = await visitors.come(viewport=NARROW, watched=Watched())
+
+    await page.goto(f"{site.url}{site.path}?lang=en")
+    await page.locator("button[value=join]").click()
+
+    await page.locator("main[data-scene=throttled]").wait_for()
+    assert await too_wide(page) == []
+    assert await faults(page) == []
+    await page.emulate_media(color_scheme="dark")
+    assert await faults(page, COLOURS) == []
