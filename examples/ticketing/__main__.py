@@ -75,7 +75,7 @@ async def _run(given: argparse.Namespace, folder: Path, binding: Binding) -> int
             concert = await shop.database.transaction(catalogue.add_concert, title, artist, venue)
             await _open_evening(shop, concert, given)
         process = process_of(shop, {"http": serve(shop, binding)})
-        running = asyncio.create_task(process.run())
+        running = asyncio.create_task(process.run(handle_signals=True))
         console.print(f"The shop is at [bold]{binding.url}[/]: open it, and stand in line with {given.people} others.")
         console.print(f"A seat is held for {given.hold} seconds.{'' if given.once else ' Ctrl-C ends it.'}")
         watching = asyncio.create_task(_watch(shop, given))

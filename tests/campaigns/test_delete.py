@@ -1,6 +1,7 @@
 """A campaign that is deleted leaves nothing behind but points, wherever the deletion is cut off."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -55,6 +56,30 @@ async def test_a_deleted_campaign_leaves_no_row_and_no_key_and_points_stay(datab
     await shop.start("autumn")
     assert (await shop.enter("autumn", "ada")).answer is Answer.ACCEPTED
     await shop.close()
+
+
+async def test_a_campaign_whose_stop_did_not_reach_valkey_accepts_nothing_while_it_is_deleted(
+    tmp_path: Path, embedded: Valkey, monkeypatch: pytest.MonkeyPatch
+):
+    async with await Database.open(await migrated_file(tmp_path / "c.db")) as database:
+        shop = Campaigns(embedded, database)
+        await shop.create(PLAN)
+        await shop.start("autumn")
+        await database.transaction(records.stop, "autumn")
+        answers: list[Answer] = []
+        begin = database.transaction
+
+        async def transaction(step: Any, *arguments: Any) -> Any:
+            if step is records.begin_removal:
+                answers.append((await shop.enter("autumn", "eve")).answer)
+            return await begin(step, *arguments)
+
+        monkeypatch.setattr(database, "transaction", transaction)
+        await shop.delete("autumn")
+        await shop.close()
+
+    assert len(answers) == 1
+    assert answers[0] is not Answer.ACCEPTED, "an entry that was accepted would be lost"
 
 
 async def test_a_deletion_that_was_cut_off_is_finished_by_the_same_call(tmp_path: Path, embedded: Valkey):

@@ -31,3 +31,9 @@ def test_an_address_in_the_words_of_an_upstream_is_left_out():
 
     assert told is not None
     assert told.message == "the upstream answered 400: see (address) or '(address)'"
+
+
+def test_the_copy_that_readers_are_answered_from_has_no_address_either():
+    told = Failed.shown("UPSTREAM_4XX", f"moved to {INTERNAL}", datetime(2026, 1, 1, tzinfo=UTC))
+
+    assert told.message == "moved to (address)"

@@ -5,10 +5,14 @@ campaign of the same id can be made before its last row is gone. A deletion that
 call, or by the leader (`retention.py`).
 """
 
+from contextlib import suppress
+
 from tidegate.campaigns import records
 from tidegate.campaigns.campaign import CampaignInUse
+from tidegate.campaigns.install import Installer
 from tidegate.campaigns.keys import campaign_keys
 from tidegate.database import Database
+from tidegate.kernel.errors import NotFound
 from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Valkey
 
@@ -22,7 +26,7 @@ class CampaignRemover:
     """Deletes campaigns that are over."""
 
     def __init__(self, valkey: Valkey, database: Database) -> None:
-        self._valkey, self._database = valkey, database
+        self._valkey, self._database, self._installer = valkey, database, Installer(valkey, database)
 
     async def remove(self, ident: str) -> int:
         """Delete a campaign with its entries and dead letters; return how many rows. Points stay. Safe to repeat.
@@ -30,8 +34,8 @@ class CampaignRemover:
         Raises `NotFound`, or `CampaignInUse` where people may still enter or entries are not decided.
         """
         keys = campaign_keys(self._valkey, ident)
-        if undecided := await self._valkey.execute("XLEN", keys["stream"]):
-            raise CampaignInUse(f"{undecided} entries of campaign {ident!r} are not decided yet; try again later")
+        with suppress(NotFound):  # a deletion that was cut off: the campaign was closed then
+            await self._require_closed(ident)
         await self._database.transaction(records.begin_removal, ident)
         rows = 1
         while removed := await self._database.transaction(records.remove_entries, ident, _AT_ONCE):
@@ -43,3 +47,15 @@ class CampaignRemover:
         await self._database.transaction(records.finish_removal, ident)
         log.info("campaign.deleted", campaign=ident, rows=rows)
         return rows
+
+    async def _require_closed(self, ident: str) -> None:
+        """Close the campaign on Valkey as it is in SQL; raise `CampaignInUse` where entries are not decided.
+
+        A stop that SQL knows may not have reached Valkey. An entry that is accepted after this check would be lost.
+        """
+        await self._database.read(records.get, ident)
+        keys = campaign_keys(self._valkey, ident)
+        if await self._valkey.execute("EXISTS", keys["book"]):
+            await self._installer.install(ident)
+        if undecided := await self._valkey.execute("XLEN", keys["stream"]):
+            raise CampaignInUse(f"{undecided} entries of campaign {ident!r} are not decided yet; try again later")

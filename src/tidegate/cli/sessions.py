@@ -9,7 +9,7 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.kernel.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,5 +67,7 @@ async def _revoke(settings: Settings, session: str | None) -> Sequence[OpenSessi
 
     async with open_database(settings) as database:
         registry = SessionRegistry(database, settings.http.session_lasts)
+        if session is not None and not any(session in (each.id, each.key_id) for each in await registry.listed()):
+            raise NotFound("open session or key", session)
         await registry.revoke(session)
         return await registry.listed()

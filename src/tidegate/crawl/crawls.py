@@ -64,7 +64,8 @@ class Crawls:
         """Refuse at once what is known to be private by its name. What a name resolves to is checked at each call."""
         host = urlsplit(options.url).hostname or ""
         if self._private_hosts.refuses(host):
-            raise InvalidArgument("url", host, "is no public host; list it in `upstream.private_hosts` to crawl it")
+            example = f"TIDEGATE_UPSTREAM__PRIVATE_HOSTS='[\"{host}\"]'"
+            raise InvalidArgument("url", host, f"is not a public host; to crawl it all the same, set {example}")
 
     async def replay(self, raw_ids: Sequence[int] | None = None) -> Replayed:
         """Let dead letters be tried again as if they were new, without a call: these, or all.

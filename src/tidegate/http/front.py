@@ -123,8 +123,6 @@ class _Visit:
         facts = {**self._facts(), "status": self.status, "took_ms": round(took_s * 1000, 1)}
         if self._error:
             facts["error"] = self._error
-        elif self.status < 500:
-            self._outage.over()
         is_routine = self._scope["method"] in ("GET", "HEAD") and self.status < 400
         if is_routine or (endpoint is not None and endpoint.is_chatter):
             log.debug("http.answered", **facts)

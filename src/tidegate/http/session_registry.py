@@ -14,6 +14,7 @@ from tidegate.http import session_records as records
 from tidegate.http.callers import Caller
 from tidegate.http.session_records import EVERY_SESSION, OpenSession
 from tidegate.http.session_tables import LONGEST_SUBJECT
+from tidegate.http.sessions import AHEAD_MS
 from tidegate.kernel.arguments import require_name
 from tidegate.kernel.clock import from_ms
 from tidegate.kernel.errors import InvalidArgument, ServerRefused, Unavailable
@@ -53,7 +54,8 @@ class SessionRegistry:
         if subject is not None and (len(subject) > LONGEST_SUBJECT or subject == EVERY_SESSION):
             raise InvalidArgument("session", subject[:LONGEST_SUBJECT], "must be the id of a session or of a key")
         chosen = EVERY_SESSION if subject is None else require_name("session", subject)
-        expires_at = self._database.clock.now() + self._lasts
+        # A session may have been opened by a process whose clock is ahead.
+        expires_at = self._database.clock.now() + self._lasts + timedelta(milliseconds=AHEAD_MS)
         await self._database.transaction(records.revoke, chosen, expires_at)
         log.info("http.sessions_revoked", subject=chosen)
 

@@ -23,7 +23,7 @@ SECURE_COOKIE = f"__Host-{COOKIE}"
 """Where TLS is spoken. Of a cookie with this prefix a browser guarantees that no other name of the domain set it."""
 _LONGEST = 512
 _NONCE_BYTES = 16
-_AHEAD_MS = 60_000
+AHEAD_MS = 60_000
 """So much later than ours the clock may be of the process that opened a session."""
 
 
@@ -57,7 +57,7 @@ class SessionOffice:
             return None
         # Whoever shortens sessions means those that are open, too.
         now, until_ms = to_ms(self._clock.now()), min(session.expires_ms, session.issued_ms + self._lasts_ms)
-        if now >= until_ms or now + _AHEAD_MS < session.issued_ms:
+        if now >= until_ms or now + AHEAD_MS < session.issued_ms:
             return None
         return self._caller(key, said, session, until_ms)
 

@@ -29,9 +29,12 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """From the database; None where nothing failed, or it is still being tried."""
         if trouble is None or not trouble.has_failed:
             return None
-        # An upstream's own words may name servers that are no business of those who read snapshots.
-        message = _URL.sub("(address)", trouble.message)
-        return cls(reason=trouble.reason, message=message, failed_at=trouble.changed_at)
+        return cls.shown(trouble.reason, trouble.message, trouble.changed_at)
+
+    @classmethod
+    def shown(cls, reason: str, message: str, failed_at: datetime) -> "Failed":
+        """As readers see it: without addresses, which an upstream's own words may contain."""
+        return cls(reason=reason, message=_URL.sub("(address)", message), failed_at=failed_at)
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):

@@ -282,12 +282,12 @@ class Settler:
     async def _copy(self, written: Sequence[Written], failed: Sequence[Done], began_s: float) -> None:
         """Bring the copies on the server up to date. Before the acknowledgement: if we die, the event comes again.
 
-        A server that takes no writes is asked to drop the copies instead; where it refuses that too, they are served
-        until they are stale.
+        A server that takes no writes is asked to drop the copies instead. Where it refuses that too, both are tried
+        again until it accepts one.
         """
         shelf, now = self._ground.shelf, self._ground.clock.now()
         notes = [
-            (each.subject, each.version, Failed(reason=each.reason, message=each.message, failed_at=now))
+            (each.subject, each.version, Failed.shown(each.reason, each.message, now))
             for each in map(_failure, failed)
             if each.version is not None
         ]
@@ -301,8 +301,7 @@ class Settler:
                 await shelf.put_written(written, only_known=is_late or self._priority is Priority.LOW)
             except ServerRefused as error:
                 self._uncopied.note(error)
-                with suppress(ServerRefused):
-                    await shelf.forget([each.result.subject for each in written])
+                await shelf.forget([each.result.subject for each in written])
             else:
                 self._uncopied.over()
 

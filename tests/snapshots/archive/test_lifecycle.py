@@ -175,3 +175,23 @@ async def s3_client() -> AsyncGenerator[Any]:
 
     async with get_session().create_client("s3", region_name="us-east-1") as client:
         yield client
+
+
+@pytest.mark.parametrize("name", ["archive", "archive/", "other/../archive", "link"])
+async def test_a_cold_folder_that_is_the_archive_itself_is_refused_and_nothing_is_removed(
+    past: Past, folders: Folders, tmp_path: Path, name: str
+):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(folders.warm)
+    await past.fill(keys=1, days=[400])
+
+    await fire_until_it_sleeps(folders.nightly(past, cold_url=f"file://{tmp_path}/{name}"))
+
+    assert folders.days(folders.warm) == [400]
+
+
+@pytest.mark.parametrize(("url", "prefix"), [("s3://bucket", "kind="), ("s3://bucket/a/b/", "a/b/kind=")])
+def test_the_rule_of_a_bucket_covers_only_files_of_the_archive(url: str, prefix: str):
+    [rule] = S3Lifecycle(url, ArchiveSettings()).wanted()
+
+    assert rule["Filter"] == {"Prefix": prefix}

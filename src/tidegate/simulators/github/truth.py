@@ -1,6 +1,6 @@
 """What a collected copy must be equal to, and what it would have cost a perfect collector."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -81,10 +81,11 @@ def perfect_calls(
     """What the first collection of these users costs somebody who never asks in vain.
 
     Every included list of every listed repository is read once, a hundred items a page, and no page is asked for that
-    no link named. A list costs one call even if it turns out empty or refused (404, 409, 451), since nothing else would
-    tell; but the issues of a repository that says `has_issues: false` cost nothing. Reviews cost one GraphQL query for
-    each 50 pull requests, and one more for each further 100 reviews of one of them. An unchanged account costs nothing
-    the next time.
+    no link named. A list costs one call even if it turns out empty (or 409), since nothing else would tell. A withheld
+    repository (404, 403, 451) costs one call: the first refused list tells that the others are refused too. The issues
+    of a repository that says `has_issues: false` cost nothing. Reviews cost one GraphQL query for each 50 pull
+    requests, and one more for each further 100 reviews of one of them. An unchanged account costs nothing the next
+    time.
     """
     include = tuple(include)
     for kind in include:
@@ -93,7 +94,7 @@ def perfect_calls(
     by_kind, by_login = dict.fromkeys(include, 0), dict[str, int]()
     for login in logins:
         account = world.require_account(login)
-        needed = {kind: _needed(world, account, kind, manners or Manners()) for kind in include}
+        needed = {kind: _needed(world, account, kind, manners or Manners(), include) for kind in include}
         by_login[login] = sum(needed.values())
         for kind, calls in needed.items():
             by_kind[kind] += calls
@@ -101,7 +102,7 @@ def perfect_calls(
     return Needed(core=sum(by_kind.values()) - graphql, graphql=graphql, by_kind=by_kind, by_login=by_login)
 
 
-def _needed(world: World, account: Account, kind: str, manners: Manners) -> int:
+def _needed(world: World, account: Account, kind: str, manners: Manners, include: Sequence[str]) -> int:
     shown = listed(world, account)
     match kind:
         case "profile":
@@ -111,14 +112,14 @@ def _needed(world: World, account: Account, kind: str, manners: Manners) -> int:
         case "events":
             return _pages(len(world.events_of(account).visible(world.now(), manners.events_late_s)))
         case _:
-            return sum(_needed_of(found, kind) for found in shown)
+            return sum(_needed_of(found, kind, include) for found in shown)
 
 
-def _needed_of(found: Repository, kind: str) -> int:
+def _needed_of(found: Repository, kind: str, include: Sequence[str]) -> int:
+    if found.standing is not Standing.PUBLIC:
+        return int(kind == ("commits" if "commits" in include else _first_list(include)))
     if kind == "issues" and not found.has_issues:
         return 0
-    if found.standing is not Standing.PUBLIC:
-        return 1
     match kind:
         case "issues":
             return _pages(len(found.threads.numbers()))
@@ -132,6 +133,11 @@ def _needed_of(found: Repository, kind: str) -> int:
             return _pages(len(found.review_comments.ordinals()))
         case _:
             return _review_queries(found)
+
+
+def _first_list(include: Sequence[str]) -> str:
+    """The list of a repository that is asked for first where commits are not wanted."""
+    return next(kind for kind in include if kind not in ("profile", "repositories", "events"))
 
 
 def _review_queries(found: Repository) -> int:

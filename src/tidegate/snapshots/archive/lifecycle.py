@@ -30,6 +30,7 @@ _FILES_AT_ONCE = 100
 _ROWS_AT_ONCE = 500
 _CHUNK = 1024 * 1024
 _LONGEST_ID = 255
+_SERVER_ERROR, _NOT_IMPLEMENTED = 500, 501
 _REMEDY = (
     "Allow s3:GetLifecycleConfiguration and s3:PutLifecycleConfiguration; where the storage has no such class, set "
     "snapshots.archive.cold_class to another one, or to none"
@@ -56,7 +57,12 @@ def lifecycle_of(settings: ArchiveSettings, url: str) -> Lifecycle | None:
 def cold_folder(settings: ArchiveSettings, url: str) -> Path:
     """Where cold files of an archive in a folder are: by default beside the folder."""
     warm = folder_of(url)
-    return warm.with_name(f"{warm.name}-cold") if settings.cold_url is None else folder_of(settings.cold_url)
+    if settings.cold_url is None:
+        return warm.with_name(f"{warm.name}-cold")
+    cold = folder_of(settings.cold_url)
+    if cold.resolve() == warm.resolve():
+        raise InvalidSettings("snapshots.archive.cold_url must be another folder than that of the archive")
+    return cold
 
 
 def forget_deleted(tx: Transaction, before: date) -> int:
@@ -107,7 +113,8 @@ class S3Lifecycle:
         parts = urlsplit(url)
         self._url, self._bucket, self._settings = url, parts.netloc, settings
         path = parts.path.strip("/")
-        self._prefix = f"{path}/" if path else ""
+        # Only the files of the archive, whatever else the bucket or the folder in it holds.
+        self._prefix = f"{path}/kind=" if path else "kind="
         self._id = fit_to_keep(f"tidegate archive {self._prefix}".strip(), most=_LONGEST_ID)
 
     async def apply(self, today: date) -> bool:
@@ -118,7 +125,7 @@ class S3Lifecycle:
             if self._is_set(present):
                 return False
             others = [rule for rule in present if rule.get("ID") != self._id]
-            await self._put(client, [*others, *self._wanted()])
+            await self._put(client, [*others, *self.wanted()])
             if not self._is_set(await self._rules(client)):
                 what = "it did not keep the lifecycle rule of the archive as it was set"
                 raise ServerRefused(self._url, what, remedy=_REMEDY)
@@ -129,7 +136,7 @@ class S3Lifecycle:
         async with self._client() as client:
             return self._is_set(await self._rules(client))
 
-    def _wanted(self) -> list[dict[str, Any]]:
+    def wanted(self) -> list[dict[str, Any]]:
         """Our rule, if there is anything to say. Days count from when a file was written, which is `after` a change."""
         settings, rule = self._settings, dict[str, Any]()
         if settings.cold_age is not None:
@@ -143,7 +150,7 @@ class S3Lifecycle:
 
     def _is_set(self, present: Sequence[Mapping[str, Any]]) -> bool:
         ours = [_essence(rule) for rule in present if rule.get("ID") == self._id]
-        return ours == [_essence(rule) for rule in self._wanted()]
+        return ours == [_essence(rule) for rule in self.wanted()]
 
     async def _rules(self, client: Any) -> list[dict[str, Any]]:
         from botocore.exceptions import ClientError
@@ -196,11 +203,12 @@ class _Client:
         if isinstance(error, told.ClientError):
             said = dict(error.response.get("Error", {}))
             what = fit_to_keep(f"{said.get('Code')}: {said.get('Message', '')}", most=300)
-            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
-                raise StorageUnavailable(f"{self._url}: {what}") from None
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            if status >= _SERVER_ERROR and status != _NOT_IMPLEMENTED:
+                raise StorageUnavailable(f"{self._url}: {what}", server=self._url) from None
             raise ServerRefused(self._url, what, remedy=_REMEDY) from None
         if isinstance(error, (told.ConnectionError, told.HTTPClientError, aiohttp.ClientError, OSError)):
-            raise StorageUnavailable(f"{self._url}: {error}") from None
+            raise StorageUnavailable(f"{self._url}: {error}", server=self._url) from None
         if isinstance(error, told.BotoCoreError):
             raise ServerRefused(self._url, str(error), remedy=_REMEDY) from None
 
@@ -243,6 +251,8 @@ def _move(warm: Path, cold: Path, before: date, most: int) -> int:
     for path in _older(warm, before, most):
         target = cold / path.relative_to(warm)
         with suppress(FileNotFoundError):  # another process moved it meanwhile
+            if target.exists() and target.samefile(path):  # two names of one folder: removing one removes both
+                raise InvalidSettings(f"{cold} and {warm} are the same folder: set another snapshots.archive.cold_url")
             _copy(path, target)
             make_durable(target, cold)
             _remove(path, warm)
