@@ -43,6 +43,7 @@ class Call:
 
     phase: int
     scope: AbstractContextManager[None]
+    began_ms: int
     ended: Ending | None = None
 
 
@@ -66,6 +67,11 @@ class Model:
     def under_way(self) -> int:
         return sum(call.phase == self.phase and call.ended is None for call in self.calls)
 
+    def retry_at_ms(self) -> int:
+        """When a call that is refused now may begin: a pause after the state changed or the last trial began."""
+        trials = [call.began_ms for call in self.calls if call.phase == self.phase]
+        return max([self.since_ms, *trials]) + self.pause_ms
+
     def move(self, state: str, now_ms: int) -> None:
         self.state, self.since_ms = state, now_ms
         self.phase += 1
@@ -77,7 +83,7 @@ class Model:
         """Whether a call may begin now, with the change of state that this brings."""
         if self.state == "closed":
             return True
-        is_pause_over = now_ms >= self.since_ms + self.pause_ms
+        is_pause_over = now_ms >= self.retry_at_ms()
         is_full = self.state == "trying" and self.under_way() + len(self.outcomes()) >= self.trials
         if is_pause_over and (self.state == "open" or is_full):
             self.move("trying", now_ms)
@@ -137,12 +143,12 @@ class BreakerMachine(RuleBasedStateMachine):
         scope = self.breaker.attempt()
         if may_begin:
             scope.__enter__()
-            call = Call(self.model.phase, scope)
+            call = Call(self.model.phase, scope, now_ms)
             self.model.calls.append(call)
             return call
         with pytest.raises(CircuitOpen) as refused:
             scope.__enter__()
-        assert refused.value.retry_at_ms == self.model.since_ms + self.model.pause_ms
+        assert refused.value.retry_at_ms == self.model.retry_at_ms()
         return multiple()
 
     @rule(call=consumes(calls), ending=st.sampled_from(list(ERRORS)))
@@ -167,6 +173,14 @@ class BreakerMachine(RuleBasedStateMachine):
     @rule(early_ms=st.sampled_from([0, 0, 1]))
     def the_pause_goes_by(self, early_ms: int) -> None:
         self.clock.advance(timedelta(milliseconds=self.model.pause_ms - early_ms))
+
+    @rule(target=calls)
+    def a_call_begins_after_a_pause_without_any(self) -> Call | MultipleResults[Call]:
+        """No call is refused for ever: neither by trials that hang nor by cancelled ones."""
+        self.the_pause_goes_by(early_ms=0)
+        call = self.begin()
+        assert isinstance(call, Call), "a pause after the last call began, the next call may begin"
+        return call
 
     @invariant()
     def both_are_in_the_same_state(self) -> None:
