@@ -12,11 +12,12 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, NotLeaderForPartitionError, TopicAuthorizationFailedError
 from aiokafka.structs import OffsetAndMetadata
+from structlog.testing import capture_logs
 
 from tests.servers.kafka import broker
+from tests.servers.refusing import lines_of_outage, told
 from tests.snapshots.transport.test_conformance import WITHIN_S, member, numbered, read_all, values
 from tests.waiting import is_pending, observe_absence, patience, simulated_delay
-from tidegate.kernel.errors import ServerRefused
 from tidegate.snapshots.transport import GROUPS, TOPICS, Delivery, Topic
 from tidegate.snapshots.transport.kafka import KafkaSettings
 from tidegate.snapshots.transport.kafka.consumer import KafkaConsumer
@@ -124,16 +125,22 @@ async def test_deaths_are_counted_also_where_kafka_is_slow_or_busy_to_tell_of_th
     assert times(found) == [2] * 20
 
 
-async def test_who_may_not_know_how_a_partition_stands_is_told_so(
+@pytest.mark.usefixtures("logged")
+async def test_a_member_without_rights_is_reported_once_and_reads_when_it_has_them(
     kafka: KafkaTransport, settings: KafkaSettings, answers: Answers
 ):
-    answers.errors.append(TopicAuthorizationFailedError(HIGH))
+    answers.late_s = 0
+    answers.errors += [TopicAuthorizationFailedError(HIGH) for _ in range(3)]
     await left_at(settings, 0, "open")
     await kafka.publish(HIGH, numbered(1))
-    async with member(kafka) as consumer:
-        with pytest.raises(ServerRefused, match="Authorization"):
-            await consumer.read(1, WITHIN_S)
-        assert times(await read_all(consumer, 1)) == [2]
+    with capture_logs() as lines:
+        async with patience(), member(kafka) as consumer:
+            assert times(await read_all(consumer, 1)) == [2]
+
+    assert not answers.errors, "it was refused three times"
+    assert lines_of_outage(lines) == ["server.refused", "server.back"]
+    [refused] = told(lines, "server.refused")
+    assert "TopicAuthorizationFailedError. See the rights of our user" in refused
 
 
 async def test_members_that_come_meanwhile_lose_nothing(

@@ -90,7 +90,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
         deadline = loop.time() + within_s
         while True:
             self._stirred.clear()
-            await self._meet_refusal()
+            await self._raise_if_opening_failed()
             await self._note()
             if self._ready and not self._paused and self._deal is Deal.OPEN:
                 return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
@@ -156,7 +156,10 @@ class KafkaConsumer(ConsumerRebalanceListener):
         self._opening.add_done_callback(lambda _: self._stirred.set())
 
     async def _open(self, member: AIOKafkaConsumer, ours: list[TopicPartition]) -> None:
-        """Go on where we were, or where others stopped, in order or by dying; until then nothing is handed out."""
+        """Go on where we were, or where others stopped, in order or by dying; until then nothing is handed out.
+
+        A broker that is away or refuses is asked again, after pauses that grow. Other errors are for the reader.
+        """
         for attempt in count(1):
             try:
                 async with speaking(self._settings, "to join"):
@@ -203,8 +206,8 @@ class KafkaConsumer(ConsumerRebalanceListener):
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
 
-    async def _meet_refusal(self) -> None:
-        """Where Kafka does not let us know how our partitions stand, the reader is told, and may try anew."""
+    async def _raise_if_opening_failed(self) -> None:
+        """Raise the error with which `_open` ended, after leaving the group; the next read joins again."""
         opening = self._opening
         if opening is not None and opening.done() and not opening.cancelled() and (error := opening.exception()):
             await self._let_go()
