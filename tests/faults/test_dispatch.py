@@ -60,7 +60,7 @@ async def test_a_run_that_is_planned_by_halves_is_planned_to_the_end_without_dup
 
 
 async def test_a_canceled_run_starts_no_further_call_and_those_under_way_end(site: Open):
-    async with site(repositories=3, limits=LIMITS | {"concurrency": 4}, presence=PATIENT) as it:
+    async with site(repositories=4, limits=LIMITS | {"concurrency": 4}, presence=PATIENT) as it:
         await it.working()
         hold = it.github.hold("/repositories/")
         run_ids = await it.begin(*it.logins)

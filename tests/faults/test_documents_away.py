@@ -24,16 +24,16 @@ async def test_an_answer_that_cannot_be_written_is_parked_and_costs_no_second_ca
     async with mongo_database() as url, Proxy(mongo_port()) as wire:
         there = url.replace(str(mongo_port()), str(wire.port)) + "?serverSelectionTimeoutMS=300"
         servers = Servers(valkey_url=losable.url, documents_url=url, documents_for_workers=there)
-        async with site(servers=servers, repositories=2) as it:
+        async with site(servers=servers, repositories=3) as it:
             worker = await it.start(first_pause_ms=100)
             hold = it.github.hold("/repositories/")
             run_ids = await it.begin(*it.logins)
-            await hold.arrived(6)
+            await hold.arrived(3)  # the first list of each repository
             await it.until_jobs(JobState.SUCCEEDED, 3)
             await wire.refuse()
             hold.release()
             async with patience():
-                while await it.parts.database.read(parked) < 6:
+                while await it.parts.database.read(parked) < 3:
                     await look_again()
             # Whoever got them dies; the answers are in SQL.
             worker.kill()

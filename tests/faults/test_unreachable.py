@@ -16,7 +16,10 @@ from tidegate.simulators.github import Sizes
 pytestmark = pytest.mark.crash
 
 FEW = LIMITS | {"concurrency": 4}
-"""Permits: three calls find the repositories of one user, and four are out at most."""
+"""Permits: three calls find the repositories of one user, and four are out at most.
+
+With four repositories these are the first list of each: the other lists of a repository follow its first one.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def wasted(it: Site) -> int:
 async def test_without_valkey_no_call_is_made_that_has_no_permit(site: Open, losable: LosableValkey):
     async with Proxy(losable.port) as wire:
         servers = Servers(valkey_url=losable.url, valkey_for_workers=f"redis://127.0.0.1:{wire.port}")
-        async with site(servers=servers, repositories=3, limits=FEW, presence=PATIENT) as it:
+        async with site(servers=servers, repositories=4, limits=FEW, presence=PATIENT) as it:
             await it.working()
             hold = it.github.hold("/repositories/")
             run_ids = await it.begin(*it.logins)
@@ -68,7 +71,7 @@ async def test_without_sql_results_are_held_and_nothing_is_acknowledged(
 ):
     async with (
         wired(postgres, losable) as (wire, servers),
-        site(servers=servers, repositories=3, limits=FEW, presence=PATIENT) as it,
+        site(servers=servers, repositories=4, limits=FEW, presence=PATIENT) as it,
     ):
         await it.working()
         hold = it.github.hold("/repositories/")

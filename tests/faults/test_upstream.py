@@ -183,10 +183,14 @@ async def test_what_cannot_be_read_is_recorded_with_its_reason_and_the_rest_is_c
         assert reasons == {
             (JobState.UNAVAILABLE, f"repo:{blocked}", "403: Repository access blocked"),
             (JobState.UNAVAILABLE, f"repo:{taken_down}", "451: Repository access blocked"),
-            (JobState.FAILED, f"repo:{private}", "404: Not Found"),
+            (JobState.UNAVAILABLE, f"repo:{private}", "404: Not Found"),
         }
         assert {job.attempt_count for job in jobs} == {1}, "what is permanent is not tried again"
-        assert it.github.report().by_status["410"] == 1  # issues that were switched off: an empty list
+        by_status = it.github.report().by_status
+        assert [by_status[status] for status in ("403", "404", "451")] == [1, 1, 1], (
+            "one call finds out that a repository is withheld"
+        )
+        assert by_status["410"] == 1  # issues that were switched off: an empty list
         assert it.github.report().broken == 0
 
 
