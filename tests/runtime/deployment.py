@@ -79,7 +79,7 @@ def supervised(valkey: Valkey, lease: timedelta, folder: Path | None) -> Supervi
 
     supervisor = Supervisor()
     if folder is not None:
-        supervisor.add("neighbours", Neighbours(folder, owner, report_death))
+        supervisor.add("neighbours", Neighbours(folder, owner, report_death, has_left=lambda: heartbeat.has_left))
     supervisor.add("heartbeat", heartbeat)
     supervisor.add("leadership", leadership)
     supervisor.add("reading", Reading(stream, owner, heartbeat))

@@ -14,7 +14,7 @@ async def main(folder: Path, owner: str) -> None:
     async def report(dead: str) -> None:
         print(dead, flush=True)
 
-    watching = asyncio.create_task(Neighbours(folder, owner, report).run(stopping))
+    watching = asyncio.create_task(Neighbours(folder, owner, report, has_left=lambda: True).run(stopping))
     while not (folder / owner).exists():
         await asyncio.sleep(0)
     print("here", flush=True)

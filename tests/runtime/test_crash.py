@@ -165,6 +165,29 @@ async def test_what_a_killed_leader_had_in_hand_is_with_its_neighbours_before_it
         assert await says(follower) == "leading"
 
 
+async def test_a_leader_whose_services_are_cancelled_is_replaced_by_its_neighbours_before_its_lease_ends(
+    valkey: Valkey, tmp_path: Path
+):
+    """Told twice to stop, both at once: it can neither resign nor leave, so it counts as dead."""
+    stream, _ = jobs(valkey)
+    async with deployment(valkey, NEVER_MS, tmp_path) as start:
+        leader = await leading(start)
+        await stream.add([{b"held": b"by the leader"}])
+        async with patience():
+            while not await of_worker(stream, leader):
+                await look_again()
+        follower = await following(start)
+
+        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+            leader.send_signal(number)
+
+        assert await leader.wait() == 1
+        assert await says(follower) == "leading"
+        async with patience():
+            while not await of_worker(stream, follower):
+                await look_again()
+
+
 async def test_what_a_killed_worker_had_in_hand_is_taken_over_by_the_leader_before_its_lease_ends(
     valkey: Valkey, tmp_path: Path
 ):

@@ -58,7 +58,9 @@ async def test_it_joins_lives_longer_than_one_lease_and_leaves(valkey: Valkey, c
                 await until(is_renewed)
         assert not lost.is_set()
         assert heartbeat.alive.is_set()
+        assert not heartbeat.has_left
     assert not heartbeat.alive.is_set()
+    assert heartbeat.has_left
     assert await members(valkey) == []
 
 
@@ -231,4 +233,5 @@ async def test_when_the_server_is_away_at_the_end_it_does_not_wait_for_it(wire: 
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         await wire.refuse()
+    assert not heartbeat.has_left
     await valkey.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import WarmProcess, start_warm
+from tests.waiting import patience
 from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.runtime import neighbours
 from tidegate.runtime.neighbours import Neighbours
@@ -46,7 +47,7 @@ class Watching:
 @asynccontextmanager
 async def watching(folder: Path) -> AsyncGenerator[Watching]:
     us, stopping = Watching(folder), asyncio.Event()
-    running = asyncio.create_task(Neighbours(folder, "us", us.report).run(stopping))
+    running = asyncio.create_task(Neighbours(folder, "us", us.report, has_left=lambda: True).run(stopping))
     try:
         yield us
     finally:
@@ -123,6 +124,24 @@ async def test_neither_who_is_frozen_nor_who_leaves_in_good_order_is_dead(start:
         assert await us.next_dead() == {"frozen"}
 
 
+async def test_a_process_that_ends_and_could_not_leave_is_reported(tmp_path: Path):
+    """It is still registered, for example because its heartbeat was cancelled while the process stopped."""
+
+    async def report(owner: str) -> None:
+        raise AssertionError(owner)
+
+    async with watching(tmp_path) as us:
+        stopping = asyncio.Event()
+        ending = asyncio.create_task(Neighbours(tmp_path, "ending", report, has_left=lambda: False).run(stopping))
+        async with patience():
+            while not (tmp_path / "ending").exists():
+                await asyncio.sleep(0)
+        stopping.set()
+        await ending
+
+        assert await us.next_dead() == {"ending"}
+
+
 async def test_a_report_that_fails_is_made_again(start: Start, tmp_path: Path):
     async with watching(tmp_path) as us:
         us.failures = 3
@@ -139,7 +158,7 @@ async def test_a_service_that_falls_and_is_started_again_keeps_its_lock(tmp_path
     async def fail(owner: str) -> None:
         raise ZeroDivisionError(owner)
 
-    falling = Neighbours(tmp_path, "falling", fail)
+    falling = Neighbours(tmp_path, "falling", fail, has_left=lambda: True)
     with pytest.raises(ZeroDivisionError):
         await falling.run(asyncio.Event())
 

@@ -72,7 +72,9 @@ def build_process(
         leadership.reconsider()
 
     supervisor = Supervisor()
-    supervisor.add("neighbours", Neighbours(parts.settings.data_dir / _PROCESSES, parts.owner, report_death))
+    folder = parts.settings.data_dir / _PROCESSES
+    neighbours = Neighbours(folder, parts.owner, report_death, has_left=lambda: heartbeat.has_left)
+    supervisor.add("neighbours", neighbours)
     supervisor.add("heartbeat", heartbeat)
     supervisor.add("leadership", leadership)
     supervisor.add("announcer", Announcer(parts.database, commits, leads_here=lambda: leadership.fence is not None))

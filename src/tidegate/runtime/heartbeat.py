@@ -28,6 +28,8 @@ class Heartbeat:
     def __init__(self, presence: Presence) -> None:
         self.alive = asyncio.Event()
         """Set while our lease certainly lasts."""
+        self.has_left = True
+        """Whether this process is certainly not registered: it never tried to join, or it left in good order."""
         self._presence = presence
         self._is_member = False
         self._watchers: set[asyncio.Event] = set()
@@ -85,6 +87,7 @@ class Heartbeat:
                 self._is_member = False
                 self._lose("we were counted as dead")
         if not self._is_member:
+            self.has_left = False
             await self._presence.join()
             self._is_member = True
         self._live()
@@ -108,6 +111,7 @@ class Heartbeat:
 
     async def _leave(self) -> None:
         self._is_member = False
-        with suppress(Unavailable, TimeoutError):  # the lease then ends by itself
+        with suppress(Unavailable, TimeoutError):  # then `Neighbours` has us reported, or the lease ends
             async with asyncio.timeout(_LEAVE_WITHIN_S):
                 await self._presence.leave()
+                self.has_left = True

@@ -38,12 +38,22 @@ class Neighbours:
     """A service: holds the lock of this process, and reports others that share the folder and died.
 
     Add it first, so that it ends last: a process that leaves in good order has said so before it releases its lock.
+    A process that could not leave counts as dead: its file stays, so that the others report it.
     """
 
-    def __init__(self, folder: Path, owner: str, report: Callable[[str], Awaitable[object]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        owner: str,
+        report: Callable[[str], Awaitable[object]],
+        *,
+        has_left: Callable[[], bool],
+    ) -> None:
         """`report` is awaited with the owner that died, and again after a pause where it raises `Unavailable` or
-        `ServerRefused`. Of those that share the folder at least one reports it, and often several."""
+        `ServerRefused`. Of those that share the folder at least one reports it, and often several. `has_left` is
+        called at the end and says whether this process is not registered any more."""
         self._folder, self._owner, self._report = folder, require_name("owner", owner), report
+        self._has_left = has_left
         self._lock: int | None = None
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -113,11 +123,12 @@ class Neighbours:
                     path.unlink()
 
     def _release(self) -> None:
-        """Remove the file first: what is not there is not looked at."""
+        """Remove the file first where we have left: a file that is not there is not looked at."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            with suppress(OSError):
-                self._path(self._owner).unlink(missing_ok=True)
+            if self._has_left():
+                with suppress(OSError):
+                    self._path(self._owner).unlink(missing_ok=True)
             os.close(lock)
 
     def _has_died(self, owner: str) -> bool:
