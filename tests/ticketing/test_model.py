@@ -68,10 +68,12 @@ class Model:
 
     def reserve(self, user: str, seat: str) -> Held | type[Exception]:
         owner = self.owner(seat)
-        if owner is not None:
-            return owner if owner.user == user else SeatTaken
+        if owner is not None and owner.user == user:
+            return owner
         if sum(each.user == user and self.claims(each) for each in self.all) >= 4:
             return TooManySeats
+        if owner is not None:
+            return SeatTaken
         for each in self.all:
             if each.seat == seat and each.state == "held":
                 each.state = "expired"
