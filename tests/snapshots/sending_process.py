@@ -1,10 +1,16 @@
 """One process that refreshes subjects of an upstream that closes each connection, as fast as its limiter lets it.
 
-python -m tests.snapshots.sending_process VALKEY_URL UPSTREAM_URL LIMITER_SETTINGS SUBJECTS
+python -m tests.snapshots.sending_process VALKEY_URL UPSTREAM_URL LIMITER_SETTINGS SUBJECTS FREEZE_AT
+
+It stops itself when it begins its FREEZE_AT-th request, until a SIGCONT. Requests that began before wait for their
+connections at that moment.
 """
 
 import asyncio
+import os
+import signal
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 
 from tidegate.flow.coalescer import Coalescer
@@ -12,11 +18,11 @@ from tidegate.flow.limiter import Limiter, LimiterSettings
 from tidegate.kernel.backoff import Backoff
 from tidegate.kernel.clock import SystemClock
 from tidegate.kernel.priority import Priority
-from tidegate.snapshots.calls import CallOutcome, Calls, Waiting
+from tidegate.snapshots.calls import Caller, CallOutcome, Calls, Waiting
 from tidegate.snapshots.event import Reason, UpdateEvent
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import Found, Subject
-from tidegate.upstream import Answer, Request, UpstreamClient
+from tidegate.upstream import Answer, Permit, Request, UpstreamClient
 from tidegate.valkey import Valkey
 
 
@@ -36,15 +42,34 @@ class Item:
         return Found(answer.body, identity=key)  # the test is about requests; its bodies name no subject
 
 
+class FreezingCaller:
+    """Stops this process when its `at`-th request begins."""
+
+    def __init__(self, client: UpstreamClient, at: int) -> None:
+        self._client, self._left = client, at
+
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return await self._client.fetch(request, permit)
+
+
 async def refresh_all(
-    valkey: Valkey, url: str, settings: LimiterSettings, keys: range, priority: Priority = Priority.LOW
+    valkey: Valkey,
+    url: str,
+    settings: LimiterSettings,
+    keys: range,
+    priority: Priority = Priority.LOW,
+    *,
+    through: Callable[[UpstreamClient], Caller] = lambda client: client,
 ) -> list[CallOutcome]:
-    """Refresh every key, all at once."""
+    """Refresh every key, all at once; `through` wraps the client that sends."""
     clock = SystemClock()
     async with UpstreamClient(name="sending") as client:
         calls = Calls(
             {Item.name: Item(url)},
-            caller=client,
+            caller=through(client),
             limiter=Limiter(valkey, valkey.unit("sending"), clock, settings),
             coalescer=Coalescer(valkey),
             tries=3,
@@ -71,12 +96,18 @@ def _event(key: int, priority: Priority) -> UpdateEvent:
     )
 
 
-async def main(valkey_url: str, url: str, settings: str, subjects: int) -> None:
+async def main(valkey_url: str, url: str, settings: str, subjects: int, freeze_at: int) -> None:
     valkey = await Valkey.connect(valkey_url)
-    outcomes = await refresh_all(valkey, url, LimiterSettings.model_validate_json(settings), range(subjects))
+    outcomes = await refresh_all(
+        valkey,
+        url,
+        LimiterSettings.model_validate_json(settings),
+        range(subjects),
+        through=lambda client: FreezingCaller(client, freeze_at),
+    )
     await valkey.close()
     assert all(isinstance(outcome, Refreshed) for outcome in outcomes), outcomes
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
+    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])))
