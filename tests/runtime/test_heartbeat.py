@@ -13,6 +13,7 @@ from tidegate.flow.presence import Presence, PresenceSettings
 from tidegate.kernel.clock import ManualClock
 from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.runtime.heartbeat import Heartbeat
+from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.waiting import end
 from tidegate.valkey import Valkey
 
@@ -235,3 +236,26 @@ async def test_when_the_server_is_away_at_the_end_it_does_not_wait_for_it(wire: 
         await wire.refuse()
     assert not heartbeat.has_left
     await valkey.close()
+
+
+class Hanging:
+    """Does not stop when told to."""
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_process_whose_service_is_cancelled_at_the_end_does_not_leave(valkey: Valkey):
+    """The service may still hold messages: others look for them only where the process counts as dead."""
+    supervisor = Supervisor(drain_within=timedelta(milliseconds=500))
+    heartbeat = Heartbeat(presence_of(valkey, settings=LONG), may_leave=lambda: not supervisor.is_cut_off)
+    supervisor.add("heartbeat", heartbeat)
+    supervisor.add("hanging", Hanging())
+    running = asyncio.create_task(supervisor.run())
+    async with patience():
+        await heartbeat.alive.wait()
+        supervisor.stop()
+        assert "hanging" in (await running).cancelled
+
+    assert not heartbeat.has_left
+    assert await members(valkey) == ["me"]

@@ -54,7 +54,8 @@ def build_process(
     promised = Promised(parts.gate.promises, tell=on_death)
     retention = Retention(lambda: retention_rules(parts), parts.settings.retention.every)
     ours = [parts.timers, parts.gate, recoverer, reunion, promised, retention]
-    heartbeat = Heartbeat(parts.presence)
+    supervisor = Supervisor()
+    heartbeat = Heartbeat(parts.presence, may_leave=lambda: not supervisor.is_cut_off)
     for stream in (parts.jobs, *streams):
         stream.on_missing = heartbeat.hasten
     leadership = Leadership(
@@ -71,7 +72,6 @@ def build_process(
         await parts.presence.declare_dead(owner)
         leadership.reconsider()
 
-    supervisor = Supervisor()
     folder = parts.settings.data_dir / _PROCESSES
     neighbours = Neighbours(folder, parts.owner, report_death, has_left=lambda: heartbeat.has_left)
     supervisor.add("neighbours", neighbours)

@@ -5,7 +5,7 @@ our own clock, before any other task runs, so that even a process that was froze
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
@@ -25,12 +25,14 @@ _LEAVE_WITHIN_S = 2.0
 class Heartbeat:
     """Joins, renews in time, joins again when it came too late, leaves at the end."""
 
-    def __init__(self, presence: Presence) -> None:
+    def __init__(self, presence: Presence, *, may_leave: Callable[[], bool] = lambda: True) -> None:
+        """`may_leave` is called at the end; where it returns False, something may still be held, and the process counts
+        as dead: then others take over what it held."""
         self.alive = asyncio.Event()
         """Set while our lease certainly lasts."""
         self.has_left = True
         """Whether this process is certainly not registered: it never tried to join, or it left in good order."""
-        self._presence = presence
+        self._presence, self._may_leave = presence, may_leave
         self._is_member = False
         self._watchers: set[asyncio.Event] = set()
         self._wanted = asyncio.Event()
@@ -70,7 +72,8 @@ class Heartbeat:
                 await unless(stopping, self._beat())
                 await unless(stopping, occurs(self._wanted, within_s=pause_s))
             self.alive.clear()
-            await self._leave()
+            if self._may_leave():
+                await self._leave()
         finally:
             self._lose("nobody renews it any more")
 

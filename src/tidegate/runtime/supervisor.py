@@ -66,6 +66,8 @@ class Supervisor:
         self._restarts = restarts or Restarts()
         self._charges: list[_Charge] = []
         self._told_to_stop, self._told_to_hurry = asyncio.Event(), asyncio.Event()
+        self.is_cut_off = False
+        """Whether a service fell or was cancelled while it drained: it may have left work unfinished."""
 
     def add(self, name: str, service: Service, *, may_end: bool = False) -> None:
         """Take a service into care. `may_end`: it may return by itself and is then not started again."""
@@ -122,7 +124,9 @@ class Supervisor:
         deadline = asyncio.get_running_loop().time() + self._drain_within_s
         share_s = self._drain_within_s * _RESERVE / len(self._charges)
         for behind, charge in reversed(list(enumerate(self._charges))):
-            ends[await self._drain(charge, until=deadline - behind * share_s)].append(charge.name)
+            how = await self._drain(charge, until=deadline - behind * share_s)
+            ends[how].append(charge.name)
+            self.is_cut_off |= how != "drained"
         return StopReport(tuple(ends["drained"]), tuple(ends["failed"]), tuple(ends["cancelled"]))
 
     async def _drain(self, charge: _Charge, *, until: float) -> str:
