@@ -35,7 +35,7 @@ from bench import (
     watchers,
 )
 from bench.figures import Section, machine, write
-from tidegate.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure
 
 PARTS = {
     "stream": stream.measure,

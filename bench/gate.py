@@ -5,9 +5,9 @@ import time
 
 from bench.figures import Figure, Section
 from bench.server import tcp_server
+from tidegate.core.ids import new_id
 from tidegate.flow.gate import Admitted, Allowance, CredentialLimits, Gate, Job, settlement
 from tidegate.flow.stream import Consumer, Stream
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Valkey
 
 JOBS, BATCH = 100_000, 100

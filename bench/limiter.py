@@ -13,8 +13,8 @@ from pathlib import Path
 from tests.flow.limiter.exactness import go_flat_out
 
 from bench.figures import Figure, Section
+from tidegate.core.ids import new_id
 from tidegate.flow.limiter import Limit, Limiter, LimiterSettings
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 from tidegate.valkey.embedded import EmbeddedServer

@@ -19,9 +19,9 @@ from tidegate.assembly import build_process, open_parts
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.collect.source import Subject
+from tidegate.core.telemetry.logs import configure
 from tidegate.documents import SqlDocuments
 from tidegate.settings import Settings
-from tidegate.telemetry.logs import configure
 
 JOBS = 200_000
 LARGEST_MB, MOST_GROWTH_MB = 150, 15

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import Figure, Section
+from tidegate.core.clock import SystemClock
 from tidegate.flow.timers import Timer, Timers
-from tidegate.kernel.clock import SystemClock
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected

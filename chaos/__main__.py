@@ -14,7 +14,7 @@ import uvloop
 from chaos.campaign import Backend, Plan, conduct
 from chaos.fleet import Nursery
 from chaos.outcome import Outcome
-from tidegate.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure
 
 
 def main() -> int:

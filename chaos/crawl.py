@@ -34,6 +34,7 @@ from chaos.servers import LosableValkey
 from tidegate.assembly import Collection, open_collection
 from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.collect.tables import collection_runs, job_executions
+from tidegate.core.telemetry.logs import configure
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES, Stage
 from tidegate.crawl.tables import crawl_raws
@@ -51,7 +52,6 @@ from tidegate.simulators.marketplace import (
     WorldShape,
     parse_faults,
 )
-from tidegate.telemetry.logs import configure
 
 _UNWRITTEN = 0.95
 _TELL_EVERY_S = 15.0

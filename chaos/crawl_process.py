@@ -8,9 +8,9 @@ import msgspec
 import uvloop
 
 from tidegate.assembly import open_collection
-from tidegate.kernel.errors import Unavailable
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import configure
 from tidegate.settings import Settings
-from tidegate.telemetry.logs import configure
 
 _AGAIN_S = 0.1
 

@@ -32,13 +32,13 @@ from chaos.crowd_audit import Replay, Verdict, audit, steps_made
 from chaos.crowd_process import ROOM, SETTINGS, UNIT, open_office
 from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
+from tidegate.core.errors import Unavailable, ValkeyUnavailable
+from tidegate.core.telemetry.logs import configure
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
 from tidegate.crowd.waiting_room.line import UnknownRoom
 from tidegate.database import Database
 from tidegate.flow.presence import PresenceKeys
-from tidegate.kernel.errors import Unavailable, ValkeyUnavailable
 from tidegate.runtime.waiting import occurs
-from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 

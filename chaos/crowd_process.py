@@ -14,6 +14,9 @@ from datetime import timedelta
 
 from sqlalchemy import select
 
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import configure
 from tidegate.crowd.waiting_room import (
     Entering,
     Inside,
@@ -29,12 +32,9 @@ from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.crowd.waiting_room.tokens import Entry, leave
 from tidegate.database import Database, Transaction
 from tidegate.flow.presence import Election, Presence, PresenceSettings
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
 from tidegate.runtime.service import Restarts, keep_running
-from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 
 ROOM, UNIT = "crowd", "crowd-campaign"

@@ -17,7 +17,7 @@ import uvloop
 from examples.github_demo import LOG, collected, console, prove
 
 from tidegate.cli.running import configure_log
-from tidegate.kernel.clock import ManualClock
+from tidegate.core.clock import ManualClock
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
 
 HOUR = timedelta(hours=1)

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from tidegate.core.telemetry.logs import LogLevel
 from tidegate.settings import Settings
-from tidegate.telemetry.logs import LogLevel
 
 
 class Death(msgspec.Struct, frozen=True, tag=True):

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from tidegate.kernel.errors import Unavailable
+from tidegate.core.errors import Unavailable
 
 _LOOK_S = 0.1
 _STILL_S = 45.0

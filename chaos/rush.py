@@ -33,9 +33,9 @@ from tidegate.campaigns import campaign as kinds
 from tidegate.campaigns.campaign import CampaignPlan
 from tidegate.campaigns.campaigns import Campaigns
 from tidegate.campaigns.keys import busy_key
+from tidegate.core.telemetry.logs import configure
 from tidegate.database import Database
 from tidegate.runtime.waiting import occurs
-from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 

@@ -18,13 +18,13 @@ import uvloop
 from tidegate.assembly import build_process, open_parts
 from tidegate.assembly.campaigns import campaign_estate, campaign_workers, open_campaigns
 from tidegate.campaigns.settings import CampaignSettings
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import configure
 from tidegate.flow.presence import PresenceSettings
 from tidegate.http import Binding
 from tidegate.http.serving import serve_campaigns
-from tidegate.kernel.errors import Unavailable
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
-from tidegate.telemetry.logs import configure
 
 COUPONS, POINTS = "coupons", "points"
 _CALLERS = 48

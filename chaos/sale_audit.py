@@ -13,12 +13,12 @@ from examples.ticketing.shop import Shop
 from examples.ticketing.tables import payments, reservations, seats
 from sqlalchemy import func, select
 
+from tidegate.core.clock import to_ms
+from tidegate.core.ids import new_id
 from tidegate.crowd.ranking.tables import ranking_scores
 from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.database import Transaction, outbox
 from tidegate.database.outbox import Event
-from tidegate.kernel.clock import to_ms
-from tidegate.kernel.ids import new_id
 
 _AHEAD_MS = 10
 _r, _p, _t = reservations.c, payments.c, room_tokens.c

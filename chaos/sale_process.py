@@ -24,13 +24,13 @@ from pydantic import SecretStr
 
 from tidegate.assembly import open_parts
 from tidegate.assembly.crowd import open_reception
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import configure
 from tidegate.crowd.waiting_room import Inside, Nowhere, Reception, WaitingRoom, WaitingRoomSettings
 from tidegate.flow.presence import PresenceSettings
 from tidegate.http import Binding
-from tidegate.kernel.errors import Unavailable
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
-from tidegate.telemetry.logs import configure
 
 PLAN = ShopPlan(
     hold_for=timedelta(seconds=5),

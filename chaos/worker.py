@@ -13,9 +13,9 @@ from tidegate.assembly import Collection, open_collection
 from tidegate.assembly.collection import POOL
 from tidegate.collect import staging, verdicts
 from tidegate.collect.source import Subject
+from tidegate.core.telemetry.logs import configure
 from tidegate.flow.gate import promises
 from tidegate.runtime.supervisor import Supervisor
-from tidegate.telemetry.logs import configure
 
 WORKING, LEADING, STOPPING = "working", "leading", "stopping"
 """What workers say: that they take jobs and heed signals; that they lead; that they were told to stop."""

@@ -27,6 +27,7 @@ from tidegate.cli.summary import result_lines, summarise
 from tidegate.cli.wording import number
 from tidegate.collect.progress import failures_of, unavailable_of
 from tidegate.collect.source import Subject
+from tidegate.core.telemetry.logs import LogSettings
 from tidegate.documents import DocumentStore
 from tidegate.flow.gate import CredentialLimits
 from tidegate.github import GithubSettings
@@ -40,7 +41,6 @@ from tidegate.simulators.github import (
     Truth,
     WorldShape,
 )
-from tidegate.telemetry.logs import LogSettings
 
 USERS, QUOTA, WINDOW_S, LATENCY_MS = 25, 200, 8, 20
 LIMITS = CredentialLimits(concurrency=20, floor=0, window=timedelta(seconds=WINDOW_S))

@@ -18,11 +18,11 @@ import uvloop
 from aiohttp import web
 
 from tidegate.assembly import Snapshots, open_parts, open_snapshots
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry import configure
 from tidegate.flow.limiter import Limit, LimiterSettings, Rate
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.settings import Settings
 from tidegate.snapshots.subject import Found, Missing, Unreadable
-from tidegate.telemetry import configure
 from tidegate.upstream import Answer, Request
 
 

@@ -19,9 +19,9 @@ from tidegate.assembly import SourceCollection, open_sources
 from tidegate.collect.items import read_items
 from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.collect.tokens import Tokens
+from tidegate.core.telemetry import configure
 from tidegate.flow.gate import Allowance, CredentialLimits
 from tidegate.settings import Settings
-from tidegate.telemetry import configure
 from tidegate.upstream import Answer, Request
 
 SHELVES, BOOKS = "SHELVES", "BOOKS"

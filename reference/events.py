@@ -10,7 +10,7 @@ import tidegate
 from reference.markdown import MADE, code, page, prose, table
 from reference.schemas import in_words
 from tidegate.collect.accounts import RUN_ENDED
-from tidegate.telemetry.catalogue import EVENTS
+from tidegate.core.telemetry.catalogue import EVENTS
 
 _SOURCE = Path(tidegate.__file__).parent
 _LEVELS = ("debug", "info", "warning", "error", "exception", "critical")

@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client.metrics import MetricWrapperBase
 
 from reference.markdown import MADE, code, page, prose, table
-from tidegate.telemetry import metrics
+from tidegate.core.telemetry import metrics
 
 _HEAD = f"""# Metrics
 

@@ -14,7 +14,7 @@ from scenarios.report import table
 from scenarios.running import Options, perform
 from scenarios.scenario import Scenario
 from scenarios.stage import On
-from tidegate.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure
 
 _LEAST_SECONDS = 4
 _FAMILIES = (reading, rationing, coalescing, failures, cluster)

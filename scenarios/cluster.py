@@ -23,7 +23,7 @@ from scenarios.every_script import use_everything
 from scenarios.load import Load
 from scenarios.scenario import Check, Scenario
 from scenarios.stage import On, Stage
-from tidegate.kernel.priority import Priority
+from tidegate.core.priority import Priority
 from tidegate.valkey.scripts import Script, all_scripts
 
 _NODES, _UNITS = 3, 12

@@ -16,8 +16,8 @@ from scenarios.load import Load
 from scenarios.processes import ROOT, environment
 from scenarios.scenario import Check, Scenario
 from scenarios.stage import On, Stage
+from tidegate.core.priority import Priority
 from tidegate.flow.coalescer import Coalescer
-from tidegate.kernel.priority import Priority
 
 _READERS = 1_000
 _CROWD = 10

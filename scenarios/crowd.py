@@ -13,14 +13,14 @@ import msgspec
 import uvloop
 
 from tidegate.assembly import Snapshots, open_parts, open_snapshots
+from tidegate.core.clock import Clock, ManualClock, SystemClock
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry.logs import configure
 from tidegate.flow.coalescer import AlreadyProcessing, Coalescer
-from tidegate.kernel.clock import Clock, ManualClock, SystemClock
-from tidegate.kernel.priority import Priority
 from tidegate.settings import Settings
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import Subject
-from tidegate.telemetry.logs import configure
 from tidegate.valkey import Unit, Valkey
 
 SUBJECT = Subject("character", "7")

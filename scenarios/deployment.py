@@ -21,7 +21,7 @@ from scenarios.processes import Choices, Process, start_tidegate, surroundings
 from scenarios.servers import Servers, Wire, open_servers
 from scenarios.stage import On, Stage
 from tidegate.assembly import Snapshots, open_parts, open_snapshots
-from tidegate.kernel.priority import Priority
+from tidegate.core.priority import Priority
 from tidegate.snapshots import store
 from tidegate.snapshots.bodies import unpack
 from tidegate.snapshots.event import Reason

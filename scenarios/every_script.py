@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
+from tidegate.core.priority import Priority
 from tidegate.flow.coalescer import Coalescer, Draft
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.gate import Admitted, Gate, Job, settlement
@@ -14,7 +15,6 @@ from tidegate.flow.presence.election import Election
 from tidegate.flow.stream import Passage, Stream
 from tidegate.flow.throttle import Throttle
 from tidegate.flow.timers import Timers
-from tidegate.kernel.priority import Priority
 from tidegate.valkey import Key, Unit, Valkey
 
 _SOON = timedelta(milliseconds=1)

@@ -7,7 +7,7 @@ from scenarios.load import WARM, WITHOUT_MEMORY, Load
 from scenarios.scenario import Check, Scenario
 from scenarios.servers import Wire
 from scenarios.stage import Stage
-from tidegate.kernel.priority import Priority
+from tidegate.core.priority import Priority
 
 _EACH = 400
 _SLOW_S = 10

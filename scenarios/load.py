@@ -9,7 +9,7 @@ import msgspec
 
 from scenarios.deployment import Site, path_of
 from scenarios.scenario import Check
-from tidegate.kernel.priority import Priority
+from tidegate.core.priority import Priority
 
 _BATCH_EVERY_S = 0.05
 _WAIT_S = 20

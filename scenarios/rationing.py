@@ -6,8 +6,8 @@ from scenarios.deployment import Shape, Site, open_site
 from scenarios.load import Load
 from scenarios.scenario import Check, Scenario
 from scenarios.stage import On, Stage
+from tidegate.core.priority import Priority
 from tidegate.flow.limiter import LimiterSettings
-from tidegate.kernel.priority import Priority
 from tidegate.snapshots.transport import GROUPS, Topic
 
 _LOW_CAP, _SUSTAINED, _MOST = 350, 450, 500

@@ -14,10 +14,10 @@ from tests.servers.migrated import migrated_database
 from tests.servers.registry import ServerTable, record_used, skip_or_fail
 from tests.servers.sql import ALL_SQL, empty_database
 from tests.servers.valkey import ALL_VALKEY, Cluster, Embedded, Redis7, ServerMissing, empty_valkey
+from tidegate.core.clock import ManualClock
+from tidegate.core.telemetry.logs import configure
 from tidegate.database import Database
-from tidegate.kernel.clock import ManualClock
 from tidegate.runtime import patience
-from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 
 SLOW_TO_START = ("kafka", "s3", "aws", "mongo", "mariadb", "postgres", "browser")

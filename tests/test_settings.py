@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from tidegate.kernel.errors import InvalidSettings
+from tidegate.core.errors import InvalidSettings
 from tidegate.settings import Settings
 from tidegate.settings.reference import describe_settings
 from tidegate.settings.sources import settings_of

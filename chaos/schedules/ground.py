@@ -7,8 +7,8 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from chaos.schedules.server import SimulatedServer, at_once
+from tidegate.core.priority import Priority
 from tidegate.flow.coalescer import Coalescer, CoalescerSettings, Outcome
-from tidegate.kernel.priority import Priority
 from tidegate.snapshots import precedence
 from tidegate.snapshots.subject import Subject
 

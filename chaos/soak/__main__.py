@@ -29,10 +29,10 @@ from chaos.soak.deployment import Deployment, open_deployment, settings_of
 from chaos.soak.faults import Faults
 from chaos.soak.load import Api, Load
 from tidegate.assembly import Collection, open_collection
+from tidegate.core.telemetry.logs import configure
 from tidegate.database import Database
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
-from tidegate.telemetry.logs import configure
 
 _MEMORY_EVERY_S = 5.0
 _REPORT_EVERY_S = 30.0

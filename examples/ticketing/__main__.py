@@ -24,13 +24,13 @@ from examples.ticketing.shop import Shop, ShopPlan, make_tables, open_shop, proc
 from examples.ticketing.web import serve
 from rich.console import Console
 
+from tidegate.core.errors import InvalidSettings
+from tidegate.core.telemetry.logs import configure
 from tidegate.crowd.waiting_room import RoomPlan
 from tidegate.http import Binding
-from tidegate.kernel.errors import InvalidSettings
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
-from tidegate.telemetry.logs import configure
 
 _ROOT = Path(__file__).parents[2]
 _CONCERTS = (

@@ -6,8 +6,8 @@ import msgspec
 from examples.ticketing.payments import KeyReused
 from examples.ticketing.reservations import HoldOver, SeatTaken, TooManySeats
 
+from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.crowd.waiting_room import NotActive
-from tidegate.kernel.errors import InvalidArgument, NotFound, Unavailable
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tidegate.core.errors import InvalidArgument
 from tidegate.crowd.ranking.windows import Period
 from tidegate.crowd.waiting_room import NotActive
-from tidegate.kernel.errors import InvalidArgument
 
 _LARGEST_BODY = 4096
 _LONGEST_NUMBER = 6

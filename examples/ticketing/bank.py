@@ -10,9 +10,9 @@ from typing import Protocol
 
 from sqlalchemy import Column, Integer, MetaData, Table, select
 
+from tidegate.core.errors import InvalidArgument
 from tidegate.database import Database, Transaction
 from tidegate.database.columns import TABLE_OPTIONS, exact_text
-from tidegate.kernel.errors import InvalidArgument
 
 
 class Card(StrEnum):

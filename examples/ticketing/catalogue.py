@@ -11,9 +11,9 @@ from examples.ticketing.reservations import ReservationState
 from examples.ticketing.tables import concerts, reservations, schedules, seats
 from sqlalchemy import and_, case, func, insert, or_, select
 
+from tidegate.core.arguments import require_positive
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.database import Transaction
-from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.errors import InvalidArgument, NotFound
 
 SEATS_IN_A_ROW = 20
 MOST_SEATS = 26 * SEATS_IN_A_ROW

@@ -8,10 +8,10 @@ from examples.ticketing import reservations
 from examples.ticketing.reservations import Reservation, room_of
 from starlette.requests import Request
 
+from tidegate.core.errors import NotFound
 from tidegate.crowd.waiting_room import Inside, NotActive, PassRefused, Reception, WaitingRoom
 from tidegate.database import Database
 from tidegate.http.places import find_pass
-from tidegate.kernel.errors import NotFound
 
 
 class Visit(msgspec.Struct, frozen=True):

@@ -22,10 +22,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
+from tidegate.core.ids import new_id
 from tidegate.crowd.ranking.windows import Period
 from tidegate.crowd.waiting_room import NotActive
-from tidegate.kernel.errors import InvalidArgument, ValkeyUnavailable
-from tidegate.kernel.ids import new_id
 
 _HERE = Path(__file__).parent
 _POLICY = "; ".join(

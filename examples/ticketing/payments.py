@@ -23,13 +23,13 @@ from examples.ticketing.reservations import HoldOver, Reservation, ReservationSt
 from examples.ticketing.tables import LONGEST_KEY, payments, reservations, schedules
 from sqlalchemy import insert, select, update
 
+from tidegate.core.arguments import require_at_most, require_name
+from tidegate.core.errors import ContractBroken, NotFound, TidegateError
+from tidegate.core.ids import new_id
+from tidegate.core.transitions import Moves, check_moves, sources_of
 from tidegate.crowd.waiting_room import require_active
 from tidegate.database import Transaction, outbox
 from tidegate.database.outbox import Event
-from tidegate.kernel.arguments import require_at_most, require_name
-from tidegate.kernel.errors import ContractBroken, NotFound, TidegateError
-from tidegate.kernel.ids import new_id
-from tidegate.kernel.transitions import Moves, check_moves, sources_of
 
 PAYMENT_COMPLETED = "PaymentCompleted"
 _p = payments.c

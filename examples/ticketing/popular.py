@@ -5,8 +5,8 @@ from examples.ticketing import catalogue
 from examples.ticketing.catalogue import Concert
 from examples.ticketing.shop import BOARD, Shop
 
+from tidegate.core.arguments import require_whole
 from tidegate.crowd.ranking.windows import Period
-from tidegate.kernel.arguments import require_whole
 
 MOST_SHOWN = 100
 

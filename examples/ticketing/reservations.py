@@ -12,11 +12,11 @@ import msgspec
 from examples.ticketing.tables import reservations, seats
 from sqlalchemy import and_, func, or_, select, update
 
+from tidegate.core.errors import NotFound, TidegateError
+from tidegate.core.ids import new_id
+from tidegate.core.transitions import Moves, check_moves, sources_of
 from tidegate.crowd.waiting_room import require_active
 from tidegate.database import Transaction
-from tidegate.kernel.errors import NotFound, TidegateError
-from tidegate.kernel.ids import new_id
-from tidegate.kernel.transitions import Moves, check_moves, sources_of
 
 MOST_PER_USER = 4
 _AT_ONCE = 200

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from tidegate.telemetry import metrics
-from tidegate.telemetry.catalogue import EVENTS
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.catalogue import EVENTS
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 LOGGERS = {"log", "_log"}
-TELEMETRY = "tidegate/telemetry/"
+TELEMETRY = "tidegate/core/telemetry/"
 QUIETS_LIBRARIES = {
     "tidegate/database/pooled.py": "a driver logs each remark of the server as a warning",
     "tidegate/snapshots/transport/kafka/connection.py": "a driver logs the password at the level debug",
@@ -47,7 +47,7 @@ def used_metrics(tree: ast.Module) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "metrics":
             names.add(node.attr)
-        elif isinstance(node, ast.ImportFrom) and node.module == "tidegate.telemetry.metrics":
+        elif isinstance(node, ast.ImportFrom) and node.module == "tidegate.core.telemetry.metrics":
             names |= {alias.name for alias in node.names}
     return {name for name in names if name.isupper() and name != "REGISTRY"}
 

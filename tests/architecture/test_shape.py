@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from tidegate.kernel.transitions import check_moves
+from tidegate.core.transitions import check_moves
 
 LONGEST_MODULE = 500
 

@@ -25,11 +25,11 @@ from tidegate.campaigns.tables import campaign_entries, campaigns
 from tidegate.collect import runs
 from tidegate.collect.retention import delete_ended
 from tidegate.collect.tables import collection_cursors, collection_runs, job_executions, page_jobs, parked_answers
+from tidegate.core.clock import ManualClock, to_ms
 from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.database import Database, Transaction, outbox
 from tidegate.database.outbox import Event, EventState
 from tidegate.database.schema import handled_events, metadata, outbox_events
-from tidegate.kernel.clock import ManualClock, to_ms
 from tidegate.runtime.retention import AT_ONCE, Retention
 from tidegate.settings import Settings
 from tidegate.valkey import Valkey

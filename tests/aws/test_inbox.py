@@ -14,10 +14,10 @@ from tests.servers.sqs import SqsServer
 from tests.waiting import look_again, patience, stopwatch
 from tidegate.aws.inbox import TriggerInbox
 from tidegate.aws.queue import Queue
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import DatabaseUnavailable, InvalidArgument, NotFound
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import DatabaseUnavailable, InvalidArgument, NotFound
+from tidegate.core.telemetry import metrics
 from tidegate.runtime import patience as outage_policy
-from tidegate.telemetry import metrics
 
 Fire = Callable[[int, str], Awaitable[object]]
 

@@ -11,8 +11,8 @@ from tests.servers.sqs import SqsServer
 from tidegate.aws import AwsSettings, open_aws
 from tidegate.aws.opening import open_queues
 from tidegate.aws.queue import Queue, QueueUnavailable, Received
+from tidegate.core.errors import InvalidArgument, InvalidSettings, ServerRefused
 from tidegate.flow.stream import Passage, Stream
-from tidegate.kernel.errors import InvalidArgument, InvalidSettings, ServerRefused
 from tidegate.valkey import Valkey
 
 

@@ -19,11 +19,11 @@ from tidegate.assembly import Parts, put_together
 from tidegate.aws.intake import QueueIntake
 from tidegate.aws.queue import Queue, Unsent
 from tidegate.aws.tickets import write_ticket
+from tidegate.core.errors import ValkeyUnavailable
+from tidegate.core.telemetry import metrics
 from tidegate.database import Database
 from tidegate.flow.stream import Consumer
-from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.settings import Settings
-from tidegate.telemetry import metrics
 from tidegate.valkey import Valkey
 
 SHELVES = {f"ada-{n}": 5 for n in range(4)}

@@ -9,7 +9,7 @@ from tidegate.aws.queue import Received
 from tidegate.aws.tickets import read_ticket, write_ticket
 from tidegate.aws.triggers import Trigger, read_trigger
 from tidegate.collect.firings import LONGEST_KEY
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 EVENT: dict[str, Any] = {
     "version": "0",

@@ -11,8 +11,8 @@ from tidegate.campaigns.campaign import FIRST_COME, Campaign, CampaignPlan, Entr
 from tidegate.campaigns.campaigns import Campaigns
 from tidegate.campaigns.keys import CampaignKeys, campaign_keys
 from tidegate.campaigns.settings import CampaignSettings
+from tidegate.core.clock import Clock
 from tidegate.database import Database
-from tidegate.kernel.clock import Clock
 from tidegate.valkey import Valkey
 
 CAMPAIGN = "autumn"

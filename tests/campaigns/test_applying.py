@@ -13,8 +13,8 @@ from tidegate.campaigns.first_come import FirstCome
 from tidegate.campaigns.kinds import Kinds, Outcome
 from tidegate.campaigns.points import Points
 from tidegate.campaigns.tables import campaign_entries
+from tidegate.core.errors import ContractBroken
 from tidegate.database import Database, Transaction
-from tidegate.kernel.errors import ContractBroken
 
 KINDS = Kinds([FirstCome(), Points(), Picky()])
 ISSUED, REFUSED, SOLD_OUT, KNOWN = "issued", "refused", "sold_out", "known"

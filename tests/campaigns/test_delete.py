@@ -18,8 +18,8 @@ from tidegate.campaigns.kinds import Kinds
 from tidegate.campaigns.points import Points
 from tidegate.campaigns.tables import campaign_entries, campaigns
 from tidegate.cli import app
+from tidegate.core.errors import NotFound
 from tidegate.database import Database, Transaction
-from tidegate.kernel.errors import NotFound
 from tidegate.valkey import Valkey
 
 PLAN = CampaignPlan(id="autumn", kind=POINTS, points=5, total_count=10)

@@ -18,9 +18,9 @@ from tests.servers.valkey import empty_valkey
 from tidegate.campaigns.campaign import POINTS, Answer, Entered
 from tidegate.campaigns.campaigns import CampaignChange, Campaigns
 from tidegate.campaigns.door import _enter  # pyright: ignore[reportPrivateUsage]
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument, NotFound
-from tidegate.kernel.ids import new_id
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.core.ids import new_id
 from tidegate.valkey import Valkey
 
 

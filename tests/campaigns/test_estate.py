@@ -11,8 +11,8 @@ from tests.campaigns.working import Works, works_at
 from tests.servers.migrated import migrated_file
 from tidegate.campaigns.estate import CampaignEstate
 from tidegate.campaigns.keys import hand_keys
+from tidegate.core.clock import ManualClock, milliseconds, to_ms
 from tidegate.flow.presence import Presence
-from tidegate.kernel.clock import ManualClock, milliseconds, to_ms
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.valkey import Valkey
 

@@ -15,9 +15,9 @@ from tidegate.campaigns import manager, scripts
 from tidegate.campaigns.campaign import Campaign, Entry, Outcome, Verdict
 from tidegate.campaigns.campaigns import CampaignChange
 from tidegate.campaigns.settings import CampaignSettings
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import DatabaseUnavailable
 from tidegate.database import Transaction
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import DatabaseUnavailable
 from tidegate.valkey import Valkey
 
 

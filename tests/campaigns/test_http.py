@@ -18,7 +18,7 @@ from tidegate.campaigns.first_come import FirstCome
 from tidegate.campaigns.kinds import Kinds
 from tidegate.campaigns.manager import CampaignManager
 from tidegate.campaigns.workshop import Workshop
-from tidegate.kernel.errors import ValkeyUnavailable
+from tidegate.core.errors import ValkeyUnavailable
 from tidegate.settings.http import HttpSettings
 from tidegate.valkey import Valkey
 

@@ -14,9 +14,9 @@ from tidegate.campaigns import records
 from tidegate.campaigns.campaigns import CampaignChange
 from tidegate.campaigns.install import Installer
 from tidegate.campaigns.tables import campaign_entries, campaigns
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import NotFound
 from tidegate.database import Transaction
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import NotFound
 from tidegate.valkey import Valkey
 
 WEEK_MS = 7 * 24 * 3600 * 1000

@@ -5,7 +5,7 @@ import pytest
 from tests.campaigns.working import Picky
 from tidegate.campaigns.first_come import FirstCome
 from tidegate.campaigns.kinds import Kinds, load_kind
-from tidegate.kernel.errors import InvalidArgument, InvalidSettings, NotFound
+from tidegate.core.errors import InvalidArgument, InvalidSettings, NotFound
 
 
 class Unnamed:

@@ -11,7 +11,7 @@ from tests.campaigns.working import Works, works_at
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again
 from tidegate.campaigns.campaign import POINTS
-from tidegate.kernel.errors import Unavailable
+from tidegate.core.errors import Unavailable
 from tidegate.valkey.connection import connected
 
 USERS = [f"user-{n}" for n in range(200)]

@@ -16,7 +16,7 @@ from tidegate.campaigns import manager as manager_module
 from tidegate.campaigns.crew import Crew
 from tidegate.campaigns.keys import hand_keys
 from tidegate.campaigns.manager import CampaignManager
-from tidegate.kernel.errors import NotFound
+from tidegate.core.errors import NotFound
 from tidegate.valkey import Valkey
 
 

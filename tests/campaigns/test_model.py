@@ -25,10 +25,10 @@ from tidegate.campaigns.keys import GROUP, hand_keys
 from tidegate.campaigns.kinds import Kinds
 from tidegate.campaigns.points import Points
 from tidegate.campaigns.workshop import campaign_stream
+from tidegate.core.clock import ManualClock
+from tidegate.core.ids import new_id
 from tidegate.database import Transaction
 from tidegate.flow.presence import Presence
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Valkey
 
 STOCK = 6

@@ -10,8 +10,8 @@ from tidegate.campaigns import records
 from tidegate.campaigns.campaign import FIRST_COME, POINTS, CampaignExists, CampaignPlan, CampaignState
 from tidegate.campaigns.records import DoorRow
 from tidegate.campaigns.tables import campaign_entries
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.database import Database, Transaction
-from tidegate.kernel.errors import InvalidArgument, NotFound
 
 PLAN = CampaignPlan(id="autumn", kind=FIRST_COME, total_count=10, title="Autumn | 가을")
 LATER = datetime(2999, 1, 1, tzinfo=UTC)

@@ -13,10 +13,10 @@ from tests.servers.migrated import migrated_file
 from tidegate.campaigns.campaign import Answer, CampaignPlan
 from tidegate.campaigns.gauges import CampaignGauges
 from tidegate.campaigns.tables import campaign_entries
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.database import Transaction
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.telemetry import metrics
-from tidegate.telemetry.metrics import REGISTRY
 from tidegate.valkey import Valkey
 
 

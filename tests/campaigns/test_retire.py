@@ -12,8 +12,8 @@ from tests.servers.migrated import migrated_file
 from tidegate.campaigns import scripts
 from tidegate.campaigns.keys import GROUP, hand_keys
 from tidegate.campaigns.workshop import campaign_stream
+from tidegate.core.clock import ManualClock
 from tidegate.flow.stream import Consumer
-from tidegate.kernel.clock import ManualClock
 from tidegate.valkey import Valkey
 
 IDLE_MS = 30_000

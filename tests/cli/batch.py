@@ -13,7 +13,7 @@ _RUN_ALL = """
 import json, sys
 from typer.testing import CliRunner
 from tidegate.cli import app
-from tidegate.kernel.errors import TidegateError
+from tidegate.core.errors import TidegateError
 told = []
 for arguments in json.loads(sys.argv[1]):
     result = CliRunner().invoke(app, arguments)

@@ -14,7 +14,7 @@ from tidegate.cli.picture import Picture
 from tidegate.cli.screens import Lines, Silence, open_screen
 from tidegate.cli.watching import View
 from tidegate.collect.lifecycle import RunState
-from tidegate.telemetry.logs import LogSettings
+from tidegate.core.telemetry.logs import LogSettings
 
 LATER = NOW + timedelta(seconds=130)
 

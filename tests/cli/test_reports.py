@@ -10,7 +10,7 @@ from tests.cli.batch import tidegate_each
 from tests.cli.test_runs import installation
 from tests.collect.busy_day import fill
 from tidegate.cli.spans import parse_since, parse_span
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 NOW = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
 AWAY = "redis://127.0.0.1:1"

@@ -9,9 +9,9 @@ import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
+from tidegate.core.clock import monotonic_ms
 from tidegate.documents import Document, Listing
 from tidegate.flow.gate import Allowance
-from tidegate.kernel.clock import monotonic_ms
 from tidegate.upstream import Answer, ConnectionBroken, Permit, Request
 
 LIMIT = 1_000_000

@@ -7,7 +7,7 @@ from tests.collect.conftest import POOL, Library
 from tests.collect.shelf import ShelfUpstream
 from tests.waiting import simulated_delay
 from tidegate.collect.recovery import Recovery
-from tidegate.kernel.clock import monotonic_ms
+from tidegate.core.clock import monotonic_ms
 
 REST_MS = 1_500
 

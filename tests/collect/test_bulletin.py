@@ -14,7 +14,7 @@ from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports, leftover_keys
 from tests.waiting import look_again, patience, simulated_delay, stopwatch
 from tidegate.collect.bulletin import Bulletin, Watch
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.valkey import Unit, Valkey
 from tidegate.valkey.connection import connected
 

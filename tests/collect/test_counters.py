@@ -18,8 +18,8 @@ from tidegate.collect.ledger import Claim
 from tidegate.collect.lifecycle import ACTIVE_RUNS, OPEN_RUNS, JobState, RunState
 from tidegate.collect.runs import RunCanceled
 from tidegate.collect.tables import collection_runs, page_jobs
+from tidegate.core.errors import DatabaseUnavailable
 from tidegate.database import Database, Transaction
-from tidegate.kernel.errors import DatabaseUnavailable
 
 ENDS = (JobState.SUCCEEDED, JobState.UNAVAILABLE, JobState.FAILED, JobState.READY)
 _users = count()

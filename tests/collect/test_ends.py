@@ -16,8 +16,8 @@ from tidegate.collect.runs import RunActive, RunCanceled
 from tidegate.collect.source import Cursor, JobSpec
 from tidegate.collect.tables import page_jobs
 from tidegate.collect.verdicts import to_refused
+from tidegate.core.errors import NotFound
 from tidegate.database import Database
-from tidegate.kernel.errors import NotFound
 
 USERS = frozenset({"USER"})
 

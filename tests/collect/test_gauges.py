@@ -15,12 +15,12 @@ from tests.waiting import patience, simulated_delay
 from tidegate.collect.gauges import Gauges, RunFigures, count_runs
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.tables import collection_runs
+from tidegate.core.telemetry import metrics
 from tidegate.database import Database, Transaction, outbox
 from tidegate.database.outbox import Event
 from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Stream, StreamStatus
 from tidegate.flow.timers import Timers
-from tidegate.telemetry import metrics
 from tidegate.valkey import Valkey
 
 

@@ -12,8 +12,8 @@ from tidegate.collect.ledger import Claim, StoredJob
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.source import JobSpec, Reading, Task
 from tidegate.collect.verdicts import Finished
+from tidegate.core.clock import SystemClock
 from tidegate.flow.gate import Admitted, Outcome
-from tidegate.kernel.clock import SystemClock
 from tidegate.upstream import Answer, Head, Request, Truncated
 
 PATH = "/users/ada"

@@ -11,7 +11,7 @@ from tests.collect.conftest import POOL, Library
 from tests.collect.shelf import ShelfUpstream
 from tidegate.collect import stranded
 from tidegate.collect.lifecycle import RunState
-from tidegate.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure
 
 FACTS = {"run_id", "job_id", "source", "kind", "resource", "page", "status", "attempt", "duration_ms"}
 

@@ -21,10 +21,10 @@ from tidegate.collect import parking, runs, staging, verdicts
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.parking import Parked
 from tidegate.collect.tables import page_jobs, parked_answers
+from tidegate.core.clock import ManualClock
 from tidegate.database import Database, Transaction
 from tidegate.documents import DocumentSettings, open_documents
 from tidegate.documents import mongo as mongo_module
-from tidegate.kernel.clock import ManualClock
 from tidegate.settings import Settings
 from tidegate.upstream import Answer
 from tidegate.valkey import Valkey

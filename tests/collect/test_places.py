@@ -8,8 +8,8 @@ from tests.collect.rounds import begun
 from tidegate.collect import runs
 from tidegate.collect.places import OtherPlace, settle_place
 from tidegate.collect.source import JobSpec, Subject
+from tidegate.core.errors import InvalidArgument
 from tidegate.database import Database
-from tidegate.kernel.errors import InvalidArgument
 
 HERE, THERE = "https://api.example.com", "https://ghe.example.com/api/v3"
 

@@ -13,8 +13,8 @@ from tidegate.collect import runs
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.source import Subject
+from tidegate.core.errors import ValkeyUnavailable
 from tidegate.flow.gate import Gate, promises
-from tidegate.kernel.errors import ValkeyUnavailable
 
 
 class Muted(Orchestrator):

@@ -10,7 +10,7 @@ from tests.collect.shelf import HOST, ShelfUpstream
 from tests.upstream.servers import web_server
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.settings import CollectSettings
-from tidegate.telemetry import metrics
+from tidegate.core.telemetry import metrics
 from tidegate.upstream import Answer, Permit, Request, UpstreamClient
 
 SHELF, NEW = "/shelves/ada-novels/0", "/shelves/ada-novels/0?at=new"

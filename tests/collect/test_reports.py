@@ -8,8 +8,8 @@ from tests.collect.busy_day import fill
 from tidegate.collect.kind_reports import failing_kinds, processing_times, retry_counts
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.reports import jobs_by_state, queues, runs_by_state, slow_jobs
+from tidegate.core.errors import InvalidArgument
 from tidegate.database import Database
-from tidegate.kernel.errors import InvalidArgument
 
 DAY = timedelta(days=1)
 

@@ -9,7 +9,7 @@ from tests.collect.shelf import ShelfUpstream, broken
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.runs import RunActive
 from tidegate.collect.source import Subject
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 
 ADAS = [f"ada-novels-{n}" for n in range(7)] + [f"ada-poems-{n}" for n in range(3)]
 

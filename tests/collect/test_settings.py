@@ -19,8 +19,8 @@ from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Subject, Task
 from tidegate.collect.tables import page_jobs
 from tidegate.collect.tokens import Tokens
+from tidegate.core.clock import ManualClock
 from tidegate.flow.gate import Outcome
-from tidegate.kernel.clock import ManualClock
 from tidegate.settings import Settings
 from tidegate.upstream import Request
 

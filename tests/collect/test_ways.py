@@ -14,9 +14,9 @@ from tidegate.collect.ledger import Claim, StoredJob
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.source import JobSpec, Reading, Task, Verdict
 from tidegate.collect.verdicts import Finished
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument
 from tidegate.flow.gate import Admitted, Outcome
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.upstream import Answer, Head, Permit, Request, Truncated
 
 PATH = "/users/ada"

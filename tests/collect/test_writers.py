@@ -21,10 +21,10 @@ from tidegate.collect.source import Reading, Task, Verdict
 from tidegate.collect.tables import collection_places
 from tidegate.collect.terms import Terms
 from tidegate.collect.verdicts import from_success
+from tidegate.core.backoff import Backoff
+from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Admitted
-from tidegate.kernel.backoff import Backoff
-from tidegate.telemetry.metrics import REGISTRY
 from tidegate.upstream import Answer
 
 QUICK = CollectSettings(max_attempts=2, first_pause=timedelta(milliseconds=1), longest_pause=timedelta(milliseconds=2))

@@ -9,10 +9,10 @@ from tests.waiting import look_again
 from tidegate.assembly import open_collection
 from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.collect.source import Subject
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import configure
 from tidegate.github import GithubSettings
 from tidegate.settings import Settings
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import configure
 
 
 async def main(settings: Settings, login: str) -> None:

@@ -10,8 +10,8 @@ import msgspec
 from typer.testing import CliRunner
 
 from tidegate.cli import app
-from tidegate.kernel.errors import TidegateError
-from tidegate.telemetry.redaction import redact_text
+from tidegate.core.errors import TidegateError
+from tidegate.core.telemetry.redaction import redact_text
 
 
 class Command(msgspec.Struct):

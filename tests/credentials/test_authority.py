@@ -7,10 +7,10 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.credentials.office import APP, INSTALLATION, app_key
+from tidegate.core.clock import ManualClock
 from tidegate.credentials import Installation, NotNow, SecretRefused
 from tidegate.github.apps import sign
 from tidegate.github.authority import GithubAuthority
-from tidegate.kernel.clock import ManualClock
 from tidegate.simulators.github import FaultKind, GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 from tidegate.upstream import Answer, Request, UpstreamClient
 

@@ -9,11 +9,11 @@ from sqlalchemy import insert
 
 from tests.credentials.office import APP, INSTALLATION, POOL, Office, app_key
 from tidegate.collect.tables import allowance_notes
+from tidegate.core.errors import InvalidArgument, NoCredential, NotFound
 from tidegate.credentials import AllowanceElsewhere, Credential, Kind, NameTaken, SecretRefused, State, pool_of
 from tidegate.credentials.keys import Key
 from tidegate.database import Transaction
 from tidegate.flow.gate import PoolStatus
-from tidegate.kernel.errors import InvalidArgument, NoCredential, NotFound
 from tidegate.valkey import Valkey
 
 

@@ -22,11 +22,11 @@ from tidegate.collect.progress import failures_of
 from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import allowance_notes
+from tidegate.core.errors import InvalidSettings, NoCredential
 from tidegate.credentials import State, pool_of, records
 from tidegate.database import Transaction
 from tidegate.flow.gate import CredentialLimits
 from tidegate.github import GithubSettings
-from tidegate.kernel.errors import InvalidSettings, NoCredential
 from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
 from tidegate.valkey import Valkey

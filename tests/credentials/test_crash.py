@@ -9,8 +9,8 @@ import pytest
 
 from tests.credentials.office import Office
 from tests.processes import start_warm
+from tidegate.core.errors import NoCredential
 from tidegate.credentials import State
-from tidegate.kernel.errors import NoCredential
 
 
 async def dies(office: Office, step: str) -> None:

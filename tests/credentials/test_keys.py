@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes import WarmProcess, start_warm
+from tidegate.core.errors import InvalidSettings
 from tidegate.credentials.keys import Key, KeySource
-from tidegate.kernel.errors import InvalidSettings
 
 FOUR_MAKERS = """
 import os, sys

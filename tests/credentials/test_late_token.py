@@ -12,9 +12,9 @@ from tests.waiting import patience
 from tidegate.assembly import open_collection
 from tidegate.assembly.late_token import LateToken
 from tidegate.cli.up import UP, Banner, greeting
+from tidegate.core.backoff import Backoff
 from tidegate.credentials.borrowing import VARIABLE
 from tidegate.github import GithubSettings
-from tidegate.kernel.backoff import Backoff
 from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 from tidegate.upstream import UpstreamFailed

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from tests.credentials.office import APP, INSTALLATION, Office, app_key
+from tidegate.core.errors import InvalidSettings, NoCredential, Unavailable
 from tidegate.credentials import State, records, wallet
 from tidegate.credentials.wallet import SecretElsewhere
-from tidegate.kernel.errors import InvalidSettings, NoCredential, Unavailable
 
 REASON = "401: Bad credentials"
 

@@ -14,12 +14,12 @@ from tests.http.test_runs import TIGHT, begin
 from tests.waiting import look_again, until_still
 from tidegate.collect.gauges import RunFigures
 from tidegate.collect.overview import Ended
+from tidegate.core.errors import DatabaseUnavailable
 from tidegate.dashboard import sampler as sampler_module
 from tidegate.dashboard.history import History
 from tidegate.dashboard.sampler import Sampler
 from tidegate.database import Transaction
 from tidegate.database.outbox import Depth
-from tidegate.kernel.errors import DatabaseUnavailable
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

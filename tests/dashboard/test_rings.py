@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.collect.overview import Ended
+from tidegate.core.errors import InvalidArgument
 from tidegate.dashboard.history import Figure, History
 from tidegate.dashboard.pace import Pace, PaceMaker
-from tidegate.kernel.errors import InvalidArgument
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 

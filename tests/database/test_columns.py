@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sqlalchemy import Column, Integer, MetaData, Table, select
 
 from tests.examples import examples
+from tidegate.core.errors import InvalidArgument
 from tidegate.database import Database, Transaction
 from tidegate.database.columns import TABLE_OPTIONS, Json, UtcDateTime, exact_text
-from tidegate.kernel.errors import InvalidArgument
 
 things = Table(
     "things",

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table, func, insert, select
 
+from tidegate.core.errors import NoSpaceLeft
+from tidegate.core.telemetry.disks import Disk
 from tidegate.database import Database, Transaction
-from tidegate.kernel.errors import NoSpaceLeft
-from tidegate.telemetry.disks import Disk
 
 blobs = Table("blobs", MetaData(), Column("id", Integer, primary_key=True), Column("data", LargeBinary))
 

@@ -16,9 +16,9 @@ from sqlalchemy.util import await_only
 from tests.servers.proxy import Proxy
 from tests.servers.sql import SERVERS, SqlServer, sql_server
 from tests.waiting import is_pending
+from tidegate.core.errors import CommitUnknown, DatabaseUnavailable, ServerRefused
 from tidegate.database import Database, Transaction
 from tidegate.database.servers import Server
-from tidegate.kernel.errors import CommitUnknown, DatabaseUnavailable, ServerRefused
 
 numbers = Table(
     "numbers",

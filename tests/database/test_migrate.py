@@ -17,6 +17,7 @@ import tidegate
 from tests.processes import WarmProcess, start_warm
 from tests.servers.sql import SERVERS, SqlName, sql_server
 from tests.waiting import is_pending
+from tidegate.core.errors import ServerRefused
 from tidegate.database import Database, Transaction
 from tidegate.database.migrate import (
     _alone,  # pyright: ignore[reportPrivateUsage]
@@ -26,7 +27,6 @@ from tidegate.database.migrate import (
     require_current,
 )
 from tidegate.database.schema import metadata, outbox_events
-from tidegate.kernel.errors import ServerRefused
 
 
 @pytest.fixture

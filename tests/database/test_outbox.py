@@ -12,11 +12,11 @@ from sqlalchemy.util import await_only
 
 from tests.servers.migrated import migrated_on
 from tests.servers.sql import SERVERS, SqlName
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument
 from tidegate.database import Database, Transaction, outbox
 from tidegate.database.outbox import Event, StoredEvent
 from tidegate.database.schema import outbox_events
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument
 
 MINUTE = timedelta(minutes=1)
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from tests.examples import examples
+from tidegate.core.clock import ManualClock
 from tidegate.database import Database, Transaction, outbox
 from tidegate.database.outbox import Event
 from tidegate.database.schema import outbox_events
-from tidegate.kernel.clock import ManualClock
 
 START = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
 

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tidegate.core.errors import ContractBroken
 from tidegate.database import Database, Transaction
 from tidegate.database import statements as statements_module
 from tidegate.database.schema import handled_events
 from tidegate.database.statements import Statement, parts
-from tidegate.kernel.errors import ContractBroken
 
 GIVEN = ":given(handler text, event_id text, handled_at moment)"
 INSERT = Statement(f"INSERT INTO handled_events (handler, event_id, handled_at) SELECT * FROM {GIVEN}")

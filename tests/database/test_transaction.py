@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, delete, func, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import ContractBroken, InvalidArgument
 from tidegate.database import Database, Transaction
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import ContractBroken, InvalidArgument
 
 numbers = Table("numbers", MetaData(), Column("id", Integer, primary_key=True), Column("n", Integer, nullable=False))
 

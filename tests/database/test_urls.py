@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.database.urls import parse_address
-from tidegate.kernel.errors import InvalidArgument, InvalidSettings
 
 SECRET = "hunter2"
 

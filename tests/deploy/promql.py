@@ -5,7 +5,7 @@ from functools import cache
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from tidegate.telemetry import metrics
+from tidegate.core.telemetry import metrics
 
 OF_TARGETS = {"job", "instance", "deployment", "le"}
 """Labels that Prometheus gives: of the place, and of a histogram's buckets."""

@@ -10,7 +10,7 @@ import pytest
 from tests.deploy.promql import faults_of, labels_of, metrics_of
 from tests.deploy.rules import PROMETHEUS, RUNBOOKS, Alert, alerts, cases, recorded, rules
 from tests.servers.registry import record_used, skip_or_fail
-from tidegate.telemetry.catalogue import EVENTS
+from tidegate.core.telemetry.catalogue import EVENTS
 
 OF_THE_SPECIFICATIONS = {
     "TooManyRuns": (100, None, "warning"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from chaos.demo import WORLD, attempt
 
-from tidegate.kernel.clock import ManualClock
+from tidegate.core.clock import ManualClock
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig
 
 SECOND = timedelta(seconds=1)

@@ -14,8 +14,8 @@ from sqlalchemy import text
 from tests.docs.pages import PAGES, ROOT, blocks_of, name_of, prose_of
 from tests.docs.test_commands import run
 from tidegate.cli import app
+from tidegate.core.telemetry.catalogue import EVENTS
 from tidegate.database import Database, Transaction
-from tidegate.telemetry.catalogue import EVENTS
 
 RUNBOOKS = [page for page in PAGES if page.parent.name == "runbooks" and page.stem != "README"]
 SECTIONS = ["What it means", "What users notice", "Look first", "Usual causes, and what to do", "It is over when"]
@@ -30,7 +30,7 @@ RUN_ALL = """
 import json, sys
 from typer.testing import CliRunner
 from tidegate.cli import app
-from tidegate.kernel.errors import TidegateError
+from tidegate.core.errors import TidegateError
 results = [CliRunner().invoke(app, arguments.split()[1:]) for arguments in sys.argv[1:]]
 expected = (type(None), SystemExit, TidegateError)
 print(json.dumps([[each.exit_code, f"{each.output}{each.exception!r}", isinstance(each.exception, expected)]

@@ -11,11 +11,11 @@ from sqlalchemy import delete
 from tests.servers.migrated import migrated_folder, migrated_for_good
 from tests.servers.mongo import mongo_database
 from tests.servers.sql import SqlName
+from tidegate.core.clock import ManualClock
 from tidegate.database import Database
 from tidegate.documents import Document, DocumentSettings, DocumentStore, Listing, StoredDocument, Written
 from tidegate.documents.opening import open_documents
 from tidegate.documents.tables import documents
-from tidegate.kernel.clock import ManualClock
 
 StoreName = Literal["sqlite", "postgres", "mariadb", "mongo"]
 ALL_STORES: tuple[StoreName, ...] = ("sqlite", "postgres", "mariadb", "mongo")

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from tests.documents.shelf import Shelf, issue
+from tidegate.core.errors import InvalidArgument
 from tidegate.database import Transaction
 from tidegate.documents import LARGEST_BODY, Document, Listing, Written
-from tidegate.kernel.errors import InvalidArgument
 
 HELLO = "repo:octocat/hello"
 

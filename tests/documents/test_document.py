@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.documents.shelf import issue
 from tests.examples import examples
+from tidegate.core.errors import InvalidArgument
 from tidegate.documents import LARGEST_BODY, Document, Listing
 from tidegate.documents.bodies import from_bson, to_bson
 from tidegate.documents.store import Present, is_older, is_taken, one_per_key
-from tidegate.kernel.errors import InvalidArgument
 
 GOOD: dict[str, Any] = {"kind": "issue", "id": "1", "owner": "o", "resource": "r", "body": {}}
 

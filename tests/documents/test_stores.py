@@ -12,11 +12,11 @@ from tests.documents.shelf import ALL_STORES, StoreName, issue, open_shelf
 from tests.servers.guarded import free_port
 from tests.servers.mongo import mongo_port
 from tests.servers.proxy import Proxy
+from tidegate.core.errors import InvalidArgument, Unavailable
 from tidegate.database import Transaction
 from tidegate.documents import Document, DocumentSettings, SqlDocuments, open_documents, statements
 from tidegate.documents import mongo as mongo_module
 from tidegate.documents.mongo import DocumentsUnavailable, MongoDocuments
-from tidegate.kernel.errors import InvalidArgument, Unavailable
 
 SQL = tuple(name for name in ALL_STORES if name != "mongo")
 

@@ -16,10 +16,10 @@ from tests.documents.shelf import issue
 from tests.export.reading import read_rows, verify
 from tests.servers.migrated import migrated_file
 from tidegate.cli import app
+from tidegate.core.telemetry.logs import configure
 from tidegate.database import Database
 from tidegate.documents import SqlDocuments
 from tidegate.documents.export import Format, installed_formats
-from tidegate.telemetry.logs import configure
 
 Tidegate = Callable[..., Result]
 

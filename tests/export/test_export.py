@@ -10,10 +10,10 @@ import pytest
 
 from tests.documents.shelf import Shelf, issue
 from tests.export.reading import entry_of, read_rows, verify
+from tidegate.core.errors import InvalidArgument
 from tidegate.documents import Document, Listing
 from tidegate.documents.export import Column, Format, Progress, Wish, export
 from tidegate.documents.export.columns import EACH, number_in_link, present, text, texts, time, truth, whole
-from tidegate.kernel.errors import InvalidArgument
 
 FORMATS = list(Format)
 FIELDS: list[Column] = [

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 from chaos.progress import Stalled, until
 
-from tidegate.kernel.errors import ValkeyUnavailable
+from tidegate.core.errors import ValkeyUnavailable
 
 NO_TIME_S = 0.01
 """Less than passes from one look to the next."""

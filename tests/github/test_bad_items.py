@@ -11,9 +11,9 @@ from tests.github.deployment import CALM, Deployment, deployed
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.progress import jobs_of
 from tidegate.collect.source import Cursor, Reading, Subject, Task, Verdict
+from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.github import ALL, GithubSource, kinds
 from tidegate.simulators.github import FaultKind, Sizes, parse_faults
-from tidegate.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 
 source = GithubSource(API, kinds.ALL)
 

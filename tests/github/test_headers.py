@@ -7,10 +7,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.github.answers import ALLOWED, API, NOW, answer, task
 from tidegate.collect.source import Cursor, Subject
+from tidegate.core.errors import InvalidArgument
 from tidegate.github import ALL, ESSENTIAL, GithubSource, kinds, limits
 from tidegate.github.links import ForeignLink, below, links, next_path
 from tidegate.github.requests import require_api_url
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.upstream.messages import Headers
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.github.answers import API, answer, follow_up, link, task
 from tidegate.collect.source import Reading, Subject, Task
+from tidegate.core.errors import InvalidArgument
 from tidegate.github import ALL, ESSENTIAL, GithubSource, kinds, parse_login, require_login
-from tidegate.kernel.errors import InvalidArgument
 
 HELLO = {"id": 7, "full_name": "octocat/hello", "node_id": "R_7"}
 PULL = {"id": 1, "number": 1, "updated_at": "2026-01-02T00:00:00Z"}

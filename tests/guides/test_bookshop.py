@@ -16,7 +16,7 @@ from tidegate.collect.progress import failures_of
 from tidegate.collect.runs import Run
 from tidegate.collect.source import JobSpec, Subject, Task, Verdict
 from tidegate.collect.tokens import Tokens
-from tidegate.kernel.errors import NoCredential
+from tidegate.core.errors import NoCredential
 from tidegate.settings import Settings
 from tidegate.upstream import Answer
 

@@ -24,10 +24,10 @@ from tests.http.test_guide import Shown, assert_fits, request_of, shown_in
 from tests.snapshots.deployment import game, until
 from tidegate.assembly.kinds import by_name, load_kind
 from tidegate.cli import app
-from tidegate.kernel.errors import InvalidArgument, InvalidSettings
+from tidegate.core.errors import InvalidArgument, InvalidSettings
+from tidegate.core.telemetry.logs import configure
 from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.snapshots.subject import Found, Missing, SnapshotKind, Unreadable
-from tidegate.telemetry.logs import configure
 from tidegate.upstream import Answer
 
 GUIDE = ROOT / "docs" / "guides" / "snapshots.md"

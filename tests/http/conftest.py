@@ -8,8 +8,8 @@ import pytest_asyncio
 
 from tests.http.serving import Served, served
 from tidegate.collect import gauges
+from tidegate.core.clock import monotonic_ms
 from tidegate.http import operations
-from tidegate.kernel.clock import monotonic_ms
 
 _far_apart = itertools.count(int(monotonic_ms()), 60_000)
 

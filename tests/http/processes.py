@@ -13,7 +13,7 @@ from typing import Any
 from tests.cli.test_commands import environment
 from tests.processes import WarmProcess, start_warm
 from tests.waiting import patience
-from tidegate.kernel.ids import new_id
+from tidegate.core.ids import new_id
 
 
 @dataclass(frozen=True)

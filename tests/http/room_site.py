@@ -13,12 +13,12 @@ from typing import Any
 
 from tests.crowd.waiting_room.venue import ROOM, Venue, come, venue_at
 from tests.servers.migrated import migrated_file
+from tidegate.core.clock import ManualClock
 from tidegate.crowd.waiting_room import RoomPlan, WaitingRoom
 from tidegate.http import Binding
 from tidegate.http.application import build_application
 from tidegate.http.server import HttpService
 from tidegate.http.serving import room_endpoints
-from tidegate.kernel.clock import ManualClock
 from tidegate.settings.http import HttpSettings
 from tidegate.valkey import Valkey
 

@@ -19,9 +19,9 @@ from tests.waiting import look_again
 from tidegate import __version__
 from tidegate.cli import app
 from tidegate.cli.up import UP, WORK, Banner, Stopped, farewell, greeting
-from tidegate.kernel.errors import InvalidSettings
+from tidegate.core.errors import InvalidSettings
+from tidegate.core.telemetry.logs import configure
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
-from tidegate.telemetry.logs import configure
 
 KEY = "a-key-for-the-tests-0123456789"
 WORLD = WorldShape(users=1, repositories=8, quirks=False)

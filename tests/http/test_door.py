@@ -9,10 +9,10 @@ import pytest_asyncio
 from pydantic import SecretStr, ValidationError
 
 from tests.http.serving import Served, served
+from tidegate.core.errors import InvalidSettings
 from tidegate.http import Binding
 from tidegate.http.callers import Keyring
 from tidegate.http.door import is_loopback, without_port
-from tidegate.kernel.errors import InvalidSettings
 from tidegate.settings.http import HttpSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -17,11 +17,11 @@ from tests.http.test_runs import TIGHT, begin
 from tests.waiting import look_again, patience, stopwatch
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.lifecycle import RunState
+from tidegate.core.errors import DatabaseUnavailable, NotFound, TooManyWaiting
 from tidegate.http.channel import Seats
 from tidegate.http.events import EventStream
 from tidegate.http.feed import RunFeed
 from tidegate.http.views import RunDetail, RunViews
-from tidegate.kernel.errors import DatabaseUnavailable, NotFound, TooManyWaiting
 from tidegate.settings.http import HttpSettings
 from tidegate.valkey import Valkey
 

@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from tests.http.serving import Served
+from tidegate.core.errors import ContractBroken
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType
-from tidegate.kernel.errors import ContractBroken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,9 +15,7 @@ import pytest
 from tests.http.serving import Served
 from tests.waiting import look_again, patience
 from tidegate.collect.runs import RunActive
-from tidegate.http import dispatch
-from tidegate.http.problems import ProblemType, Trouble, to_trouble
-from tidegate.kernel.errors import (
+from tidegate.core.errors import (
     CommitUnknown,
     ContractBroken,
     DatabaseUnavailable,
@@ -26,7 +24,9 @@ from tidegate.kernel.errors import (
     ServerRefused,
     ValkeyUnavailable,
 )
-from tidegate.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure
+from tidegate.http import dispatch
+from tidegate.http.problems import ProblemType, Trouble, to_trouble
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,11 +13,11 @@ from tests.http.asgi import ask
 from tests.http.serving import Reply
 from tests.http.test_sessions import OPERATE, READ, application, bearer, log_in, settings_of
 from tests.servers.migrated import migrated_file
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import DatabaseUnavailable
 from tidegate.database import Database
 from tidegate.http.access import Access
 from tidegate.http.session_tables import http_sessions, revoked_sessions
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import DatabaseUnavailable
 
 Browser = dict[str, str]
 COUNTS = select(

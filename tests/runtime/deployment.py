@@ -11,18 +11,18 @@ from pathlib import Path
 
 import uvloop
 
+from tidegate.core.ids import new_owner
+from tidegate.core.telemetry.logs import configure
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.presence import Election, Presence, PresenceKeys, PresenceSettings
 from tidegate.flow.stream import Stream
 from tidegate.flow.timers import Timers
-from tidegate.kernel.ids import new_owner
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
 from tidegate.runtime.neighbours import Neighbours
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import Timekeeper
-from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 

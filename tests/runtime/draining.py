@@ -5,8 +5,8 @@ import sys
 
 import uvloop
 
+from tidegate.core.telemetry.logs import configure
 from tidegate.runtime.supervisor import Supervisor
-from tidegate.telemetry.logs import configure
 
 
 class Worker:

@@ -11,8 +11,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from tidegate.assembly import build_process, open_parts
+from tidegate.core.telemetry.logs import configure
 from tidegate.settings import Settings
-from tidegate.telemetry.logs import configure
 
 
 def say(words: str) -> None:

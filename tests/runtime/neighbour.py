@@ -4,8 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+from tidegate.core.telemetry.logs import configure
 from tidegate.runtime.neighbours import Neighbours
-from tidegate.telemetry.logs import configure
 
 
 async def main(folder: Path, owner: str) -> None:

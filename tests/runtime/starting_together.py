@@ -13,7 +13,7 @@ from tests.waiting import look_again
 from tidegate.assembly import open_collection
 from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.collect.source import Subject
-from tidegate.kernel.errors import TidegateError
+from tidegate.core.errors import TidegateError
 from tidegate.settings import Settings
 
 

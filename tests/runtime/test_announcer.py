@@ -17,12 +17,12 @@ from tests.processes import start_warm
 from tests.servers.migrated import migrated_file
 from tests.waiting import patience
 from tidegate.assembly import build_process, open_parts
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import ValkeyUnavailable
 from tidegate.database import Database, outbox
 from tidegate.database.outbox import Event
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.presence import PresenceSettings
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay

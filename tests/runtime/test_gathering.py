@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.runtime.gathering import Gatherer
 
 

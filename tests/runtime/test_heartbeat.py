@@ -9,9 +9,9 @@ from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.virtual_time import run_virtually
 from tests.waiting import blocked_process, patience, simulated_delay, until
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import ValkeyUnavailable
 from tidegate.flow.presence import Presence, PresenceSettings
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.waiting import end

@@ -7,14 +7,14 @@ import pytest
 
 from tests.flow.doorbell.waiters import until_blocked
 from tests.waiting import patience
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry.metrics import SCHEDULER_LEADER_ACTIVE
 from tidegate.flow.presence import Election, Presence, PresenceKeys, PresenceSettings
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership, leader_fence
 from tidegate.runtime.service import Restarts, Service
 from tidegate.runtime.waiting import end
-from tidegate.telemetry.metrics import SCHEDULER_LEADER_ACTIVE
 from tidegate.valkey import Valkey
 
 BRIEF = PresenceSettings(lease=timedelta(milliseconds=500), renew_every=timedelta(milliseconds=100))

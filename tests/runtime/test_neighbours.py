@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import WarmProcess, start_warm
 from tests.waiting import patience
-from tidegate.kernel.errors import ValkeyUnavailable
+from tidegate.core.errors import ValkeyUnavailable
 from tidegate.runtime import neighbours
 from tidegate.runtime.neighbours import Neighbours
 from tidegate.runtime.waiting import end

@@ -9,12 +9,12 @@ from structlog.testing import capture_logs
 
 from tests.servers.refusing import Waits, lines_of_outage, told
 from tests.waiting import until
-from tidegate.kernel.errors import DatabaseUnavailable, NoSpaceLeft, ServerRefused, Unavailable, ValkeyUnavailable
+from tidegate.core.errors import DatabaseUnavailable, NoSpaceLeft, ServerRefused, Unavailable, ValkeyUnavailable
+from tidegate.core.telemetry.driver_logs import limit_driver_log
 from tidegate.runtime import patience
 from tidegate.runtime.patience import Outage, outage_in
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.runtime.waiting import end
-from tidegate.telemetry.driver_logs import limit_driver_log
 
 pytestmark = pytest.mark.usefixtures("logged")  # its level: the end of an outage is logged as info
 

@@ -1,7 +1,7 @@
 from datetime import timedelta
 
+from tidegate.core.clock import ManualClock
 from tidegate.flow.gate import Promises
-from tidegate.kernel.clock import ManualClock
 from tidegate.runtime.promised import Promised
 from tidegate.valkey import Valkey
 

@@ -6,10 +6,10 @@ import pytest
 from tests.servers.refusing import refusing
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import until
+from tidegate.core.clock import ManualClock, milliseconds, to_ms
+from tidegate.core.errors import ValkeyUnavailable
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream, StreamSettings
-from tidegate.kernel.clock import ManualClock, milliseconds, to_ms
-from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected

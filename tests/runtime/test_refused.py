@@ -14,10 +14,10 @@ from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, until
 from tests.waiting import patience as enough_time
 from tidegate.assembly import Parts, build_process, open_parts
+from tidegate.core.errors import Unavailable
 from tidegate.database import Database, outbox
 from tidegate.database.outbox import Event
 from tidegate.flow.presence import PresenceKeys, PresenceSettings
-from tidegate.kernel.errors import Unavailable
 from tidegate.runtime import patience
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay

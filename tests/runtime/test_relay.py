@@ -14,16 +14,16 @@ from tests.servers.migrated import migrated_on, on_sqlite
 from tests.servers.proxy import Proxy
 from tests.servers.sql import SERVERS, SqlName
 from tests.waiting import look_again, observe_absence, patience
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.database import Database, Transaction, outbox
 from tidegate.database.outbox import Event
 from tidegate.database.schema import outbox_events
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.runtime import relay as relay_module
 from tidegate.runtime.delivery import Handler, Outcome, Undeliverable
 from tidegate.runtime.relay import Relay
-from tidegate.telemetry.metrics import REGISTRY
 
 AT_ONCE = Backoff(first=timedelta(microseconds=1), most=timedelta(microseconds=1))
 

@@ -7,10 +7,10 @@ import pytest
 from tests.runtime.test_relay import AT_ONCE, Log, add, empty, running
 from tests.servers.migrated import on_sqlite
 from tests.waiting import look_again, patience
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import InvalidArgument
 from tidegate.database import Database, outbox
 from tidegate.database.outbox import Event
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.runtime.delivery import Handler, Retries, Undeliverable
 from tidegate.runtime.relay import Relay
 

@@ -2,7 +2,7 @@ import pytest
 
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
-from tidegate.kernel.errors import ValkeyUnavailable
+from tidegate.core.errors import ValkeyUnavailable
 from tidegate.runtime.reunion import Reunion
 from tidegate.valkey.connection import connected
 

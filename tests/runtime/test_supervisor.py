@@ -12,8 +12,8 @@ import pytest
 from tests.processes import start_warm
 from tests.virtual_time import run_virtually
 from tests.waiting import patience
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import InvalidArgument, ValkeyUnavailable
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
 from tidegate.runtime.service import Restarts, Service, keep_running
 from tidegate.runtime.supervisor import StopReport, Supervisor
 

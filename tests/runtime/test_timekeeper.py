@@ -7,11 +7,11 @@ import pytest
 
 from tests.flow.doorbell.waiters import until_blocked
 from tests.waiting import lasting_at_least, patience
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import SystemClock
+from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.timers import Timer, Timers
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.clock import SystemClock
-from tidegate.kernel.errors import InvalidArgument, ValkeyUnavailable
 from tidegate.runtime.timekeeper import DueSource, Timekeeper
 from tidegate.valkey import Key, Valkey
 

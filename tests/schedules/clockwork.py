@@ -16,11 +16,11 @@ from tidegate.collect.schedules import Schedule, Schedules
 from tidegate.collect.source import JobSpec, Reading, Source, Subject, Task
 from tidegate.collect.tables import collection_runs
 from tidegate.collect.triggers import Triggers
+from tidegate.core.clock import Clock
+from tidegate.core.errors import NoCredential
 from tidegate.database import Database, Transaction
 from tidegate.documents import Document
 from tidegate.flow.gate import Allowance
-from tidegate.kernel.clock import Clock
-from tidegate.kernel.errors import NoCredential
 from tidegate.settings import Settings
 from tidegate.upstream import Answer, Request
 from tidegate.valkey import Valkey

@@ -9,8 +9,8 @@ from tidegate.assembly import put_together
 from tidegate.collect import due_schedules
 from tidegate.collect.due_schedules import DueSchedules
 from tidegate.collect.orchestrator import Orchestrator
+from tidegate.core.clock import ManualClock
 from tidegate.database import Database
-from tidegate.kernel.clock import ManualClock
 from tidegate.settings import Settings
 from tidegate.valkey import Valkey
 

@@ -17,10 +17,10 @@ from tidegate.collect.lifecycle import RunState
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.schedule_tables import collection_schedules
 from tidegate.collect.settings import CollectSettings
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import ValkeyUnavailable
+from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.database import Transaction
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import ValkeyUnavailable
-from tidegate.telemetry.metrics import REGISTRY
 from tidegate.valkey import Valkey
 
 

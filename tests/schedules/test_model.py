@@ -18,7 +18,7 @@ from tests.examples import examples
 from tests.schedules.clockwork import Clockwork, clockwork_at
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
-from tidegate.kernel.clock import ManualClock
+from tidegate.core.clock import ManualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

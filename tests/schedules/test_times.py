@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidegate.collect.schedule_times import next_time, require_cron, require_timezone
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

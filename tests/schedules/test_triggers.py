@@ -18,9 +18,9 @@ from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.schedule_tables import schedule_firings
 from tidegate.collect.triggers import Triggers
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
 from tidegate.database import Transaction
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
 
 
 def _firings(tx: Transaction) -> list[Any]:

@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from tests.schedules.clockwork import clockwork_at
-from tidegate.kernel.clock import ManualClock
+from tidegate.core.clock import ManualClock
 from tidegate.valkey import Valkey
 
 

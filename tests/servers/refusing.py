@@ -10,8 +10,8 @@ import pytest
 
 from tests.servers.sql import SqlServer
 from tests.servers.valkey import ValkeyServer
+from tidegate.core.backoff import Backoff
 from tidegate.database import Database
-from tidegate.kernel.backoff import Backoff
 from tidegate.runtime import patience
 
 Lines = Sequence[MutableMapping[str, Any]]

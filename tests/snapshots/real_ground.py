@@ -11,10 +11,10 @@ import msgspec
 from chaos.schedules.ground import BEGIN_MS, IDS, SETTINGS, SUBJECTS, Brought, Line
 
 from tidegate.assembly import open_database
+from tidegate.core.clock import ManualClock, from_ms, milliseconds
+from tidegate.core.priority import Priority
 from tidegate.database import Transaction
 from tidegate.flow.coalescer import AlreadyProcessing, Coalescer, CoalescerKeys, Outcome
-from tidegate.kernel.clock import ManualClock, from_ms, milliseconds
-from tidegate.kernel.priority import Priority
 from tidegate.settings import Settings
 from tidegate.snapshots import store
 from tidegate.snapshots.bodies import unpack

@@ -12,9 +12,9 @@ from pydantic import SecretStr
 
 from tests.snapshots.deployment import QUICK
 from tidegate.assembly import open_snapshots, put_together
+from tidegate.core.clock import SystemClock
 from tidegate.database import Database
 from tidegate.flow.presence.settings import PresenceSettings
-from tidegate.kernel.clock import SystemClock
 from tidegate.settings import Settings
 from tidegate.snapshots.settings import GameSettings, SnapshotSettings
 from tidegate.valkey.connection import connected

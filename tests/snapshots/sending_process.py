@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import SystemClock
+from tidegate.core.priority import Priority
 from tidegate.flow.coalescer import Coalescer
 from tidegate.flow.limiter import Limiter, LimiterSettings
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.clock import SystemClock
-from tidegate.kernel.priority import Priority
 from tidegate.snapshots.calls import Caller, CallOutcome, Calls, Waiting
 from tidegate.snapshots.event import Reason, UpdateEvent
 from tidegate.snapshots.store import Refreshed

@@ -18,7 +18,7 @@ from tests.http.serving import Client
 from tests.processes import start_warm
 from tests.snapshots.deployment import Deployment, until
 from tidegate.cli.snapshots import app
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.valkey import Valkey
 

@@ -13,7 +13,7 @@ from tests.servers.migrated import migrated_folder
 from tests.snapshots.deployment import CALM, Deployment, until
 from tests.snapshots.refreshing_process import settings_for
 from tidegate.assembly import open_parts, open_snapshots
-from tidegate.kernel.priority import Priority
+from tidegate.core.priority import Priority
 from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.requests import Wish

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.kernel.priority import Priority
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.priority import Priority
 from tidegate.snapshots.event import Reason, UnknownSchema, UpdateEvent
 from tidegate.snapshots.subject import Subject
 

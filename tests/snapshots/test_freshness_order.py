@@ -16,9 +16,9 @@ from tests.snapshots.refreshing_process import settings_for
 from tests.snapshots.test_crash import worker
 from tests.snapshots.test_refreshing import wish
 from tidegate.assembly import open_parts, open_snapshots
+from tidegate.core.errors import ServerRefused, ValkeyUnavailable
+from tidegate.core.priority import Priority
 from tidegate.flow.coalescer import Coalescer
-from tidegate.kernel.errors import ServerRefused, ValkeyUnavailable
-from tidegate.kernel.priority import Priority
 from tidegate.simulators.game import FaultKind, GameConfig, GameSimulator, Manners
 from tidegate.snapshots import lookup as looking
 from tidegate.snapshots import settling

@@ -10,14 +10,14 @@ from prometheus_client import Counter
 
 from tests.snapshots.deployment import Deployment, deployed, until
 from tests.waiting import patience, stopwatch
-from tidegate.kernel.errors import InvalidArgument, NotFound
-from tidegate.kernel.priority import Priority
+from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry import metrics
 from tidegate.simulators.game import GameSimulator
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.query import Freshness, SnapshotAnswer
 from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import Subject
-from tidegate.telemetry import metrics
 from tidegate.valkey import Valkey
 
 TTL = timedelta(seconds=1.5)

@@ -12,11 +12,12 @@ import pytest
 
 from tests.snapshots.deployment import WITHIN_S, Deployment, deployed, until
 from tests.waiting import lasting_at_least, observe_absence
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry import metrics
 from tidegate.flow.breaker import BreakerSettings
 from tidegate.flow.coalescer import AlreadyProcessing, Published, Upgraded
 from tidegate.http.dead_snapshots import view
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.kernel.priority import Priority
 from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.snapshots.dead import DeadLetter
 from tidegate.snapshots.event import DeathReason, Reason, UpdateEvent
@@ -26,7 +27,6 @@ from tidegate.snapshots.query import Freshness
 from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import Found, Subject
 from tidegate.snapshots.transport import Topic
-from tidegate.telemetry import metrics
 from tidegate.valkey import Valkey
 
 

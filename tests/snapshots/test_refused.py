@@ -9,8 +9,8 @@ from tests.servers.refusing import Held, lines_of_outage, noise, refusing, short
 from tests.servers.valkey import ValkeyServer
 from tests.snapshots.deployment import deployed
 from tests.waiting import patience, until
-from tidegate.kernel.errors import ServerRefused
-from tidegate.kernel.priority import Priority
+from tidegate.core.errors import ServerRefused
+from tidegate.core.priority import Priority
 from tidegate.simulators.game import GameSimulator
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.requests import Wish

@@ -10,9 +10,9 @@ from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.snapshots.deployment import Deployment, deployed, until
 from tests.waiting import patience, simulated_delay
+from tidegate.core.errors import Unavailable
+from tidegate.core.priority import Priority
 from tidegate.flow.breaker import BreakerSettings
-from tidegate.kernel.errors import Unavailable
-from tidegate.kernel.priority import Priority
 from tidegate.simulators.game import GameSimulator
 from tidegate.snapshots import lookup
 from tidegate.snapshots.event import Reason

@@ -8,6 +8,7 @@ import pytest
 
 from tests.snapshots.deployment import Deployment, deployed, until
 from tests.snapshots.test_refreshing import wish
+from tidegate.core.telemetry import metrics
 from tidegate.flow.coalescer import AlreadyProcessing, Outcome, Published
 from tidegate.simulators.game import GameSimulator
 from tidegate.snapshots import store
@@ -16,7 +17,6 @@ from tidegate.snapshots.settling import Done, Note, write_all
 from tidegate.snapshots.shelf import Shelf, Written
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import Delivery
-from tidegate.telemetry import metrics
 from tidegate.valkey import Valkey
 
 

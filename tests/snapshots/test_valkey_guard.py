@@ -16,13 +16,13 @@ from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.snapshots.deployment import Deployment, deployed, until
 from tests.waiting import blocked_process
+from tidegate.core.errors import CircuitOpen, ValkeyUnavailable
+from tidegate.core.telemetry.logs import configure
 from tidegate.flow.breaker import Breaker, BreakerSettings, BreakerState
-from tidegate.kernel.errors import CircuitOpen, ValkeyUnavailable
 from tidegate.simulators.game import GameSimulator
 from tidegate.snapshots.query import Freshness
 from tidegate.snapshots.transport import GROUPS, Topic
 from tidegate.snapshots.valkey_guard import ServerBusy, Standing, ValkeyGuard
-from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 

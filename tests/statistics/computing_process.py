@@ -10,10 +10,10 @@ from datetime import datetime
 
 from tests.statistics.world import run_of
 from tests.statistics.wrapped import Wrapped
+from tidegate.core.telemetry.logs import configure
 from tidegate.database import Database
 from tidegate.documents import DocumentStore, SqlDocuments
 from tidegate.github.statistics import Statistics
-from tidegate.telemetry.logs import configure
 
 
 class Stopping(Wrapped):

@@ -19,12 +19,12 @@ from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.runs import Run, RunActive
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import collection_runs, page_jobs
+from tidegate.core.errors import DatabaseUnavailable
+from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.database import Database, Transaction, outbox
 from tidegate.database.outbox import Event
 from tidegate.database.schema import outbox_events
-from tidegate.kernel.errors import DatabaseUnavailable
 from tidegate.runtime.relay import Relay
-from tidegate.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 
 RUN = 1
 

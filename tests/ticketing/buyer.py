@@ -15,8 +15,8 @@ from examples.ticketing.cashier import Cashier
 from examples.ticketing.reservations import SeatTaken, TooManySeats
 from examples.ticketing.shop import ShopPlan
 
+from tidegate.core.telemetry.logs import configure
 from tidegate.database import Database
-from tidegate.telemetry.logs import configure
 
 SEATS = [f"A{number}" for number in range(1, 11)]
 KEY = "the key of the buyer"

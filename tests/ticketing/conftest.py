@@ -7,7 +7,7 @@ import pytest
 
 from tests.servers.migrated import migrated_file
 from tests.ticketing.stall import Stall, stall_at
-from tidegate.kernel.clock import ManualClock
+from tidegate.core.clock import ManualClock
 from tidegate.valkey import Valkey
 
 

@@ -16,11 +16,11 @@ from examples.ticketing.shop import BOARD, Shop, ShopPlan, make_tables, put_shop
 from sqlalchemy import select
 
 from tidegate.assembly import put_together
+from tidegate.core.clock import Clock, ManualClock
 from tidegate.crowd.ranking.windows import Period
 from tidegate.crowd.waiting_room import RoomPlan
 from tidegate.database import Database, Transaction, outbox
 from tidegate.database.outbox import Event
-from tidegate.kernel.clock import Clock, ManualClock
 from tidegate.settings import Settings
 from tidegate.valkey import Valkey
 

@@ -20,7 +20,7 @@ from tests.snapshots.deployment import until
 from tests.ticketing.buyer import KEY, SEATS
 from tests.ticketing.stall import Stall, stall_at
 from tests.waiting import patience
-from tidegate.kernel.clock import ManualClock, SystemClock
+from tidegate.core.clock import ManualClock, SystemClock
 from tidegate.valkey import Valkey
 
 ROOT = Path(__file__).parents[2]

@@ -20,8 +20,8 @@ from tests.examples import examples
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.ticketing.stall import Stall, stall_at
+from tidegate.core.clock import ManualClock
 from tidegate.crowd.waiting_room import RoomPlan
-from tidegate.kernel.clock import ManualClock
 
 USERS, SEATS = ("ada", "bob"), ("A1", "A2", "A3", "A4", "A5")
 ALL_DAY = RoomPlan(capacity=100, session=timedelta(days=1), longest_session=timedelta(days=1))

@@ -11,9 +11,9 @@ from examples.ticketing.payments import KeyReused, PaymentState
 from examples.ticketing.reservations import HoldOver, Reservation
 
 from tests.ticketing.stall import Stall
+from tidegate.core.errors import NotFound
 from tidegate.crowd.waiting_room import NotActive
 from tidegate.database import Database
-from tidegate.kernel.errors import NotFound
 
 
 async def held(stall: Stall, user: str = "ada", seats: int = 3) -> Reservation:

@@ -12,9 +12,9 @@ from sqlalchemy import Engine, event
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
 from tests.ticketing.stall import Stall, stall_at
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument
 from tidegate.crowd.ranking.windows import Period
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.valkey.connection import connected
 
 

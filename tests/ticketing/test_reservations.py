@@ -7,8 +7,8 @@ from examples.ticketing import reservations
 from examples.ticketing.reservations import HoldOver, SeatTaken, TooManySeats
 
 from tests.ticketing.stall import Stall
+from tidegate.core.errors import NotFound
 from tidegate.crowd.waiting_room import NotActive
-from tidegate.kernel.errors import NotFound
 
 TEN_MINUTES = timedelta(minutes=10)
 

@@ -15,9 +15,9 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
 from tests.ticketing.serving import Buyer, served
 from tests.ticketing.stall import Stall, stall_at
+from tidegate.core.clock import ManualClock
 from tidegate.crowd.waiting_room import RoomPlan
 from tidegate.http.places import COOKIE
-from tidegate.kernel.clock import ManualClock
 from tidegate.valkey.connection import connected
 
 ENDS = {"hold": timedelta(), "visit": timedelta(minutes=10)}

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from tidegate.kernel.clock import ManualClock
+from tidegate.core.clock import ManualClock
 from tidegate.upstream import UpstreamClient
 
 

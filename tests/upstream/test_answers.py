@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.upstream.servers import TOKEN, get, raw_server, says, web_server
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import ContractBroken
-from tidegate.telemetry import metrics
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import ContractBroken
+from tidegate.core.telemetry import metrics
 from tidegate.upstream import Answer, Request, UpstreamClient, UpstreamSettings
 from tidegate.upstream.decoding import BadEncoding, Body, BodyCutShort, BodyTooLarge
 

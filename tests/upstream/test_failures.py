@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.servers.guarded import free_port
 from tests.upstream.servers import TOKEN, Behaviour, close, get, raw_server, reset, says, web_server
 from tests.waiting import look_again, patience
-from tidegate.kernel.errors import Unavailable
+from tidegate.core.errors import Unavailable
 from tidegate.upstream import (
     ConnectFailed,
     ConnectionBroken,

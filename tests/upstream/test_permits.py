@@ -6,9 +6,9 @@ import pytest
 from aiohttp import web
 
 from tests.upstream.servers import get, web_server
+from tidegate.core.errors import GrantVoid
+from tidegate.core.telemetry import metrics
 from tidegate.flow.limiter import Grant, Priority
-from tidegate.kernel.errors import GrantVoid
-from tidegate.telemetry import metrics
 from tidegate.upstream import UpstreamClient, UpstreamSettings
 from tidegate.upstream.meter import SentMeter
 

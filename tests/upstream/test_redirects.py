@@ -6,8 +6,8 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.upstream.servers import TOKEN, get, web_server
-from tidegate.kernel.clock import SystemClock
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.clock import SystemClock
+from tidegate.core.errors import InvalidArgument
 from tidegate.upstream import Head, Request, UpstreamClient
 from tidegate.upstream.redirects import is_redirect, may_follow, redirected, target_of
 

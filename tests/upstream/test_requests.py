@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.upstream.servers import TOKEN, get
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.upstream import Request, UpstreamSettings
 
 

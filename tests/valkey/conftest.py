@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tidegate.kernel.ids import new_id
+from tidegate.core.ids import new_id
 from tidegate.valkey import scripts
 
 ImportStub = Callable[..., ModuleType]

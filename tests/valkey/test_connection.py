@@ -13,7 +13,7 @@ from redis import Redis
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.waiting import lasting_at_least, look_again, patience
-from tidegate.kernel.errors import InvalidArgument, ServerRefused, ValkeyUnavailable
+from tidegate.core.errors import InvalidArgument, ServerRefused, ValkeyUnavailable
 from tidegate.valkey import Valkey
 from tidegate.valkey import connection as connection_module
 from tidegate.valkey.capabilities import examine

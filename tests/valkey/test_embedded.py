@@ -17,7 +17,7 @@ from tests.processes import WarmProcess, start_warm
 from tests.servers.valkey import redis_binary, wait_until_stopped
 from tests.waiting import look_again, patience
 from tidegate.assembly import open_valkey
-from tidegate.kernel.errors import ServerRefused, ValkeyUnavailable
+from tidegate.core.errors import ServerRefused, ValkeyUnavailable
 from tidegate.settings import Settings
 from tidegate.valkey import Valkey, embedded
 from tidegate.valkey.connection import connected

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.valkey.conftest import ImportStub
-from tidegate.kernel.errors import ContractBroken, ServerRefused, ValkeyUnavailable
+from tidegate.core.errors import ContractBroken, ServerRefused, ValkeyUnavailable
 from tidegate.valkey import Valkey, run_together
 
 ECHO = """

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.valkey.conftest import ImportStub
-from tidegate.kernel.errors import ContractBroken
+from tidegate.core.errors import ContractBroken
 from tidegate.valkey import Valkey
 from tidegate.valkey.scripts import all_scripts
 

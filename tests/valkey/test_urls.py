@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.valkey import Valkey
 from tidegate.valkey.urls import without_password
 

@@ -15,6 +15,7 @@ from tidegate.aws import open_aws
 from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.places import OtherPlace, settle_place
+from tidegate.core.errors import InvalidSettings
 from tidegate.crawl.crawls import Crawls
 from tidegate.credentials import GENERAL_POOL, CredentialBook
 from tidegate.database import Database
@@ -22,7 +23,6 @@ from tidegate.documents import open_documents
 from tidegate.flow.stream import Passage
 from tidegate.github import GithubSettings, GithubSource
 from tidegate.github.statistics import Statistics
-from tidegate.kernel.errors import InvalidSettings
 from tidegate.settings import Settings
 from tidegate.upstream import UpstreamClient
 from tidegate.upstream.addresses import PrivateHosts

@@ -22,7 +22,7 @@ async def open_valkey(settings: Settings) -> AsyncGenerator[Valkey]:
     async with AsyncExitStack() as stack:
         url, revive, disk = settings.valkey_url, None, None
         if url is None:
-            from tidegate.telemetry.disks import disk_of
+            from tidegate.core.telemetry.disks import disk_of
             from tidegate.valkey.embedded import EmbeddedServer
 
             embedded = await stack.enter_async_context(await EmbeddedServer.start(settings.make_data_dir()))

@@ -10,6 +10,7 @@ from tidegate.collect.bulletin import Bulletin
 from tidegate.collect.committer import Moved
 from tidegate.collect.places import at_place
 from tidegate.collect.recovery import Recovery
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.credentials import CredentialBook, records
 from tidegate.credentials.book import HOW_TO_GET_ONE
 from tidegate.credentials.pools import has_credentials
@@ -19,7 +20,6 @@ from tidegate.flow.gate import Gate
 from tidegate.github import GithubSource
 from tidegate.github.authority import GithubAuthority
 from tidegate.settings import Settings
-from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import UpstreamClient
 
 log = get_logger(__name__)

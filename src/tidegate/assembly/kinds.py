@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from tidegate.kernel.errors import InvalidSettings
+from tidegate.core.errors import InvalidSettings
 from tidegate.runtime.loading import load_part
 from tidegate.settings import Settings
 from tidegate.snapshots.kinds.game_character import GameCharacter

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import InvalidSettings, Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.redaction import redact_text
 from tidegate.credentials import CredentialBook
 from tidegate.credentials.borrowing import VARIABLE
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import InvalidSettings, Unavailable
 from tidegate.runtime.waiting import occurs
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.redaction import redact_text
 from tidegate.upstream import UpstreamFailed
 
 log = get_logger(__name__)

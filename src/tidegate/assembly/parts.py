@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tidegate.assembly.connections import Preflight, open_database, open_valkey
+from tidegate.core.ids import new_owner
 from tidegate.database import Database
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.gate import Gate
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream
 from tidegate.flow.timers import Timers
-from tidegate.kernel.ids import new_owner
 from tidegate.settings import Settings
 from tidegate.valkey import Unit, Valkey
 

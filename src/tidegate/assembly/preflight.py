@@ -10,15 +10,15 @@ from tidegate.assembly.crawl import crawl_sites
 from tidegate.assembly.kinds import by_name, configured_kinds
 from tidegate.assembly.vault import key_source
 from tidegate.aws.opening import require_library
+from tidegate.core.errors import InvalidSettings, TidegateError
+from tidegate.core.telemetry.redaction import redact_text
 from tidegate.credentials import NotNow, SecretRefused
 from tidegate.credentials.borrowing import VARIABLE
 from tidegate.credentials.checks import require_token
 from tidegate.documents.opening import check_documents
 from tidegate.github.authority import GithubAuthority
-from tidegate.kernel.errors import InvalidSettings, TidegateError
 from tidegate.settings import Settings
 from tidegate.snapshots.transport.kafka.opening import open_kafka
-from tidegate.telemetry.redaction import redact_text
 from tidegate.upstream import UpstreamClient, UpstreamFailed
 
 

@@ -8,14 +8,16 @@ from tidegate.assembly.kinds import by_name, configured_kinds
 from tidegate.assembly.parts import Parts
 from tidegate.assembly.process import build_process
 from tidegate.assembly.upkeep import upkeep_of_snapshots
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import TidegateError
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.breaker import Breaker
 from tidegate.flow.coalescer import Coalescer, Outcome
 from tidegate.flow.limiter import Limiter
 from tidegate.flow.stream import Stream
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import TidegateError
-from tidegate.kernel.priority import Priority
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
@@ -40,8 +42,6 @@ from tidegate.snapshots.transport.moving import MovingTransport
 from tidegate.snapshots.transport.streams import StreamTransport
 from tidegate.snapshots.valkey_guard import ValkeyGuard
 from tidegate.snapshots.wanting import Wanting
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import UpstreamClient
 
 log = get_logger(__name__)

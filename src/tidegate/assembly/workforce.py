@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from tidegate.assembly.parts import Parts
+from tidegate.core.errors import Unavailable
 from tidegate.flow.stream import Stream, owner_of
-from tidegate.kernel.errors import Unavailable
 
 
 async def has_workers(parts: Parts, streams: Sequence[Stream]) -> bool | None:

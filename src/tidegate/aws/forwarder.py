@@ -33,12 +33,12 @@ from datetime import timedelta
 
 from tidegate.aws.queue import Queue, Unsent
 from tidegate.aws.tickets import write_ticket
+from tidegate.core.backoff import Backoff
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.stream import Passage
-from tidegate.kernel.backoff import Backoff
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import unless
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -20,12 +20,12 @@ from typing import TypeVar
 
 from tidegate.aws.queue import LARGEST_BATCH, LONGEST_WAIT_S, Queue, Received
 from tidegate.aws.triggers import Trigger, read_trigger
-from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.errors import ContractBroken, InvalidArgument, TidegateError
+from tidegate.core.arguments import require_positive
+from tidegate.core.errors import ContractBroken, InvalidArgument, TidegateError
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, unless
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

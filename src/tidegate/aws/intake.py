@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from tidegate.aws.queue import LARGEST_BATCH, LONGEST_WAIT_S, Queue, Received
 from tidegate.aws.tickets import read_ticket
+from tidegate.core.arguments import require_not_negative, require_positive
+from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.stream import Message, Passage
-from tidegate.kernel.arguments import require_not_negative, require_positive
-from tidegate.kernel.errors import InvalidArgument, TidegateError
 from tidegate.runtime.waiting import end
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

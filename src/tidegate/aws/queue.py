@@ -11,10 +11,10 @@ import aiohttp
 from botocore import exceptions as told
 from botocore.parsers import ResponseParserError
 
-from tidegate.kernel.arguments import require_at_most, require_not_negative, require_positive
-from tidegate.kernel.errors import ServerRefused, Unavailable
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.redaction import fit_to_keep
+from tidegate.core.arguments import require_at_most, require_not_negative, require_positive
+from tidegate.core.errors import ServerRefused, Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.redaction import fit_to_keep
 
 log = get_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tidegate.kernel.errors import UNDECODABLE, InvalidArgument
+from tidegate.core.errors import UNDECODABLE, InvalidArgument
 
 _LARGEST_PART = 2**64
 

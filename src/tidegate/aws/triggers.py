@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.aws.queue import Received
 from tidegate.collect.firings import require_key
-from tidegate.kernel.errors import UNDECODABLE, InvalidArgument
+from tidegate.core.errors import UNDECODABLE, InvalidArgument
 
 _LARGEST_ID = 2**63 - 1
 

@@ -15,10 +15,10 @@ from tidegate.campaigns.campaign import Campaign, Entry, Outcome, Verdict
 from tidegate.campaigns.keys import remembered
 from tidegate.campaigns.kinds import CampaignKind, Kinds
 from tidegate.campaigns.tables import LONGEST_REASON
+from tidegate.core.errors import ContractBroken
+from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.database import Transaction
 from tidegate.database.statements import Statement
-from tidegate.kernel.errors import ContractBroken
-from tidegate.telemetry.redaction import fit_to_keep
 
 KNOWN = "known"
 """The user has a row of another entry, which stands."""

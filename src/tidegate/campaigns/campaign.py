@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from tidegate.kernel.arguments import normalise_id, require_at_most, require_whole
-from tidegate.kernel.errors import InvalidArgument, TidegateError
+from tidegate.core.arguments import normalise_id, require_at_most, require_whole
+from tidegate.core.errors import InvalidArgument, TidegateError
 
 FIRST_COME = "FIRST_COME"
 POINTS = "POINTS"

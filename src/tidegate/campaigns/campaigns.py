@@ -33,9 +33,9 @@ from tidegate.campaigns.news import ResultNews
 from tidegate.campaigns.removal import CampaignRemover
 from tidegate.campaigns.results import Results
 from tidegate.campaigns.settings import CampaignSettings
+from tidegate.core.arguments import require_at_most, require_positive, require_whole
+from tidegate.core.errors import InvalidArgument
 from tidegate.database import Database, Transaction
-from tidegate.kernel.arguments import require_at_most, require_positive, require_whole
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.runtime.bulletin import Watch
 from tidegate.valkey import Valkey
 

@@ -14,10 +14,10 @@ import msgspec
 from tidegate.campaigns.campaign import Entry
 from tidegate.campaigns.deciding import Decider, Task
 from tidegate.campaigns.workshop import Workshop
+from tidegate.core.errors import UNDECODABLE
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.stream import Message
-from tidegate.kernel.errors import UNDECODABLE
 from tidegate.runtime.waiting import end, unless
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -22,10 +22,10 @@ from tidegate.campaigns.campaign import Entry
 from tidegate.campaigns.keys import GROUP, campaign_keys
 from tidegate.campaigns.kinds import KindUnknown
 from tidegate.campaigns.workshop import Workshop
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.stream import Consumer
 from tidegate.runtime.waiting import end
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

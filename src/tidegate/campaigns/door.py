@@ -16,9 +16,9 @@ from tidegate.campaigns.campaign import MOST_DATA, Answer, Entered, require_camp
 from tidegate.campaigns.install import REMEMBERED_FOR
 from tidegate.campaigns.keys import CampaignKeys, campaign_keys
 from tidegate.campaigns.settings import CampaignSettings
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds
-from tidegate.kernel.errors import InvalidArgument, ValkeyUnavailable
-from tidegate.telemetry import metrics
+from tidegate.core.clock import Clock, SystemClock, milliseconds
+from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
+from tidegate.core.telemetry import metrics
 from tidegate.valkey import Valkey, lua_script
 
 _AT_ONCE = 250

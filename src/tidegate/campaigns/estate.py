@@ -9,11 +9,11 @@ from tidegate.campaigns import scripts
 from tidegate.campaigns.keys import GROUP, busy_key, calls_key, campaign_keys, hand_keys
 from tidegate.campaigns.settings import CampaignSettings
 from tidegate.campaigns.workshop import campaign_stream
+from tidegate.core.clock import Clock, SystemClock, milliseconds
+from tidegate.core.errors import ValkeyUnavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream, StreamSettings
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds
-from tidegate.kernel.errors import ValkeyUnavailable
-from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Valkey
 
 log = get_logger(__name__)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from tidegate.campaigns import records
 from tidegate.campaigns.keys import busy_key, campaign_keys, campaigns_unit, stream_name
+from tidegate.core.clock import monotonic_ms
+from tidegate.core.telemetry import metrics
 from tidegate.database import Database
 from tidegate.flow.stream import StreamKeys
-from tidegate.kernel.clock import monotonic_ms
 from tidegate.runtime.figures import find_out
-from tidegate.telemetry import metrics
 from tidegate.valkey import Key, Valkey
 
 _AT_ONCE = 1000

@@ -12,9 +12,9 @@ from tidegate.campaigns import records, scripts
 from tidegate.campaigns.campaign import Campaign, CampaignState
 from tidegate.campaigns.keys import campaign_keys, remembered
 from tidegate.campaigns.records import DoorRow
+from tidegate.core.clock import milliseconds
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.database import Database
-from tidegate.kernel.clock import milliseconds
-from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Valkey
 
 log = get_logger(__name__)

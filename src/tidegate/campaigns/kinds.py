@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from tidegate.campaigns.campaign import Campaign, Entry, Outcome, require_kind
+from tidegate.core.errors import InvalidSettings, NotFound
 from tidegate.database import Transaction
-from tidegate.kernel.errors import InvalidSettings, NotFound
 from tidegate.runtime.loading import load_part
 
 _VARIABLE = "TIDEGATE_CAMPAIGNS__KINDS"

@@ -10,10 +10,10 @@ from tidegate.campaigns.campaign import Entry
 from tidegate.campaigns.keys import campaign_keys, campaigns_unit, remembered, stream_name
 from tidegate.campaigns.news import ResultNews
 from tidegate.campaigns.results import entry_of
+from tidegate.core.clock import Clock
 from tidegate.flow.stream import DeadLetter, DeadLetters, StreamKeys
 from tidegate.flow.stream.batches import id_batches
 from tidegate.flow.stream.message import to_dead_letter
-from tidegate.kernel.clock import Clock
 from tidegate.valkey import Valkey
 
 

@@ -22,12 +22,12 @@ from tidegate.campaigns.crew import Crew
 from tidegate.campaigns.install import Installer
 from tidegate.campaigns.keys import GROUP, campaign_keys, hand_keys
 from tidegate.campaigns.workshop import Workshop
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import NotFound, Unavailable, ValkeyUnavailable
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import NotFound, Unavailable, ValkeyUnavailable
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.waiting import end, only_our_cancellation
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -19,8 +19,8 @@ from tidegate.campaigns.campaign import (
     require_times,
 )
 from tidegate.campaigns.tables import campaign_entries, campaigns, point_accounts
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.database import Transaction
-from tidegate.kernel.errors import InvalidArgument, NotFound
 
 _c, _e = campaigns.c, campaign_entries.c
 _DELETING = "deleting"

@@ -11,9 +11,9 @@ from tidegate.campaigns import records
 from tidegate.campaigns.campaign import CampaignInUse
 from tidegate.campaigns.install import Installer
 from tidegate.campaigns.keys import campaign_keys
+from tidegate.core.errors import NotFound
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.database import Database
-from tidegate.kernel.errors import NotFound
-from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Valkey
 
 log = get_logger(__name__)

@@ -6,8 +6,8 @@ from datetime import timedelta
 from tidegate.campaigns import records
 from tidegate.campaigns.campaign import CampaignInUse
 from tidegate.campaigns.removal import CampaignRemover
+from tidegate.core.errors import NotFound
 from tidegate.database import Database
-from tidegate.kernel.errors import NotFound
 from tidegate.runtime.retention import RetentionRule
 from tidegate.valkey import Valkey
 

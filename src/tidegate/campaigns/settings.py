@@ -7,7 +7,7 @@ from typing import Annotated
 from annotated_types import Ge, Le
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from tidegate.kernel.backoff import Backoff
+from tidegate.core.backoff import Backoff
 
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _ENTRIES_PER_CONSUMER = 1000

@@ -7,9 +7,9 @@ from datetime import timedelta
 from tidegate.campaigns.keys import GROUP, campaigns_unit, stream_name
 from tidegate.campaigns.kinds import Kinds
 from tidegate.campaigns.settings import CampaignSettings
+from tidegate.core.clock import Clock
 from tidegate.database import Database
 from tidegate.flow.stream import Stream, StreamSettings
-from tidegate.kernel.clock import Clock
 from tidegate.runtime.patience import Outage
 from tidegate.valkey import Valkey
 

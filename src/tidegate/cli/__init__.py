@@ -9,7 +9,7 @@ import typer
 
 from tidegate import __version__
 from tidegate.cli.lazy import PLAIN, Command, lazy_group
-from tidegate.kernel.errors import TidegateError
+from tidegate.core.errors import TidegateError
 
 COMMANDS = {
     "campaign": Command("tidegate.cli.campaign:app", "Make, start and stop campaigns, and see who got what."),
@@ -68,7 +68,7 @@ def main() -> None:
     try:
         app(prog_name="tidegate")
     except TidegateError as error:
-        from tidegate.telemetry.redaction import redact_text
+        from tidegate.core.telemetry.redaction import redact_text
         from tidegate.upstream.errors import ConnectFailed
 
         advice = _NO_CONNECTION if isinstance(error, ConnectFailed) else ""

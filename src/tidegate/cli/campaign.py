@@ -12,7 +12,7 @@ from tidegate.campaigns.campaign import FIRST_COME, LARGEST_PAGE, Campaign, Camp
 from tidegate.cli import campaign_entries
 from tidegate.cli.campaign_opening import CAMPAIGN, JSON, ask, moment
 from tidegate.cli.wording import clock, counted, number, span
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tidegate.campaigns.campaigns import CampaignStatus

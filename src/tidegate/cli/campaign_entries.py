@@ -11,7 +11,7 @@ import typer
 from tidegate.campaigns.campaign import LARGEST_PAGE, Answer, Entered, Result
 from tidegate.cli.campaign_opening import CAMPAIGN, JSON, ask
 from tidegate.cli.wording import counted, number
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
     from tidegate.campaigns.campaigns import Campaigns

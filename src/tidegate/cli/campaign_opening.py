@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from tidegate.cli.running import load_settings, run
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tidegate.campaigns.campaigns import Campaigns

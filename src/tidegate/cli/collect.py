@@ -12,8 +12,8 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run_traced
+from tidegate.core.errors import InvalidArgument
 from tidegate.github.kinds import DOCUMENTS, REPOSITORY, USER, require_kinds
-from tidegate.kernel.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tidegate.assembly import Collection

@@ -11,7 +11,7 @@ import typer
 
 from tidegate.cli.crawl_opening import JSON, ask, look, print_json
 from tidegate.cli.wording import clock, counted
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tidegate.crawl.identities import Identity, IdentityBook

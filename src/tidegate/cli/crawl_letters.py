@@ -9,8 +9,8 @@ import typer
 
 from tidegate.cli.crawl_opening import JSON, LIMIT, LINES, ask, look, print_json
 from tidegate.cli.wording import counted
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.crawl.raw_states import RawState
-from tidegate.kernel.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
     from tidegate.crawl.raws import RawPage

@@ -15,8 +15,8 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import clock, counted, number
-from tidegate.kernel.errors import InvalidArgument, TidegateError
-from tidegate.telemetry.redaction import redact_text
+from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.core.telemetry.redaction import redact_text
 
 if TYPE_CHECKING:
     from tidegate.credentials import Credential, CredentialBook, CredentialCheck, Rotation

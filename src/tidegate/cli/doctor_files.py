@@ -9,10 +9,10 @@ from pathlib import Path
 from tidegate import __version__
 from tidegate.assembly.vault import key_source
 from tidegate.cli.findings import Finding, Verdict
+from tidegate.core.errors import InvalidSettings
+from tidegate.core.telemetry.disks import free_mb
 from tidegate.database.urls import parse_address
-from tidegate.kernel.errors import InvalidSettings
 from tidegate.settings import Settings
-from tidegate.telemetry.disks import free_mb
 
 _TOO_LITTLE_MB, _LITTLE_MB = 100, 1000
 _OTHERS = 0o077

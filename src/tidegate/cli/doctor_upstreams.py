@@ -13,11 +13,11 @@ import msgspec
 
 from tidegate import crawl
 from tidegate.cli.findings import Finding, Verdict
+from tidegate.core.errors import TidegateError
+from tidegate.core.telemetry.redaction import redact_text
 from tidegate.database import Database
 from tidegate.database.migrate import pending_migrations
-from tidegate.kernel.errors import TidegateError
 from tidegate.settings import Settings
-from tidegate.telemetry.redaction import redact_text
 
 if TYPE_CHECKING:
     from tidegate.credentials.records import Stored

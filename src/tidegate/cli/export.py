@@ -12,16 +12,16 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
+from tidegate.core.errors import InvalidArgument
 from tidegate.documents.export.formats import Format, installed_formats
 from tidegate.github.columns import COLUMNS
-from tidegate.kernel.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from tidegate.core.clock import Clock
     from tidegate.documents import DocumentStore
     from tidegate.documents.export import Column, Manifest, Progress, Wish
-    from tidegate.kernel.clock import Clock
     from tidegate.settings import Settings
 
 _KNOWN = ", ".join(COLUMNS)

@@ -4,8 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.kernel.errors import ServerRefused
-from tidegate.telemetry.redaction import redact_text
+from tidegate.core.errors import ServerRefused
+from tidegate.core.telemetry.redaction import redact_text
 
 
 class Verdict(StrEnum):

@@ -5,7 +5,7 @@ from heapq import heapify, heappop, heappush
 
 import msgspec
 
-from tidegate.kernel.arguments import require_not_negative
+from tidegate.core.arguments import require_not_negative
 
 ASSUMED_LATENCY_S = 0.5
 """How long a call takes, where none was made yet."""

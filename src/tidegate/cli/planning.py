@@ -10,14 +10,14 @@ from tidegate.cli.permits import permits_of, supplies
 from tidegate.cli.plan import Known, Plan, foresee, plan_user, put_together
 from tidegate.collect import history
 from tidegate.collect.source import Subject
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import TidegateError
 from tidegate.credentials import Credential, Kind
 from tidegate.credentials.authority import Seen
 from tidegate.database import Transaction
 from tidegate.flow.gate import BucketStatus, CredentialStatus, PoolStatus
 from tidegate.github import GithubSource
 from tidegate.github.authority import GithubAuthority
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import TidegateError
 from tidegate.upstream import UpstreamClient, UpstreamSettings
 
 _MOST_POOLS = 20

@@ -12,8 +12,8 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted, number
+from tidegate.core.errors import InvalidSettings
 from tidegate.crowd.ranking.windows import LARGEST_TOP, Period
-from tidegate.kernel.errors import InvalidSettings
 
 if TYPE_CHECKING:
     from tidegate.crowd.ranking.ranking import Ranking, Top

@@ -14,7 +14,7 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.spans import parse_since, parse_span
-from tidegate.kernel.errors import Unavailable
+from tidegate.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from tidegate.database import Database

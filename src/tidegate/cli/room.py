@@ -12,7 +12,7 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import clock, counted, number, span
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tidegate.crowd.waiting_room import Reception, RoomPlan, RoomStatus

@@ -8,8 +8,8 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 if TYPE_CHECKING:
+    from tidegate.core.telemetry.logs import LogSettings
     from tidegate.settings import Settings
-    from tidegate.telemetry.logs import LogSettings
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ def configure_log(log: LogSettings, *, stream: TextIO | None = None, told: Itera
 
     `told` are events that the command tells of in its own words.
     """
-    from tidegate.telemetry.logs import configure
+    from tidegate.core.telemetry.logs import configure
 
     if log.level == "info":
         configure(log.format, "warning", stream=stream, without=(*_EXPECTED, *told))
@@ -41,7 +41,7 @@ def configure_log(log: LogSettings, *, stream: TextIO | None = None, told: Itera
 
 def mute_log() -> None:
     """Log nothing from now on."""
-    from tidegate.telemetry.logs import configure
+    from tidegate.core.telemetry.logs import configure
 
     configure(stream=StringIO())
 
@@ -58,7 +58,7 @@ def run_traced(command: str, settings: Settings, work: Coroutine[Any, Any, T]) -
 
     A trace that the variable TRACEPARENT names, as that of a pipeline does, goes on with it.
     """
-    from tidegate.telemetry.traces import open_traces, span
+    from tidegate.core.telemetry.traces import open_traces, span
 
     async def traced() -> T:
         with span(f"tidegate {command}", parent=os.environ.get("TRACEPARENT")):

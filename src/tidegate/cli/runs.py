@@ -14,7 +14,7 @@ from tidegate import crawl
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted, whose
 from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState, RunState
-from tidegate.kernel.errors import InvalidArgument, Unavailable, ValkeyUnavailable
+from tidegate.core.errors import InvalidArgument, Unavailable, ValkeyUnavailable
 
 if TYPE_CHECKING:
     from tidegate.assembly import Parts

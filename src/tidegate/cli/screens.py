@@ -17,7 +17,7 @@ from tidegate.cli.run_text import print_lines
 from tidegate.cli.running import configure_log
 from tidegate.cli.watching import View
 from tidegate.cli.wording import clock
-from tidegate.telemetry.logs import LogSettings
+from tidegate.core.telemetry.logs import LogSettings
 
 _LINE_EVERY_S = 5.0
 

@@ -9,7 +9,7 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from urllib.parse import quote_plus
 import msgspec
 import typer
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 # A simulator is a world of its own: nothing else of the product is imported for it, and of the simulators only one.
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.snapshots_opening import opened
-from tidegate.kernel.errors import NotFound
+from tidegate.core.errors import NotFound
 
 if TYPE_CHECKING:
     from tidegate.flow.coalescer import Outcome

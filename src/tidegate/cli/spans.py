@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

@@ -96,8 +96,8 @@ def serve(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool =
 
 def _configured(host: str | None, port: int | None) -> Settings:
     """The settings, with what the command line says; a process that stays logs from its level upwards."""
+    from tidegate.core.telemetry.logs import configure
     from tidegate.settings import Settings
-    from tidegate.telemetry.logs import configure
 
     settings = Settings.load()
     configure(settings.log.format, settings.log.level)
@@ -106,8 +106,8 @@ def _configured(host: str | None, port: int | None) -> Settings:
 
 
 def _stay(role: Role, settings: Settings, *, as_json: bool, tells: bool = True) -> None:
+    from tidegate.core.telemetry.traces import open_traces
     from tidegate.http import Binding
-    from tidegate.telemetry.traces import open_traces
 
     if role.serves:
         _allow_files(settings.http.most_watchers)

@@ -14,10 +14,10 @@ from tidegate.collect.burials import buried as without_statistics
 from tidegate.collect.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
 from tidegate.collect.progress import KindProgress, kinds_of, runs_by_id
 from tidegate.collect.runs import Run
+from tidegate.core.errors import Unavailable
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import CredentialLimits, Gate, PoolStatus
 from tidegate.github import bucket_of
-from tidegate.kernel.errors import Unavailable
 
 _RATE_OVER_S, _TRUSTED_AFTER_S = 15.0, 1.0
 _MOST_POOLS = 20

@@ -16,11 +16,11 @@ from tidegate.collect.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState, Run
 from tidegate.collect.source import JobSpec
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.collect.terms import Planning, Terms
+from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
+from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.database import Transaction, outbox
 from tidegate.database.outbox import Event
 from tidegate.database.statements import Statement
-from tidegate.telemetry.metrics import COLLECT_ITEMS_SKIPPED
-from tidegate.telemetry.redaction import fit_to_keep
 
 RUN_ENDED = "collection.run_ended"
 """The event that a run has no job left to do."""

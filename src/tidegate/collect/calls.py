@@ -24,11 +24,11 @@ from tidegate.collect.verdicts import (
     from_redirect,
     from_success,
 )
+from tidegate.core.arguments import require_not_negative
+from tidegate.core.clock import Clock, milliseconds
+from tidegate.core.errors import GrantVoid, InvalidArgument, TidegateError, Unavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.gate import Admitted, Clearances, GatePermit, PermitWithdrawn
-from tidegate.kernel.arguments import require_not_negative
-from tidegate.kernel.clock import Clock, milliseconds
-from tidegate.kernel.errors import GrantVoid, InvalidArgument, TidegateError, Unavailable
-from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import AddressRefused, Answer, Head, Permit, Request, UpstreamFailed
 from tidegate.upstream.redirects import MOST_REDIRECTS, may_follow, redirected, target_of
 from tidegate.upstream.tracing import called

@@ -35,16 +35,16 @@ from tidegate.collect.staging import Staging
 from tidegate.collect.stubborn import Stubborn
 from tidegate.collect.terms import Terms
 from tidegate.collect.verdicts import PAUSES, Finished, to_refused, without_calls
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import CommitUnknown, Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import COLLECT_RESULTS_REFUSED
 from tidegate.database import Database
 from tidegate.documents import DocumentStore
 from tidegate.flow.gate import Admitted, Gate
 from tidegate.flow.stream import Intake
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import CommitUnknown, Unavailable
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import COLLECT_RESULTS_REFUSED
 
 log = get_logger(__name__)
 

@@ -15,13 +15,13 @@ from tidegate.collect.committer import Moved
 from tidegate.collect.runs import Run
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.terms import Planning
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.database import Database, Transaction
 from tidegate.database.outbox import Event
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.delivery import Handler, Retries
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 
 log = get_logger(__name__)
 

@@ -26,12 +26,12 @@ from tidegate.collect.schedule_times import next_time
 from tidegate.collect.schedules import Schedule, to_schedule
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Source
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import InvalidArgument, NoCredential
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import SCHEDULES_FIRED
 from tidegate.database import Database, Transaction
 from tidegate.database.faults import Kind, classify
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import InvalidArgument, NoCredential
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import SCHEDULES_FIRED
 
 log = get_logger(__name__)
 

@@ -15,9 +15,9 @@ from sqlalchemy import select, update
 from tidegate.collect.ledger import LONGEST_REASON, Claim, Ending
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.tables import job_executions, page_jobs
+from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.database import Transaction
 from tidegate.database.statements import Statement
-from tidegate.telemetry.redaction import fit_to_keep
 
 _c = job_executions.c
 

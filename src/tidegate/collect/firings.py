@@ -14,10 +14,10 @@ import msgspec
 from sqlalchemy import delete, select
 
 from tidegate.collect.schedule_tables import schedule_firings
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.database import Transaction
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument, TidegateError
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -10,8 +10,8 @@ from sqlalchemy import func, select
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.runs import Run, from_row
 from tidegate.collect.tables import collection_cursors, collection_runs
+from tidegate.core.arguments import require_positive
 from tidegate.database import Transaction
-from tidegate.kernel.arguments import require_positive
 
 _USERS_AT_ONCE = 500
 

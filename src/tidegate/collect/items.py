@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from tidegate.core.errors import UNDECODABLE, InvalidArgument
 from tidegate.documents import Document
-from tidegate.kernel.errors import UNDECODABLE, InvalidArgument
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ from tidegate.collect import executions, ledger, runs
 from tidegate.collect.executions import Execution
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.progress import JobView, jobs_of
+from tidegate.core.errors import NotFound
 from tidegate.database import Transaction
-from tidegate.kernel.errors import NotFound
 
 
 class JobDetail(JobView, frozen=True, kw_only=True):

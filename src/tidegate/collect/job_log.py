@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.verdicts import Finished
-from tidegate.telemetry.logs import get_logger, is_enabled
+from tidegate.core.telemetry.logs import get_logger, is_enabled
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -19,10 +19,10 @@ from tidegate.collect.lifecycle import JOB_MOVES, UNFINISHED_JOBS, JobState
 from tidegate.collect.parking import Parked
 from tidegate.collect.source import FIRST_PAGE, Cursor, JobSpec
 from tidegate.collect.tables import collection_cursors, collection_runs, page_jobs
+from tidegate.core.telemetry.redaction import fit_to_keep
+from tidegate.core.transitions import sources_of
 from tidegate.database import Transaction
 from tidegate.database.statements import Statement
-from tidegate.kernel.transitions import sources_of
-from tidegate.telemetry.redaction import fit_to_keep
 
 LONGEST_REASON = 2000
 """Characters that are kept of why a job, or its run, failed."""

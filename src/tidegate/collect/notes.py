@@ -15,9 +15,9 @@ from sqlalchemy import delete, func, or_, select, update
 from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.collect.tables import allowance_notes, collection_runs, page_jobs
 from tidegate.collect.verdicts import Finished
+from tidegate.core.clock import milliseconds
 from tidegate.database import Transaction
 from tidegate.flow.gate import Learned, Memory, Note, Settlement
-from tidegate.kernel.clock import milliseconds
 
 _LITTLE = 200
 """Calls that are left. Where there are more, a first call may find out how many, and those under way do no harm."""

@@ -14,11 +14,11 @@ from tidegate.collect.places import OtherPlace
 from tidegate.collect.runs import Run, RunActive, RunCanceled
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Source, Subject
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
+from tidegate.core.telemetry import traces
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument, NotFound, Unavailable
-from tidegate.telemetry import traces
 
 
 class Trigger(StrEnum):

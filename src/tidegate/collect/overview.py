@@ -10,8 +10,8 @@ from tidegate.collect.lifecycle import ACTIVE_RUNS, OPEN_RUNS, JobState
 from tidegate.collect.reports import runs_by_state
 from tidegate.collect.runs import Run, from_row
 from tidegate.collect.tables import collection_runs, page_jobs
+from tidegate.core.arguments import require_positive
 from tidegate.database import Transaction
-from tidegate.kernel.arguments import require_positive
 
 _LOOKED_AT = 1000
 """Runs among which failed jobs are looked for: the newest, so that the look costs the same for ever."""

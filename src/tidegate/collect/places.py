@@ -11,9 +11,9 @@ from urllib.parse import urlsplit, urlunsplit
 from sqlalchemy import select, update
 
 from tidegate.collect.tables import collection_places, collection_runs
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.database import Transaction
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument, TidegateError
 
 _LONGEST = 500
 

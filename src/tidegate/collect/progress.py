@@ -10,8 +10,8 @@ from tidegate.collect import runs
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.runs import Run
 from tidegate.collect.tables import collection_runs, page_jobs
+from tidegate.core.arguments import require_not_negative, require_positive
 from tidegate.database import Transaction
-from tidegate.kernel.arguments import require_not_negative, require_positive
 
 
 class KindProgress(msgspec.Struct, frozen=True, kw_only=True):

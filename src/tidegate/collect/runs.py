@@ -27,10 +27,10 @@ from tidegate.collect.places import Placed, require_place
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import JobSpec, Source, Subject
 from tidegate.collect.tables import collection_runs, page_jobs
+from tidegate.core.errors import NotFound, TidegateError
+from tidegate.core.telemetry.logs import is_enabled
+from tidegate.core.transitions import sources_of
 from tidegate.database import Transaction
-from tidegate.kernel.errors import NotFound, TidegateError
-from tidegate.kernel.transitions import sources_of
-from tidegate.telemetry.logs import is_enabled
 
 _USUAL = CollectSettings()
 

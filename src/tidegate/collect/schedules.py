@@ -13,10 +13,10 @@ from tidegate.collect.firings import Firing, require_key
 from tidegate.collect.schedule_tables import collection_schedules
 from tidegate.collect.schedule_times import next_time, require_cron, require_timezone
 from tidegate.collect.source import Source, Subject
+from tidegate.core.arguments import require_name, require_not_negative, require_positive
+from tidegate.core.errors import ContractBroken, InvalidArgument, NotFound, Unavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.database import Database, Transaction
-from tidegate.kernel.arguments import require_name, require_not_negative, require_positive
-from tidegate.kernel.errors import ContractBroken, InvalidArgument, NotFound, Unavailable
-from tidegate.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from tidegate.flow.doorbell import Doorbell

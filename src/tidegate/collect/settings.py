@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from annotated_types import Ge, Le
 from pydantic import BaseModel, Field, model_validator
 
-from tidegate.kernel.backoff import Backoff
+from tidegate.core.backoff import Backoff
 
 _Pause = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(days=7))]
 

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument
 from tidegate.documents import Document, Listing
 from tidegate.flow.gate import Allowance
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.upstream import Answer, Request
 
 FIRST_PAGE = "first"

@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 
 from tidegate.collect.rounds import Group, take
 from tidegate.collect.verdicts import Finished, to_parked
+from tidegate.core.clock import Clock
+from tidegate.core.errors import Unavailable
 from tidegate.database import Transaction
 from tidegate.documents import DocumentStore, Written
-from tidegate.kernel.clock import Clock
-from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end
 

@@ -6,9 +6,9 @@ from tidegate.collect import runs
 from tidegate.collect.executions import ExecutionOutcome, abandon_run
 from tidegate.collect.lifecycle import JOB_MOVES, OPEN_RUNS, RUN_MOVES, UNFINISHED_JOBS, JobState, RunState
 from tidegate.collect.tables import collection_runs, page_jobs
+from tidegate.core.arguments import require_name
+from tidegate.core.transitions import sources_of
 from tidegate.database import Transaction
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.transitions import sources_of
 
 
 def pools_in_use(tx: Transaction) -> list[str]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from itertools import chain
 
 from tidegate.collect.verdicts import Finished
-from tidegate.kernel.backoff import Backoff
+from tidegate.core.backoff import Backoff
 
 _PAUSES = Backoff(first=timedelta(seconds=1), most=timedelta(minutes=1), jitter=0.2)
 _MOST = 200

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument, NoCredential
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.gate import CredentialLimits, Gate
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument, NoCredential
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

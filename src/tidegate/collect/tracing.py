@@ -22,13 +22,13 @@ from tidegate.collect.firings import Firing, FiringOutcome
 from tidegate.collect.ledger import Claim
 from tidegate.collect.runs import Run
 from tidegate.collect.verdicts import Finished
+from tidegate.core.clock import to_ms
+from tidegate.core.telemetry import traces
 from tidegate.database.outbox import Event
 from tidegate.flow.gate import Admitted
-from tidegate.kernel.clock import to_ms
-from tidegate.telemetry import traces
 
 if TYPE_CHECKING:
-    from tidegate.telemetry.spans import Span
+    from tidegate.core.telemetry.spans import Span
 
 _WRONG = (ExecutionOutcome.FAILED, ExecutionOutcome.RETRIED, ExecutionOutcome.LOST)
 

@@ -19,10 +19,10 @@ from tidegate.collect.schedule_tables import collection_schedules
 from tidegate.collect.schedules import get, to_schedule
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Source
+from tidegate.core.errors import NotFound
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import SCHEDULES_FIRED
 from tidegate.database import Database, Transaction
-from tidegate.kernel.errors import NotFound
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import SCHEDULES_FIRED
 
 log = get_logger(__name__)
 

@@ -11,14 +11,14 @@ from tidegate.collect.lifecycle import JobState
 from tidegate.collect.parking import Parked
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import JobSpec, Reading, Verdict
+from tidegate.core.backoff import Backoff
 from tidegate.database.faults import words_of
 from tidegate.documents import Document, Listing
 from tidegate.flow.gate import Admitted, Learned, Outcome, Settlement, settlement
-from tidegate.kernel.backoff import Backoff
 from tidegate.upstream import Answer, UpstreamFailed
 
 if TYPE_CHECKING:
-    from tidegate.telemetry.spans import Span
+    from tidegate.core.telemetry.spans import Span
 
 PAUSES = CollectSettings().pauses
 """After a failure, where the settings say nothing else."""

@@ -21,17 +21,17 @@ from tidegate.collect.committer import Committer
 from tidegate.collect.job_log import timed
 from tidegate.collect.ledger import Claim
 from tidegate.collect.recovery import Recovery
+from tidegate.core.arguments import require_positive
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.database import Database
 from tidegate.flow.gate import Admitted, Gate, Outcome, settlement
 from tidegate.flow.stream import Intake
-from tidegate.kernel.arguments import require_positive
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, unless
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from tidegate.telemetry.spans import Span
+    from tidegate.core.telemetry.spans import Span
 
 log = get_logger(__name__)
 

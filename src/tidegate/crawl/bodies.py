@@ -7,7 +7,7 @@ import msgspec
 import xxhash
 import zstandard
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 HASH_LENGTH = 16
 LARGEST_BODY = 64 * 1024 * 1024

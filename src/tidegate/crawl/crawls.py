@@ -9,12 +9,12 @@ import msgspec
 from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.runs import RunActive, RunCanceled
 from tidegate.collect.schedules import Schedule, Schedules
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.crawl.hosts import host_of
 from tidegate.crawl.identities import IdentityBook
 from tidegate.crawl.raws import Raws
 from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.targets import CrawlOptions
-from tidegate.kernel.errors import InvalidArgument, NotFound
 from tidegate.upstream.addresses import PrivateHosts
 
 

@@ -1,10 +1,10 @@
 """Gauges of pending answers and dead letters, computed at scrape time."""
 
+from tidegate.core.telemetry import metrics
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.raws import Raws
 from tidegate.database import Database
 from tidegate.runtime.figures import find_out
-from tidegate.telemetry import metrics
 
 
 class CrawlGauges:

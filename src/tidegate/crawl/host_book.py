@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from tidegate.core.clock import milliseconds
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.crawl import hosts
 from tidegate.crawl.hosts import Host, require_host
 from tidegate.crawl.refusals import retry_after
@@ -20,8 +22,6 @@ from tidegate.crawl.robots import Found, RobotsState, Rules, meaning_of, moved_t
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.database import Database
 from tidegate.flow.gate import Gate
-from tidegate.kernel.clock import milliseconds
-from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import Answer
 from tidegate.upstream.messages import shown
 

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 import msgspec
 from sqlalchemy import or_, select, update
 
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.crawl.manner_tables import LONGEST_HOST, LONGEST_REASON, crawl_hosts
 from tidegate.database import Transaction
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument, NotFound
-from tidegate.telemetry.redaction import fit_to_keep
 from tidegate.upstream.messages import shown
 
 _AFTER_SCHEME = len("https://")

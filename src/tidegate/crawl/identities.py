@@ -12,6 +12,9 @@ from time import monotonic
 
 import msgspec
 
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import InvalidArgument, NoCredential, NotFound
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.crawl import identity_records as records
 from tidegate.crawl import manners_records
 from tidegate.crawl.host_book import POOL, HostBook
@@ -21,9 +24,6 @@ from tidegate.crawl.settings import CrawlSettings
 from tidegate.credentials.vault import Vault
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate, Memory, Note
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import InvalidArgument, NoCredential, NotFound
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

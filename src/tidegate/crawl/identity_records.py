@@ -8,10 +8,10 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import delete, func, select, update
 
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.crawl.manner_tables import crawl_identities
 from tidegate.credentials.vault import Label, Sealed
 from tidegate.database import Transaction
-from tidegate.kernel.errors import InvalidArgument, NotFound
 
 _PREFIX = "crawl:"
 _c = crawl_identities.c

@@ -8,9 +8,9 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from tidegate.collect.items import read_items
+from tidegate.core.errors import UNDECODABLE
 from tidegate.crawl.site import Challenged, Listing, Unreadable
 from tidegate.crawl.stages import Stage
-from tidegate.kernel.errors import UNDECODABLE
 
 _END = b"</html>"
 _AFTER_END = 400

@@ -19,11 +19,11 @@ from weakref import WeakValueDictionary
 
 from tidegate.collect.calls import Caller, NotCalled
 from tidegate.collect.source import Verdict
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import DatabaseUnavailable, ValkeyUnavailable
 from tidegate.crawl.host_book import HostBook
 from tidegate.crawl.hosts import Host, host_of
 from tidegate.crawl.robots import PATH, Found, RobotsState
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import DatabaseUnavailable, ValkeyUnavailable
 from tidegate.upstream import AddressRefused, Answer, Permit, Request, UpstreamFailed
 from tidegate.upstream.messages import shown
 

@@ -31,6 +31,9 @@ from typing import Any
 import msgspec
 from sqlalchemy import Row, func, select, update
 
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import CRAWL_RAWS
 from tidegate.crawl import bodies
 from tidegate.crawl.applying import Patience, Prepared, Tally, apply
 from tidegate.crawl.raw_states import RawState
@@ -41,11 +44,8 @@ from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.writing import RAWS_STORED
 from tidegate.database import Database, Transaction
 from tidegate.database.faults import words_of
-from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, occurs
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import CRAWL_RAWS
 
 log = get_logger(__name__)
 

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Row, and_, delete, func, select, tuple_
 
+from tidegate.core.arguments import require_name, require_whole
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.crawl.stages import STAGES
 from tidegate.crawl.tables import crawl_products, crawl_sightings
 from tidegate.database import Database, Transaction
-from tidegate.kernel.arguments import require_name, require_whole
-from tidegate.kernel.errors import InvalidArgument, NotFound
 
 MOST_AT_ONCE = 1_000
 _c = crawl_products.c

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from tidegate.kernel.transitions import Moves, check_moves
+from tidegate.core.transitions import Moves, check_moves
 
 
 class RawState(StrEnum):

@@ -10,14 +10,14 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from sqlalchemy import ColumnElement, Row, func, select, update
 
 from tidegate.collect.parking import Parked
+from tidegate.core.arguments import require_whole
+from tidegate.core.errors import NotFound, Unavailable
 from tidegate.crawl import bodies
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import SEARCH, PageKind, Stage
 from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.writing import RAWS_STORED
 from tidegate.database import Database, Transaction
-from tidegate.kernel.arguments import require_whole
-from tidegate.kernel.errors import NotFound, Unavailable
 from tidegate.upstream import Answer
 
 MOST_AT_ONCE = 1_000

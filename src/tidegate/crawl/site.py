@@ -7,9 +7,9 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
+from tidegate.core.errors import InvalidArgument, NotFound, TidegateError
 from tidegate.crawl.stages import Stage
 from tidegate.database.faults import words_of
-from tidegate.kernel.errors import InvalidArgument, NotFound, TidegateError
 from tidegate.runtime.loading import load_part
 
 LONGEST_ID = 90

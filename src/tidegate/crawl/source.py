@@ -19,6 +19,7 @@ import msgspec
 
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
+from tidegate.core.errors import ContractBroken, InvalidArgument
 from tidegate.crawl import SOURCE, bodies, refusals
 from tidegate.crawl.effects import Confirmed, RawStored, Sighted
 from tidegate.crawl.politeness import PoliteRequest
@@ -26,7 +27,6 @@ from tidegate.crawl.settings import CrawlSettings
 from tidegate.crawl.site import Challenged, Listing, Sites, Unreadable, explain
 from tidegate.crawl.stages import SEARCH, PageKind, Stage, stage_of
 from tidegate.crawl.targets import CrawlOptions, Target, first_searches, found_on, name_in, redirected
-from tidegate.kernel.errors import ContractBroken, InvalidArgument
 from tidegate.upstream import Answer, Request
 
 _MOVED = frozenset({301, 302, 303, 307, 308})

@@ -34,6 +34,9 @@ from tidegate.collect.cursors import Move, move_cursors
 from tidegate.collect.ledger import LONGEST_REASON, Ending
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.source import Cursor
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import CRAWL_PAGES, CRAWL_RAWS
+from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.crawl import bodies
 from tidegate.crawl.effects import Confirmed, RawStored, Sighted
 from tidegate.crawl.live import Key, Live, Parts, known_parts, let_go, live_raws
@@ -43,9 +46,6 @@ from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.targets import Target, name_in
 from tidegate.database import Transaction
 from tidegate.database.statements import Statement, parts
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import CRAWL_PAGES, CRAWL_RAWS
-from tidegate.telemetry.redaction import fit_to_keep
 from tidegate.upstream import Answer
 
 log = get_logger(__name__)

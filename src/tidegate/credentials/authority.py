@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from tidegate.kernel.errors import TidegateError, Unavailable
+from tidegate.core.errors import TidegateError, Unavailable
 
 
 class SecretRefused(TidegateError):

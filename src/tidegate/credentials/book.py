@@ -7,6 +7,9 @@ leader does, since it makes the gate agree with SQL when it begins.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from tidegate.core.arguments import require_whole
+from tidegate.core.errors import InvalidArgument, InvalidSettings, NoCredential
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.credentials import records
 from tidegate.credentials.authority import Account, Authority, Checked, Installation, NotNow, SecretRefused
 from tidegate.credentials.borrowing import VARIABLE, borrow
@@ -24,9 +27,6 @@ from tidegate.credentials.vault import Label, Vault
 from tidegate.credentials.wallet import Wallet, installation_of
 from tidegate.database import Database
 from tidegate.flow.gate import CredentialLimits, Gate
-from tidegate.kernel.arguments import require_whole
-from tidegate.kernel.errors import InvalidArgument, InvalidSettings, NoCredential
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

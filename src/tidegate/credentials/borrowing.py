@@ -6,6 +6,9 @@ token itself, under a keyed hash: whose it is, so that it need not be asked agai
 
 from collections.abc import Awaitable, Callable
 
+from tidegate.core.errors import InvalidSettings
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.redaction import redact_text
 from tidegate.credentials import records
 from tidegate.credentials.authority import Authority, NotNow, SecretRefused
 from tidegate.credentials.checks import details_of, require_token
@@ -14,9 +17,6 @@ from tidegate.credentials.records import Kind, NewCredential
 from tidegate.credentials.vault import Vault
 from tidegate.credentials.wallet import Borrowed
 from tidegate.database import Database, Transaction
-from tidegate.kernel.errors import InvalidSettings
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.redaction import redact_text
 
 log = get_logger(__name__)
 

@@ -9,9 +9,9 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument
 from tidegate.credentials.authority import Checked, Installation, Seen
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument
 
 _LONGEST_TOKEN = 4_096
 _LONGEST_KEY = 16_384

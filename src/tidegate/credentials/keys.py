@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tidegate.kernel.errors import InvalidSettings
-from tidegate.telemetry.logs import get_logger
+from tidegate.core.errors import InvalidSettings
+from tidegate.core.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

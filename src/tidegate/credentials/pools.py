@@ -1,7 +1,7 @@
 """Which pool a credential serves: everybody's, or that of one user."""
 
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument
 
 GENERAL_POOL = "github"
 """The pool of credentials that serve everybody."""

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, delete, select, update
 
+from tidegate.core.errors import NotFound, TidegateError
 from tidegate.credentials.authority import Account
 from tidegate.credentials.tables import credential_allowances, credentials
 from tidegate.credentials.vault import Label, Sealed
 from tidegate.database import Transaction
-from tidegate.kernel.errors import NotFound, TidegateError
 
 _LONGEST_REASON = 500
 

@@ -8,11 +8,11 @@ from time import monotonic
 
 import msgspec
 
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import TidegateError
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.credentials.authority import IssuedToken, NotNow, SecretRefused
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import TidegateError
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import UpstreamFailed
 
 log = get_logger(__name__)

@@ -15,8 +15,8 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from tidegate.core.errors import TidegateError
 from tidegate.credentials.keys import Key, KeySource
-from tidegate.kernel.errors import TidegateError
 
 _FORM = b"\x01"
 _NONCE = 12

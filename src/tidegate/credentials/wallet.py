@@ -11,17 +11,17 @@ from time import monotonic
 
 import msgspec
 
+from tidegate.core.errors import NoCredential, TidegateError, Unavailable
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.redaction import redact_text
 from tidegate.credentials import records
 from tidegate.credentials.authority import Authority, Installation, SecretRefused
 from tidegate.credentials.records import Credential, Kind, Stored
 from tidegate.credentials.renewal import RenewedToken
 from tidegate.credentials.vault import Vault
 from tidegate.database import Database
-from tidegate.kernel.errors import NoCredential, TidegateError, Unavailable
 from tidegate.runtime.waiting import end
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.redaction import redact_text
 
 log = get_logger(__name__)
 

@@ -10,10 +10,10 @@ import msgspec
 
 from tidegate.assembly import Collection, Snapshots
 from tidegate.campaigns.gauges import dead_letters
+from tidegate.core.clock import monotonic_ms
 from tidegate.crawl.raw_states import RawState
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks, Unknown
 from tidegate.database import outbox
-from tidegate.kernel.clock import monotonic_ms
 
 _MOST_NAMED = 20
 _PAUSES = 50

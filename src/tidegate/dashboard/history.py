@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidegate.kernel.arguments import require_positive
+from tidegate.core.arguments import require_positive
 
 MOST_SERIES = 300
 MOST_POINTS = 720

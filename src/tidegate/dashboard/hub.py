@@ -15,11 +15,11 @@ from datetime import timedelta
 import msgspec
 
 from tidegate.collect.bulletin import Bulletin
+from tidegate.core.clock import monotonic_ms
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
-from tidegate.kernel.clock import monotonic_ms
 from tidegate.runtime.waiting import end, occurs
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
-from tidegate.kernel.errors import ServerRefused, Unavailable
-from tidegate.telemetry.logs import get_logger
+from tidegate.core.errors import ServerRefused, Unavailable
+from tidegate.core.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

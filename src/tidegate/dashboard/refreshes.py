@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tidegate.assembly import Snapshots
+from tidegate.core.clock import milliseconds, monotonic_ms
+from tidegate.core.priority import Priority
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks, Unknown
 from tidegate.flow.limiter import LimiterStatus
 from tidegate.flow.limiter.settings import ALL, Limit, Rate
-from tidegate.kernel.clock import milliseconds, monotonic_ms
-from tidegate.kernel.priority import Priority
 from tidegate.snapshots.sample import FreshnessMix, freshness_mix
 from tidegate.snapshots.transport import GROUPS
 

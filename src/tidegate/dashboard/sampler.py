@@ -14,6 +14,7 @@ from tidegate.assembly import Collection as Installation
 from tidegate.assembly import Snapshots
 from tidegate.collect import gauges
 from tidegate.collect.overview import Ended, ended_of
+from tidegate.core.clock import monotonic_ms
 from tidegate.credentials import GENERAL_POOL, Credential
 from tidegate.credentials.records import everything
 from tidegate.dashboard.history import Figure, History
@@ -23,7 +24,6 @@ from tidegate.dashboard.refreshes import SnapshotsReader
 from tidegate.database import Transaction, outbox
 from tidegate.flow.gate import CredentialStatus
 from tidegate.flow.stream import Stream
-from tidegate.kernel.clock import monotonic_ms
 from tidegate.runtime.waiting import first_of, occurs
 
 GAP = timedelta(seconds=5)

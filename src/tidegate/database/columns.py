@@ -10,8 +10,8 @@ import msgspec
 from sqlalchemy import BigInteger, DateTime, Dialect, Integer, LargeBinary, String, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.arguments import require_positive
+from tidegate.core.errors import InvalidArgument
 
 TABLE_OPTIONS: dict[str, Any] = {
     "mysql_engine": "InnoDB",

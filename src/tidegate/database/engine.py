@@ -16,18 +16,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self, TypeVarTuple
 
+from tidegate.core.arguments import require_name, require_positive
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import Clock, SystemClock
+from tidegate.core.errors import CommitUnknown, ContractBroken, DatabaseRefused, DatabaseUnavailable
+from tidegate.core.telemetry import get_logger
+from tidegate.core.telemetry.disks import Disk, disk_of
 from tidegate.database.backend import Attempt, Backend, Result
 from tidegate.database.faults import UNCLEAR, Fault, Kind, classify
 from tidegate.database.servers import Server, ask_server
 from tidegate.database.sqlite import SqliteBackend
 from tidegate.database.transaction import Transaction
 from tidegate.database.urls import Address, Dialect, parse_address
-from tidegate.kernel.arguments import require_name, require_positive
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.clock import Clock, SystemClock
-from tidegate.kernel.errors import CommitUnknown, ContractBroken, DatabaseRefused, DatabaseUnavailable
-from tidegate.telemetry import get_logger
-from tidegate.telemetry.disks import Disk, disk_of
 
 Args = TypeVarTuple("Args")
 log = get_logger(__name__)

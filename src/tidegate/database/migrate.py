@@ -9,11 +9,11 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import column, inspect, select, table, text
 
+from tidegate.core.errors import DatabaseUnavailable, ServerRefused
+from tidegate.core.telemetry import get_logger
 from tidegate.database.engine import Database
 from tidegate.database.migrations import VERSION_TABLE
 from tidegate.database.transaction import Transaction
-from tidegate.kernel.errors import DatabaseUnavailable, ServerRefused
-from tidegate.telemetry import get_logger
 
 _VERSIONS = Path(__file__).parent / "migrations" / "versions"
 _PATIENCE = timedelta(minutes=15)

@@ -27,15 +27,15 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Row, Text, delete, func, or_, select, type_coerce, update
 
+from tidegate.core.arguments import require_at_most, require_name, require_not_negative, require_positive
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry import get_logger
+from tidegate.core.telemetry.redaction import fit_to_keep
+from tidegate.core.transitions import Moves, check_moves, sources_of
 from tidegate.database.columns import encode_json
 from tidegate.database.schema import handled_events, outbox_events
 from tidegate.database.transaction import Transaction
-from tidegate.kernel.arguments import require_at_most, require_name, require_not_negative, require_positive
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.kernel.ids import new_id
-from tidegate.kernel.transitions import Moves, check_moves, sources_of
-from tidegate.telemetry import get_logger
-from tidegate.telemetry.redaction import fit_to_keep
 
 COMMITTED = "outbox"
 """The topic announced by every transaction that added or replayed events."""

@@ -11,11 +11,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from tidegate.core.errors import CommitUnknown
 from tidegate.database.backend import Attempt, Result
 from tidegate.database.faults import ConnectionBroken, Kind, classify
 from tidegate.database.transaction import Transaction
 from tidegate.database.urls import Address
-from tidegate.kernel.errors import CommitUnknown
 
 _CONNECT_SECONDS = 10
 _COMMIT_SECONDS = 30

@@ -5,8 +5,8 @@ from typing import Any
 
 from sqlalchemy import text
 
+from tidegate.core.errors import ServerRefused
 from tidegate.database.transaction import Transaction
-from tidegate.kernel.errors import ServerRefused
 
 Version = tuple[int, ...]
 

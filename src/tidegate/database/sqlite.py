@@ -17,12 +17,12 @@ from typing import Any, Generic
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import CommitUnknown, ServerRefused
 from tidegate.database.backend import Attempt, Result
 from tidegate.database.faults import ConnectionBroken, Kind, classify
 from tidegate.database.transaction import Transaction
 from tidegate.database.urls import Address
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import CommitUnknown, ServerRefused
 
 
 class SqliteBackend:

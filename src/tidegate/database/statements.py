@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from sqlalchemy import CursorResult
 
+from tidegate.core.errors import ContractBroken
 from tidegate.database.transaction import Transaction
 from tidegate.database.urls import Dialect
-from tidegate.kernel.errors import ContractBroken
 
 Rows = Sequence[Sequence[Any]]
 Item = TypeVar("Item")

@@ -10,10 +10,10 @@ from sqlalchemy.exc import StatementError
 from sqlalchemy.sql.dml import Insert, UpdateBase
 from sqlalchemy.sql.selectable import TypedReturnsRows
 
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import ContractBroken, TidegateError
 from tidegate.database.faults import ConnectionBroken
 from tidegate.database.urls import Dialect
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import ContractBroken, TidegateError
 
 Row = Mapping[str, Any]
 Parameters = Row | Sequence[Row]

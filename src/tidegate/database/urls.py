@@ -7,7 +7,7 @@ from typing import Literal
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from tidegate.kernel.errors import InvalidArgument, InvalidSettings
+from tidegate.core.errors import InvalidArgument, InvalidSettings
 
 Dialect = Literal["sqlite", "postgresql", "mysql"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from tidegate.kernel.arguments import require_at_most, require_name, require_not_negative
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.arguments import require_at_most, require_name, require_not_negative
+from tidegate.core.errors import InvalidArgument
 
 LARGEST_BODY = 4 * 1024 * 1024
 """In bytes of JSON. Every server takes a statement, or a document, of that size as it comes installed."""

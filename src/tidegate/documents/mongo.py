@@ -14,13 +14,13 @@ from pymongo import ASCENDING, AsyncMongoClient, UpdateOne, WriteConcern
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, ConfigurationError, InvalidURI, OperationFailure, PyMongoError
 
+from tidegate.core.arguments import require_positive
+from tidegate.core.clock import Clock, SystemClock, from_ms, to_ms
+from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.database import Transaction
 from tidegate.documents.bodies import from_bson, to_bson
 from tidegate.documents.document import Document, StoredDocument, require_kind
 from tidegate.documents.store import Listing, Present, Staged, Written, is_taken, one_per_key
-from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.clock import Clock, SystemClock, from_ms, to_ms
-from tidegate.kernel.errors import InvalidArgument, ServerRefused, Unavailable
 
 _DUPLICATE_KEY = 11000
 _REFUSALS = frozenset({13, 18})  # not authorised, wrong password

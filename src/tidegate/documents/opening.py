@@ -2,11 +2,11 @@
 
 from importlib.util import find_spec
 
+from tidegate.core.errors import InvalidSettings
 from tidegate.database import Database
 from tidegate.documents.settings import DocumentSettings
 from tidegate.documents.sql import SqlDocuments
 from tidegate.documents.store import DocumentStore
-from tidegate.kernel.errors import InvalidSettings
 
 
 async def check_documents(settings: DocumentSettings) -> str:

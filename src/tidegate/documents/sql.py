@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, Text, func, select, type_coerce, update
 
+from tidegate.core.arguments import require_positive
 from tidegate.database import Database, Transaction
 from tidegate.documents.document import Document, StoredDocument, require_kind
 from tidegate.documents.statements import write
 from tidegate.documents.store import Listing, Staged, Written, one_per_key
 from tidegate.documents.tables import documents
-from tidegate.kernel.arguments import require_positive
 
 _c = documents.c
 _IDS_AT_ONCE = 1000

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import msgspec
 
+from tidegate.core.arguments import require_positive
 from tidegate.database import Transaction
 from tidegate.documents.document import Document, StoredDocument, require_kind
-from tidegate.kernel.arguments import require_positive
 
 
 class Listing(msgspec.Struct, frozen=True):

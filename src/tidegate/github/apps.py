@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 import jwt
 import msgspec
 
+from tidegate.core.errors import UNDECODABLE
 from tidegate.credentials import Installation, IssuedToken, NotNow
 from tidegate.github.requests import Call, to_request
-from tidegate.kernel.errors import UNDECODABLE
 from tidegate.upstream import Answer, Request
 
 _BACKDATED = timedelta(minutes=1)

@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tidegate.core.clock import Clock, SystemClock
+from tidegate.core.errors import UNDECODABLE
 from tidegate.credentials import Account, Checked, Installation, IssuedToken, NotNow, SecretRefused
 from tidegate.credentials.authority import Seen
 from tidegate.github import limits
 from tidegate.github.apps import ask_for_token, read_token
 from tidegate.github.requests import FREE, Call, require_api_url, to_request
 from tidegate.github.statuses import explain
-from tidegate.kernel.clock import Clock, SystemClock
-from tidegate.kernel.errors import UNDECODABLE
 from tidegate.upstream import Answer, Request
 from tidegate.upstream.messages import shown
 from tidegate.upstream.redirects import is_redirect

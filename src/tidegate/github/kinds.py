@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 USER_BASIC = "USER_BASIC"
 USER_EVENTS = "USER_EVENTS"

@@ -3,7 +3,7 @@
 import re
 from urllib.parse import urlsplit
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 LONGEST = 39
 # Hyphens side by side or at the end are refused to new users only; old ones have them. An underscore stands before

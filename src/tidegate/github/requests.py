@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tidegate import __version__
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.upstream import Request
 
 API_VERSION = "2022-11-28"

@@ -2,9 +2,9 @@
 
 from pydantic import BaseModel, field_validator
 
+from tidegate.core.errors import InvalidArgument
 from tidegate.github.kinds import ESSENTIAL, require_kinds
 from tidegate.github.requests import require_api_url
-from tidegate.kernel.errors import InvalidArgument
 
 API_URL = "https://api.github.com"
 

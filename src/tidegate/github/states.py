@@ -7,8 +7,8 @@ from typing import Any, Self
 import msgspec
 
 from tidegate.collect.source import FIRST_PAGE, Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.core.errors import InvalidArgument
 from tidegate.github import kinds
-from tidegate.kernel.errors import InvalidArgument
 
 _WITHHELD = "withheld:"
 """Before what is remembered of a list that GitHub does not show; no other cursor begins so."""

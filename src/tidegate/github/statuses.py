@@ -5,11 +5,11 @@ from typing import Protocol
 import msgspec
 
 from tidegate.collect.source import Reading, Task, Verdict
+from tidegate.core.errors import UNDECODABLE
 from tidegate.github import kinds, limits
 from tidegate.github.limits import Limit
 from tidegate.github.links import ForeignLink, next_path
 from tidegate.github.requests import Call
-from tidegate.kernel.errors import UNDECODABLE
 from tidegate.upstream import Answer
 from tidegate.upstream.redirects import is_redirect
 

@@ -9,6 +9,9 @@ import hmac
 import secrets
 from typing import TypeVar
 
+from tidegate.core.clock import Clock, from_ms
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry import metrics
 from tidegate.database import Database
 from tidegate.http.attempts import Allowance, Attempts, SharedAttempts
 from tidegate.http.callers import Caller, Key, Keyring
@@ -17,10 +20,7 @@ from tidegate.http.remote import ClientAddresses
 from tidegate.http.session_records import OpenSession
 from tidegate.http.session_registry import SessionRegistry
 from tidegate.http.sessions import SessionOffice
-from tidegate.kernel.clock import Clock, from_ms
-from tidegate.kernel.ids import new_id
 from tidegate.settings.http import HttpSettings
-from tidegate.telemetry import metrics
 from tidegate.valkey import Valkey
 
 OF_ADDRESS = Allowance(burst=10, another_after_s=30)

@@ -11,6 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from tidegate.core.errors import ContractBroken
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.access import Access
 from tidegate.http.callers import caller_in
 from tidegate.http.documentation import Documentation
@@ -19,9 +21,7 @@ from tidegate.http.endpoints import Endpoint
 from tidegate.http.front import ENDPOINT, LONGEST_PATH, REQUEST_ID, Front
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.tracing import answer_traced
-from tidegate.kernel.errors import ContractBroken
 from tidegate.settings.http import HttpSettings
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from tidegate.core.arguments import require_positive
+from tidegate.core.errors import Unavailable
 from tidegate.flow.throttle import Throttle
-from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.errors import Unavailable
 from tidegate.valkey import Valkey
 
 _MOST_SUBJECTS = 10_000

@@ -5,8 +5,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Self
 
+from tidegate.core.errors import InvalidSettings
 from tidegate.http.door import is_loopback
-from tidegate.kernel.errors import InvalidSettings
 from tidegate.settings.http import HttpSettings
 
 _BACKLOG = 1024

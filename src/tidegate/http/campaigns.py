@@ -20,9 +20,9 @@ from tidegate.campaigns.campaign import (
 )
 from tidegate.campaigns.campaigns import CampaignChange, CampaignLine, Campaigns, CampaignStatus
 from tidegate.campaigns.tables import LONGEST_CAMPAIGN, LONGEST_KIND, LONGEST_TITLE
+from tidegate.core.errors import Unavailable
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.problems import ProblemType
-from tidegate.kernel.errors import Unavailable
 
 TAG = "campaigns"
 _LINES_WITHIN_S = 1.5

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import msgspec
 
-from tidegate.kernel.errors import TooManyWaiting
+from tidegate.core.errors import TooManyWaiting
+from tidegate.core.telemetry import metrics
 from tidegate.runtime.waiting import occurs
-from tidegate.telemetry import metrics
 
 
 class Snapshot(msgspec.Struct, frozen=True):

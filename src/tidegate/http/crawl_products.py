@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta
 
+from tidegate.core.errors import NotFound
 from tidegate.crawl.crawls import Crawls
 from tidegate.crawl.products import MOST_AT_ONCE, Product, Products
 from tidegate.crawl.raws import Raw, Raws, RawState
@@ -15,7 +16,6 @@ from tidegate.http.crawls import TAG
 from tidegate.http.crawls import HostName as Host
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.views import Id
-from tidegate.kernel.errors import NotFound
 
 ProductId = Annotated[str, Meta(min_length=1, max_length=LONGEST_PRODUCT, pattern=r"^[!-.0-~]+$")]
 Limit = Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)]

@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from tidegate.campaigns.campaigns import Campaigns
 from tidegate.campaigns.letters import Letter
+from tidegate.core.errors import NotFound
 from tidegate.http.campaigns import TAG, CampaignId, Limit
 from tidegate.http.endpoints import Endpoint, Given
-from tidegate.kernel.errors import NotFound
 
 LetterId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}-[0-9]{1,18}$")]
 

@@ -20,9 +20,9 @@ from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, 
 import msgspec
 from starlette.responses import Response
 
+from tidegate.core.errors import ContractBroken
 from tidegate.http.callers import Role
 from tidegate.http.problems import ProblemType
-from tidegate.kernel.errors import ContractBroken
 
 T = TypeVar("T")
 

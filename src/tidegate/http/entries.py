@@ -16,13 +16,13 @@ from tidegate.campaigns.campaign import Answer as DoorAnswer
 from tidegate.campaigns.campaign import Decided, Entered, Result
 from tidegate.campaigns.campaigns import Campaigns
 from tidegate.campaigns.tables import LONGEST_KEY, LONGEST_USER
+from tidegate.core.errors import TooManyWaiting
 from tidegate.http.campaign_events import EntryEvents
 from tidegate.http.campaigns import TAG, CampaignId, Limit
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given
 from tidegate.http.events import ENDED
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import ProblemType, Trouble
-from tidegate.kernel.errors import TooManyWaiting
 from tidegate.settings.http import HttpSettings
 
 KEY_HEADER = "Idempotency-Key"

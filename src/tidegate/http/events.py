@@ -13,8 +13,8 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from tidegate.core.errors import Unavailable
 from tidegate.http.channel import Listener
-from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.bulletin import Watch
 from tidegate.runtime.waiting import end, unless
 

@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 from starlette.datastructures import Headers
 
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry import metrics
 from tidegate.http import armour
 from tidegate.http.callers import Role
 from tidegate.http.door import Door
 from tidegate.http.heads import MOST_HEADERS
 from tidegate.http.lobby import Lobby
 from tidegate.http.problems import Trouble
-from tidegate.kernel.ids import new_id
 from tidegate.snapshots.local import Place
 from tidegate.snapshots.query import SnapshotAnswer, SnapshotReader
-from tidegate.telemetry import metrics
 
 ROUTE = "/v1/snapshots/{kind}/{key}"
 _BEGIN = b"GET /v1/snapshots/"

@@ -13,15 +13,15 @@ import msgspec
 
 from tidegate.collect.bulletin import Bulletin, Watch
 from tidegate.collect.lifecycle import ACTIVE_RUNS
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import monotonic_ms
+from tidegate.core.errors import NotFound, Unavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
 from tidegate.http.events import ENDED
 from tidegate.http.views import RunDetail
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.clock import monotonic_ms
-from tidegate.kernel.errors import NotFound, Unavailable
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -8,17 +8,17 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidegate.core.errors import Unavailable
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.armour import put_on
 from tidegate.http.callers import CALLER, Caller
 from tidegate.http.door import Door
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.heads import refuse_large_heads
 from tidegate.http.problems import ProblemType, Trouble, problem_response, to_trouble
-from tidegate.kernel.errors import Unavailable
-from tidegate.kernel.ids import new_id
 from tidegate.runtime.patience import Outage
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -10,11 +10,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.bulletin import Watch
 from tidegate.snapshots.local import Place
 from tidegate.snapshots.news import News
 from tidegate.snapshots.query import SnapshotAnswer
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

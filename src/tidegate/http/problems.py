@@ -15,9 +15,7 @@ from tidegate.campaigns.campaign import CampaignExists, CampaignInUse
 from tidegate.collect.firings import ScheduleInactive
 from tidegate.collect.places import OtherPlace
 from tidegate.collect.runs import RunActive, RunCanceled
-from tidegate.credentials import AllowanceElsewhere, NameTaken, NotNow, SecretRefused
-from tidegate.crowd.waiting_room import NotActive, PassRefused, RoomClosed, RoomExists, RoomInUse
-from tidegate.kernel.errors import (
+from tidegate.core.errors import (
     CommitUnknown,
     InvalidArgument,
     NoCredential,
@@ -26,7 +24,9 @@ from tidegate.kernel.errors import (
     TooManyWaiting,
     Unavailable,
 )
-from tidegate.telemetry.redaction import redact_text
+from tidegate.core.telemetry.redaction import redact_text
+from tidegate.credentials import AllowanceElsewhere, NameTaken, NotNow, SecretRefused
+from tidegate.crowd.waiting_room import NotActive, PassRefused, RoomClosed, RoomExists, RoomInUse
 from tidegate.upstream import UpstreamFailed
 
 MEDIA_TYPE = "application/problem+json"

@@ -16,12 +16,12 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tidegate.core.clock import milliseconds
 from tidegate.crowd.waiting_room import Answer, Crowd, Inside, Nowhere, Pace, Pass, Standing, Waiting, WaitingRoom
 from tidegate.crowd.waiting_room.watching import Watching
 from tidegate.http.events import ENDED, HEARTBEAT_S, MEDIA_TYPE, chunk, gone, while_connected
 from tidegate.http.places import place_of
 from tidegate.http.wire import Wire, wire_of
-from tidegate.kernel.clock import milliseconds
 from tidegate.runtime.waiting import end
 from tidegate.valkey import Valkey
 

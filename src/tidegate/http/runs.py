@@ -16,6 +16,7 @@ from tidegate.collect.orchestrator import Trigger
 from tidegate.collect.progress import list_runs
 from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
+from tidegate.core.errors import TidegateError
 from tidegate.database import Database, Transaction
 from tidegate.github import ALL
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given, one_of
@@ -25,7 +26,6 @@ from tidegate.http.feed import RunFeed
 from tidegate.http.logins import Login, read_login
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
 from tidegate.http.views import Id, Limit, RunDetail, RunViews
-from tidegate.kernel.errors import TidegateError
 
 TAG = "runs"
 _MOST_AT_ONCE = 500

@@ -10,12 +10,12 @@ from tidegate.assembly import Collection
 from tidegate.collect.firings import LONGEST_KEY, Firing
 from tidegate.collect.schedules import Schedule
 from tidegate.collect.source import Subject
+from tidegate.core.ids import new_id
 from tidegate.github import ALL, GithubSource
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.logins import Login, read_login
 from tidegate.http.problems import ProblemType
 from tidegate.http.views import Id, Limit
-from tidegate.kernel.ids import new_id
 
 TAG = "schedules"
 _KEY = "^[ -z~]+$"

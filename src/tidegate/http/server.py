@@ -12,6 +12,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tidegate.campaigns.campaign import Entered
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.http import armour
 from tidegate.http.binding import Binding
 from tidegate.http.express import Call, Express, Response
@@ -19,9 +21,7 @@ from tidegate.http.heads import MOST_KEPT
 from tidegate.http.problems import MEDIA_TYPE, ProblemType, Trouble
 from tidegate.http.turnstile import Attempt, Turnstile
 from tidegate.http.wire import EXTENSION, prepare
-from tidegate.kernel.ids import new_id
 from tidegate.snapshots.query import SnapshotAnswer
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -9,6 +9,10 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
+from tidegate.core.clock import from_ms
+from tidegate.core.errors import ServerRefused, Unavailable
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.access import Access
 from tidegate.http.callers import CSRF_HEADER, LOOPBACK, Caller, How, Role, caller_of
 from tidegate.http.door import stranger
@@ -18,10 +22,6 @@ from tidegate.http.remote import speaks_tls
 from tidegate.http.session_records import EVERY_SESSION, OpenSession
 from tidegate.http.session_registry import SessionRegistry
 from tidegate.http.session_tables import LONGEST_SUBJECT
-from tidegate.kernel.clock import from_ms
-from tidegate.kernel.errors import ServerRefused, Unavailable
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -15,8 +15,8 @@ from datetime import timedelta
 
 import msgspec
 
+from tidegate.core.clock import Clock, SystemClock, milliseconds, to_ms
 from tidegate.http.callers import Caller, How, Key, Keyring
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds, to_ms
 
 COOKIE = "tidegate_session"
 SECURE_COOKIE = f"__Host-{COOKIE}"

@@ -16,6 +16,9 @@ from starlette.datastructures import Headers
 
 from tidegate.campaigns.campaign import Answer, Entered
 from tidegate.campaigns.campaigns import Campaigns
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry import metrics
 from tidegate.http.callers import Role
 from tidegate.http.door import Door
 from tidegate.http.entries import KEY_HEADER, STATUS, NewEntry, headers_of
@@ -30,9 +33,6 @@ from tidegate.http.express import (
     plain_fields,
 )
 from tidegate.http.problems import Trouble
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.kernel.ids import new_id
-from tidegate.telemetry import metrics
 
 ROUTE = "/v1/campaigns/{campaign}/entries"
 _BEGIN, _END = b"POST /v1/campaigns/", b"/entries HTTP/1.1"

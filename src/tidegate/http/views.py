@@ -13,12 +13,12 @@ from tidegate.collect import runs
 from tidegate.collect.lifecycle import OPEN_RUNS
 from tidegate.collect.progress import Failure, KindProgress, failures_of, kinds_of, unavailable_of
 from tidegate.collect.runs import Run
+from tidegate.core.errors import TidegateError, Unavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.credentials import Credential, CredentialBook
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import CredentialStatus, Gate, PoolStatus
-from tidegate.kernel.errors import TidegateError, Unavailable
 from tidegate.runtime.patience import Outage
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from tidegate.core.errors import Unavailable
 from tidegate.database import Database, outbox
 from tidegate.flow.doorbell import Doorbell
-from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.service import Service
 from tidegate.runtime.waiting import only_our_cancellation, unless

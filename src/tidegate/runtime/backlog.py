@@ -4,8 +4,8 @@ from bisect import insort
 from collections import deque
 from collections.abc import Collection
 
+from tidegate.core.arguments import require_positive
 from tidegate.database.outbox import StoredEvent
-from tidegate.kernel.arguments import require_positive
 
 
 class Backlog:

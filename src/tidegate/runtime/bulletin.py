@@ -15,14 +15,14 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from tidegate.core.arguments import require_positive
+from tidegate.core.backoff import OUTAGE_PAUSES
+from tidegate.core.errors import InvalidArgument, Unavailable, ValkeyUnavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.stream.message import Entry
 from tidegate.flow.stream.readers import BlockingReader, PausingReader, Reader
-from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.backoff import OUTAGE_PAUSES
-from tidegate.kernel.errors import InvalidArgument, Unavailable, ValkeyUnavailable
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
-from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Key, Valkey
 
 log = get_logger(__name__)

@@ -6,23 +6,23 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidegate.database import Transaction, outbox
-from tidegate.database.outbox import Event, StoredEvent
-from tidegate.kernel.arguments import require_name, require_positive
-from tidegate.kernel.backoff import OUTAGE_PAUSES, Backoff
-from tidegate.kernel.clock import Clock
-from tidegate.kernel.errors import InvalidArgument, TidegateError, Unavailable
-from tidegate.runtime.patience import Outage
-from tidegate.runtime.waiting import is_being_cancelled
-from tidegate.telemetry import get_logger
-from tidegate.telemetry.metrics import (
+from tidegate.core.arguments import require_name, require_positive
+from tidegate.core.backoff import OUTAGE_PAUSES, Backoff
+from tidegate.core.clock import Clock
+from tidegate.core.errors import InvalidArgument, TidegateError, Unavailable
+from tidegate.core.telemetry import get_logger
+from tidegate.core.telemetry.metrics import (
     OUTBOX_BURIED,
     OUTBOX_DELIVERED,
     OUTBOX_HANDLING,
     OUTBOX_RETRIED,
     OUTBOX_WAIT,
 )
-from tidegate.telemetry.redaction import redact
+from tidegate.core.telemetry.redaction import redact
+from tidegate.database import Transaction, outbox
+from tidegate.database.outbox import Event, StoredEvent
+from tidegate.runtime.patience import Outage
+from tidegate.runtime.waiting import is_being_cancelled
 
 log = get_logger(__name__)
 

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from tidegate.kernel.errors import Unavailable
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.patience import Outage
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Generic, TypeVar
 
-from tidegate.kernel.arguments import require_positive
+from tidegate.core.arguments import require_positive
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import LeaseLost, Unavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.presence import Presence
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import LeaseLost, Unavailable
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs, unless
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument, LeaseLost, Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import SCHEDULER_LEADER_ACTIVE
 from tidegate.flow.presence import Elected, Election, Following
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument, LeaseLost, Unavailable
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.service import Restarts, Service, keep_running
 from tidegate.runtime.waiting import end, first_of, unless
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import SCHEDULER_LEADER_ACTIVE
 
 log = get_logger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from tidegate.kernel.errors import InvalidSettings, TidegateError
+from tidegate.core.errors import InvalidSettings, TidegateError
 
 
 def load_part(place: str, *, variable: str, what: str, needs: Sequence[str], is_made: Callable[[Any], bool]) -> Any:

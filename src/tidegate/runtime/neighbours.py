@@ -19,11 +19,11 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import Unavailable
+from tidegate.core.arguments import require_name
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.waiting import occurs, unless
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

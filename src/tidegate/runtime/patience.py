@@ -14,11 +14,11 @@ from time import monotonic
 from typing import TypeVar
 from weakref import WeakSet
 
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.backoff import OUTAGE_PAUSES, Backoff
-from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.core.arguments import require_name
+from tidegate.core.backoff import OUTAGE_PAUSES, Backoff
+from tidegate.core.errors import ServerRefused, Unavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.waiting import occurs
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -17,10 +17,10 @@ again, and then takes from strangers what they hold.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
+from tidegate.core.clock import milliseconds, monotonic_ms
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.presence import Expiry, Presence
-from tidegate.kernel.clock import milliseconds, monotonic_ms
-from tidegate.kernel.errors import Unavailable
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

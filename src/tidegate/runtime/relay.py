@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+from tidegate.core.arguments import require_positive
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import OUTBOX_DEPTH
 from tidegate.database import Database, Transaction, outbox
 from tidegate.database.outbox import StoredEvent
-from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.backlog import Backlog
 from tidegate.runtime.delivery import Buried, Courier, Delivered, Handler, Outcome, Postponed, Retries, settle
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, occurs
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import OUTBOX_DEPTH
 
 log = get_logger(__name__)
 

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, FromClause, delete, exists, select, tuple_
 
+from tidegate.core.clock import milliseconds, monotonic_ms, to_ms
+from tidegate.core.errors import ServerRefused, Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import RETENTION_DELETED
 from tidegate.database import Database, Transaction
 from tidegate.database.outbox import EventState
 from tidegate.database.schema import handled_events, outbox_events
 from tidegate.flow.stream import Stream
-from tidegate.kernel.clock import milliseconds, monotonic_ms, to_ms
-from tidegate.kernel.errors import ServerRefused, Unavailable
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import RETENTION_DELETED
 from tidegate.valkey import Valkey
 
 log = get_logger(__name__)

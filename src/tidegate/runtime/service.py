@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import Unavailable
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import SERVICE_RESTARTS
 from tidegate.runtime.patience import Outage, outage_in
 from tidegate.runtime.waiting import occurs, only_our_cancellation
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import SERVICE_RESTARTS
 
 log = get_logger(__name__)
 

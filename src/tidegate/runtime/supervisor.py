@@ -16,11 +16,11 @@ from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from tidegate.kernel.arguments import require_name, require_positive
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.arguments import require_name, require_positive
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.service import Restarts, Service, keep_running
 from tidegate.runtime.waiting import end, first_of
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -11,14 +11,14 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Protocol
 
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import milliseconds, monotonic_ms
+from tidegate.core.errors import InvalidArgument, Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import SCHEDULER_SLEEP_DURATION
 from tidegate.flow.doorbell import Doorbell
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.clock import milliseconds, monotonic_ms
-from tidegate.kernel.errors import InvalidArgument, Unavailable
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs, only_our_cancellation
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import SCHEDULER_SLEEP_DURATION
 
 log = get_logger(__name__)
 

@@ -10,7 +10,7 @@ moment. Names under `TIDEGATE_TEST_` are not ours. Spans of time are written `25
 
 from typing import TYPE_CHECKING
 
-from tidegate.kernel.exports import lazy_exports
+from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.settings.model import Settings

@@ -7,8 +7,8 @@ from typing import Self
 
 from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
 
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument
 
 SHORTEST_KEY = 16
 PRIVATE_NETWORKS = (

@@ -12,6 +12,10 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from tidegate.aws.settings import AwsSettings
 from tidegate.campaigns.settings import CampaignSettings
 from tidegate.collect.settings import CollectSettings
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument, InvalidSettings
+from tidegate.core.telemetry.logs import LogSettings
+from tidegate.core.telemetry.traces import TraceSettings
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.crowd.ranking.settings import RankingSettings
 from tidegate.crowd.waiting_room.settings import WaitingRoomSettings
@@ -25,14 +29,10 @@ from tidegate.flow.presence.settings import PresenceSettings
 from tidegate.flow.stream.settings import StreamSettings
 from tidegate.flow.timers.settings import TimerSettings
 from tidegate.github.settings import GithubSettings
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument, InvalidSettings
 from tidegate.settings.http import HttpSettings
 from tidegate.settings.retention import RetentionSettings
 from tidegate.settings.sources import PREFIX, Sources
 from tidegate.snapshots.settings import SnapshotSettings
-from tidegate.telemetry.logs import LogSettings
-from tidegate.telemetry.traces import TraceSettings
 from tidegate.upstream.settings import UpstreamSettings
 from tidegate.valkey.urls import require_url
 

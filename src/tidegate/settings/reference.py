@@ -9,9 +9,9 @@ from typing import cast, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from tidegate.core.telemetry.redaction import redact_text
 from tidegate.settings.model import Settings
 from tidegate.settings.sources import SPAN_UNITS, settings_of, variable_of
-from tidegate.telemetry.redaction import redact_text
 
 _HEAD = """# Settings
 

@@ -16,8 +16,8 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings.exceptions import SettingsError
 
-from tidegate.kernel.errors import InvalidSettings
-from tidegate.telemetry.redaction import is_secret_name, redact, redact_text
+from tidegate.core.errors import InvalidSettings
+from tidegate.core.telemetry.redaction import is_secret_name, redact, redact_text
 
 PREFIX = "TIDEGATE_"
 _NOT_OURS = "TIDEGATE_TEST_"

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tidegate.kernel.arguments import require_at_most, require_not_negative
+from tidegate.core.arguments import require_at_most, require_not_negative
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

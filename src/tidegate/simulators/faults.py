@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Generic, Protocol, TypeVar
 
-from tidegate.kernel.arguments import require_at_most, require_positive
+from tidegate.core.arguments import require_at_most, require_positive
 
 _MOST_INJECTIONS = 10_000
 

@@ -3,7 +3,7 @@
 from array import array
 from collections import deque
 
-from tidegate.kernel.arguments import require_positive
+from tidegate.core.arguments import require_positive
 
 _CHUNK = 65_536
 _LONGEST_OFFSET_US = 2**32 - 1

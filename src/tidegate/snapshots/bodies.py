@@ -6,7 +6,7 @@ import msgspec
 import xxhash
 import zstandard
 
-from tidegate.kernel.errors import UNDECODABLE, InvalidArgument
+from tidegate.core.errors import UNDECODABLE, InvalidArgument
 
 LARGEST_BODY = 8 * 1024 * 1024
 _per_thread = threading.local()

@@ -7,11 +7,13 @@ from typing import Protocol
 
 import msgspec
 
+from tidegate.core.backoff import OUTAGE_PAUSES, Backoff
+from tidegate.core.clock import from_ms, monotonic_ms
+from tidegate.core.errors import GrantVoid, InvalidArgument, TooManyWaiting, Unavailable
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.coalescer import Coalescer
 from tidegate.flow.limiter import Grant, Limiter
-from tidegate.kernel.backoff import OUTAGE_PAUSES, Backoff
-from tidegate.kernel.clock import from_ms, monotonic_ms
-from tidegate.kernel.errors import GrantVoid, InvalidArgument, TooManyWaiting, Unavailable
 from tidegate.runtime.gathering import Gatherer
 from tidegate.runtime.patience import Outage
 from tidegate.snapshots.bodies import on_one_line
@@ -20,8 +22,6 @@ from tidegate.snapshots.failures import Again, Dead, Moved, Rest, Verdict, judge
 from tidegate.snapshots.precedence import version_of_result
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import LONGEST_UPSTREAM_ID, Found, Missing, SnapshotKind, Subject
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 from tidegate.upstream import Answer, Permit, Request, UpstreamFailed
 from tidegate.upstream.redirects import MOST_REDIRECTS, redirected
 from tidegate.upstream.tracing import called

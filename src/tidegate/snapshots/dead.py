@@ -4,14 +4,14 @@ from datetime import datetime
 
 import msgspec
 
+from tidegate.core.clock import from_ms
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.flow.coalescer import AlreadyProcessing, Coalescer, Outcome
-from tidegate.kernel.clock import from_ms
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.snapshots.event import DeadUpdate, DeathReason, UnknownSchema, UpdateEvent, as_json
 from tidegate.snapshots.query import SnapshotReader
 from tidegate.snapshots.requests import UpdateRequests, Wish
 from tidegate.snapshots.transport import DeadEntry, Transport
-from tidegate.telemetry.redaction import fit_to_keep
 
 _LONGEST_MESSAGE = 2000
 _LATEST_MS = 253_402_300_799_000

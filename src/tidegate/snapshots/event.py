@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tidegate.kernel.errors import UNDECODABLE, TidegateError
-from tidegate.kernel.priority import Priority
+from tidegate.core.errors import UNDECODABLE, TidegateError
+from tidegate.core.priority import Priority
 from tidegate.snapshots.subject import Subject
 
 SCHEMA_VERSION = "1.1"

@@ -17,10 +17,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tidegate.kernel.errors import InvalidArgument, Unavailable
+from tidegate.core.errors import InvalidArgument, Unavailable
+from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.snapshots.event import DeadUpdate, DeathReason, as_json
 from tidegate.snapshots.subject import Found, Missing, SnapshotKind, Unreadable
-from tidegate.telemetry.redaction import fit_to_keep
 from tidegate.upstream import Answer, Head, UpstreamFailed
 from tidegate.upstream.redirects import is_redirect, target_of
 

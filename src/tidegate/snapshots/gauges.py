@@ -2,10 +2,10 @@
 
 import asyncio
 
+from tidegate.core.telemetry import metrics
 from tidegate.flow.limiter import Limiter
 from tidegate.runtime.figures import find_out
 from tidegate.snapshots.transport import GROUPS, Transport
-from tidegate.telemetry import metrics
 
 _PER_SECOND = "second"
 """The rule of the limiter that counts the calls of a second."""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from tidegate.kernel.clock import to_ms
+from tidegate.core.clock import to_ms
 from tidegate.snapshots.bodies import unpack
 from tidegate.snapshots.store import Snapshot, Trouble
 

@@ -8,8 +8,8 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable
 
-from tidegate.kernel.arguments import require_not_negative, require_positive
-from tidegate.kernel.clock import monotonic_ms
+from tidegate.core.arguments import require_not_negative, require_positive
+from tidegate.core.clock import monotonic_ms
 from tidegate.snapshots.kept import Kept
 
 Place = tuple[str, str]

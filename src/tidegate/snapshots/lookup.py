@@ -11,10 +11,12 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from tidegate.core.clock import monotonic_ms
+from tidegate.core.errors import DatabaseUnavailable, TidegateError
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.database import Database
 from tidegate.flow.breaker import Breaker
-from tidegate.kernel.clock import monotonic_ms
-from tidegate.kernel.errors import DatabaseUnavailable, TidegateError
 from tidegate.runtime.gathering import Gatherer
 from tidegate.runtime.waiting import patience
 from tidegate.snapshots import store
@@ -24,8 +26,6 @@ from tidegate.snapshots.shelf import MARKED_FOR_S, Shelf
 from tidegate.snapshots.store import Known
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.valkey_guard import Standing, ValkeyGuard
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

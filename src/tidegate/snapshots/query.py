@@ -13,10 +13,10 @@ from enum import Enum, StrEnum, auto
 
 import msgspec
 
-from tidegate.kernel.arguments import require_name, require_not_negative
-from tidegate.kernel.clock import Clock, milliseconds, to_ms
-from tidegate.kernel.errors import NotFound
-from tidegate.kernel.priority import Priority
+from tidegate.core.arguments import require_name, require_not_negative
+from tidegate.core.clock import Clock, milliseconds, to_ms
+from tidegate.core.errors import NotFound
+from tidegate.core.priority import Priority
 from tidegate.snapshots.activity import Activity
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.kept import Kept

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import TidegateError, Unavailable
-from tidegate.kernel.priority import Priority
+from tidegate.core.arguments import require_name
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import TidegateError, Unavailable
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, first_of, unless
 from tidegate.snapshots import tracing
@@ -30,11 +32,9 @@ from tidegate.snapshots.settings import LaneSettings
 from tidegate.snapshots.settling import Done, Ground, Note, Settler
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import GROUPS, Consumer, Delivery, Transport, topic_for
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from tidegate.telemetry.spans import Span
+    from tidegate.core.telemetry.spans import Span
 
 log = get_logger(__name__)
 

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tidegate.core.clock import Clock, SystemClock
+from tidegate.core.errors import InvalidArgument, TidegateError, Unavailable
+from tidegate.core.ids import new_id
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.coalescer import Coalescer, Draft, Outcome, Published, Upgraded
-from tidegate.kernel.clock import Clock, SystemClock
-from tidegate.kernel.errors import InvalidArgument, TidegateError, Unavailable
-from tidegate.kernel.ids import new_id
-from tidegate.kernel.priority import Priority
 from tidegate.runtime.patience import Outage
 from tidegate.snapshots import tracing
 from tidegate.snapshots.event import Reason, UpdateEvent
@@ -26,8 +28,6 @@ from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import Topic, Transport, topic_for
 from tidegate.snapshots.transport.streams import KEY_FIELD, VALUE_FIELD
 from tidegate.snapshots.valkey_guard import ValkeyGuard
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Key
 
 log = get_logger(__name__)

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 import msgspec
 from sqlalchemy import func, select
 
+from tidegate.core.arguments import require_positive
 from tidegate.database import Transaction
-from tidegate.kernel.arguments import require_positive
 from tidegate.snapshots.store import FAILED, SAMPLE_PLACES
 from tidegate.snapshots.tables import snapshot_status, snapshots
 

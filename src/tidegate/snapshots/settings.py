@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.snapshots.archive.settings import ArchiveSettings
 from tidegate.snapshots.prefetch.settings import PrefetchSettings
 from tidegate.snapshots.transport.kafka import KafkaSettings

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from tidegate.core.clock import Clock, to_ms
+from tidegate.core.errors import CircuitOpen, DatabaseUnavailable, ServerRefused, TidegateError, Unavailable
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.database import Database, Transaction
 from tidegate.flow.breaker import Breaker
 from tidegate.flow.coalescer import Coalescer
-from tidegate.kernel.clock import Clock, to_ms
-from tidegate.kernel.errors import CircuitOpen, DatabaseUnavailable, ServerRefused, TidegateError, Unavailable
-from tidegate.kernel.priority import Priority
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs, patience
 from tidegate.snapshots import store, tracing
@@ -38,11 +40,9 @@ from tidegate.snapshots.shelf import MARKED_FOR_S, Shelf, Written
 from tidegate.snapshots.store import RETRYING, Effect, Failure, Refreshed
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import Consumer, Delivery, Topic, Transport
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from tidegate.telemetry.spans import Span
+    from tidegate.core.telemetry.spans import Span
 
 log = get_logger(__name__)
 

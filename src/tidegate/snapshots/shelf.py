@@ -13,8 +13,8 @@ from zlib import crc32
 
 import msgspec
 
-from tidegate.kernel.clock import milliseconds, to_ms
-from tidegate.kernel.errors import UNDECODABLE
+from tidegate.core.clock import milliseconds, to_ms
+from tidegate.core.errors import UNDECODABLE
 from tidegate.snapshots.kept import Failed, Kept
 from tidegate.snapshots.store import Effect, Refreshed, Snapshot
 from tidegate.snapshots.subject import Subject

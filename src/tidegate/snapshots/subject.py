@@ -8,8 +8,8 @@ from typing import Protocol
 
 import msgspec
 
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument, TidegateError
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.upstream import Answer, Request
 
 LONGEST_KEY = 120

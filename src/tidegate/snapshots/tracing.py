@@ -7,13 +7,13 @@ request refresh          by whoever asked, below a request of his or as a trace 
 
 from typing import TYPE_CHECKING
 
-from tidegate.kernel.priority import Priority
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry import traces
 from tidegate.snapshots.event import DeadUpdate, Reason, UpdateEvent
 from tidegate.snapshots.subject import Subject
-from tidegate.telemetry import traces
 
 if TYPE_CHECKING:
-    from tidegate.telemetry.spans import Span
+    from tidegate.core.telemetry.spans import Span
 
 _LENGTH = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 

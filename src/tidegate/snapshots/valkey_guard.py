@@ -16,9 +16,9 @@ from datetime import timedelta
 from enum import Enum, auto
 from typing import TypeVar
 
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import CircuitOpen, ServerRefused, TidegateError, Unavailable, ValkeyUnavailable
 from tidegate.flow.breaker import Breaker, BreakerState
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import CircuitOpen, ServerRefused, TidegateError, Unavailable, ValkeyUnavailable
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, patience
 from tidegate.valkey import Unit, Valkey

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidegate.core.clock import monotonic_ms
+from tidegate.core.errors import TidegateError, Unavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.coalescer import AlreadyProcessing, Outcome
-from tidegate.kernel.clock import monotonic_ms
-from tidegate.kernel.errors import TidegateError, Unavailable
 from tidegate.runtime.gathering import Gatherer
 from tidegate.runtime.patience import Outage
 from tidegate.snapshots import tracing
 from tidegate.snapshots.local import Place
 from tidegate.snapshots.requests import UpdateRequests, Wish
 from tidegate.snapshots.transport import GROUPS, Topic, Transport
-from tidegate.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from tidegate.telemetry.spans import Span
+    from tidegate.core.telemetry.spans import Span
 
 log = get_logger(__name__)
 

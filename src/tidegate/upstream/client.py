@@ -6,9 +6,9 @@ from typing import Self
 
 import aiohttp
 
-from tidegate.kernel.clock import Clock, SystemClock, monotonic_ms
-from tidegate.kernel.errors import ContractBroken, GrantVoid
-from tidegate.telemetry import metrics
+from tidegate.core.clock import Clock, SystemClock, monotonic_ms
+from tidegate.core.errors import ContractBroken, GrantVoid
+from tidegate.core.telemetry import metrics
 from tidegate.upstream.addresses import PrivateHosts, guarded, open_socket
 from tidegate.upstream.decoding import Body, BodyTooLarge
 from tidegate.upstream.errors import UpstreamFailed

@@ -17,7 +17,7 @@ Those that are `Unavailable` too may be tried again; the others would fail again
 
 from typing import Literal
 
-from tidegate.kernel.errors import TidegateError, Unavailable
+from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.upstream.messages import Head, Request, shown
 
 Phase = Literal["connect", "answer", "body"]

@@ -11,9 +11,9 @@ from typing import Any, Protocol, Self
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.telemetry.redaction import HIDDEN, is_secret_name, redact_text
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry.redaction import HIDDEN, is_secret_name, redact_text
 
 Headers = CIMultiDictProxy[str]
 """Header lines by name, in any spelling: `headers["etag"]`, `headers.get("Link")`, `headers.getall("vary")`."""

@@ -7,8 +7,8 @@ requests that were really sent, whatever permits they had.
 from collections import deque
 from collections.abc import Callable
 
-from tidegate.kernel.clock import monotonic_ms
-from tidegate.telemetry import metrics
+from tidegate.core.clock import monotonic_ms
+from tidegate.core.telemetry import metrics
 
 _SLOT_MS = 100
 _SECOND = 1000 // _SLOT_MS

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import msgspec
 from yarl import URL
 
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.telemetry.redaction import is_secret_name
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry.redaction import is_secret_name
 from tidegate.upstream.messages import Head, Request, shown
 
 MOST_REDIRECTS = 5

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pydantic import BaseModel, Field, field_validator
 
 from tidegate import __version__
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.upstream.addresses import PrivateHosts
 from tidegate.upstream.redirects import MOST_REDIRECTS
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from tidegate.telemetry import traces
+from tidegate.core.telemetry import traces
 from tidegate.upstream.messages import Answer, Permit, Request
 
 Fetch = Callable[[Request, Permit | None], Awaitable[Answer]]

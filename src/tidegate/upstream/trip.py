@@ -11,7 +11,7 @@ from aiohttp.client_reqrep import ClientRequest, ClientResponse
 from aiohttp.connector import Connection
 from yarl import URL
 
-from tidegate.kernel.errors import GrantVoid
+from tidegate.core.errors import GrantVoid
 from tidegate.upstream.addresses import Guard, PrivateAddress, PrivateHosts
 from tidegate.upstream.decoding import BadEncoding, BodyCutShort, BodyTooLarge
 from tidegate.upstream.errors import (

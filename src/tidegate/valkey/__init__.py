@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tidegate.kernel.exports import lazy_exports
+from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.valkey.connection import Valkey

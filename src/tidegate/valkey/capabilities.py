@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.kernel.errors import ServerRefused, Unavailable
-from tidegate.kernel.ids import new_id
+from tidegate.core.errors import ServerRefused, Unavailable
+from tidegate.core.ids import new_id
 
 if TYPE_CHECKING:
     from tidegate.valkey.connection import Valkey

@@ -13,11 +13,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.driver_info import DriverInfo
 
-from tidegate.kernel.arguments import require_name, require_not_negative
-from tidegate.kernel.errors import ServerRefused, TidegateError, ValkeyRefused, ValkeyUnavailable
-from tidegate.telemetry.disks import Disk
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import REDIS_COMMAND_DURATION
+from tidegate.core.arguments import require_name, require_not_negative
+from tidegate.core.errors import ServerRefused, TidegateError, ValkeyRefused, ValkeyUnavailable
+from tidegate.core.telemetry.disks import Disk
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import REDIS_COMMAND_DURATION
 from tidegate.valkey.capabilities import ServerInfo, examine
 from tidegate.valkey.idle_connections import IdleConnections
 from tidegate.valkey.keys import Unit

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from tidegate.kernel.errors import ServerRefused
-from tidegate.telemetry.logs import get_logger
+from tidegate.core.errors import ServerRefused
+from tidegate.core.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

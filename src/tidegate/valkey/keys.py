@@ -7,7 +7,7 @@ lists its parts once, in its own `keys.py`.
 
 from dataclasses import dataclass
 
-from tidegate.kernel.arguments import require_name
+from tidegate.core.arguments import require_name
 
 
 class Key(str):

@@ -41,7 +41,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_args
 import msgspec
 from redis.exceptions import NoScriptError
 
-from tidegate.kernel.errors import ContractBroken
+from tidegate.core.errors import ContractBroken
 from tidegate.valkey.connection import Valkey
 from tidegate.valkey.keys import Key
 

@@ -2,7 +2,7 @@
 
 from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
 _OPTIONS = frozenset({"db"})

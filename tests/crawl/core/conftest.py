@@ -7,8 +7,8 @@ import pytest
 
 from tests.crawl.core.plain import Stall
 from tests.servers.migrated import migrated_file
+from tidegate.core.clock import ManualClock
 from tidegate.database import Database
-from tidegate.kernel.clock import ManualClock
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tidegate.collect.source import FIRST_PAGE, Task
 from tidegate.collect.tables import page_jobs
 from tidegate.collect.terms import Terms
 from tidegate.collect.verdicts import Finished, from_reading
+from tidegate.core.clock import ManualClock
 from tidegate.crawl.finalizing import CrawlFinalizer
 from tidegate.crawl.processing import RawProcessor
 from tidegate.crawl.products import Product, Products
@@ -30,7 +31,6 @@ from tidegate.crawl.targets import CrawlOptions
 from tidegate.crawl.writing import CrawlWriter
 from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Admitted
-from tidegate.kernel.clock import ManualClock
 from tidegate.upstream import Answer
 
 HOST, SHOP = "shop.example", "s1"

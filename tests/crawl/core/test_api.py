@@ -6,13 +6,13 @@ import pytest
 
 from tests.crawl.core.plain import HOST, SETTINGS, Stall, later
 from tests.servers.migrated import on_sqlite
+from tidegate.core.errors import InvalidArgument, NotFound, ValkeyUnavailable
+from tidegate.core.telemetry import metrics
 from tidegate.crawl import retention
 from tidegate.crawl.gauges import CrawlGauges
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.raws import Raws
 from tidegate.crawl.stages import STAGES
-from tidegate.kernel.errors import InvalidArgument, NotFound, ValkeyUnavailable
-from tidegate.telemetry import metrics
 
 MINI, DETAIL, OPTION = STAGES
 

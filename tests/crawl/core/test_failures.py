@@ -12,6 +12,7 @@ from tests.servers.migrated import on_sqlite
 from tests.waiting import look_again, patience, simulated_delay
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.rounds import Group, Round, write_round
+from tidegate.core.clock import SystemClock
 from tidegate.crawl import applying
 from tidegate.crawl.applying import Patience, Prepared
 from tidegate.crawl.processing import RawProcessor
@@ -20,7 +21,6 @@ from tidegate.crawl.settings import CrawlSettings
 from tidegate.crawl.site import Sites
 from tidegate.crawl.stages import STAGES
 from tidegate.database import Database, Transaction
-from tidegate.kernel.clock import SystemClock
 
 MINI, DETAIL, OPTION = STAGES
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from tests.crawl.core.plain import Stall
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
+from tidegate.core.ids import new_id
 from tidegate.crawl.stages import Stage
 from tidegate.crawl.writing import RAWS_STORED
 from tidegate.database import Database
 from tidegate.flow.doorbell import Doorbell
-from tidegate.kernel.ids import new_id
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.runtime.service import Service
 from tidegate.valkey import Valkey

@@ -7,13 +7,13 @@ import pytest
 
 from tests.crawl.core.plain import HOST, SETTINGS, PlainSite, answered
 from tidegate.collect.source import Cursor, JobSpec, Task, Verdict
+from tidegate.core.errors import InvalidArgument, InvalidSettings, NotFound
 from tidegate.crawl.effects import Confirmed, RawStored, Sighted
 from tidegate.crawl.politeness import PoliteRequest
 from tidegate.crawl.site import Challenged, Found, Listing, Sites, load_site
 from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.crawl.targets import CrawlOptions
-from tidegate.kernel.errors import InvalidArgument, InvalidSettings, NotFound
 
 URL = f"https://{HOST}"
 SECRET = '{"User-Agent":"Mozilla/5.0","Cookie":"sid=1"}'

@@ -9,9 +9,9 @@ import pytest
 
 from tests.crawl.manners.visit import POLITE, SMALL, Visit, visiting
 from tests.servers.migrated import migrated_file
+from tidegate.core.clock import ManualClock
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.database import Database
-from tidegate.kernel.clock import ManualClock
 from tidegate.simulators.marketplace import LimitSettings, MarketplaceConfig, RobotsSettings
 from tidegate.valkey import Valkey
 

@@ -13,11 +13,11 @@ from tests.crawl.manners.conftest import Open
 from tests.crawl.manners.visit import Visit
 from tidegate.collect.calls import NotCalled
 from tidegate.collect.source import Verdict
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.crawl import hosts
 from tidegate.crawl.host_book import HostBook
 from tidegate.crawl.hosts import host_of
 from tidegate.crawl.politeness import PoliteCaller
-from tidegate.kernel.errors import InvalidArgument, NotFound
 from tidegate.simulators.marketplace import RobotsGroup, RobotsSettings
 from tidegate.upstream import Answer, Permit, Request
 

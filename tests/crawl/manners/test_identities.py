@@ -16,6 +16,8 @@ from tests.crawl.manners.visit import SMALL, Visit, visiting
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer, connected, free_ports
 from tidegate import __version__
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
 from tidegate.crawl.health import Health
 from tidegate.crawl.hosts import rest
 from tidegate.crawl.identities import Identity
@@ -26,8 +28,6 @@ from tidegate.crawl.settings import CrawlSettings
 from tidegate.credentials.rotation import rotate_key
 from tidegate.credentials.vault import CannotOpen, KeyMissing
 from tidegate.database import Database, Transaction
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
 from tidegate.simulators.marketplace import MarketplaceConfig
 
 AGENT, COOKIE = "Mozilla/5.0 (secret agent 0815)", "sid=s3cr3t-c00kie-value; theme=light"

@@ -13,9 +13,9 @@ from tests.crawl.manners.conftest import Open
 from tests.crawl.manners.visit import POLITE, Visit
 from tidegate.collect.calls import NotCalled
 from tidegate.collect.source import Verdict
+from tidegate.core.errors import DatabaseUnavailable
 from tidegate.crawl.politeness import PoliteCaller
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.kernel.errors import DatabaseUnavailable
 from tidegate.simulators.marketplace import FaultKind, LimitSettings, RobotsGroup, RobotsSettings, Route
 from tidegate.upstream import Answer, Request, UpstreamClient, UpstreamFailed
 

@@ -10,6 +10,7 @@ import msgspec
 from tests.simulators.ticks import Ticks
 from tidegate.assembly import Parts, put_together
 from tidegate.assembly.vault import open_vault
+from tidegate.core.clock import ManualClock
 from tidegate.crawl.hosts import Host, host_of
 from tidegate.crawl.identities import IdentityBook
 from tidegate.crawl.identity_records import credential_of
@@ -18,7 +19,6 @@ from tidegate.crawl.settings import CrawlSettings
 from tidegate.database import Database
 from tidegate.flow.gate import Gate, Job
 from tidegate.flow.gate.status import CredentialStatus, PaceStatus
-from tidegate.kernel.clock import ManualClock
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import MarketplaceConfig, MarketplaceSimulator, WorldShape
 from tidegate.upstream import Answer, UpstreamClient, UpstreamSettings

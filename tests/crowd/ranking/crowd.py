@@ -8,11 +8,11 @@ import random
 import sys
 
 from tests.crowd.ranking.stand import NOW, SEOUL, count, event
+from tidegate.core.clock import ManualClock
 from tidegate.crowd.ranking.ranking import Ranking
 from tidegate.crowd.ranking.scores import Count
 from tidegate.crowd.ranking.settings import RankingSettings
 from tidegate.database import Database
-from tidegate.kernel.clock import ManualClock
 from tidegate.valkey.connection import connected
 
 EVENTS = 120

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from tidegate.core.clock import ManualClock
 from tidegate.crowd.ranking.board import BoardCopy
 from tidegate.crowd.ranking.ranking import Ranking
 from tidegate.crowd.ranking.rebuild import RankingKeeper, Rebuilder
@@ -16,7 +17,6 @@ from tidegate.crowd.ranking.tables import ranking_scores
 from tidegate.crowd.ranking.windows import Period, windows_at
 from tidegate.database import Database, Transaction
 from tidegate.database.outbox import Event
-from tidegate.kernel.clock import ManualClock
 from tidegate.valkey import Valkey
 
 NOW = datetime(2025, 12, 30, 12, tzinfo=UTC)

@@ -6,10 +6,10 @@ import pytest
 
 from tests.crowd.ranking.stand import NOW, SEOUL
 from tests.servers.valkey import leftover_keys
+from tidegate.core.clock import ManualClock, milliseconds
 from tidegate.crowd.ranking.board import BoardCopy
 from tidegate.crowd.ranking.scores import Score, Standing
 from tidegate.crowd.ranking.windows import windows_at
-from tidegate.kernel.clock import ManualClock, milliseconds
 from tidegate.valkey import Valkey
 
 WINDOWS = windows_at(NOW, SEOUL.zone)

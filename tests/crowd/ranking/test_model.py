@@ -11,10 +11,10 @@ from tests.crowd.ranking.stand import NOW, SEOUL, Stand, expected, standing
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
+from tidegate.core.ids import new_id
 from tidegate.crowd.ranking import scores
 from tidegate.crowd.ranking.scores import Count
 from tidegate.crowd.ranking.windows import Period, Window, kept_windows, windows_at
-from tidegate.kernel.ids import new_id
 
 facts = st.tuples(
     st.sampled_from(["a", "b", "c", "ä", "a a"]),

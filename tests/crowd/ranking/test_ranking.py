@@ -11,6 +11,8 @@ from tests.crowd.ranking.stand import NOW, SEOUL, Stand, count, event, expected,
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import patience
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import InvalidArgument, NotFound, ValkeyUnavailable
 from tidegate.crowd.ranking import scores
 from tidegate.crowd.ranking.board import BoardCopy
 from tidegate.crowd.ranking.handler import Counter
@@ -19,8 +21,6 @@ from tidegate.crowd.ranking.settings import Board, RankingSettings
 from tidegate.crowd.ranking.windows import Period, Window, windows_at
 from tidegate.database.outbox import Event
 from tidegate.flow.doorbell import Doorbell
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import InvalidArgument, NotFound, ValkeyUnavailable
 from tidegate.runtime.delivery import Undeliverable
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected

@@ -10,13 +10,13 @@ from sqlalchemy import func, select
 
 from tests.crowd.ranking.stand import NOW, SEOUL, count
 from tests.servers.migrated import migrated_file
+from tidegate.core.clock import ManualClock
 from tidegate.crowd.ranking import scores
 from tidegate.crowd.ranking.scores import Count, Tally
 from tidegate.crowd.ranking.settings import Board
 from tidegate.crowd.ranking.tables import ranking_events, ranking_scores
 from tidegate.crowd.ranking.windows import Period, oldest_kept, windows_at
 from tidegate.database import Database, Transaction
-from tidegate.kernel.clock import ManualClock
 
 DAY = timedelta(days=1)
 

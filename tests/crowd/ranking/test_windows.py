@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.crowd.ranking.windows import (
     REACH,
     Period,
@@ -15,7 +16,6 @@ from tidegate.crowd.ranking.windows import (
     window_on,
     windows_at,
 )
-from tidegate.kernel.errors import InvalidArgument, NotFound
 
 ZONES = (
     *("UTC", "Asia/Seoul", "Europe/Berlin", "America/New_York", "Asia/Kathmandu"),

@@ -7,7 +7,7 @@ import pytest
 
 from tests.crowd.waiting_room.venue import Venue, venue_at
 from tests.servers.migrated import migrated_file
-from tidegate.kernel.clock import ManualClock
+from tidegate.core.clock import ManualClock
 from tidegate.valkey import Valkey
 
 

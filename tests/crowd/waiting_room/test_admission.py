@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 
 from tests.crowd.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, inside, line, steps
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument
 from tidegate.crowd.waiting_room import Entering, Inside, RoomPlan, Waiting
 from tidegate.crowd.waiting_room.admission import Taken
 from tidegate.crowd.waiting_room.line import UnknownRoom
 from tidegate.crowd.waiting_room.tokens import Sorted, VoidEpoch
 from tidegate.database import Transaction
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument
 
 USERS = [f"user-{n:02}" for n in range(20)]
 

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tidegate.cli import app
+from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.core.telemetry.logs import configure
 from tidegate.crowd.waiting_room import RoomExists, RoomInUse
-from tidegate.kernel.errors import InvalidArgument, NotFound
-from tidegate.telemetry.logs import configure
 
 Tidegate = Callable[..., Result]
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from tests.crowd.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, inside, line
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import CommitUnknown
 from tidegate.crowd.waiting_room import Inside, Nowhere, Waiting, recovery, scripts
 from tidegate.crowd.waiting_room.keys import room_keys
 from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_FIRST, get
 from tidegate.crowd.waiting_room.tokens import Entry, is_used, leave
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import CommitUnknown
 
 USERS = [f"user-{n:02}" for n in range(20)]
 

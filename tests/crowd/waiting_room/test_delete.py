@@ -7,10 +7,10 @@ from sqlalchemy import func, select
 
 from tests.crowd.waiting_room.counter import served
 from tests.crowd.waiting_room.venue import ROOM, Venue, come, inside, open_office
+from tidegate.core.errors import NotFound
 from tidegate.crowd.waiting_room import PassRefused, Reception, RoomInUse, RoomPlan, Waiting, reception, rooms
 from tidegate.crowd.waiting_room.tables import room_tokens, waiting_rooms
 from tidegate.database import Transaction
-from tidegate.kernel.errors import NotFound
 
 USERS = [f"user-{n:02}" for n in range(12)]
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.crowd.waiting_room.venue import ROOM, Venue, come, inside, line
+from tidegate.core.errors import InvalidArgument
 from tidegate.crowd.waiting_room import Answer, RoomPlan, Waiting, WaitingRoom, commitment_of, drawn_place, number_of
 from tidegate.crowd.waiting_room.draw import DRAWN, LOWEST, new_seed
-from tidegate.kernel.errors import InvalidArgument
 
 EARLY = [f"early-{n}" for n in range(1, 31)]
 

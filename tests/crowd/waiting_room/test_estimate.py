@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.crowd.waiting_room.venue import ROOM, Venue, come, open_office
 from tests.servers.migrated import migrated_file
+from tidegate.core.clock import SystemClock
+from tidegate.core.errors import InvalidArgument
 from tidegate.crowd.waiting_room import Reception, RoomPlan
 from tidegate.crowd.waiting_room.estimate import Move, estimate_wait
 from tidegate.database import Database
-from tidegate.kernel.clock import SystemClock
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.valkey import Valkey
 
 EVEN = [Move(second * 1000, 10) for second in range(61)]

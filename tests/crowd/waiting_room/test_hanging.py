@@ -18,10 +18,10 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
 from tests.virtual_time import run_virtually
 from tests.waiting import patience, simulated_delay
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import ValkeyUnavailable
 from tidegate.crowd.waiting_room import Inside, NotActive, WaitingRoom
 from tidegate.crowd.waiting_room.asking import Asking
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.valkey import Valkey
 from tidegate.valkey import connection as connection_module
 from tidegate.valkey.connection import connected

@@ -11,6 +11,7 @@ import pytest
 from tests.crowd.waiting_room.counter import HEADER, bring, put, served, showing
 from tests.crowd.waiting_room.venue import ROOM, Venue, open_office
 from tests.http.serving import Client
+from tidegate.core.errors import ContractBroken
 from tidegate.crowd.waiting_room import Pace, Reception, RoomPlan, drawn_place
 from tidegate.crowd.waiting_room.keys import room_keys
 from tidegate.crowd.waiting_room.rooms import open_
@@ -18,7 +19,6 @@ from tidegate.http.application import build_application
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.places import Paces
 from tidegate.http.serving import room_endpoints
-from tidegate.kernel.errors import ContractBroken
 from tidegate.settings.http import HttpSettings
 
 KEY = "a-key-of-sixteen-signs"

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.crowd.waiting_room.venue import ROOM, Venue, come, inside, line
+from tidegate.core.arguments import normalise_id
+from tidegate.core.errors import InvalidArgument
 from tidegate.crowd.waiting_room import Inside, Nowhere, RoomClosed, Waiting, require_active
-from tidegate.kernel.arguments import normalise_id
-from tidegate.kernel.errors import InvalidArgument
 
 
 @pytest.mark.every_server

@@ -15,12 +15,12 @@ from tests.servers.proxy import Proxy
 from tests.servers.sql import sql_server
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.waiting import patience
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import CommitUnknown, DatabaseUnavailable, ValkeyUnavailable
 from tidegate.crowd.waiting_room import Inside, NotActive, Waiting, require_active
 from tidegate.crowd.waiting_room.recovery import _begin  # pyright: ignore[reportPrivateUsage]
 from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_FIRST, NUMBERS_AT_ONCE, get
 from tidegate.crowd.waiting_room.scripts import pause
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import CommitUnknown, DatabaseUnavailable, ValkeyUnavailable
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 from tidegate.valkey.embedded import EmbeddedServer

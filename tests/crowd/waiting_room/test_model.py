@@ -29,6 +29,7 @@ from tests.crowd.waiting_room.plain import (
 from tests.crowd.waiting_room.venue import KEY, ROOM, Venue, line, venue_at
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
+from tidegate.core.clock import ManualClock
 from tidegate.crowd.waiting_room import Entering, Inside, NotActive, Nowhere, PassOffice, RoomPlan, Waiting
 from tidegate.crowd.waiting_room.admission import Taken
 from tidegate.crowd.waiting_room.line import UnknownRoom
@@ -36,7 +37,6 @@ from tidegate.crowd.waiting_room.passes import PassRefused
 from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_FIRST
 from tidegate.crowd.waiting_room.tokens import renew
 from tidegate.database import Transaction
-from tidegate.kernel.clock import ManualClock
 from tidegate.valkey import Valkey
 
 USERS = list("abcdefgh")

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.crowd.waiting_room.venue import KEY, ROOM, Venue, come
+from tidegate.core.clock import ManualClock, to_ms
+from tidegate.core.errors import InvalidArgument
 from tidegate.crowd.waiting_room import NotActive, PassOffice, PassRefused
 from tidegate.crowd.waiting_room.passes import Pass
-from tidegate.kernel.clock import ManualClock, to_ms
-from tidegate.kernel.errors import InvalidArgument
 
 NOW = ManualClock().now()
 SAID = Pass("waiting", ROOM, "a line", "ada", to_ms(NOW) + 1000, -5, None)

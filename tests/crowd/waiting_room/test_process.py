@@ -12,10 +12,10 @@ from tests.servers.migrated import migrated_folder
 from tests.waiting import look_again, patience
 from tidegate.assembly import build_process, open_parts
 from tidegate.assembly.crowd import open_reception
+from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
 from tidegate.flow.presence import PresenceKeys
 from tidegate.settings import Settings
-from tidegate.telemetry.metrics import REGISTRY
 from tidegate.valkey import Valkey
 
 BRIEF = RoomPlan(capacity=2, session=timedelta(seconds=1), abandon_after=timedelta(seconds=60), log_length=1000)

@@ -15,9 +15,9 @@ from tests.servers.valkey import ValkeyServer
 from tests.waiting import until as until_true
 from tidegate.assembly import build_process, open_parts
 from tidegate.assembly.crowd import open_reception
+from tidegate.core.errors import ValkeyUnavailable
 from tidegate.crowd.waiting_room import RoomPlan
 from tidegate.flow.presence import PresenceKeys, PresenceSettings
-from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.settings import Settings
 
 LEASE = timedelta(seconds=1)

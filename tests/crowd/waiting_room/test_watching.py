@@ -22,6 +22,8 @@ from tests.servers.migrated import migrated_file
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.waiting import look_again, patience, until
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import TooManyWaiting
 from tidegate.crowd.waiting_room import (
     Crowd,
     Inside,
@@ -41,8 +43,6 @@ from tidegate.http.application import build_application
 from tidegate.http.places import Paces, Places
 from tidegate.http.room_events import PlaceEvents, PlaceStream, PlaceStreams
 from tidegate.http.server import HttpService
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import TooManyWaiting
 from tidegate.settings.http import HttpSettings
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
+from tidegate.core.clock import Clock, ManualClock
 from tidegate.crowd.waiting_room import Inside, PassOffice, Reception, RoomPlan, WaitingRoom, WaitingRoomSettings
 from tidegate.crowd.waiting_room.keeper import RoomKeeper
 from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.database import Database, Transaction
-from tidegate.kernel.clock import Clock, ManualClock
 from tidegate.valkey import Valkey
 
 KEY = b"a key of the tests, of 32 bytes."

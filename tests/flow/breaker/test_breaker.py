@@ -8,11 +8,11 @@ import pytest
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
+from tidegate.core.clock import ManualClock, to_ms
+from tidegate.core.errors import CircuitOpen, DatabaseUnavailable, InvalidArgument, NotFound, ValkeyUnavailable
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import configure
 from tidegate.flow.breaker import Breaker, BreakerSettings, BreakerState
-from tidegate.kernel.clock import ManualClock, to_ms
-from tidegate.kernel.errors import CircuitOpen, DatabaseUnavailable, InvalidArgument, NotFound, ValkeyUnavailable
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import configure
 
 HALF_MINUTE = timedelta(seconds=30)
 

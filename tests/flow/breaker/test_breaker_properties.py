@@ -23,9 +23,9 @@ from hypothesis.stateful import (
 )
 from tests.examples import examples
 
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import CircuitOpen, NotFound, ValkeyUnavailable
 from tidegate.flow.breaker import Breaker, BreakerSettings
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import CircuitOpen, NotFound, ValkeyUnavailable
 
 Ending = Literal["success", "failure", "other error", "cancelled"]
 ERRORS: dict[Ending, BaseException | None] = {

@@ -9,9 +9,9 @@ import sys
 from datetime import timedelta
 from typing import Any
 
+from tidegate.core.clock import ManualClock, SystemClock
+from tidegate.core.priority import Priority
 from tidegate.flow.coalescer import AlreadyProcessing, Coalescer
-from tidegate.kernel.clock import ManualClock, SystemClock
-from tidegate.kernel.priority import Priority
 from tidegate.valkey import Unit, Valkey
 from tidegate.valkey.connection import connected
 

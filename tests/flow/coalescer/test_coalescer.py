@@ -10,6 +10,10 @@ from pydantic import ValidationError
 
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports, leftover_keys
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.flow.coalescer import (
     AlreadyProcessing,
     Coalescer,
@@ -19,10 +23,6 @@ from tidegate.flow.coalescer import (
     Published,
     Upgraded,
 )
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.kernel.priority import Priority
-from tidegate.telemetry.metrics import REGISTRY
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 

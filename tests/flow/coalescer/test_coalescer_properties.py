@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from tests.examples import examples
+from tidegate.core.clock import ManualClock
+from tidegate.core.priority import Priority
 from tidegate.flow.coalescer import (
     AlreadyProcessing,
     Coalescer,
@@ -18,8 +20,6 @@ from tidegate.flow.coalescer import (
     Published,
     Upgraded,
 )
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.priority import Priority
 from tidegate.valkey import Valkey
 
 SETTINGS = CoalescerSettings(high_lock=timedelta(milliseconds=30), low_lock=timedelta(milliseconds=60))

@@ -12,8 +12,8 @@ import pytest
 
 from tests.flow.coalescer.crowd import TASKS, stage
 from tests.flow.processes import output, started
+from tidegate.core.priority import Priority
 from tidegate.flow.coalescer import AlreadyProcessing, Coalescer, Published, Upgraded
-from tidegate.kernel.priority import Priority
 from tidegate.valkey import Valkey
 
 CROWD = Path(__file__).with_name("crowd.py")

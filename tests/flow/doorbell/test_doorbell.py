@@ -9,8 +9,8 @@ import pytest
 
 from tests.flow.doorbell.waiters import until_blocked
 from tests.processes import start_warm
+from tidegate.core.errors import InvalidArgument
 from tidegate.flow.doorbell import Doorbell
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.valkey import Key, Valkey
 
 RINGER = Path(__file__).with_name("ringer.py")

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.flow.gate.desk import Desk
-from tidegate.kernel.clock import ManualClock
+from tidegate.core.clock import ManualClock
 from tidegate.valkey import Valkey
 
 

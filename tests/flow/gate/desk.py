@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+from tidegate.core.clock import ManualClock, to_ms
+from tidegate.core.ids import new_id
 from tidegate.flow.gate import (
     Admitted,
     Allowance,
@@ -15,8 +17,6 @@ from tidegate.flow.gate import (
     settlement,
 )
 from tidegate.flow.stream import Stream
-from tidegate.kernel.clock import ManualClock, to_ms
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Valkey
 
 GROUP = "workers"

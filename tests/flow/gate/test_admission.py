@@ -3,8 +3,8 @@
 import pytest
 
 from tests.flow.gate.desk import PLENTY, Desk, job, jobs, names
+from tidegate.core.errors import InvalidArgument
 from tidegate.flow.gate import CredentialLimits, Outcome
-from tidegate.kernel.errors import InvalidArgument
 
 
 async def test_a_job_waits_until_its_pool_has_a_credential(desk: Desk):

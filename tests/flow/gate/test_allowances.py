@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from tests.flow.gate.desk import PLENTY, Desk, job, jobs, names
+from tidegate.core.errors import InvalidArgument
 from tidegate.flow.gate import Allowance, CredentialLimits, Outcome, settlement
-from tidegate.kernel.errors import InvalidArgument
 
 
 async def left(desk: Desk, bucket: str = "core") -> int | None:

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from tests.flow.gate.desk import GROUP, PLENTY, Desk, job, jobs
+from tidegate.core.errors import ContractBroken, GrantVoid
 from tidegate.flow.gate import Admitted, Clearances, CredentialLimits, Gate, GatePermit, PermitWithdrawn, settlement
 from tidegate.flow.gate.clearance import FRESH_MS
-from tidegate.kernel.errors import ContractBroken, GrantVoid
 
 SEND_WITHIN_MS = 2_000
 

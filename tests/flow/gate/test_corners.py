@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from tests.flow.gate.desk import PLENTY, Desk, job, jobs, names
+from tidegate.core.errors import InvalidArgument
 from tidegate.flow.gate import Allowance, Job, Outcome, scripts, settlement
 from tidegate.flow.stream import Stream
-from tidegate.kernel.errors import InvalidArgument
 
 ONE_AT_A_TIME = PLENTY.model_copy(update={"concurrency": 1})
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from tests.flow.gate.desk import PLENTY, Desk, jobs
+from tidegate.core.clock import to_ms
+from tidegate.core.errors import InvalidArgument
 from tidegate.flow.gate import BucketStatus, Memory, Note
-from tidegate.kernel.clock import to_ms
-from tidegate.kernel.errors import InvalidArgument
 
 
 def memory(*notes: Note, started: int = 0, running: int = 0) -> Memory:

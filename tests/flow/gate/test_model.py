@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.examples import examples
 from tests.flow.gate.desk import Desk, job
+from tidegate.core.clock import ManualClock, to_ms
 from tidegate.flow.gate import Admitted, Allowance, CredentialLimits, Outcome, Settlement, settlement
-from tidegate.kernel.clock import ManualClock, to_ms
 from tidegate.valkey import Valkey
 
 WINDOW_MS = 60_000

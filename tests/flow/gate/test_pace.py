@@ -5,8 +5,8 @@ import pytest
 
 from tests.flow.gate.desk import PLENTY, Desk, job, jobs, names
 from tests.flow.gate.test_repair import pages
+from tidegate.core.errors import InvalidArgument
 from tidegate.flow.gate import Admitted, Outcome, PaceStatus, settlement
-from tidegate.kernel.errors import InvalidArgument
 
 GAP_MS = 1_000
 HOST, OTHER = "shop.test:80", "market.test:80"

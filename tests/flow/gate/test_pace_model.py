@@ -22,8 +22,8 @@ from tests.examples import examples
 from tests.flow.gate.desk import Desk, job
 from tests.flow.gate.test_pace import IDENTITY
 from tests.flow.gate.test_repair import pages
+from tidegate.core.clock import ManualClock, to_ms
 from tidegate.flow.gate import Admitted, Job, Memory, Note, Outcome, Settlement, settlement
-from tidegate.kernel.clock import ManualClock, to_ms
 from tidegate.valkey import Valkey
 
 HOSTS = ("fast", "slow", "free")

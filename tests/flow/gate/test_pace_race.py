@@ -11,10 +11,10 @@ import pytest
 from tests.flow.gate.desk import GROUP, jobs
 from tests.flow.gate.test_pace import HOST, IDENTITY
 from tests.processes import WarmProcess, start_warm
+from tidegate.core.ids import new_id
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Stream
-from tidegate.kernel.ids import new_id
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.valkey import Valkey
 

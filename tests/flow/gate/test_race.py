@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.processes import start_warm
+from tidegate.core.ids import new_id
 from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Stream
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Valkey
 
 ROOT = Path(__file__).parents[3]

@@ -9,10 +9,10 @@ import sys
 from datetime import timedelta
 
 from tests.waiting import random_moment
+from tidegate.core.errors import LeaseTaken
+from tidegate.core.ids import new_owner
+from tidegate.core.telemetry.logs import configure
 from tidegate.flow.lease import Lease
-from tidegate.kernel.errors import LeaseTaken
-from tidegate.kernel.ids import new_owner
-from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 

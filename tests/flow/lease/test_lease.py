@@ -7,9 +7,9 @@ import pytest
 
 from tests.flow.processes import output, started
 from tests.waiting import until_due
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument, LeaseLost, LeaseTaken
 from tidegate.flow.lease import Held, Lease, LeaseKeys
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument, LeaseLost, LeaseTaken
 from tidegate.valkey import Unit, Valkey
 
 CONTENDERS = Path(__file__).with_name("contenders.py")

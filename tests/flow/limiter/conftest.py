@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from tidegate.core.clock import ManualClock
+from tidegate.core.ids import new_id
 from tidegate.flow.limiter import Limit, Limiter, LimiterSettings, Priority, Rate
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Unit, Valkey
 
 LOW_ONLY = frozenset({Priority.LOW})

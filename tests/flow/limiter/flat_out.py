@@ -8,9 +8,9 @@ import sys
 import time
 from datetime import datetime, timedelta, tzinfo
 
+from tidegate.core import clock as kernel_clock
+from tidegate.core.clock import SystemClock
 from tidegate.flow.limiter import Limiter, LimiterSettings, Priority
-from tidegate.kernel import clock as kernel_clock
-from tidegate.kernel.clock import SystemClock
 from tidegate.valkey import Valkey
 
 CALLERS = {Priority.HIGH: 40, Priority.LOW: 80}

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.flow.limiter.conftest import SECOND, rules
+from tidegate.core.clock import ManualClock, milliseconds
+from tidegate.core.errors import GrantVoid
+from tidegate.core.ids import new_id
 from tidegate.flow.limiter import Grant, Limit, Limiter, Priority
 from tidegate.flow.limiter.ledger import Answer
 from tidegate.flow.limiter.line import Line, Waiter
-from tidegate.kernel.clock import ManualClock, milliseconds
-from tidegate.kernel.errors import GrantVoid
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Valkey
 
 LIMIT = 20

@@ -9,11 +9,11 @@ import pytest
 
 from tests.flow.limiter.conftest import SECOND, NewLimiter, ms, rules
 from tests.waiting import is_pending, patience, until
+from tidegate.core.clock import ManualClock, SystemClock
+from tidegate.core.errors import GrantVoid, InvalidArgument, TooManyWaiting, ValkeyUnavailable
 from tidegate.flow.limiter import Grant, Limit, Limiter, Priority, Rate
 from tidegate.flow.limiter.ledger import Answer
 from tidegate.flow.limiter.line import Line, Waiter
-from tidegate.kernel.clock import ManualClock, SystemClock
-from tidegate.kernel.errors import GrantVoid, InvalidArgument, TooManyWaiting, ValkeyUnavailable
 from tidegate.valkey import Unit, Valkey
 
 HIGH, LOW = Priority.HIGH, Priority.LOW

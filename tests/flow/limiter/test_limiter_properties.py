@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from tests.examples import examples
 from tests.flow.limiter.conftest import LOW_ONLY, SECOND, ms, rules
+from tidegate.core.clock import ManualClock, milliseconds
+from tidegate.core.ids import new_id
 from tidegate.flow.limiter import Limit, Limiter, Priority, Rate
-from tidegate.kernel.clock import ManualClock, milliseconds
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Valkey
 
 T = TypeVar("T")

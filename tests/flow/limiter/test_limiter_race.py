@@ -9,10 +9,10 @@ import pytest
 from tests.flow.limiter.conftest import SECOND
 from tests.flow.limiter.exactness import go_flat_out
 from tests.waiting import stopwatch
+from tidegate.core.clock import SystemClock
+from tidegate.core.errors import ValkeyUnavailable
+from tidegate.core.ids import new_id
 from tidegate.flow.limiter import Limit, Limiter, LimiterKeys, LimiterSettings, Priority, Rate
-from tidegate.kernel.clock import SystemClock
-from tidegate.kernel.errors import ValkeyUnavailable
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Unit, Valkey
 
 HARD = LimiterSettings(rates=(Rate(name="sustained", per_second=450, burst=450),), guard=timedelta(milliseconds=250))

@@ -6,9 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from tests.flow.limiter.conftest import HIGH_ONLY, LOW_ONLY, SECOND, NewLimiter, ms, rules
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument
 from tidegate.flow.limiter import Limit, Limiter, LimiterKeys, LimiterSettings, Priority, Rate
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.valkey import Unit, Valkey
 
 HIGH, LOW = Priority.HIGH, Priority.LOW

@@ -9,9 +9,9 @@ import sys
 from datetime import timedelta
 
 from tests.waiting import until_due
+from tidegate.core.ids import new_owner
+from tidegate.core.telemetry.logs import configure
 from tidegate.flow.presence import Elected, Election, Following, Presence, PresenceSettings
-from tidegate.kernel.ids import new_owner
-from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 

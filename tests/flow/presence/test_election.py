@@ -9,9 +9,9 @@ import pytest
 from tests.flow.doorbell.waiters import until_blocked
 from tests.flow.presence.candidates import SHORT_LEASE_MS
 from tests.flow.processes import kill, output, said, started
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument, LeaseLost
 from tidegate.flow.presence import Elected, Election, Following, Presence, PresenceKeys
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument, LeaseLost
 from tidegate.valkey import Unit, Valkey
 
 CANDIDATES = Path(__file__).with_name("candidates.py")

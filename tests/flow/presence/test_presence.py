@@ -5,9 +5,9 @@ import pytest
 from pydantic import ValidationError
 
 from tests.waiting import until_due
+from tidegate.core.clock import ManualClock, monotonic_ms
+from tidegate.core.errors import InvalidArgument, LeaseLost
 from tidegate.flow.presence import Expiry, Member, Presence, PresenceKeys, PresenceSettings
-from tidegate.kernel.clock import ManualClock, monotonic_ms
-from tidegate.kernel.errors import InvalidArgument, LeaseLost
 from tidegate.valkey import Unit, Valkey
 
 A_MS = timedelta(milliseconds=1)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from tests.examples import examples
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import LeaseLost
+from tidegate.core.ids import new_id
 from tidegate.flow.presence import Elected, Election, Following, Presence, PresenceSettings
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import LeaseLost
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Valkey
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ import pytest
 
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
+from tidegate.core.clock import ManualClock
 from tidegate.flow.stream import Stream, StreamSettings
-from tidegate.kernel.clock import ManualClock
 from tidegate.valkey import Valkey
 
 

@@ -10,9 +10,9 @@ from tests.flow.stream.conftest import Wire
 from tests.flow.stream.messages import ids, numbered, numbers
 from tests.virtual_time import run_virtually
 from tests.waiting import lasting_at_least
+from tidegate.core.errors import ValkeyUnavailable
 from tidegate.flow.stream import Stream, StreamSettings
 from tidegate.flow.stream.readers import PausingReader
-from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.valkey import Valkey
 
 

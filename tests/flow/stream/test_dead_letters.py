@@ -3,9 +3,9 @@ from datetime import timedelta
 import pytest
 
 from tests.flow.stream.messages import numbered, numbers
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import NotFound
 from tidegate.flow.stream import Stream
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import NotFound
 
 
 async def bury(stream: Stream, count: int) -> list[str]:

@@ -7,8 +7,8 @@ import pytest
 
 from tests.flow.stream.messages import ids, numbered, numbers
 from tests.flow.stream.test_stream import grow_old
+from tidegate.core.errors import InvalidArgument
 from tidegate.flow.stream import Consumer, Passage, Stream
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.valkey import Valkey
 
 LONG = timedelta(minutes=6)

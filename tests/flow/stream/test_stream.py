@@ -7,8 +7,8 @@ import pytest
 from tests.flow.doorbell.waiters import until_blocked
 from tests.flow.stream.conftest import Wire
 from tests.flow.stream.messages import ids, numbered, numbers
+from tidegate.core.errors import InvalidArgument
 from tidegate.flow.stream import Message, Stream, StreamStatus
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.valkey import Valkey
 
 LONG_AGO = timedelta(minutes=6)

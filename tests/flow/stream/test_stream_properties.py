@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from tests.examples import examples
+from tidegate.core.clock import ManualClock
+from tidegate.core.ids import new_id
 from tidegate.flow.stream import Consumer, Message, Stream, StreamSettings
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Valkey
 
 T = TypeVar("T")

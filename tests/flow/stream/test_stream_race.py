@@ -12,9 +12,9 @@ from tests.flow.processes import kill, output, said, started
 from tests.flow.stream.messages import ids, numbered, numbers
 from tests.flow.stream.worker import SHORT_LEASE_MS
 from tests.waiting import patience, until_due
+from tidegate.core.clock import ManualClock
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream, StreamSettings
-from tidegate.kernel.clock import ManualClock
 from tidegate.valkey import Valkey
 
 WORKER = Path(__file__).with_name("worker.py")

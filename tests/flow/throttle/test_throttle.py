@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.ids import new_id
 from tidegate.flow.throttle import Throttle, ThrottleKeys
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Valkey
 
 TEN = timedelta(seconds=10)

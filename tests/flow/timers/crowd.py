@@ -5,8 +5,8 @@ import random
 import sys
 from datetime import timedelta
 
+from tidegate.core.telemetry.logs import configure
 from tidegate.flow.timers import Timer, Timers, TimerSettings
-from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 from tidegate.valkey.connection import connected
 

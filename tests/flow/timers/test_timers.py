@@ -6,9 +6,9 @@ import pytest
 
 from tests.flow.doorbell.waiters import until_blocked
 from tests.waiting import patience
+from tidegate.core.clock import ManualClock, from_ms, to_ms
+from tidegate.core.errors import InvalidArgument
 from tidegate.flow.timers import Timer, Timers, TimerSettings, TimersStatus
-from tidegate.kernel.clock import ManualClock, from_ms, to_ms
-from tidegate.kernel.errors import InvalidArgument
 from tidegate.valkey import Unit, Valkey
 
 SECOND = timedelta(seconds=1)

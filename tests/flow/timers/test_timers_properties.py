@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from tests.examples import examples
 from tests.flow.timers.test_timers import messages
+from tidegate.core.clock import ManualClock, from_ms, to_ms
+from tidegate.core.ids import new_id
 from tidegate.flow.timers import Timer, Timers, TimerSettings, TimersStatus
-from tidegate.kernel.clock import ManualClock, from_ms, to_ms
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Valkey
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from tests.flow.timers.crowd import EACH, timers_of
 from tests.flow.timers.test_timers import messages, promoted
 from tests.processes import WarmProcess, start_warm
 from tests.waiting import patience
+from tidegate.core.clock import SystemClock
 from tidegate.flow.timers import Timer
-from tidegate.kernel.clock import SystemClock
 from tidegate.valkey import Valkey
 
 ROOT = Path(__file__).parents[3]

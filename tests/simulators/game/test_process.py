@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.simulators.game.running import COMMAND, SERVING
 from tests.simulators.running import running
 from tidegate.cli.simulate import app
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.game import World, WorldShape
 from tidegate.simulators.game.documents import Documents, extract_kept
 

@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from tests.examples import examples
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators import sliding
 from tidegate.simulators.game import LimitSettings
 from tidegate.simulators.game.rations import Ration, Refusal, Verdict

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from tests.examples import examples
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.simulators.game import State, Tempo, World, WorldShape
 from tidegate.simulators.game.names import name_of, subject_of
 

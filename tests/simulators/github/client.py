@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 from multidict import CIMultiDictProxy
 
-from tidegate.kernel.clock import ManualClock
+from tidegate.core.clock import ManualClock
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
 
 SMALL = Sizes(issues=7, pulls=5, commits=9, issue_comments=11, review_comments=4, reviews=6)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulators.github.client import Client, simulated
 from tests.waiting import lasting_at_least
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.github import FaultKind, FaultRule, LimitSettings, Manners, Sizes, parse_faults
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.simulators.github.client import Client, simulated
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.simulators.github import Manners, Sizes
 from tidegate.simulators.github.draws import iso
 from tidegate.simulators.github.mutations import OPERATIONS

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulators.github.client import Client, simulated
 from tests.simulators.github.test_graphql import REVIEWS
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.github import ESSENTIAL, KINDS, Sizes, World, WorldShape, perfect_calls
 
 LISTS = {

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tests.simulators.github.client import simulated
 from tests.simulators.running import running
 from tidegate.cli.simulate import app
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 COMMAND = ("-c", "from tidegate.cli.simulate import app; app()", "github", "--json")
 

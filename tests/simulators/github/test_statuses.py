@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from tests.simulators.github.client import Client, simulated
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
 
 

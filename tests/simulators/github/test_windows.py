@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.simulators.github.client import Client, simulated
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.github import LimitSettings
 from tidegate.simulators.github.windows import installation_quota
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.simulators.github.client import SMALL, simulated
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.simulators.github import Sizes, World, WorldShape, truth
 from tidegate.simulators.github.repository import Standing
 

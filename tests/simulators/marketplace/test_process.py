@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tests.simulators.marketplace.running import COMMAND
 from tests.simulators.running import running
 from tidegate.cli.simulate import app
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.marketplace import Documents, World, WorldShape
 
 _CALLS = 100

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulators.marketplace.client import SMALL
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.simulators.marketplace import (
     Documents,
     FaultKind,

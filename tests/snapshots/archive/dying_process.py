@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 from sqlalchemy import event
 
 from tests.snapshots.archive.past import NOON, OLD
+from tidegate.core.clock import ManualClock
 from tidegate.database import Database, Transaction
-from tidegate.kernel.clock import ManualClock
 from tidegate.snapshots.archive import mover
 from tidegate.snapshots.archive.mover import Mover, Part
 from tidegate.snapshots.archive.objects import ObjectStorage

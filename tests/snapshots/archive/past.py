@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import func, select
 
+from tidegate.core.clock import ManualClock
 from tidegate.database import Database, Transaction
-from tidegate.kernel.clock import ManualClock
 from tidegate.snapshots import store
 from tidegate.snapshots.archive.entry import Entry
 from tidegate.snapshots.archive.history import History

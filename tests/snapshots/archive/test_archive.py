@@ -13,7 +13,7 @@ from tests.examples import examples
 from tests.servers.migrated import migrated_file
 from tests.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server, refused_port
 from tests.snapshots.archive.past import NOON, OLD, Past, body, past_at
-from tidegate.kernel.errors import InvalidArgument, ServerRefused, Unavailable
+from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.snapshots import store
 from tidegate.snapshots.archive.history import History
 from tidegate.snapshots.archive.mover import Mover, NotAsWritten

@@ -11,10 +11,10 @@ from typer.testing import CliRunner, Result
 from tests.servers.migrated import migrated_file
 from tests.snapshots.archive.past import body, past_at
 from tidegate.cli import app
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry.logs import configure
 from tidegate.snapshots.archive.objects import ObjectStorage
 from tidegate.snapshots.subject import Subject
-from tidegate.telemetry.logs import configure
 
 Tidegate = Callable[..., Result]
 HERO = Subject("character", "k 03")

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from tests.servers.s3 import BUCKET
 from tests.snapshots.archive.past import NOON, Past, body
 from tests.snapshots.archive.test_nightly import fire_until_it_sleeps
-from tidegate.kernel.errors import ServerRefused
+from tidegate.core.errors import ServerRefused
 from tidegate.snapshots.archive import lifecycle as ageing
 from tidegate.snapshots.archive.lifecycle import FolderLifecycle, S3Lifecycle, lifecycle_of
 from tidegate.snapshots.archive.nightly import NightlyArchive

@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from tests.snapshots.archive.past import NOON, Past
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidSettings
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidSettings
 from tidegate.snapshots.archive import opening
 from tidegate.snapshots.archive.nightly import NightlyArchive, next_night
 from tidegate.snapshots.archive.objects import ObjectStorage

@@ -6,10 +6,10 @@ from datetime import UTC, date, datetime, timedelta
 
 from sqlalchemy import select, update
 
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import TidegateError
 from tidegate.database import Database, Transaction
 from tidegate.flow.coalescer import AlreadyProcessing, Outcome, Published
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import TidegateError
 from tidegate.snapshots import store
 from tidegate.snapshots.prefetch import ledger
 from tidegate.snapshots.prefetch.planner import Prefetch

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.snapshots.prefetch.allocation import LearnedRates, PriceFinder, best_interval, worth_of_a_check
 from tidegate.snapshots.prefetch.facts import Facts
 from tidegate.snapshots.prefetch.rates import LEAST_RATE, MOST_RATE

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.snapshots.prefetch.hours import Hours
 from tidegate.snapshots.prefetch.settings import PrefetchSettings
 

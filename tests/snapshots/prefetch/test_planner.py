@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
 from tests.snapshots.prefetch.planning import NOON, TODAY, Planning, planning_at
-from tidegate.kernel.errors import ContractBroken, ServerRefused, TidegateError, ValkeyUnavailable
-from tidegate.kernel.priority import Priority
+from tidegate.core.errors import ContractBroken, ServerRefused, TidegateError, ValkeyUnavailable
+from tidegate.core.priority import Priority
 from tidegate.snapshots import store
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.prefetch import ledger

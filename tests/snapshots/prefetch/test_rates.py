@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.snapshots.prefetch.rates import LEAST_RATE, MOST_RATE, PRIOR_RATE, learn
 
 checks = st.lists(st.tuples(st.floats(0, 400), st.booleans()), max_size=60)

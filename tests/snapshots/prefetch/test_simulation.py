@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.snapshots.prefetch.simulation import Population, compare
 
 

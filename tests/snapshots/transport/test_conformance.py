@@ -9,7 +9,7 @@ import pytest
 
 from tests.snapshots.transport.conftest import Bench
 from tests.waiting import simulated_delay
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.runtime.waiting import occurs
 from tidegate.snapshots.transport import GROUPS, Consumer, Delivery, Topic, Transport
 from tidegate.snapshots.transport.streams import StreamTransport

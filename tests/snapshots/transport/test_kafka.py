@@ -12,7 +12,7 @@ from pydantic import SecretStr, ValidationError
 from tests.servers.kafka import PASSWORD, Broker, broker
 from tests.snapshots.transport.test_conformance import member, numbered, read_all, values
 from tests.waiting import patience
-from tidegate.kernel.errors import InvalidArgument, ServerRefused, Unavailable
+from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.snapshots.transport import GROUPS, TOPICS, Topic
 from tidegate.snapshots.transport.kafka import KafkaSettings
 from tidegate.snapshots.transport.kafka.dead import DeadMessages

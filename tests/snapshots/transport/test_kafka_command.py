@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from tests.servers.kafka import broker
 from tidegate.cli import app
-from tidegate.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure
 
 Command = Callable[..., Result]
 

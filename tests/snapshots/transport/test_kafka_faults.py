@@ -11,7 +11,7 @@ import pytest
 from tests.processes import start_warm
 from tests.servers.kafka import Broker, broker
 from tests.snapshots.transport.test_conformance import WITHIN_S, member, numbered, read_all, values
-from tidegate.kernel.errors import Unavailable
+from tidegate.core.errors import Unavailable
 from tidegate.snapshots.transport import GROUPS, Consumer, Delivery, Topic
 from tidegate.snapshots.transport.kafka import KafkaSettings
 from tidegate.snapshots.transport.kafka.transport import KafkaTransport

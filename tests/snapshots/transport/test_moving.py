@@ -9,14 +9,14 @@ from structlog.testing import capture_logs
 
 from tests.servers.kafka import broker
 from tests.snapshots.deployment import deployed, until
-from tidegate.kernel.errors import Unavailable
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import configure
 from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.snapshots.query import Freshness
 from tidegate.snapshots.settings import SnapshotSettings
 from tidegate.snapshots.transport import GROUPS, Topic
 from tidegate.snapshots.transport.moving import MovingTransport, TransportMove
 from tidegate.snapshots.transport.streams import StreamTransport
-from tidegate.telemetry.logs import configure
 from tidegate.valkey import Valkey
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from tidegate.core.clock import Clock, SystemClock, milliseconds, to_ms
+from tidegate.core.errors import ContractBroken
 from tidegate.crowd.ranking.keys import BoardKeys
 from tidegate.crowd.ranking.scores import Score, Standing
 from tidegate.crowd.ranking.settings import Board
 from tidegate.crowd.ranking.windows import Window, Windows
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds, to_ms
-from tidegate.kernel.errors import ContractBroken
 from tidegate.valkey import Key, Valkey, lua_script
 from tidegate.valkey.scripts import run_together
 

@@ -12,6 +12,10 @@ from typing import Any, cast
 
 import msgspec
 
+from tidegate.core.arguments import normalise_id
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import InvalidArgument, Unavailable
+from tidegate.core.telemetry.metrics import RANKING_EVENTS
 from tidegate.crowd.ranking import scores
 from tidegate.crowd.ranking.board import BoardCopy
 from tidegate.crowd.ranking.scores import Count
@@ -21,11 +25,7 @@ from tidegate.crowd.ranking.windows import AHEAD
 from tidegate.database import Database
 from tidegate.database.outbox import Event
 from tidegate.flow.doorbell import Doorbell
-from tidegate.kernel.arguments import normalise_id
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import InvalidArgument, Unavailable
 from tidegate.runtime.delivery import Handler, Retries, Undeliverable
-from tidegate.telemetry.metrics import RANKING_EVENTS
 
 _MOST_AT_ONCE = 500
 _LARGEST_AMOUNT = 10**9

@@ -6,6 +6,9 @@ from datetime import date
 
 import msgspec
 
+from tidegate.core.arguments import normalise_id, require_whole
+from tidegate.core.errors import NotFound, Unavailable
+from tidegate.core.telemetry.metrics import RANKING_READS_DEGRADED
 from tidegate.crowd.ranking.board import BoardCopy, Entry, Found
 from tidegate.crowd.ranking.handler import Counter, handlers
 from tidegate.crowd.ranking.keys import keeper_wake
@@ -16,12 +19,9 @@ from tidegate.crowd.ranking.windows import LARGEST_TOP, Period, Window, window_o
 from tidegate.database import Database
 from tidegate.flow.breaker import Breaker
 from tidegate.flow.doorbell import Doorbell
-from tidegate.kernel.arguments import normalise_id, require_whole
-from tidegate.kernel.errors import NotFound, Unavailable
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.runtime.timekeeper import Timekeeper
-from tidegate.telemetry.metrics import RANKING_READS_DEGRADED
 from tidegate.valkey import Valkey
 
 MOST_NEIGHBOURS = 100

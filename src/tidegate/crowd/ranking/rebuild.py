@@ -10,17 +10,17 @@ from datetime import timedelta
 
 import msgspec
 
+from tidegate.core.clock import milliseconds, monotonic_ms
+from tidegate.core.errors import ValkeyUnavailable
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import RANKING_REBUILT
 from tidegate.crowd.ranking import scores
 from tidegate.crowd.ranking.board import BoardCopy
 from tidegate.crowd.ranking.scores import Score
 from tidegate.crowd.ranking.settings import Board
 from tidegate.crowd.ranking.windows import Period, Window, kept_windows
 from tidegate.database import Database
-from tidegate.kernel.clock import milliseconds, monotonic_ms
-from tidegate.kernel.errors import ValkeyUnavailable
-from tidegate.kernel.ids import new_id
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import RANKING_REBUILT
 from tidegate.valkey import Valkey
 
 log = get_logger(__name__)

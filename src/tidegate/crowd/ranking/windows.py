@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 
 LARGEST_TOP = 1000
 """Members of a window that one request may show."""

@@ -12,17 +12,17 @@ from typing import Any, Literal
 
 import msgspec
 
+from tidegate.core.arguments import require_at_most
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import CommitUnknown, TidegateError
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import ROOM_ADMITTED, ROOM_ENDED
 from tidegate.crowd.waiting_room import scripts, tokens
 from tidegate.crowd.waiting_room.keys import room_keys
 from tidegate.crowd.waiting_room.line import UnknownRoom, require_user
 from tidegate.crowd.waiting_room.settings import WaitingRoomSettings
 from tidegate.crowd.waiting_room.tokens import Entry, Sorted, TokenState
 from tidegate.database import Database
-from tidegate.kernel.arguments import require_at_most
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import CommitUnknown, TidegateError
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import ROOM_ADMITTED, ROOM_ENDED
 from tidegate.valkey import Valkey
 
 log = get_logger(__name__)

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
 
+from tidegate.core.clock import monotonic_ms
+from tidegate.core.errors import CircuitOpen, ValkeyUnavailable
 from tidegate.flow.breaker import Breaker, BreakerSettings
-from tidegate.kernel.clock import monotonic_ms
-from tidegate.kernel.errors import CircuitOpen, ValkeyUnavailable
 from tidegate.runtime.waiting import patience
 
 Result = TypeVar("Result")

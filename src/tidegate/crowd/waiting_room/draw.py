@@ -15,7 +15,7 @@ The smallest place is first. After the opening the place is the arrival number.
 import hashlib
 import secrets
 
-from tidegate.kernel.arguments import require_whole
+from tidegate.core.arguments import require_whole
 
 DRAWN = 2**24
 """So many can take part in the draw; whoever comes later than they do, and early, stands behind them."""

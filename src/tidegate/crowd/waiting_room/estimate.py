@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from tidegate.kernel.arguments import require_not_negative
+from tidegate.core.arguments import require_not_negative
 
 _LEAST_BATCHES = 2
 _LONGEST = timedelta(days=365)

@@ -6,6 +6,9 @@ Each room has a doorbell, which everything rings that can let somebody in; and e
 import asyncio
 from collections.abc import Callable
 
+from tidegate.core.errors import NotFound
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import ROOM_ENDED, ROOM_WAITING, forget, forget_room
 from tidegate.crowd.waiting_room import rooms
 from tidegate.crowd.waiting_room.admission import Deposed, Doors
 from tidegate.crowd.waiting_room.keys import new_rooms
@@ -14,13 +17,10 @@ from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.tokens import VoidEpoch
 from tidegate.database import Database
 from tidegate.flow.doorbell import Doorbell
-from tidegate.kernel.errors import NotFound
 from tidegate.runtime.leadership import leader_fence
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.runtime.waiting import end, unless
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import ROOM_ENDED, ROOM_WAITING, forget, forget_room
 from tidegate.valkey import Key, Valkey
 
 log = get_logger(__name__)

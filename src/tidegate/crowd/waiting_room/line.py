@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
+from tidegate.core.arguments import normalise_id, require_at_most, require_name
+from tidegate.core.clock import Clock, SystemClock
+from tidegate.core.errors import ContractBroken
 from tidegate.crowd.waiting_room import scripts
 from tidegate.crowd.waiting_room.estimate import Move
 from tidegate.crowd.waiting_room.keys import room_keys
 from tidegate.crowd.waiting_room.tables import LONGEST_USER
-from tidegate.kernel.arguments import normalise_id, require_at_most, require_name
-from tidegate.kernel.clock import Clock, SystemClock
-from tidegate.kernel.errors import ContractBroken
 from tidegate.valkey import Valkey
 
 _LARGEST_BATCH = 10_000

@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.crowd.waiting_room.keys import room_keys
 from tidegate.flow.stream.message import Entry
 from tidegate.flow.stream.readers import BlockingReader, PausingReader, Reader
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import Unavailable
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, only_our_cancellation
-from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Key, Valkey
 
 log = get_logger(__name__)

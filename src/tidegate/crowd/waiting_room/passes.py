@@ -14,8 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from tidegate.kernel.clock import to_ms
-from tidegate.kernel.errors import InvalidArgument, TidegateError
+from tidegate.core.clock import to_ms
+from tidegate.core.errors import InvalidArgument, TidegateError
 
 _LONGEST = 2048
 _SHORTEST_KEY = 16

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.crowd.waiting_room import rooms, tokens
 from tidegate.crowd.waiting_room.admission import Doors
 from tidegate.crowd.waiting_room.keeper import RoomKeeper, RoomKeepers
@@ -19,8 +21,6 @@ from tidegate.crowd.waiting_room.settings import RoomPlan, WaitingRoomSettings
 from tidegate.crowd.waiting_room.waiting_room import WaitingRoom
 from tidegate.database import Database, Transaction
 from tidegate.flow.doorbell import Doorbell
-from tidegate.kernel.errors import InvalidArgument, NotFound, Unavailable
-from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Valkey
 
 log = get_logger(__name__)

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import milliseconds, to_ms
+from tidegate.core.errors import ValkeyUnavailable
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.crowd.waiting_room import rooms, scripts, tokens
 from tidegate.crowd.waiting_room.admission import Deposed, Doors
 from tidegate.crowd.waiting_room.rooms import Room
 from tidegate.crowd.waiting_room.tokens import Session
 from tidegate.database import Database, Transaction
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.clock import milliseconds, to_ms
-from tidegate.kernel.errors import ValkeyUnavailable
-from tidegate.kernel.ids import new_id
-from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Valkey
 
 log = get_logger(__name__)

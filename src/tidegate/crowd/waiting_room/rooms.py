@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 from sqlalchemy import Row, delete, select, update
 
+from tidegate.core.arguments import require_at_most
+from tidegate.core.clock import milliseconds, to_ms
+from tidegate.core.errors import InvalidArgument, NotFound, TidegateError
+from tidegate.core.ids import new_id
 from tidegate.crowd.waiting_room.draw import commitment_of, new_seed
 from tidegate.crowd.waiting_room.settings import RoomPlan
 from tidegate.crowd.waiting_room.tables import LONGEST_ROOM, ROOM_NAME, waiting_rooms
 from tidegate.database import Transaction
-from tidegate.kernel.arguments import require_at_most
-from tidegate.kernel.clock import milliseconds, to_ms
-from tidegate.kernel.errors import InvalidArgument, NotFound, TidegateError
-from tidegate.kernel.ids import new_id
 
 _c = waiting_rooms.c
 _NAME = re.compile(ROOM_NAME)

@@ -9,8 +9,8 @@ import msgspec
 from annotated_types import Ge, Le
 from pydantic import BaseModel, Field
 
-from tidegate.kernel.arguments import require_at_most, require_positive, require_whole
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.arguments import require_at_most, require_positive, require_whole
+from tidegate.core.errors import InvalidArgument
 
 _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
 MOST_CAPACITY = 1_000_000

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import delete, func, select, update
 
+from tidegate.core.errors import TidegateError
+from tidegate.core.transitions import sources_of
 from tidegate.crowd.waiting_room.line import require_user
 from tidegate.crowd.waiting_room.rooms import RoomInUse, get, held_still
 from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.database import Transaction
-from tidegate.kernel.errors import TidegateError
-from tidegate.kernel.transitions import sources_of
 
 _c = room_tokens.c
 _ONE_MS = timedelta(milliseconds=1)

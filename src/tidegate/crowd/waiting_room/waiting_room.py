@@ -10,6 +10,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from tidegate.core.clock import to_ms
+from tidegate.core.errors import DatabaseUnavailable, NotFound, TidegateError, Unavailable, ValkeyUnavailable
 from tidegate.crowd.waiting_room import rooms, tokens
 from tidegate.crowd.waiting_room.admission import Doors
 from tidegate.crowd.waiting_room.asking import AT_THE_DOOR_S, ELSEWHERE_S, Asking
@@ -34,8 +36,6 @@ from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.rooms import Room
 from tidegate.crowd.waiting_room.tokens import Entry, NotActive, Session, Sorted, VoidEpoch
 from tidegate.database import Database, Transaction
-from tidegate.kernel.clock import to_ms
-from tidegate.kernel.errors import DatabaseUnavailable, NotFound, TidegateError, Unavailable, ValkeyUnavailable
 from tidegate.valkey import Valkey
 
 Result = TypeVar("Result")

@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from tidegate.core.arguments import require_positive
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import TooManyWaiting, Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import ROOM_WATCHERS
 from tidegate.crowd.waiting_room.estimate import Pace
 from tidegate.crowd.waiting_room.line import Crowd, Standing
 from tidegate.crowd.waiting_room.moves import Moves
 from tidegate.crowd.waiting_room.waiting_room import WaitingRoom
-from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import TooManyWaiting, Unavailable
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import ROOM_WATCHERS
 from tidegate.valkey import Valkey
 
 log = get_logger(__name__)

@@ -8,8 +8,8 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
+from tidegate.core.errors import ServerRefused
 from tidegate.database.migrations import VERSION_TABLE
-from tidegate.kernel.errors import ServerRefused
 
 
 def missing(connection: Connection, name: str) -> list[str]:

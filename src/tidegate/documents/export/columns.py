@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument
 from tidegate.documents.document import StoredDocument
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.errors import InvalidArgument
 
 Value = str | int | bool | datetime | list[str] | None
 

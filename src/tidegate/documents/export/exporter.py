@@ -12,14 +12,14 @@ from typing import BinaryIO
 import msgspec
 
 from tidegate import __version__
+from tidegate.core.clock import Clock, SystemClock
+from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.documents.document import StoredDocument
 from tidegate.documents.export.columns import Column
 from tidegate.documents.export.folder import ExportFolder
 from tidegate.documents.export.formats import Format, Writer, open_writer, require_format, shape_of
 from tidegate.documents.export.manifest import ColumnEntry, FileEntry, Manifest
 from tidegate.documents.store import DocumentStore
-from tidegate.kernel.clock import Clock, SystemClock
-from tidegate.kernel.errors import InvalidArgument, TidegateError
 
 _AT_ONCE = 500
 _ELSEWHERE = "Name another folder with --output"

@@ -14,9 +14,9 @@ from typing import Self
 
 import msgspec
 
+from tidegate.core.errors import TidegateError
 from tidegate.documents.export import manifest as manifests
 from tidegate.documents.export.manifest import Manifest
-from tidegate.kernel.errors import TidegateError
 
 _PARTIAL = ".tidegate-partial"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

@@ -5,11 +5,11 @@ from enum import StrEnum
 from importlib.util import find_spec
 from typing import BinaryIO, Protocol
 
+from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.documents.document import StoredDocument
 from tidegate.documents.export.columns import Column, Shape
 from tidegate.documents.export.csv_format import CsvWriter
 from tidegate.documents.export.jsonl_format import JsonlWriter
-from tidegate.kernel.errors import InvalidArgument, InvalidSettings
 
 
 class Format(StrEnum):

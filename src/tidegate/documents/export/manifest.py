@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from tidegate.kernel.errors import UNDECODABLE
+from tidegate.core.errors import UNDECODABLE
 
 NAME = "manifest.json"
 VERSION = 1

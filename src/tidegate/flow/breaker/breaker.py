@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import ParamSpec, TypeVar
 
+from tidegate.core.arguments import require_name
+from tidegate.core.clock import Clock, SystemClock, milliseconds, monotonic_ms, to_ms
+from tidegate.core.errors import CircuitOpen, InvalidArgument, ServerRefused, Unavailable
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import Gauge
+from tidegate.core.transitions import Moves
 from tidegate.flow.breaker.settings import BreakerSettings
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds, monotonic_ms, to_ms
-from tidegate.kernel.errors import CircuitOpen, InvalidArgument, ServerRefused, Unavailable
-from tidegate.kernel.transitions import Moves
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import Gauge
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from tidegate.core.arguments import require_at_most, require_name, require_not_negative, require_positive
+from tidegate.core.clock import Clock, SystemClock, milliseconds
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.ids import new_id
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry.metrics import DEDUP_COALESCE_HIT, DEDUP_LOCK_CONFLICT, DEDUP_UPGRADE
 from tidegate.flow.coalescer.keys import CoalescerKeys
 from tidegate.flow.coalescer.settings import CoalescerSettings
-from tidegate.kernel.arguments import require_at_most, require_name, require_not_negative, require_positive
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.kernel.ids import new_id
-from tidegate.kernel.priority import Priority
-from tidegate.telemetry.metrics import DEDUP_COALESCE_HIT, DEDUP_LOCK_CONFLICT, DEDUP_UPGRADE
 from tidegate.valkey import Key, Valkey, lua_script
 from tidegate.valkey.scripts import Script, run_together
 

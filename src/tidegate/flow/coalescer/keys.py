@@ -1,6 +1,6 @@
 """The keys of one subject's work."""
 
-from tidegate.kernel.arguments import require_name
+from tidegate.core.arguments import require_name
 from tidegate.valkey import Key, Unit
 
 

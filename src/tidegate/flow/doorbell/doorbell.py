@@ -2,9 +2,9 @@
 
 import asyncio
 
-from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.backoff import OUTAGE_PAUSES
-from tidegate.kernel.errors import ValkeyUnavailable
+from tidegate.core.arguments import require_positive
+from tidegate.core.backoff import OUTAGE_PAUSES
+from tidegate.core.errors import ValkeyUnavailable
 from tidegate.valkey import Key, Valkey, lua_script
 
 _SHORTEST_BLOCK_S = 0.001

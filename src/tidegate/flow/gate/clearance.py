@@ -14,10 +14,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tidegate.core.clock import monotonic_ms
+from tidegate.core.errors import ContractBroken, GrantVoid, Unavailable
 from tidegate.flow.gate.gate import Gate, Report
 from tidegate.flow.gate.jobs import Admitted, Settlement
-from tidegate.kernel.clock import monotonic_ms
-from tidegate.kernel.errors import ContractBroken, GrantVoid, Unavailable
 
 FRESH_MS = 100.0
 """For how long the gate's word counts. Long enough for the requests of one batch to leave after one question, short

@@ -18,6 +18,12 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tidegate.core.arguments import require_name, require_not_negative, require_whole
+from tidegate.core.clock import Clock, SystemClock, milliseconds
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.gate import scripts
 from tidegate.flow.gate.jobs import LONGEST_MS, Admitted, Job, Settlement
 from tidegate.flow.gate.keys import epoch_key, gate_keys
@@ -25,12 +31,6 @@ from tidegate.flow.gate.memory import Learned, Memory
 from tidegate.flow.gate.promises import Promises
 from tidegate.flow.gate.settings import CredentialLimits
 from tidegate.flow.gate.status import PoolStatus, read_status
-from tidegate.kernel.arguments import require_name, require_not_negative, require_whole
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.kernel.ids import new_id
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Key, Unit, Valkey
 
 log = get_logger(__name__)

@@ -6,8 +6,8 @@ from typing import Self
 
 import msgspec
 
-from tidegate.kernel.arguments import require_name, require_whole
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.arguments import require_name, require_whole
+from tidegate.core.errors import InvalidArgument
 
 LOWEST_PRIORITY = 9
 _LARGEST_COST = 10**9

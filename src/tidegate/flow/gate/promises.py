@@ -6,9 +6,9 @@ a command that does nothing else, or a process that has not joined yet.
 
 from datetime import timedelta
 
+from tidegate.core.clock import Clock, milliseconds
+from tidegate.core.ids import new_id
 from tidegate.flow.gate.keys import promise_keys
-from tidegate.kernel.clock import Clock, milliseconds
-from tidegate.kernel.ids import new_id
 from tidegate.valkey import Key, Unit, Valkey, lua_script
 
 FIRST_LOOK = timedelta(seconds=10)

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from tidegate.core.arguments import require_name, require_positive
+from tidegate.core.clock import Clock, SystemClock, milliseconds, monotonic_ms
+from tidegate.core.errors import InvalidArgument, LeaseLost, LeaseTaken
 from tidegate.flow.lease.keys import LeaseKeys
-from tidegate.kernel.arguments import require_name, require_positive
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds, monotonic_ms
-from tidegate.kernel.errors import InvalidArgument, LeaseLost, LeaseTaken
 from tidegate.valkey import Key, Unit, Valkey, lua_script
 
 

@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from tidegate.kernel.exports import lazy_exports
+from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from tidegate.core.priority import Priority
     from tidegate.flow.limiter.grant import Grant
     from tidegate.flow.limiter.keys import LimiterKeys
     from tidegate.flow.limiter.ledger import LimiterStatus, Usage
     from tidegate.flow.limiter.limiter import Batch, Limiter
     from tidegate.flow.limiter.settings import Limit, LimiterSettings, Rate
-    from tidegate.kernel.priority import Priority
 
 __all__ = [
     "Batch",
@@ -33,6 +33,6 @@ __getattr__ = lazy_exports(
         "tidegate.flow.limiter.ledger": "LimiterStatus Usage",
         "tidegate.flow.limiter.limiter": "Batch Limiter",
         "tidegate.flow.limiter.settings": "Limit LimiterSettings Rate",
-        "tidegate.kernel.priority": "Priority",
+        "tidegate.core.priority": "Priority",
     },
 )

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tidegate.kernel.clock import monotonic_ms
-from tidegate.kernel.errors import GrantVoid
-from tidegate.kernel.priority import Priority
+from tidegate.core.clock import monotonic_ms
+from tidegate.core.errors import GrantVoid
+from tidegate.core.priority import Priority
 
 
 @dataclass(eq=False)

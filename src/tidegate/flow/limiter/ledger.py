@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from tidegate.core.clock import Clock, milliseconds
+from tidegate.core.ids import new_owner
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry.metrics import RATE_LIMITER_ACQUIRED, RATE_LIMITER_REJECTED
 from tidegate.flow.limiter.keys import LimiterKeys
 from tidegate.flow.limiter.plan import make_plan
 from tidegate.flow.limiter.settings import LimiterSettings
-from tidegate.kernel.clock import Clock, milliseconds
-from tidegate.kernel.ids import new_owner
-from tidegate.kernel.priority import Priority
-from tidegate.telemetry.metrics import RATE_LIMITER_ACQUIRED, RATE_LIMITER_REJECTED
 from tidegate.valkey import Key, Unit, Valkey, lua_script
 
 _NUMBERS = {priority: number for number, priority in enumerate(Priority, 1)}

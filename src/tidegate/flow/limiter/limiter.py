@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
+from tidegate.core.arguments import require_at_most, require_positive
+from tidegate.core.clock import Clock, SystemClock, milliseconds, monotonic_ms
+from tidegate.core.errors import GrantVoid, InvalidArgument, TooManyWaiting, ValkeyUnavailable
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.limiter.grant import Grant
 from tidegate.flow.limiter.ledger import Answer, Demand, Ledger, LimiterStatus
 from tidegate.flow.limiter.line import Line, Waiter
 from tidegate.flow.limiter.settings import LimiterSettings
-from tidegate.kernel.arguments import require_at_most, require_positive
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds, monotonic_ms
-from tidegate.kernel.errors import GrantVoid, InvalidArgument, TooManyWaiting, ValkeyUnavailable
-from tidegate.kernel.priority import Priority
-from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Unit, Valkey
 
 log = get_logger(__name__)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from tidegate.core.priority import Priority
 from tidegate.flow.limiter.grant import Grant, Tally
 from tidegate.flow.limiter.ledger import Answer, Demand
-from tidegate.kernel.priority import Priority
 
 _MOST_PER_QUESTION = 1000
 

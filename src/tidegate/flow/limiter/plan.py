@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.core.clock import milliseconds
+from tidegate.core.priority import Priority
 from tidegate.flow.limiter.settings import Limit, LimiterSettings, Rate, binding
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.priority import Priority
 
 SLOTS_PER_WINDOW = 1000
 """Grants of one slot leave the window together, so this costs at most a thousandth of the limit."""

@@ -8,8 +8,8 @@ from typing import Annotated, Self
 from annotated_types import Gt, Le
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.priority import Priority
+from tidegate.core.arguments import require_name
+from tidegate.core.priority import Priority
 
 ALL = frozenset(Priority)
 

@@ -7,12 +7,12 @@ presence can have ended, or until the leader resigns, whichever comes first.
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.core.arguments import require_name
+from tidegate.core.clock import Clock, SystemClock, milliseconds
+from tidegate.core.errors import LeaseLost
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.presence.keys import PresenceKeys
 from tidegate.flow.presence.settings import PresenceSettings
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds
-from tidegate.kernel.errors import LeaseLost
 from tidegate.valkey import Key, Unit, Valkey, lua_script
 
 

@@ -8,11 +8,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.core.arguments import require_name
+from tidegate.core.clock import Clock, SystemClock, milliseconds, monotonic_ms
+from tidegate.core.errors import InvalidArgument, LeaseLost
 from tidegate.flow.presence.keys import PresenceKeys
 from tidegate.flow.presence.settings import PresenceSettings
-from tidegate.kernel.arguments import require_name
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds, monotonic_ms
-from tidegate.kernel.errors import InvalidArgument, LeaseLost
 from tidegate.valkey import Key, Unit, Valkey, lua_script
 
 _MOST_LAPSED = 100

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
+from tidegate.core.arguments import require_at_most, require_not_negative, require_positive
+from tidegate.core.errors import ValkeyUnavailable
 from tidegate.flow.stream.message import Entry, Message, to_message
 from tidegate.flow.stream.readers import BlockingReader, PausingReader, Reader
-from tidegate.kernel.arguments import require_at_most, require_not_negative, require_positive
-from tidegate.kernel.errors import ValkeyUnavailable
 from tidegate.valkey import Valkey
 
 if TYPE_CHECKING:

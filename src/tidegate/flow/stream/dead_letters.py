@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
+from tidegate.core.arguments import require_at_most, require_positive
+from tidegate.core.errors import NotFound
 from tidegate.flow.stream.batches import id_batches, require_id
 from tidegate.flow.stream.keys import StreamKeys
 from tidegate.flow.stream.message import DeadLetter, DeadLetterPage, to_dead_letter
-from tidegate.kernel.arguments import require_at_most, require_positive
-from tidegate.kernel.errors import NotFound
 from tidegate.valkey import Key, Valkey, lua_script
 
 _LARGEST_PAGE = 1000

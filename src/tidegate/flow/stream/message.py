@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.kernel.arguments import require_at_most
-from tidegate.kernel.clock import from_ms
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.arguments import require_at_most
+from tidegate.core.clock import from_ms
+from tidegate.core.errors import InvalidArgument
 from tidegate.valkey.packing import text_header
 
 DELIVERIES = b"deliveries"

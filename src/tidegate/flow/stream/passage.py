@@ -17,12 +17,12 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
+from tidegate.core.arguments import require_name, require_positive
+from tidegate.core.clock import milliseconds
 from tidegate.flow.stream.batches import BATCH, id_batches
 from tidegate.flow.stream.consumer import Consumer
 from tidegate.flow.stream.message import Message, to_message
 from tidegate.flow.stream.stream import WAYPOINT, Stream
-from tidegate.kernel.arguments import require_name, require_positive
-from tidegate.kernel.clock import milliseconds
 from tidegate.valkey import Key, Valkey, lua_script
 
 

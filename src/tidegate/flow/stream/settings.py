@@ -6,7 +6,7 @@ from typing import Annotated
 from annotated_types import Ge, Le
 from pydantic import AfterValidator, BaseModel, Field
 
-from tidegate.kernel.arguments import require_name
+from tidegate.core.arguments import require_name
 
 Span = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(days=31))]
 GroupName = Annotated[str, AfterValidator(lambda name: require_name("group", name))]

@@ -22,19 +22,19 @@ from typing import Any
 
 from msgspec import Raw
 
+from tidegate.core.arguments import require_name, require_not_negative
+from tidegate.core.clock import Clock, SystemClock, milliseconds
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.flow.stream.batches import BATCH, id_batches, in_batches
 from tidegate.flow.stream.consumer import Consumer
 from tidegate.flow.stream.dead_letters import DeadLetters
 from tidegate.flow.stream.keys import StreamKeys
 from tidegate.flow.stream.message import ConsumerStatus, StreamStatus, pack_messages
 from tidegate.flow.stream.settings import StreamSettings
-from tidegate.kernel.arguments import require_name, require_not_negative
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.kernel.ids import new_id
-from tidegate.telemetry import metrics
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.redaction import fit_to_keep
 from tidegate.valkey import Key, Unit, Valkey, lua_script
 
 log = get_logger(__name__)

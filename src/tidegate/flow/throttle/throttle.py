@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
+from tidegate.core.arguments import require_name, require_positive, require_whole
+from tidegate.core.clock import Clock, SystemClock, milliseconds
 from tidegate.flow.throttle.keys import ThrottleKeys
-from tidegate.kernel.arguments import require_name, require_positive, require_whole
-from tidegate.kernel.clock import Clock, SystemClock, milliseconds
 from tidegate.valkey import Key, Valkey, lua_script
 
 MOST_BURST = 1_000_000

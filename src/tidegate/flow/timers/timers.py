@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tidegate.core.arguments import require_at_most, require_name, require_not_negative
+from tidegate.core.clock import Clock, SystemClock, from_ms
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import DELAYED_QUEUE_SIZE, TIMER_LATENESS, TIMERS_PROMOTED
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.timers.keys import TimerKeys
 from tidegate.flow.timers.settings import TimerSettings
-from tidegate.kernel.arguments import require_at_most, require_name, require_not_negative
-from tidegate.kernel.clock import Clock, SystemClock, from_ms
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import DELAYED_QUEUE_SIZE, TIMER_LATENESS, TIMERS_PROMOTED
 from tidegate.valkey import Key, Unit, Valkey, lua_script
 from tidegate.valkey.packing import as_text
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
+from tidegate.core.errors import UNDECODABLE
 from tidegate.documents import StoredDocument
 from tidegate.documents.document import LONGEST_TEXT
 from tidegate.github import kinds
 from tidegate.github.statistics.tables import LONGEST_LOGIN
-from tidegate.kernel.errors import UNDECODABLE
 
 GHOST = 10137
 """The account that stands for all that were deleted."""

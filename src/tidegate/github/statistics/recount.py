@@ -7,12 +7,12 @@ which moments they differ. A document that was committed late, under an early ti
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.database import Database
 from tidegate.documents import DocumentStore, StoredDocument
 from tidegate.github.statistics import ledger
 from tidegate.github.statistics.facts import READERS, Fact, fact_of
 from tidegate.github.statistics.ledger import Counted, Overtaken, Pass
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -7,6 +7,10 @@ import msgspec
 from sqlalchemy import select
 
 from tidegate.collect.runs import Run
+from tidegate.core.arguments import require_name, require_whole
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import NotFound
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.database import Database, Transaction
 from tidegate.documents import DocumentStore
 from tidegate.github.source import GithubSource
@@ -17,10 +21,6 @@ from tidegate.github.statistics.ledger import Overtaken
 from tidegate.github.statistics.recount import Recount
 from tidegate.github.statistics.summary import Summary
 from tidegate.github.statistics.tables import statistics_users
-from tidegate.kernel.arguments import require_name, require_whole
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.errors import NotFound
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

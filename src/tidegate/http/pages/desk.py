@@ -15,6 +15,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from tidegate.core.errors import (
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    ValkeyUnavailable,
+)
+from tidegate.core.telemetry.metrics import ROOM_THROTTLED
 from tidegate.crowd.waiting_room import (
     Crowd,
     NotActive,
@@ -38,14 +45,7 @@ from tidegate.http.pages.scene import Scene, Sight, title_of
 from tidegate.http.pages.texts import Language, language_of
 from tidegate.http.places import Paces, find_pass
 from tidegate.http.remote import ClientAddresses
-from tidegate.kernel.errors import (
-    InvalidArgument,
-    NotFound,
-    Unavailable,
-    ValkeyUnavailable,
-)
 from tidegate.settings.http import HttpSettings
-from tidegate.telemetry.metrics import ROOM_THROTTLED
 from tidegate.valkey import Valkey
 
 TAG = "waiting page"

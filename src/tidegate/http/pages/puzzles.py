@@ -10,8 +10,8 @@ The challenge follows from the signed cookie of one visitor, so nothing is store
 import hashlib
 from itertools import count
 
+from tidegate.core.arguments import require_whole
 from tidegate.crowd.waiting_room.settings import MOST_PUZZLE_BITS
-from tidegate.kernel.arguments import require_whole
 
 _CHALLENGE_DIGITS = 32
 LONGEST_SOLUTION = 16

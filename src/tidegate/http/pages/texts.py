@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
-from tidegate.kernel.errors import ContractBroken
+from tidegate.core.errors import ContractBroken
 
 Language = Literal["en", "ko"]
 LANGUAGES: Final[tuple[Language, ...]] = get_args(Language)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.game.config import FaultKind, parse_faults
 from tidegate.simulators.game.documents import KEPT_FIELDS
 from tidegate.simulators.wire.admin import BackDoor, Query

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
-from tidegate.kernel.arguments import require_not_negative
-from tidegate.kernel.clock import to_ms
+from tidegate.core.arguments import require_not_negative
+from tidegate.core.clock import to_ms
 
 
 class WorldClock:

@@ -3,8 +3,8 @@
 from datetime import datetime
 from enum import StrEnum
 
-from tidegate.kernel.arguments import require_at_most, require_not_negative, require_positive, require_whole
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.arguments import require_at_most, require_not_negative, require_positive, require_whole
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.config import Frozen, require_share
 
 MOST_SUBJECTS = 1 << 30

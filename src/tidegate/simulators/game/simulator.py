@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import msgspec
 
-from tidegate.kernel.clock import from_ms, to_ms
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.clock import from_ms, to_ms
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.game.admin import Admin
 from tidegate.simulators.game.clock import WorldClock
 from tidegate.simulators.game.config import GameConfig

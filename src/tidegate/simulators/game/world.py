@@ -13,8 +13,8 @@ from math import exp, factorial
 
 import msgspec
 
-from tidegate.kernel.arguments import require_at_most, require_not_negative
-from tidegate.kernel.errors import NotFound
+from tidegate.core.arguments import require_at_most, require_not_negative
+from tidegate.core.errors import NotFound
 from tidegate.simulators.game.config import WorldShape
 
 _LOT = 2**32

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.simulators.github.config import FaultKind, parse_faults
 from tidegate.simulators.github.truth import ESSENTIAL
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.simulators.github.answers import Answer, error, ok
 from tidegate.simulators.github.calls import Call, Caller, Owner
 from tidegate.simulators.github.config import LimitSettings

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.arguments import require_positive
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.draws import draw, fraction
 from tidegate.simulators.github.calls import Call
 from tidegate.simulators.github.config import FaultKind, FaultRule

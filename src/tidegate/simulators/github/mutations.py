@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidegate.kernel.arguments import require_positive
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.arguments import require_positive
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.simulators.draws import draw, fraction
 from tidegate.simulators.github.draws import DAY_S
 from tidegate.simulators.github.repository import Repository, Standing

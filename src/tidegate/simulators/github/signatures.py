@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 _INTEGER, _BIT_STRING, _SEQUENCE = 0x02, 0x03, 0x30
 _SHA256_PREFIX = bytes.fromhex("3031300d060960864801650304020105000420")

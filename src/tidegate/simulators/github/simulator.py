@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from tidegate.kernel.clock import Clock, SystemClock
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.clock import Clock, SystemClock
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.github.admin import Admin
 from tidegate.simulators.github.api import Api
 from tidegate.simulators.github.calls import Call, Caller, Owner

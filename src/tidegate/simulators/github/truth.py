@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.github import profiles
 from tidegate.simulators.github.config import Manners
 from tidegate.simulators.github.items import Items

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from tidegate.kernel.clock import Clock, SystemClock
-from tidegate.kernel.errors import NotFound
+from tidegate.core.clock import Clock, SystemClock
+from tidegate.core.errors import NotFound
 from tidegate.simulators.github import generation
 from tidegate.simulators.github.config import WorldShape
 from tidegate.simulators.github.events import EventLog

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidegate.kernel.arguments import require_whole
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.arguments import require_whole
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.marketplace.config import FaultKind, Politeness, RobotsSettings, Route, parse_faults
 from tidegate.simulators.wire.admin import BackDoor, Query
 

@@ -4,7 +4,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from tidegate.kernel.errors import NotFound
+from tidegate.core.errors import NotFound
 from tidegate.simulators.marketplace.config import MarketplaceConfig
 from tidegate.simulators.marketplace.pauses import Pauses
 from tidegate.simulators.marketplace.rates import Rate, rate_of_identity

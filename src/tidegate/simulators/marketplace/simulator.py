@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from tidegate.kernel.arguments import require_positive, require_whole
+from tidegate.core.arguments import require_positive, require_whole
 from tidegate.simulators.faults import Faults
 from tidegate.simulators.marketplace.admin import Admin
 from tidegate.simulators.marketplace.answers import Answers

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.simulators.marketplace.book import MannersBook
 from tidegate.simulators.marketplace.config import MarketplaceConfig, RobotsSettings
 from tidegate.simulators.marketplace.ledger import Ledger

@@ -8,8 +8,8 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tidegate.kernel.arguments import require_whole
-from tidegate.kernel.errors import NotFound
+from tidegate.core.arguments import require_whole
+from tidegate.core.errors import NotFound
 from tidegate.simulators.draws import draw, fraction
 from tidegate.simulators.marketplace.config import MOST_PRODUCTS, WorldShape
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from tidegate.kernel.errors import InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.simulators.wire.messages import Reply, Request, error
 
 PREFIX = b"/admin/"

@@ -10,14 +10,14 @@ from typing import Protocol
 
 from sqlalchemy import select
 
+from tidegate.core.arguments import require_positive
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.database import Database, Transaction
-from tidegate.kernel.arguments import require_positive
 from tidegate.snapshots.archive.entry import Entry
 from tidegate.snapshots.archive.mover import to_entry
 from tidegate.snapshots.archive.tables import snapshot_archives
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.tables import snapshot_history
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import delete, select
 
+from tidegate.core.errors import InvalidSettings, ServerRefused
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.database import Transaction
-from tidegate.kernel.errors import InvalidSettings, ServerRefused
-from tidegate.kernel.ids import new_id
 from tidegate.snapshots.archive.objects import StorageUnavailable, folder_of, make_durable
 from tidegate.snapshots.archive.settings import ArchiveSettings
 from tidegate.snapshots.archive.tables import snapshot_archives
-from tidegate.telemetry.redaction import fit_to_keep
 
 _FILES_AT_ONCE = 100
 _ROWS_AT_ONCE = 500

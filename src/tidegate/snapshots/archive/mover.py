@@ -13,14 +13,14 @@ from typing import Any, Protocol
 import msgspec
 from sqlalchemy import delete, select, tuple_
 
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import ARCHIVE_ENTRIES_MOVED
 from tidegate.database import Database, Transaction
-from tidegate.kernel.errors import Unavailable
 from tidegate.snapshots.archive.entry import Entry
 from tidegate.snapshots.archive.tables import snapshot_archives
 from tidegate.snapshots.bodies import unpack
 from tidegate.snapshots.tables import snapshot_history
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import ARCHIVE_ENTRIES_MOVED
 
 log = get_logger(__name__)
 

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from tidegate.core.errors import InvalidSettings, ServerRefused
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.database import Database
-from tidegate.kernel.errors import InvalidSettings, ServerRefused
 from tidegate.snapshots.archive import mover
 from tidegate.snapshots.archive.mover import Mover, Storage
 from tidegate.snapshots.archive.settings import ArchiveSettings
-from tidegate.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from tidegate.snapshots.archive.lifecycle import Lifecycle

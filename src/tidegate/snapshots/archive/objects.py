@@ -13,8 +13,8 @@ import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import LocalStore, from_url
 
-from tidegate.kernel.errors import ServerRefused, Unavailable
-from tidegate.telemetry.redaction import redact_text
+from tidegate.core.errors import ServerRefused, Unavailable
+from tidegate.core.telemetry.redaction import redact_text
 
 _RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 _REMEDY = "See that the environment has credentials that may write there (AWS_ACCESS_KEY_ID and its kin)"

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.kernel.errors import InvalidSettings
+from tidegate.core.errors import InvalidSettings
 from tidegate.snapshots.archive.settings import ArchiveSettings
 
 if TYPE_CHECKING:

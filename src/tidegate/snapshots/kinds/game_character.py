@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import msgspec
 
-from tidegate.kernel.errors import UNDECODABLE, InvalidArgument
+from tidegate.core.errors import UNDECODABLE, InvalidArgument
 from tidegate.snapshots.subject import Found, Missing, Unreadable
 from tidegate.upstream import Answer, Request
 

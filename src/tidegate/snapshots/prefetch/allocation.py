@@ -15,7 +15,7 @@ The price is raised when subjects ask for more calls than the budget has, and lo
 import math
 from datetime import datetime, timedelta
 
-from tidegate.kernel.arguments import require_positive
+from tidegate.core.arguments import require_positive
 from tidegate.snapshots.prefetch.facts import Facts, fraction
 from tidegate.snapshots.prefetch.rates import PRIOR_RATE, shape_of
 from tidegate.snapshots.prefetch.settings import PrefetchSettings

@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from tidegate.kernel.arguments import require_not_negative
+from tidegate.core.arguments import require_not_negative
 from tidegate.snapshots.prefetch.settings import PrefetchSettings
 
 _QUARTER = timedelta(minutes=15)

@@ -12,10 +12,12 @@ from typing import Protocol
 
 import msgspec
 
+from tidegate.core.errors import TidegateError, Unavailable
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import PREFETCH_ASKED
 from tidegate.database import Database
 from tidegate.flow.coalescer import AlreadyProcessing, Outcome
-from tidegate.kernel.errors import TidegateError, Unavailable
-from tidegate.kernel.priority import Priority
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.prefetch import ledger
 from tidegate.snapshots.prefetch.allocation import LearnedRates, PriceFinder
@@ -27,8 +29,6 @@ from tidegate.snapshots.prefetch.ledger import Booked, Plan
 from tidegate.snapshots.prefetch.settings import PrefetchSettings
 from tidegate.snapshots.prefetch.tiers import FixedTiers
 from tidegate.snapshots.requests import Wish
-from tidegate.telemetry.logs import get_logger
-from tidegate.telemetry.metrics import PREFETCH_ASKED
 
 log = get_logger(__name__)
 

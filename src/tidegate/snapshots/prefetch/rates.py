@@ -15,7 +15,7 @@ for less, and a subject that changes its habits is followed. So the state is two
 
 import math
 
-from tidegate.kernel.arguments import require_not_negative
+from tidegate.core.arguments import require_not_negative
 
 PRIOR_RATE = 1.0
 """Changes per day of a subject that nothing is known of."""

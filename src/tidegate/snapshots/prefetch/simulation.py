@@ -16,7 +16,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.kernel.arguments import require_positive
+from tidegate.core.arguments import require_positive
 from tidegate.snapshots.prefetch.allocation import LearnedRates, PriceFinder
 from tidegate.snapshots.prefetch.facts import Facts, Policy
 from tidegate.snapshots.prefetch.rates import learn

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import NotFound
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import NotFound
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.snapshots.transport.protocol import Consumer, DeadEntry, Message, Transport
 from tidegate.snapshots.transport.topics import Topic
-from tidegate.telemetry.logs import get_logger
 from tidegate.valkey import Key
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import count
 
+from tidegate.core.arguments import require_at_most, require_positive
+from tidegate.core.clock import Clock, SystemClock, to_ms
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.flow.stream import Consumer as GroupMember
 from tidegate.flow.stream import Stream, StreamSettings
 from tidegate.flow.stream.batches import require_id
-from tidegate.kernel.arguments import require_at_most, require_positive
-from tidegate.kernel.clock import Clock, SystemClock, to_ms
-from tidegate.kernel.errors import InvalidArgument, NotFound
 from tidegate.snapshots.transport.protocol import DeadEntry, Delivery, Message
 from tidegate.snapshots.transport.topics import GROUPS, TOPICS, Topic
 from tidegate.valkey import Key, Unit, Valkey

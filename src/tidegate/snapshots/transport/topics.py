@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from tidegate.kernel.priority import Priority
+from tidegate.core.priority import Priority
 
 
 class Topic(StrEnum):

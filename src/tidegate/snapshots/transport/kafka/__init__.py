@@ -5,7 +5,7 @@ Nothing here is imported with this package but its settings: the driver comes wi
 
 from typing import TYPE_CHECKING
 
-from tidegate.kernel.exports import lazy_exports
+from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.snapshots.transport.kafka.settings import KafkaSettings

@@ -7,7 +7,7 @@ which are in hand; what may be committed is the lowest of them, or what comes ne
 from collections.abc import Collection, Mapping
 from itertools import count
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.snapshots.transport.kafka.attempts import Attempts
 
 Commit = tuple[int, str]

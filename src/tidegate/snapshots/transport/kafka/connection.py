@@ -12,11 +12,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from aiokafka import AIOKafkaConsumer, errors
 from aiokafka.helpers import create_ssl_context
 
-from tidegate.kernel.backoff import Backoff
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import ServerRefused, Unavailable
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import ServerRefused, Unavailable
+from tidegate.core.telemetry.driver_logs import limit_driver_log
 from tidegate.snapshots.transport.kafka.settings import KafkaSettings
-from tidegate.telemetry.driver_logs import limit_driver_log
 
 # Below this level the driver logs whole requests, and with them the password.
 limit_driver_log("aiokafka", level=logging.WARNING)

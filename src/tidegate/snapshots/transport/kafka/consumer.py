@@ -19,9 +19,10 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from tidegate.kernel.arguments import require_not_negative, require_positive
-from tidegate.kernel.clock import milliseconds
-from tidegate.kernel.errors import Unavailable
+from tidegate.core.arguments import require_not_negative, require_positive
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import Unavailable
+from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.patience import Outage
 from tidegate.snapshots.transport.kafka.books import Books
 from tidegate.snapshots.transport.kafka.connection import (
@@ -34,7 +35,6 @@ from tidegate.snapshots.transport.kafka.connection import (
 from tidegate.snapshots.transport.kafka.settings import KafkaSettings
 from tidegate.snapshots.transport.kafka.standing import Standing, standings
 from tidegate.snapshots.transport.protocol import Delivery
-from tidegate.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 
 from aiokafka import TopicPartition
 
-from tidegate.kernel.arguments import require_at_most, require_positive
-from tidegate.kernel.errors import InvalidArgument, NotFound
-from tidegate.kernel.ids import new_id
+from tidegate.core.arguments import require_at_most, require_positive
+from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.core.ids import new_id
 from tidegate.snapshots.transport.kafka.reading import Reader, Record, Span
 from tidegate.snapshots.transport.protocol import DeadEntry, Message
 

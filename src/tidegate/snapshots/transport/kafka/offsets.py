@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError
 
-from tidegate.kernel.errors import InvalidArgument, ServerRefused
+from tidegate.core.errors import InvalidArgument, ServerRefused
 from tidegate.snapshots.transport.kafka.connection import client_options, speaking, stop_consumer, stop_in_time
 from tidegate.snapshots.transport.kafka.reading import Reader
 from tidegate.snapshots.transport.kafka.settings import KafkaSettings

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tidegate.kernel.errors import InvalidSettings
+from tidegate.core.errors import InvalidSettings
 from tidegate.snapshots.transport.kafka.settings import KafkaSettings
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.snapshots.transport.kafka.connection import Lazy, client_options, in_our_words, speaking
 from tidegate.snapshots.transport.kafka.settings import KafkaSettings
 from tidegate.snapshots.transport.protocol import Message

@@ -15,7 +15,7 @@ from aiokafka.errors import (
     for_code,
 )
 
-from tidegate.kernel.clock import milliseconds
+from tidegate.core.clock import milliseconds
 from tidegate.snapshots.transport.kafka.settings import KafkaSettings
 from tidegate.snapshots.transport.topics import TOPICS, Topic
 

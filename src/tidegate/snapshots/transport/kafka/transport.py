@@ -11,7 +11,7 @@ from weakref import WeakSet
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 from tidegate.snapshots.transport.kafka import offsets, topics
 from tidegate.snapshots.transport.kafka.connection import Lazy, client_options, insist
 from tidegate.snapshots.transport.kafka.consumer import KafkaConsumer

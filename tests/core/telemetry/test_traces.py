@@ -19,6 +19,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from tests.cli.test_commands import tidegate
+from tests.core.telemetry.collector import Collector, Received, collecting
 from tests.docs.pages import ROOT, blocks_of
 from tests.http.asgi import ask
 from tests.http.processes import started
@@ -26,18 +27,17 @@ from tests.http.test_commands import client_of
 from tests.schedules.clockwork import HOUR, Clockwork, clockwork_at
 from tests.servers.migrated import migrated_file
 from tests.snapshots.deployment import deployed, game
-from tests.telemetry.collector import Collector, Received, collecting
 from tests.waiting import look_again
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidSettings
+from tidegate.core.telemetry import spans, traces
+from tidegate.core.telemetry.logs import configure, get_logger
+from tidegate.core.telemetry.traces import TraceSettings, open_traces, span
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.session_desk import SessionDesk
-from tidegate.kernel.clock import ManualClock
-from tidegate.kernel.errors import InvalidSettings
 from tidegate.settings.http import HttpSettings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
-from tidegate.telemetry import spans, traces
-from tidegate.telemetry.logs import configure, get_logger
-from tidegate.telemetry.traces import TraceSettings, open_traces, span
 from tidegate.valkey import Valkey
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -367,7 +367,7 @@ from tidegate.assembly import open_collection
 from tidegate.cli import up, collect, running
 from tidegate.http import serving
 from tidegate.settings import Settings
-from tidegate.telemetry.traces import open_traces, span
+from tidegate.core.telemetry.traces import open_traces, span
 settings = Settings.load()
 async def main():
     async with open_collection(settings, needs_credential=False):
@@ -375,7 +375,7 @@ async def main():
             assert one is two is None
 with open_traces(settings.traces):
     asyncio.run(main())
-ours = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.proto", "tidegate.telemetry.spans")
+ours = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.proto", "tidegate.core.telemetry.spans")
 print([name for name in sys.modules if name.startswith(ours)])
 """
     command = [sys.executable, "-c", script]

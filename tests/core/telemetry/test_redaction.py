@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.telemetry.redaction import is_secret_name, redact, redact_text
+from tidegate.core.telemetry.redaction import is_secret_name, redact, redact_text
 
 TOKEN = "gh" + "p_16C7e42F292c6912E7710c838347Ae178B4a"
 """Put together, so that scanners of the repository do not take it for a real one."""

@@ -9,8 +9,8 @@ import time
 from functools import cache
 from pathlib import Path
 
-from tidegate.kernel.errors import NoSpaceLeft
-from tidegate.telemetry.logs import get_logger
+from tidegate.core.errors import NoSpaceLeft
+from tidegate.core.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -10,9 +10,9 @@ import pytest
 import structlog
 
 from tidegate.cli.running import configure_log
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.telemetry import configure, get_logger
-from tidegate.telemetry.logs import LogLevel, LogSettings
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry import configure, get_logger
+from tidegate.core.telemetry.logs import LogLevel, LogSettings
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import TypeVar
 
-from tidegate.kernel.errors import ContractBroken
+from tidegate.core.errors import ContractBroken
 
 State = TypeVar("State", bound=StrEnum)
 Moves = Mapping[State, AbstractSet[State]]

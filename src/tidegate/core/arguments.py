@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from tidegate.kernel.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument
 
 _LONGEST_NAME = 512
 

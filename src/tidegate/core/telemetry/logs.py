@@ -19,8 +19,8 @@ from pydantic import BaseModel
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
-from tidegate.kernel.errors import InvalidArgument
-from tidegate.telemetry.redaction import redact
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry.redaction import redact
 
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, field_validator
 
-from tidegate.kernel.errors import InvalidSettings
+from tidegate.core.errors import InvalidSettings
 
 if TYPE_CHECKING:
-    from tidegate.telemetry.spans import Span, Tracer
+    from tidegate.core.telemetry.spans import Span, Tracer
 
 Facts = Mapping[str, str | int | float | bool]
 """What a span says of itself. Never a secret: texts are redacted, names of credentials are none."""
@@ -76,7 +76,7 @@ def open_traces(settings: TraceSettings) -> Generator[None]:
         return
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter") is None:
         raise InvalidSettings('traces need OpenTelemetry: pip install "tidegate[otel]"')
-    from tidegate.telemetry.spans import Tracer
+    from tidegate.core.telemetry.spans import Tracer
 
     _tracer = Tracer.open(settings.endpoint, settings.sample, settings.service_name)
     try:

@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from structlog.contextvars import bound_contextvars
 
-from tidegate.telemetry.redaction import fit_to_keep, redact_text
-from tidegate.telemetry.traces import Facts, Kind
+from tidegate.core.telemetry.redaction import fit_to_keep, redact_text
+from tidegate.core.telemetry.traces import Facts, Kind
 
 _HEADER = "traceparent"
 _PATH = "/v1/traces"

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
-from tidegate.kernel.arguments import require_at_most, require_not_negative, require_positive
+from tidegate.core.arguments import require_at_most, require_not_negative, require_positive
 
 
 @dataclass(frozen=True)

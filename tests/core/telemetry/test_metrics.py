@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidegate.telemetry import metrics
+from tidegate.core.telemetry import metrics
 
 FAMILIES = {family.name: family for family in metrics.REGISTRY.collect()}
 
