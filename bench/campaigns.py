@@ -22,9 +22,9 @@ from tidegate.campaigns.kinds import Kinds
 from tidegate.campaigns.manager import CampaignManager
 from tidegate.campaigns.settings import CampaignSettings
 from tidegate.campaigns.workshop import Workshop
-from tidegate.database import Database, Transaction
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 ENTRIES, CALLERS = 30_000, 250
 FROM_ZERO, QUIET, QUIET_S = 200, 10_000, 30.0

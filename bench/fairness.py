@@ -19,9 +19,9 @@ from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.runs import Run
 from tidegate.collect.source import JobSpec, Reading, Subject, Task
-from tidegate.documents import SqlDocuments
 from tidegate.flow.gate import CredentialLimits
 from tidegate.settings import Settings
+from tidegate.storage.documents import SqlDocuments
 from tidegate.upstream import Answer, Permit, Request
 
 WAITING, PER_PAGE = 50_000, 1_000

@@ -8,7 +8,7 @@ from bench.server import tcp_server
 from tidegate.core.ids import new_id
 from tidegate.flow.gate import Admitted, Allowance, CredentialLimits, Gate, Job, settlement
 from tidegate.flow.stream import Consumer, Stream
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 JOBS, BATCH = 100_000, 100
 FEW, MANY = 10, 100_000

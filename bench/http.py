@@ -26,8 +26,8 @@ from tidegate.assembly import build_process, open_parts
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.runs import Run
 from tidegate.collect.source import JobSpec, Reading, Subject, Task
-from tidegate.documents import Document, SqlDocuments
 from tidegate.settings import Settings
+from tidegate.storage.documents import Document, SqlDocuments
 from tidegate.upstream import Answer, Request, UpstreamClient, UpstreamSettings
 
 PAGES, PER_LIST = 5_000, 500

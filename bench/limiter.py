@@ -15,9 +15,9 @@ from tests.flow.limiter.exactness import go_flat_out
 from bench.figures import Figure, Section
 from tidegate.core.ids import new_id
 from tidegate.flow.limiter import Limit, Limiter, LimiterSettings
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
-from tidegate.valkey.embedded import EmbeddedServer
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
+from tidegate.storage.valkey.embedded import EmbeddedServer
 
 PROCESSES = 8
 SECONDS = 30.0

@@ -20,8 +20,8 @@ from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.collect.source import Subject
 from tidegate.core.telemetry.logs import configure
-from tidegate.documents import SqlDocuments
 from tidegate.settings import Settings
+from tidegate.storage.documents import SqlDocuments
 
 JOBS = 200_000
 LARGEST_MB, MOST_GROWTH_MB = 150, 15

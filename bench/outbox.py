@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 from bench.figures import Figure, Section
-from tidegate.database import Database, Transaction, outbox
-from tidegate.database.migrate import migrate
-from tidegate.database.outbox import Event
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay
+from tidegate.storage.sql import Database, Transaction, outbox
+from tidegate.storage.sql.migrate import migrate
+from tidegate.storage.sql.outbox import Event
 
 EVENTS, PER_S = 5_000, 500
 

@@ -17,11 +17,11 @@ from tidegate.crowd.ranking.ranking import Ranking
 from tidegate.crowd.ranking.scores import Count, Score, Standing, count
 from tidegate.crowd.ranking.settings import Board, RankingSettings
 from tidegate.crowd.ranking.windows import windows_at
-from tidegate.database import Database
-from tidegate.database.migrate import migrate
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
-from tidegate.valkey.embedded import EmbeddedServer
+from tidegate.storage.sql import Database
+from tidegate.storage.sql.migrate import migrate
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
+from tidegate.storage.valkey.embedded import EmbeddedServer
 
 MEMBERS = 1_000_000
 BATCH = 1000

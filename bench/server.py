@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tidegate.valkey.embedded import server_binary
+from tidegate.storage.valkey.embedded import server_binary
 
 
 @contextmanager

@@ -26,9 +26,9 @@ from bench.processes import TIDEGATE, Meter, Running, percentile, running
 from bench.server import tcp_server
 from bench.service_readers import Plan, Told
 from tidegate.assembly import open_database
-from tidegate.database import Transaction
 from tidegate.settings import Settings
 from tidegate.snapshots.tables import snapshots
+from tidegate.storage.sql import Transaction
 
 FOR_S = 60.0
 WARM_S = 6.0

@@ -25,7 +25,6 @@ from bench.processes import TIDEGATE, Meter, percentile, running
 from bench.read_load import Load, Seen
 from bench.server import tcp_server
 from tidegate.assembly import open_database
-from tidegate.database import Transaction
 from tidegate.settings import Settings
 from tidegate.simulators.game import WorldShape
 from tidegate.simulators.game.documents import Documents
@@ -34,6 +33,7 @@ from tidegate.snapshots import store
 from tidegate.snapshots.kinds.game_character import GameCharacter
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import Found, Subject
+from tidegate.storage.sql import Transaction
 
 SUBJECTS, LINES = 1_000, 32
 FOR_S, TURNS = 3.0, 2

@@ -23,9 +23,9 @@ from bench.server import tcp_server
 from bench.service_level import admin
 from bench.wait_load import Crowd, Released
 from tidegate.assembly import Snapshots, open_parts, open_snapshots
-from tidegate.database import Transaction
 from tidegate.settings import Settings
 from tidegate.snapshots.settings import GameSettings, SnapshotSettings
+from tidegate.storage.sql import Transaction
 
 READERS, SERVERS = 10_000, 4
 HERD = 1_000

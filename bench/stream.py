@@ -13,7 +13,7 @@ from bench.figures import Figure, Section
 from bench.server import tcp_server
 from tidegate.core.ids import new_id
 from tidegate.flow.stream import Stream
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 MESSAGES, BATCH = 100_000, 100
 PEER_JOBS = 5_000

@@ -17,9 +17,9 @@ from bench.figures import Figure, Section
 from tidegate.core.clock import SystemClock
 from tidegate.flow.timers import Timer, Timers
 from tidegate.runtime.timekeeper import Timekeeper
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
-from tidegate.valkey.embedded import EmbeddedServer
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
+from tidegate.storage.valkey.embedded import EmbeddedServer
 
 TIMERS = 10_000
 OVER = timedelta(seconds=10)

@@ -13,10 +13,10 @@ from typing import Any
 from bench.figures import Figure, Section
 from bench.server import tcp_server
 from tidegate.crowd.waiting_room import PassOffice, Reception, RoomPlan, WaitingRoom, scripts
-from tidegate.database import Database
-from tidegate.database.migrate import migrate
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.sql import Database
+from tidegate.storage.sql.migrate import migrate
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 PEOPLE, BATCH = 1_000_000, 500
 LOOKS = 5_000

@@ -25,9 +25,9 @@ from tidegate.assembly import Collection, build_process, open_collection
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
-from tidegate.documents import SqlDocuments
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
+from tidegate.storage.documents import SqlDocuments
 
 BROWSERS, JOBS, PAIRS = 20, 240_000, 5
 MOST_LOST = 0.02

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import column, select, table, text
 
 from tidegate.collect.lifecycle import RunState
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 _moves = table("chaos_moves", column("run_id"), column("state"))
 _events = table("chaos_events", column("kind"), column("event_key"))

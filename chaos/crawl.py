@@ -39,7 +39,6 @@ from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES, Stage
 from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.targets import MOST_PAGES, CrawlOptions
-from tidegate.database import Transaction, outbox
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import (
@@ -52,6 +51,7 @@ from tidegate.simulators.marketplace import (
     WorldShape,
     parse_faults,
 )
+from tidegate.storage.sql import Transaction, outbox
 
 _UNWRITTEN = 0.95
 _TELL_EVERY_S = 15.0

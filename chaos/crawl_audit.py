@@ -15,8 +15,8 @@ from tidegate.collect.tables import collection_runs, job_executions, page_jobs
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES, Stage, place_of
 from tidegate.crawl.tables import crawl_products, crawl_raws
-from tidegate.database import Transaction, outbox
 from tidegate.simulators.marketplace import Report
+from tidegate.storage.sql import Transaction, outbox
 
 _SHOWN = 3
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import column, func, select, table, text
 
 from tidegate.crawl.stages import STAGES, Stage
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 Key = tuple[str, str]
 """Host and product."""

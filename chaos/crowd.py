@@ -36,11 +36,11 @@ from tidegate.core.errors import Unavailable, ValkeyUnavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
 from tidegate.crowd.waiting_room.line import UnknownRoom
-from tidegate.database import Database
 from tidegate.flow.presence import PresenceKeys
 from tidegate.runtime.waiting import occurs
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 _ROOT = Path(__file__).parents[1]
 _FROZEN_S = 3.0

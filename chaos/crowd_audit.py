@@ -14,8 +14,8 @@ from sqlalchemy import func, select
 from chaos.crowd_process import USED
 from tidegate.crowd.waiting_room import TokenState, WaitingRoom
 from tidegate.crowd.waiting_room.tables import room_tokens
-from tidegate.database import Database, Transaction
-from tidegate.valkey import Key, Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Key, Valkey
 
 _PAGE = 5_000
 

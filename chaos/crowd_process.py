@@ -30,12 +30,12 @@ from tidegate.crowd.waiting_room import (
 )
 from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.crowd.waiting_room.tokens import Entry, leave
-from tidegate.database import Database, Transaction
 from tidegate.flow.presence import Election, Presence, PresenceSettings
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
 from tidegate.runtime.service import Restarts, keep_running
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 
 ROOM, UNIT = "crowd", "crowd-campaign"
 LEASES = PresenceSettings(lease=timedelta(seconds=2), renew_every=timedelta(milliseconds=600))

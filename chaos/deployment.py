@@ -21,11 +21,11 @@ from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import page_jobs
-from tidegate.database import Transaction, outbox
 from tidegate.github import ESSENTIAL
 from tidegate.github.kinds import DOCUMENTS, REPOSITORY, USER
 from tidegate.settings import Settings
 from tidegate.simulators.github import SimulatorConfig
+from tidegate.storage.sql import Transaction, outbox
 
 _LOOK_EVERY_S = 0.02
 

@@ -5,9 +5,9 @@ from datetime import date
 
 from tests.statistics.oracle import Oracle, all_documents
 
-from tidegate.database import Database
-from tidegate.documents import DocumentStore
 from tidegate.github.statistics import Statistics
+from tidegate.storage.documents import DocumentStore
+from tidegate.storage.sql import Database
 
 
 async def wrong_figures(

@@ -9,8 +9,8 @@ from chaos.deployment import Site
 from chaos.figures import wrong_figures
 from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.tables import collection_runs, page_jobs
-from tidegate.database import Transaction
 from tidegate.simulators.github import KINDS
+from tidegate.storage.sql import Transaction
 
 _EXPECTED_FAILURES = ("403: ", "404: ", "451: ")
 """Repositories that GitHub shows and does not give."""

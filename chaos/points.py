@@ -14,10 +14,10 @@ from typing import Any
 from tidegate.collect.completion import Completion
 from tidegate.core.arguments import require_positive
 from tidegate.core.errors import InvalidArgument
-from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Consumer
+from tidegate.storage.sql import Database, Transaction
 from tidegate.upstream import UpstreamClient
 
 _STEPS: dict[str, tuple[type, str]] = {

@@ -34,10 +34,10 @@ from tidegate.campaigns.campaign import CampaignPlan
 from tidegate.campaigns.campaigns import Campaigns
 from tidegate.campaigns.keys import busy_key
 from tidegate.core.telemetry.logs import configure
-from tidegate.database import Database
 from tidegate.runtime.waiting import occurs
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 _ROOT = Path(__file__).parents[1]
 

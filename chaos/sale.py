@@ -43,7 +43,7 @@ from chaos.sale_process import PLAN, Part, settings_for
 from chaos.servers import LosableValkey
 from tidegate.core.telemetry.logs import configure
 from tidegate.crowd.waiting_room import RoomPlan
-from tidegate.database import outbox
+from tidegate.storage.sql import outbox
 
 _ROOT = Path(__file__).parents[1]
 _HALLS = (5, 4, 3, 2, 1)

@@ -10,7 +10,7 @@ from redis import Redis
 from tests.servers.guarded import GuardedServer, new_folder
 from tests.servers.valkey import free_ports
 
-from tidegate.valkey.embedded import server_binary
+from tidegate.storage.valkey.embedded import server_binary
 
 _READY = "eady to accept connections"
 _LOG = ("--appendonly", "yes", "--appendfsync", "everysec")

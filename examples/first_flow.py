@@ -20,12 +20,12 @@ from rich.console import Console
 
 from tidegate.assembly import Parts, build_process, open_parts
 from tidegate.core.telemetry.logs import configure
-from tidegate.database import Transaction, outbox
-from tidegate.database.outbox import Event
 from tidegate.flow.gate import Admitted, Allowance, CredentialLimits, Job, settlement
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.waiting import unless
 from tidegate.settings import Settings
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.outbox import Event
 
 POOL, TOKENS = "demo", ("token of ada", "token of grace")
 RUNS, PAGES = ("run-1", "run-2", "run-3", "run-4"), 40

@@ -28,7 +28,6 @@ from tidegate.cli.wording import number
 from tidegate.collect.progress import failures_of, unavailable_of
 from tidegate.collect.source import Subject
 from tidegate.core.telemetry.logs import LogSettings
-from tidegate.documents import DocumentStore
 from tidegate.flow.gate import CredentialLimits
 from tidegate.github import GithubSettings
 from tidegate.settings import Settings
@@ -41,6 +40,7 @@ from tidegate.simulators.github import (
     Truth,
     WorldShape,
 )
+from tidegate.storage.documents import DocumentStore
 
 USERS, QUOTA, WINDOW_S, LATENCY_MS = 25, 200, 8, 20
 LIMITS = CredentialLimits(concurrency=20, floor=0, window=timedelta(seconds=WINDOW_S))

@@ -13,7 +13,7 @@ from sqlalchemy import Column, Table, UniqueConstraint
 
 import tidegate
 from reference.markdown import MADE, anchor, code, page, prose, table
-from tidegate.database.schema import metadata
+from tidegate.storage.sql.schema import metadata
 
 _SOURCE = Path(tidegate.__file__).parents[1]
 _HEAD = f"""# Tables

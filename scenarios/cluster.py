@@ -24,7 +24,7 @@ from scenarios.load import Load
 from scenarios.scenario import Check, Scenario
 from scenarios.stage import On, Stage
 from tidegate.core.priority import Priority
-from tidegate.valkey.scripts import Script, all_scripts
+from tidegate.storage.valkey.scripts import Script, all_scripts
 
 _NODES, _UNITS = 3, 12
 """Enough that each of three nodes has some."""

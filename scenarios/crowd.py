@@ -21,7 +21,7 @@ from tidegate.settings import Settings
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import Subject
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 SUBJECT = Subject("character", "7")
 AT_ONCE = 20

@@ -15,7 +15,7 @@ from tidegate.flow.presence.election import Election
 from tidegate.flow.stream import Passage, Stream
 from tidegate.flow.throttle import Throttle
 from tidegate.flow.timers import Timers
-from tidegate.valkey import Key, Unit, Valkey
+from tidegate.storage.valkey import Key, Unit, Valkey
 
 _SOON = timedelta(milliseconds=1)
 _LATER = timedelta(hours=1)

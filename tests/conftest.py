@@ -16,9 +16,9 @@ from tests.servers.sql import ALL_SQL, empty_database
 from tests.servers.valkey import ALL_VALKEY, Cluster, Embedded, Redis7, ServerMissing, empty_valkey
 from tidegate.core.clock import ManualClock
 from tidegate.core.telemetry.logs import configure
-from tidegate.database import Database
 from tidegate.runtime import patience
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 SLOW_TO_START = ("kafka", "s3", "aws", "mongo", "mariadb", "postgres", "browser")
 LONG = ("faults/test_campaign", "http/test_fuzzing", "browser/test_access", "ticketing/test_sale")

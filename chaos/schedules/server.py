@@ -6,8 +6,8 @@ from typing import Any, TypeVar, cast
 
 from lupa.lua51 import LuaRuntime  # the Lua of Valkey and Redis
 
-from tidegate.valkey import Unit
-from tidegate.valkey.scripts import all_scripts
+from tidegate.storage.valkey import Unit
+from tidegate.storage.valkey.scripts import all_scripts
 
 T = TypeVar("T")
 

@@ -30,9 +30,9 @@ from chaos.soak.faults import Faults
 from chaos.soak.load import Api, Load
 from tidegate.assembly import Collection, open_collection
 from tidegate.core.telemetry.logs import configure
-from tidegate.database import Database
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
+from tidegate.storage.sql import Database
 
 _MEMORY_EVERY_S = 5.0
 _REPORT_EVERY_S = 30.0

@@ -17,8 +17,8 @@ from tidegate.assembly import Collection
 from tidegate.campaigns.tables import campaign_entries
 from tidegate.crowd.waiting_room import TokenState
 from tidegate.crowd.waiting_room.tables import room_tokens
-from tidegate.database import Transaction
 from tidegate.github.kinds import DOCUMENTS, REPOSITORY, USER
+from tidegate.storage.sql import Transaction
 
 MOST_LINES_PER_S = 1.0
 MOST_GROWTH = 0.10

@@ -11,8 +11,8 @@ from typing import Protocol
 from sqlalchemy import Column, Integer, MetaData, Table, select
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.database import Database, Transaction
-from tidegate.database.columns import TABLE_OPTIONS, exact_text
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.sql.columns import TABLE_OPTIONS, exact_text
 
 
 class Card(StrEnum):

@@ -13,7 +13,7 @@ from sqlalchemy import and_, case, func, insert, or_, select
 
 from tidegate.core.arguments import require_positive
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 SEATS_IN_A_ROW = 20
 MOST_SEATS = 26 * SEATS_IN_A_ROW

@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from tidegate.core.errors import NotFound
 from tidegate.crowd.waiting_room import Inside, NotActive, PassRefused, Reception, WaitingRoom
-from tidegate.database import Database
 from tidegate.http.places import find_pass
+from tidegate.storage.sql import Database
 
 
 class Visit(msgspec.Struct, frozen=True):

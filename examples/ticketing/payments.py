@@ -28,8 +28,8 @@ from tidegate.core.errors import ContractBroken, NotFound, TidegateError
 from tidegate.core.ids import new_id
 from tidegate.core.transitions import Moves, check_moves, sources_of
 from tidegate.crowd.waiting_room import require_active
-from tidegate.database import Transaction, outbox
-from tidegate.database.outbox import Event
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.outbox import Event
 
 PAYMENT_COMPLETED = "PaymentCompleted"
 _p = payments.c

@@ -11,7 +11,7 @@ from examples.ticketing.tables import payments, reservations, schedules
 from sqlalchemy import func, select
 
 from tidegate.crowd.ranking.windows import Period, windows_at
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _r, _p = reservations.c, payments.c
 Ranked = dict[Period, list[tuple[str, int]]]

@@ -16,7 +16,7 @@ from tidegate.core.errors import NotFound, TidegateError
 from tidegate.core.ids import new_id
 from tidegate.core.transitions import Moves, check_moves, sources_of
 from tidegate.crowd.waiting_room import require_active
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 MOST_PER_USER = 4
 _AT_ONCE = 200

@@ -19,12 +19,12 @@ from tidegate.assembly.crowd import open_reception
 from tidegate.crowd.ranking.ranking import Ranking
 from tidegate.crowd.ranking.settings import Board, RankingSettings
 from tidegate.crowd.waiting_room import MOST_CAPACITY, Reception, RoomPlan
-from tidegate.database import Database
-from tidegate.database.outbox import Event
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.settings import Settings
+from tidegate.storage.sql import Database
+from tidegate.storage.sql.outbox import Event
 
 BOARD = Board(
     name="concerts",

@@ -2,8 +2,8 @@
 
 from sqlalchemy import Column, Index, Integer, MetaData, String, Table, UniqueConstraint
 
-from tidegate.database import Database, Transaction
-from tidegate.database.columns import NUMBERED_TABLE_OPTIONS, TABLE_OPTIONS, UtcDateTime, ascending_key, exact_text
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.sql.columns import NUMBERED_TABLE_OPTIONS, TABLE_OPTIONS, UtcDateTime, ascending_key, exact_text
 
 LONGEST_USER = 128
 LONGEST_KEY = 100

@@ -13,7 +13,7 @@ LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 LOGGERS = {"log", "_log"}
 TELEMETRY = "tidegate/core/telemetry/"
 QUIETS_LIBRARIES = {
-    "tidegate/database/pooled.py": "a driver logs each remark of the server as a warning",
+    "tidegate/storage/sql/pooled.py": "a driver logs each remark of the server as a warning",
     "tidegate/snapshots/transport/kafka/connection.py": "a driver logs the password at the level debug",
 }
 """Modules that touch the standard logging, to set a library's level only."""

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.valkey.scripts import Header, parse_header
+from tidegate.storage.valkey.scripts import Header, parse_header
 
 SOURCE = Path(__file__).parents[2] / "src"
-SHARED = SOURCE / "tidegate/valkey/fragments"
+SHARED = SOURCE / "tidegate/storage/valkey/fragments"
 FILES = sorted(SOURCE.rglob("*.lua"))
 FRAGMENTS = [path for path in FILES if path.parent == SHARED or path.name.startswith("_")]
 SCRIPTS = [path for path in FILES if path not in FRAGMENTS]

@@ -27,12 +27,12 @@ from tidegate.collect.retention import delete_ended
 from tidegate.collect.tables import collection_cursors, collection_runs, job_executions, page_jobs, parked_answers
 from tidegate.core.clock import ManualClock, to_ms
 from tidegate.crowd.waiting_room.tables import room_tokens
-from tidegate.database import Database, Transaction, outbox
-from tidegate.database.outbox import Event, EventState
-from tidegate.database.schema import handled_events, metadata, outbox_events
 from tidegate.runtime.retention import AT_ONCE, Retention
 from tidegate.settings import Settings
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction, outbox
+from tidegate.storage.sql.outbox import Event, EventState
+from tidegate.storage.sql.schema import handled_events, metadata, outbox_events
+from tidegate.storage.valkey import Valkey
 
 DAY = timedelta(days=1)
 FOR_EVER = {

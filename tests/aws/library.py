@@ -12,7 +12,7 @@ from tidegate.aws.forwarder import Forwarder, Lookout
 from tidegate.aws.intake import QueueIntake
 from tidegate.aws.queue import Queue
 from tidegate.flow.stream import Passage
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 _GROW_OLD = """
 local ids = {}

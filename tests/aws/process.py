@@ -16,10 +16,10 @@ from tidegate.assembly import build_process, open_parts
 from tidegate.aws import AwsSettings, open_aws
 from tidegate.collect.collector import Collector, Ground
 from tidegate.core.telemetry.logs import configure
-from tidegate.documents import SqlDocuments
 from tidegate.flow.presence import PresenceSettings
 from tidegate.flow.stream import Passage
 from tidegate.settings import Settings
+from tidegate.storage.documents import SqlDocuments
 from tidegate.upstream import UpstreamClient
 
 

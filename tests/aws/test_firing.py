@@ -20,9 +20,9 @@ from tidegate.collect.schedules import Schedules
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import collection_runs
 from tidegate.collect.triggers import Triggers
-from tidegate.database import Database, Transaction
 from tidegate.settings import Settings
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tidegate.aws.opening import open_queues
 from tidegate.aws.queue import Queue, QueueUnavailable, Received
 from tidegate.core.errors import InvalidArgument, InvalidSettings, ServerRefused
 from tidegate.flow.stream import Passage, Stream
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 async def all_of(queue: Queue) -> list[Received]:

@@ -21,10 +21,10 @@ from tidegate.aws.queue import Queue, Unsent
 from tidegate.aws.tickets import write_ticket
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.core.telemetry import metrics
-from tidegate.database import Database
 from tidegate.flow.stream import Consumer
 from tidegate.settings import Settings
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 SHELVES = {f"ada-{n}": 5 for n in range(4)}
 JOBS = 1 + 3 * len(SHELVES)

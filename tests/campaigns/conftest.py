@@ -7,7 +7,7 @@ import pytest
 
 from tests.campaigns.working import Works, works_at
 from tests.servers.migrated import migrated_file
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture(params=[True, False], ids=["blocking", "looking"])

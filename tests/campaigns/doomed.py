@@ -23,8 +23,8 @@ from tidegate.campaigns.manager import CampaignManager
 from tidegate.campaigns.points import Points
 from tidegate.campaigns.settings import CampaignSettings
 from tidegate.campaigns.workshop import Workshop
-from tidegate.database import Database, Transaction
-from tidegate.valkey.connection import connected
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey.connection import connected
 
 
 class Stuck(Points):

@@ -12,8 +12,8 @@ from tidegate.campaigns.campaigns import Campaigns
 from tidegate.campaigns.keys import CampaignKeys, campaign_keys
 from tidegate.campaigns.settings import CampaignSettings
 from tidegate.core.clock import Clock
-from tidegate.database import Database
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 CAMPAIGN = "autumn"
 

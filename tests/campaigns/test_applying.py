@@ -14,7 +14,7 @@ from tidegate.campaigns.kinds import Kinds, Outcome
 from tidegate.campaigns.points import Points
 from tidegate.campaigns.tables import campaign_entries
 from tidegate.core.errors import ContractBroken
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 KINDS = Kinds([FirstCome(), Points(), Picky()])
 ISSUED, REFUSED, SOLD_OUT, KNOWN = "issued", "refused", "sold_out", "known"

@@ -17,7 +17,7 @@ from tests.servers.migrated import migrated_file
 from tests.waiting import patience, simulated_delay
 from tidegate.campaigns.campaign import FIRST_COME, POINTS
 from tidegate.campaigns.keys import hand_keys
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 ROOT = Path(__file__).parents[2]
 USERS = [f"user-{n:03}" for n in range(60)]

@@ -9,7 +9,7 @@ from tests.campaigns.shop import CAMPAIGN
 from tests.campaigns.working import Works, works_at
 from tests.servers.migrated import migrated_file
 from tidegate.campaigns.dead_users import DeadUsers
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

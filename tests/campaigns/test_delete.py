@@ -19,8 +19,8 @@ from tidegate.campaigns.points import Points
 from tidegate.campaigns.tables import campaign_entries, campaigns
 from tidegate.cli import app
 from tidegate.core.errors import NotFound
-from tidegate.database import Database, Transaction
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 
 PLAN = CampaignPlan(id="autumn", kind=POINTS, points=5, total_count=10)
 

@@ -21,7 +21,7 @@ from tidegate.campaigns.door import _enter  # pyright: ignore[reportPrivateUsage
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.ids import new_id
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tidegate.campaigns.keys import hand_keys
 from tidegate.core.clock import ManualClock, milliseconds, to_ms
 from tidegate.flow.presence import Presence
 from tidegate.runtime.recoverer import Recoverer
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 LEASE = timedelta(seconds=10)
 

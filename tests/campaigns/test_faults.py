@@ -17,8 +17,8 @@ from tidegate.campaigns.campaigns import CampaignChange
 from tidegate.campaigns.settings import CampaignSettings
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import DatabaseUnavailable
-from tidegate.database import Transaction
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
 
 
 async def test_a_message_that_cannot_be_read_is_a_dead_letter_at_once(works: Works):

@@ -20,7 +20,7 @@ from tidegate.campaigns.manager import CampaignManager
 from tidegate.campaigns.workshop import Workshop
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.settings.http import HttpSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 PLACE = f"/v1/campaigns/{CAMPAIGN}"
 NEW: dict[str, Any] = {"id": CAMPAIGN, "kind": FIRST_COME, "total_count": 2}

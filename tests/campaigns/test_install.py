@@ -16,8 +16,8 @@ from tidegate.campaigns.install import Installer
 from tidegate.campaigns.tables import campaign_entries, campaigns
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import NotFound
-from tidegate.database import Transaction
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 

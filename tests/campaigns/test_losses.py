@@ -12,7 +12,7 @@ from tests.servers.migrated import migrated_file
 from tests.waiting import look_again
 from tidegate.campaigns.campaign import POINTS
 from tidegate.core.errors import Unavailable
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey.connection import connected
 
 USERS = [f"user-{n}" for n in range(200)]
 

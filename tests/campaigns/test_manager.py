@@ -17,7 +17,7 @@ from tidegate.campaigns.crew import Crew
 from tidegate.campaigns.keys import hand_keys
 from tidegate.campaigns.manager import CampaignManager
 from tidegate.core.errors import NotFound
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ from tidegate.campaigns.points import Points
 from tidegate.campaigns.workshop import campaign_stream
 from tidegate.core.clock import ManualClock
 from tidegate.core.ids import new_id
-from tidegate.database import Transaction
 from tidegate.flow.presence import Presence
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
 
 STOCK = 6
 IDLE_MS = 1000

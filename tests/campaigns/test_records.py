@@ -11,7 +11,7 @@ from tidegate.campaigns.campaign import FIRST_COME, POINTS, CampaignExists, Camp
 from tidegate.campaigns.records import DoorRow
 from tidegate.campaigns.tables import campaign_entries
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 PLAN = CampaignPlan(id="autumn", kind=FIRST_COME, total_count=10, title="Autumn | 가을")
 LATER = datetime(2999, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from tests.servers.migrated import migrated_file
 from tests.servers.refusing import Held, lines_of_outage, noise, refusing, short_pauses
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import patience, until
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey.connection import connected
 
 pytestmark = pytest.mark.usefixtures("logged")
 

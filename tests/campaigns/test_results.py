@@ -16,8 +16,8 @@ from tidegate.campaigns.tables import campaign_entries
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.metrics import REGISTRY
-from tidegate.database import Transaction
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

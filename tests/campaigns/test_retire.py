@@ -14,7 +14,7 @@ from tidegate.campaigns.keys import GROUP, hand_keys
 from tidegate.campaigns.workshop import campaign_stream
 from tidegate.core.clock import ManualClock
 from tidegate.flow.stream import Consumer
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 IDLE_MS = 30_000
 QUIET = timedelta(milliseconds=IDLE_MS)

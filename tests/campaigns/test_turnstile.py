@@ -20,7 +20,7 @@ from tidegate.http.serving import serve_campaigns
 from tidegate.http.sessions import SessionOffice
 from tidegate.http.turnstile import Turnstile
 from tidegate.settings.http import HttpSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 KEY, READ_KEY = "0123456789abcdef0123", "read-0123456789abcdef"
 Reply = tuple[int, dict[str, str], bytes]

@@ -21,9 +21,9 @@ from tidegate.campaigns.manager import CampaignManager
 from tidegate.campaigns.points import Points
 from tidegate.campaigns.tables import campaign_entries
 from tidegate.campaigns.workshop import Workshop
-from tidegate.database import Transaction
 from tidegate.flow.presence import Presence
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
 
 PATIENCE_S = 20.0
 FAST: dict[str, Any] = {

@@ -16,8 +16,8 @@ from tidegate.collect import runs
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.progress import Failure
 from tidegate.collect.tables import collection_runs
-from tidegate.database import Transaction
-from tidegate.documents.export.exporter import ExportFailed
+from tidegate.storage.documents.export.exporter import ExportFailed
+from tidegate.storage.sql import Transaction
 
 
 def half_fail(tx: Transaction, run_id: int) -> None:

@@ -21,7 +21,6 @@ from tests.waiting import patience
 from tidegate.assembly import open_valkey
 from tidegate.crawl.raws import RawState
 from tidegate.crawl.tables import crawl_raws
-from tidegate.database import Database, Transaction
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import (
     MarketplaceConfig,
@@ -30,6 +29,7 @@ from tidegate.simulators.marketplace import (
     RobotsSettings,
     WorldShape,
 )
+from tidegate.storage.sql import Database, Transaction
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

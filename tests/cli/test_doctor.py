@@ -14,8 +14,8 @@ from tidegate.cli.doctor_files import installation, permissions
 from tidegate.cli.doctor_upstreams import credentials, upstreams
 from tidegate.cli.findings import Finding
 from tidegate.credentials import KeySource
-from tidegate.database import Database
 from tidegate.settings import Settings
+from tidegate.storage.sql import Database
 
 
 async def found(check: Callable[[Settings], AsyncIterator[Finding]], settings: Settings) -> dict[str, Finding]:

@@ -19,12 +19,12 @@ from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.progress import jobs_of
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import collection_runs, page_jobs
-from tidegate.database import Database, Transaction, outbox
-from tidegate.database.outbox import Event
-from tidegate.database.schema import outbox_events
 from tidegate.github import GithubSource
 from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
+from tidegate.storage.sql import Database, Transaction, outbox
+from tidegate.storage.sql.outbox import Event
+from tidegate.storage.sql.schema import outbox_events
 
 AWAY = "redis://127.0.0.1:1"
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import insert
 
 from tidegate.collect.tables import allowance_notes, collection_runs, page_jobs
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _OVER = ("completed", "failed", "canceled")
 

@@ -19,11 +19,11 @@ from tidegate.collect.lifecycle import RunState
 from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import page_jobs
-from tidegate.database import Database, Transaction
-from tidegate.documents import DocumentStore, SqlDocuments
 from tidegate.flow.gate import CredentialLimits
 from tidegate.settings import Settings
-from tidegate.valkey import Valkey
+from tidegate.storage.documents import DocumentStore, SqlDocuments
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 
 POOL = "librarians"
 LIMITS = CredentialLimits(concurrency=50, first_concurrency=50, per_minute=1_000_000, floor=0)

@@ -15,8 +15,8 @@ from tests.servers.valkey import ValkeyServer, free_ports, leftover_keys
 from tests.waiting import look_again, patience, simulated_delay, stopwatch
 from tidegate.collect.bulletin import Bulletin, Watch
 from tidegate.core.errors import InvalidArgument
-from tidegate.valkey import Unit, Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Unit, Valkey
+from tidegate.storage.valkey.connection import connected
 
 
 @pytest.fixture

@@ -24,11 +24,11 @@ from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import JobSpec, Reading, Task
 from tidegate.collect.terms import Terms
 from tidegate.collect.verdicts import Finished
-from tidegate.database import Database
-from tidegate.documents import Document
 from tidegate.settings import Settings
+from tidegate.storage.documents import Document
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 from tidegate.upstream import Answer
-from tidegate.valkey import Valkey
 
 QUICK = CollectSettings(first_pause=timedelta(milliseconds=1), longest_pause=timedelta(milliseconds=2))
 

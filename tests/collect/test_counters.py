@@ -19,7 +19,7 @@ from tidegate.collect.lifecycle import ACTIVE_RUNS, OPEN_RUNS, JobState, RunStat
 from tidegate.collect.runs import RunCanceled
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.core.errors import DatabaseUnavailable
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 ENDS = (JobState.SUCCEEDED, JobState.UNAVAILABLE, JobState.FAILED, JobState.READY)
 _users = count()

@@ -22,9 +22,9 @@ from tidegate.collect.lifecycle import RunState
 from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import page_jobs
-from tidegate.database import Database, Transaction, outbox
-from tidegate.documents import SqlDocuments
 from tidegate.settings import Settings
+from tidegate.storage.documents import SqlDocuments
+from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.upstream import Request
 
 ROOT = Path(__file__).parents[2]

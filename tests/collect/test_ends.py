@@ -17,7 +17,7 @@ from tidegate.collect.source import Cursor, JobSpec
 from tidegate.collect.tables import page_jobs
 from tidegate.collect.verdicts import to_refused
 from tidegate.core.errors import NotFound
-from tidegate.database import Database
+from tidegate.storage.sql import Database
 
 USERS = frozenset({"USER"})
 

@@ -17,7 +17,7 @@ from tidegate.collect.rounds import Group, Round, write_round
 from tidegate.collect.tables import collection_runs, job_executions
 from tidegate.collect.terms import Terms
 from tidegate.collect.verdicts import Finished
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 RECORDED = Terms(recorded=frozenset({"shelves"}))
 

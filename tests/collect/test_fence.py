@@ -4,8 +4,8 @@ import pytest
 
 from tests.collect.rounds import assert_counted, begun, claimed, finished, shelf_job, shown, write
 from tidegate.collect.lifecycle import JobState
-from tidegate.database import Database
-from tidegate.documents import Document, SqlDocuments
+from tidegate.storage.documents import Document, SqlDocuments
+from tidegate.storage.sql import Database
 
 
 @pytest.mark.every_server

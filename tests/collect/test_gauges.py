@@ -16,12 +16,12 @@ from tidegate.collect.gauges import Gauges, RunFigures, count_runs
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.tables import collection_runs
 from tidegate.core.telemetry import metrics
-from tidegate.database import Database, Transaction, outbox
-from tidegate.database.outbox import Event
 from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Stream, StreamStatus
 from tidegate.flow.timers import Timers
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction, outbox
+from tidegate.storage.sql.outbox import Event
+from tidegate.storage.valkey import Valkey
 
 
 def row(n: int, status: RunState, now: datetime, *, ago: timedelta | None = None, **jobs: int) -> dict[str, Any]:

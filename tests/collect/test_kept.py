@@ -11,10 +11,10 @@ from tidegate.assembly import put_together
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Reading, Task
 from tidegate.collect.tables import parked_answers
-from tidegate.database import Database
 from tidegate.settings import Settings
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 from tidegate.upstream import Answer
-from tidegate.valkey import Valkey
 
 QUICK = CollectSettings(first_pause=0.01, longest_pause=0.01)  # pyright: ignore[reportArgumentType]
 

@@ -9,8 +9,8 @@ from tests.collect.rounds import begun, claimed, finished, shelf_job, write
 from tidegate.collect import notes
 from tidegate.collect.verdicts import Finished
 from tidegate.core.ids import new_id
-from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Learned, Memory, Note
+from tidegate.storage.sql import Database, Transaction
 
 WINDOW = 1_900_000_000
 

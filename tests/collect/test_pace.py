@@ -15,7 +15,7 @@ from tidegate.collect.recovery import Recovery
 from tidegate.collect.rounds import Round
 from tidegate.collect.terms import Terms
 from tidegate.collect.verdicts import Finished
-from tidegate.documents import Document
+from tidegate.storage.documents import Document
 
 PLENTY = committer_module._PLENTY  # pyright: ignore[reportPrivateUsage]
 

@@ -22,12 +22,12 @@ from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.parking import Parked
 from tidegate.collect.tables import page_jobs, parked_answers
 from tidegate.core.clock import ManualClock
-from tidegate.database import Database, Transaction
-from tidegate.documents import DocumentSettings, open_documents
-from tidegate.documents import mongo as mongo_module
 from tidegate.settings import Settings
+from tidegate.storage.documents import DocumentSettings, open_documents
+from tidegate.storage.documents import mongo as mongo_module
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 from tidegate.upstream import Answer
-from tidegate.valkey import Valkey
 
 SOON = timedelta(milliseconds=100)
 

@@ -9,7 +9,7 @@ from tidegate.collect import runs
 from tidegate.collect.places import OtherPlace, settle_place
 from tidegate.collect.source import JobSpec, Subject
 from tidegate.core.errors import InvalidArgument
-from tidegate.database import Database
+from tidegate.storage.sql import Database
 
 HERE, THERE = "https://api.example.com", "https://ghe.example.com/api/v3"
 

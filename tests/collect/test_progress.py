@@ -11,7 +11,7 @@ from tidegate.collect.progress import jobs_of, kinds_of, list_runs
 from tidegate.collect.runs import Run
 from tidegate.collect.tables import page_jobs
 from tidegate.core.errors import InvalidArgument
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 
 async def runs_in(library: Library, **wanted: object) -> list[int]:

@@ -8,8 +8,8 @@ from tidegate.collect.lifecycle import JobState
 from tidegate.collect.refusals import from_lack
 from tidegate.collect.verdicts import Finished
 from tidegate.core.errors import Unavailable
-from tidegate.database import Database
 from tidegate.flow.gate import Admitted
+from tidegate.storage.sql import Database
 
 
 def lacking(claim: Claim, database: Database) -> Finished:

@@ -15,12 +15,12 @@ from tests.servers.refusing import Waits, noise, refusing, set_read_only, told
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, patience
 from tidegate.assembly import put_together
-from tidegate.database import Database
 from tidegate.runtime import patience as policy
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 
 class Held:

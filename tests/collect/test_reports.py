@@ -9,7 +9,7 @@ from tidegate.collect.kind_reports import failing_kinds, processing_times, retry
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.reports import jobs_by_state, queues, runs_by_state, slow_jobs
 from tidegate.core.errors import InvalidArgument
-from tidegate.database import Database
+from tidegate.storage.sql import Database
 
 DAY = timedelta(days=1)
 

@@ -16,10 +16,10 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import until
 from tidegate.assembly import put_together
-from tidegate.database import Database
 from tidegate.flow.presence import PresenceSettings
 from tidegate.settings import Settings
-from tidegate.valkey.connection import connected
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey.connection import connected
 
 LEASE_S = 3.0
 PRESENCE = PresenceSettings(lease=timedelta(seconds=LEASE_S), renew_every=timedelta(seconds=LEASE_S / 2))

@@ -23,8 +23,8 @@ from tidegate.collect.terms import Terms
 from tidegate.collect.verdicts import from_success
 from tidegate.core.backoff import Backoff
 from tidegate.core.telemetry.metrics import REGISTRY
-from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Admitted
+from tidegate.storage.sql import Database, Transaction
 from tidegate.upstream import Answer
 
 QUICK = CollectSettings(max_attempts=2, first_pause=timedelta(milliseconds=1), longest_pause=timedelta(milliseconds=2))

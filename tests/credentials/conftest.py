@@ -7,8 +7,8 @@ import pytest
 
 from tests.credentials.office import Office, opened
 from tests.servers.migrated import migrated_file
-from tidegate.database import Database
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

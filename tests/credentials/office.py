@@ -13,13 +13,13 @@ from sqlalchemy import text
 from tidegate.assembly import Parts, put_together
 from tidegate.assembly.credentials import put_book_together
 from tidegate.credentials import CredentialBook
-from tidegate.database import Database, Transaction
 from tidegate.flow.gate import CredentialStatus
 from tidegate.github import GithubSettings
 from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 from tidegate.upstream import UpstreamClient
-from tidegate.valkey import Valkey
 
 APP, INSTALLATION = 71, 5
 POOL = "github"

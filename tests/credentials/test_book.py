@@ -12,9 +12,9 @@ from tidegate.collect.tables import allowance_notes
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound
 from tidegate.credentials import AllowanceElsewhere, Credential, Kind, NameTaken, SecretRefused, State, pool_of
 from tidegate.credentials.keys import Key
-from tidegate.database import Transaction
 from tidegate.flow.gate import PoolStatus
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
 
 
 async def test_a_token_is_stored_with_its_owner_and_serves_everybody(office: Office):

@@ -24,12 +24,12 @@ from tidegate.collect.source import Subject
 from tidegate.collect.tables import allowance_notes
 from tidegate.core.errors import InvalidSettings, NoCredential
 from tidegate.credentials import State, pool_of, records
-from tidegate.database import Transaction
 from tidegate.flow.gate import CredentialLimits
 from tidegate.github import GithubSettings
 from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
 
 MANY_PAGES = Sizes(issues=320, pulls=220, commits=420)
 

@@ -13,8 +13,8 @@ from tests.credentials.commanding import Command
 from tests.credentials.office import APP, INSTALLATION, app_key
 from tests.processes import start_warm
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
-from tidegate.valkey import Valkey
-from tidegate.valkey.embedded import EmbeddedServer
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.embedded import EmbeddedServer
 
 GIVEN_KEY = base64.b64encode(b"k" * 32).decode()
 

@@ -9,7 +9,7 @@ import pytest_asyncio
 from tests.http.serving import Client
 from tests.http.wires import Cut, wired_to_servers
 from tests.waiting import look_again, patience
-from tidegate.valkey import connection
+from tidegate.storage.valkey import connection
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -18,8 +18,8 @@ from tidegate.core.errors import DatabaseUnavailable
 from tidegate.dashboard import sampler as sampler_module
 from tidegate.dashboard.history import History
 from tidegate.dashboard.sampler import Sampler
-from tidegate.database import Transaction
-from tidegate.database.outbox import Depth
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.outbox import Depth
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

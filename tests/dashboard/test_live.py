@@ -22,7 +22,7 @@ from tidegate.dashboard.hub import Hub, SharedRead, Topic
 from tidegate.dashboard.topics import TopicName
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
 from tidegate.settings.http import HttpSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

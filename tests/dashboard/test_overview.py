@@ -16,9 +16,9 @@ from tidegate.dashboard.attention import Sight, attention_to
 from tidegate.dashboard.community import Community
 from tidegate.dashboard.dead import DeadCount
 from tidegate.dashboard.waits import CredentialWait, PoolWait
-from tidegate.database import outbox
-from tidegate.database.outbox import Event
 from tidegate.flow.stream.message import StreamStatus
+from tidegate.storage.sql import outbox
+from tidegate.storage.sql.outbox import Event
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

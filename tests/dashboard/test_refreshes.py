@@ -14,7 +14,7 @@ from tidegate.snapshots import store
 from tidegate.snapshots.sample import FreshnessMix, freshness_mix
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import Subject
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 _TTL = timedelta(minutes=15)
 

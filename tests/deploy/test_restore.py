@@ -23,9 +23,9 @@ from tests.waiting import look_again
 from tidegate.collect import runs
 from tidegate.collect.runs import Beginning
 from tidegate.collect.source import JobSpec, Subject
-from tidegate.database import Database, Transaction
-from tidegate.database.migrate import pending_migrations
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.sql.migrate import pending_migrations
 
 GUIDE = ROOT / "docs" / "guides" / "backup-and-restore.md"
 WORLD = WorldShape(users=1, repositories=6, quirks=False)

@@ -11,7 +11,7 @@ import tidegate
 from tests.cli.test_commands import tidegate as command
 from tests.http.processes import started
 from tests.http.test_commands import client_of, simulator
-from tidegate.database.migrations import VERSION_TABLE
+from tidegate.storage.sql.migrations import VERSION_TABLE
 
 VERSIONS = sorted((Path(tidegate.__file__).parent / "database" / "migrations" / "versions").glob("0*.py"))
 ADDING = {"create_table", "create_index", "add_column"}

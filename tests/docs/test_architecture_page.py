@@ -14,7 +14,7 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 LIFECYCLES = ROOT / "docs" / "lifecycles.md"
 SOURCE = ROOT / "src" / "tidegate"
 TABLES = {
-    "Outbox event": ("tidegate.database.outbox", "MOVES"),
+    "Outbox event": ("tidegate.storage.sql.outbox", "MOVES"),
     "Breaker": ("tidegate.flow.breaker.breaker", "MOVES"),
     "Run": ("tidegate.collect.lifecycle", "RUN_MOVES"),
     "Page job": ("tidegate.collect.lifecycle", "JOB_MOVES"),

@@ -10,7 +10,7 @@ from typing import Any, cast
 from tests.docs.pages import ROOT, section_of, table_rows
 from tidegate.assembly import put_together
 from tidegate.settings import Settings
-from tidegate.valkey import Key, Valkey
+from tidegate.storage.valkey import Key, Valkey
 
 PAGE = ROOT / "docs" / "keyspace.md"
 SOURCE = ROOT / "src" / "tidegate"

@@ -15,7 +15,7 @@ from tests.docs.pages import PAGES, ROOT, blocks_of, name_of, prose_of
 from tests.docs.test_commands import run
 from tidegate.cli import app
 from tidegate.core.telemetry.catalogue import EVENTS
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 RUNBOOKS = [page for page in PAGES if page.parent.name == "runbooks" and page.stem != "README"]
 SECTIONS = ["What it means", "What users notice", "Look first", "Usual causes, and what to do", "It is over when"]

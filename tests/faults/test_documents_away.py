@@ -11,7 +11,7 @@ from tests.servers.proxy import Proxy
 from tests.waiting import look_again, patience
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.tables import parked_answers
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 pytestmark = pytest.mark.crash
 

@@ -19,8 +19,6 @@ from tidegate.collect.lifecycle import RunState
 from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import page_jobs
-from tidegate.database import Database, Transaction
-from tidegate.documents import SqlDocuments
 from tidegate.flow.gate import CredentialLimits
 from tidegate.github import ESSENTIAL, GithubSource
 from tidegate.github.statistics import Statistics
@@ -34,6 +32,8 @@ from tidegate.simulators.github import (
     Sizes,
     WorldShape,
 )
+from tidegate.storage.documents import SqlDocuments
+from tidegate.storage.sql import Database, Transaction
 from tidegate.upstream import UpstreamClient, UpstreamSettings
 
 SMALL = Sizes(issues=7, pulls=5, commits=9, issue_comments=11, review_comments=4, reviews=6)

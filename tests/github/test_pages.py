@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.github.answers import API, answer, follow_up, issue, link, message, task
 from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.core.errors import InvalidArgument
-from tidegate.documents import Listing
 from tidegate.github import GithubSource, kinds
+from tidegate.storage.documents import Listing
 
 NEXT = link("/repositories/7/issues?state=all&page=2&after=abc")
 source = GithubSource(API, kinds.ALL)

@@ -4,8 +4,8 @@ import pytest
 
 from tests.github.answers import API, answer, follow_up, link, message, task
 from tidegate.collect.source import Cursor, Verdict
-from tidegate.documents import Listing
 from tidegate.github import GithubSource, kinds
+from tidegate.storage.documents import Listing
 
 SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
 PRIMARY = "API rate limit exceeded for user ID 1."

@@ -20,7 +20,7 @@ from tidegate.http.application import build_application
 from tidegate.http.server import HttpService
 from tidegate.http.serving import room_endpoints
 from tidegate.settings.http import HttpSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 TITLE = "Winter Concert 2026"
 COOKIE, START = f"tidegate_pass_{ROOM}", f"tidegate_start_{ROOM}"

@@ -17,8 +17,8 @@ from tidegate.crawl.raws import RawState
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.crawl.stages import SEARCH
 from tidegate.crawl.tables import crawl_raws
-from tidegate.database import Transaction
 from tidegate.simulators.marketplace import MarketplaceConfig, MarketplaceSimulator, WorldShape
+from tidegate.storage.sql import Transaction
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

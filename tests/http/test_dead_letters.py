@@ -7,8 +7,8 @@ import pytest
 from tests.http.serving import Served
 from tests.waiting import look_again, patience
 from tidegate.collect.accounts import RUN_ENDED
-from tidegate.database import Transaction, outbox
-from tidegate.database.outbox import Event
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.outbox import Event
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -23,7 +23,7 @@ from tidegate.http.events import EventStream
 from tidegate.http.feed import RunFeed
 from tidegate.http.views import RunDetail, RunViews
 from tidegate.settings.http import HttpSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -19,7 +19,7 @@ from tidegate.http.access import Access
 from tidegate.http.attempts import Allowance, Attempts
 from tidegate.http.remote import ClientAddresses
 from tidegate.settings.http import HttpSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 FEW, MANY = Allowance(burst=3, another_after_s=10), Allowance(burst=5, another_after_s=2)
 

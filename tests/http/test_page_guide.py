@@ -18,7 +18,7 @@ from tests.http.serving import Client, read_events
 from tests.servers.guarded import GuardedServer, free_port, new_folder
 from tests.servers.registry import record_used, skip_or_fail
 from tidegate.settings.http import HttpSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 GUIDE = ROOT / "docs" / "guides" / "waiting-page.md"
 HOST = "tickets.example.com"

@@ -15,9 +15,9 @@ from tests.http.test_sessions import OPERATE, READ, application, bearer, log_in,
 from tests.servers.migrated import migrated_file
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import DatabaseUnavailable
-from tidegate.database import Database
 from tidegate.http.access import Access
 from tidegate.http.session_tables import http_sessions, revoked_sessions
+from tidegate.storage.sql import Database
 
 Browser = dict[str, str]
 COUNTS = select(

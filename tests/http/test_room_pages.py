@@ -24,7 +24,7 @@ from tests.servers.valkey import ValkeyServer, connected, free_ports
 from tests.waiting import stopwatch
 from tidegate.http.pages.puzzles import solve
 from tidegate.settings.http import HttpSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

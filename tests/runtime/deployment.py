@@ -23,8 +23,8 @@ from tidegate.runtime.neighbours import Neighbours
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import Timekeeper
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 
 def jobs(valkey: Valkey) -> tuple[Stream, Timers]:

@@ -9,10 +9,10 @@ import sys
 import structlog
 from sqlalchemy import text
 
-from tidegate.database import Database, Transaction, outbox
-from tidegate.database.outbox import Event
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay
+from tidegate.storage.sql import Database, Transaction, outbox
+from tidegate.storage.sql.outbox import Event
 
 
 def commit(tx: Transaction, number: int, key: str) -> None:

@@ -19,8 +19,6 @@ from tests.waiting import patience
 from tidegate.assembly import build_process, open_parts
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.database import Database, outbox
-from tidegate.database.outbox import Event
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.presence import PresenceSettings
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
@@ -28,7 +26,9 @@ from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.settings import Settings
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, outbox
+from tidegate.storage.sql.outbox import Event
+from tidegate.storage.valkey import Valkey
 
 ROOT = Path(__file__).parents[2]
 LEASE = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=500))
@@ -37,8 +37,8 @@ COMMITTER = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from tidegate.assembly import build_process, open_parts
-from tidegate.database import outbox
-from tidegate.database.outbox import Event
+from tidegate.storage.sql import outbox
+from tidegate.storage.sql.outbox import Event
 from tidegate.flow.presence import PresenceSettings
 from tidegate.settings import Settings
 from datetime import timedelta

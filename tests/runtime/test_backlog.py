@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.examples import examples
-from tidegate.database.outbox import StoredEvent
 from tidegate.runtime.backlog import Backlog
+from tidegate.storage.sql.outbox import StoredEvent
 
 MOST, MOST_PER_KEY, PAGE = 6, 2, 3
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)

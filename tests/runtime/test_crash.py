@@ -17,7 +17,7 @@ from tests.waiting import look_again, patience
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream
 from tidegate.flow.timers import Timer
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,7 +15,7 @@ from tidegate.flow.presence import Presence, PresenceSettings
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.waiting import end
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 BRIEF = PresenceSettings(lease=timedelta(milliseconds=400), renew_every=timedelta(milliseconds=100))
 OFTEN = PresenceSettings(lease=timedelta(seconds=60), renew_every=timedelta(milliseconds=100))

@@ -15,7 +15,7 @@ from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership, leader_fence
 from tidegate.runtime.service import Restarts, Service
 from tidegate.runtime.waiting import end
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 BRIEF = PresenceSettings(lease=timedelta(milliseconds=500), renew_every=timedelta(milliseconds=100))
 ENDLESS = PresenceSettings(lease=timedelta(hours=1))

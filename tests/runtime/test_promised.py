@@ -3,7 +3,7 @@ from datetime import timedelta
 from tidegate.core.clock import ManualClock
 from tidegate.flow.gate import Promises
 from tidegate.runtime.promised import Promised
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 async def test_a_promise_that_comes_due_is_told_of_and_one_that_was_kept_is_not(valkey: Valkey, clock: ManualClock):

@@ -11,8 +11,8 @@ from tidegate.core.errors import ValkeyUnavailable
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream, StreamSettings
 from tidegate.runtime.recoverer import Recoverer
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 LEASE_MS = 10_000
 IDLE_MS = 300_000

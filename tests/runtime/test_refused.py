@@ -15,14 +15,14 @@ from tests.waiting import look_again, until
 from tests.waiting import patience as enough_time
 from tidegate.assembly import Parts, build_process, open_parts
 from tidegate.core.errors import Unavailable
-from tidegate.database import Database, outbox
-from tidegate.database.outbox import Event
 from tidegate.flow.presence import PresenceKeys, PresenceSettings
 from tidegate.runtime import patience
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
+from tidegate.storage.sql import Database, outbox
+from tidegate.storage.sql.outbox import Event
 
 LEASE = timedelta(seconds=1)
 EVENT = Event(kind="x", key="k", payload={})

@@ -18,12 +18,12 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry.metrics import REGISTRY
-from tidegate.database import Database, Transaction, outbox
-from tidegate.database.outbox import Event
-from tidegate.database.schema import outbox_events
 from tidegate.runtime import relay as relay_module
 from tidegate.runtime.delivery import Handler, Outcome, Undeliverable
 from tidegate.runtime.relay import Relay
+from tidegate.storage.sql import Database, Transaction, outbox
+from tidegate.storage.sql.outbox import Event
+from tidegate.storage.sql.schema import outbox_events
 
 AT_ONCE = Backoff(first=timedelta(microseconds=1), most=timedelta(microseconds=1))
 

@@ -11,8 +11,8 @@ from sqlalchemy import text
 from tests.processes import start_warm
 from tests.runtime import relaying_process
 from tests.waiting import look_again, patience
-from tidegate.database import Database, Transaction, outbox
 from tidegate.runtime.relay import Relay
+from tidegate.storage.sql import Database, Transaction, outbox
 
 KEYS = 4
 

@@ -9,10 +9,10 @@ from tests.servers.migrated import on_sqlite
 from tests.waiting import look_again, patience
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import InvalidArgument
-from tidegate.database import Database, outbox
-from tidegate.database.outbox import Event
 from tidegate.runtime.delivery import Handler, Retries, Undeliverable
 from tidegate.runtime.relay import Relay
+from tidegate.storage.sql import Database, outbox
+from tidegate.storage.sql.outbox import Event
 
 HOURS = Backoff(first=timedelta(hours=1), most=timedelta(hours=9), jitter=0)
 

@@ -4,7 +4,7 @@ from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.runtime.reunion import Reunion
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey.connection import connected
 
 
 async def test_a_server_that_was_away_is_told_of_once_when_it_is_back():

@@ -13,7 +13,7 @@ from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.timers import Timer, Timers
 from tidegate.runtime.timekeeper import DueSource, Timekeeper
-from tidegate.valkey import Key, Valkey
+from tidegate.storage.valkey import Key, Valkey
 
 NEVER = 3_600_000
 SOON = Backoff(first=timedelta(milliseconds=1), most=timedelta(milliseconds=1))

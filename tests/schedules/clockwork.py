@@ -18,12 +18,12 @@ from tidegate.collect.tables import collection_runs
 from tidegate.collect.triggers import Triggers
 from tidegate.core.clock import Clock
 from tidegate.core.errors import NoCredential
-from tidegate.database import Database, Transaction
-from tidegate.documents import Document
 from tidegate.flow.gate import Allowance
 from tidegate.settings import Settings
+from tidegate.storage.documents import Document
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 from tidegate.upstream import Answer, Request
-from tidegate.valkey import Valkey
 
 POOL = "clockmakers"
 NIGHTLY = "0 3 * * *"

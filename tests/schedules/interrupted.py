@@ -10,9 +10,9 @@ from tidegate.collect import due_schedules
 from tidegate.collect.due_schedules import DueSchedules
 from tidegate.collect.orchestrator import Orchestrator
 from tidegate.core.clock import ManualClock
-from tidegate.database import Database
 from tidegate.settings import Settings
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 
 async def main(url: str, valkey_url: str, moment: str) -> None:

@@ -20,8 +20,8 @@ from tidegate.collect.settings import CollectSettings
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.core.telemetry.metrics import REGISTRY
-from tidegate.database import Transaction
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
 
 
 def told(outcome: str) -> float:

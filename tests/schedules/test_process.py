@@ -16,10 +16,10 @@ from tidegate.collect.due_schedules import DueSchedules
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.schedules import Schedules
 from tidegate.collect.source import Subject
-from tidegate.database import Database
-from tidegate.documents import SqlDocuments
 from tidegate.flow.gate import CredentialLimits
 from tidegate.settings import Settings
+from tidegate.storage.documents import SqlDocuments
+from tidegate.storage.sql import Database
 from tidegate.upstream import Answer, Permit, Request
 
 

@@ -20,7 +20,7 @@ from tidegate.collect.schedule_tables import schedule_firings
 from tidegate.collect.triggers import Triggers
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 
 def _firings(tx: Transaction) -> list[Any]:

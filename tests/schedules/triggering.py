@@ -5,7 +5,7 @@ import sys
 
 from tests.schedules.clockwork import clockwork_at
 from tidegate.core.clock import ManualClock
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 async def main(url: str, valkey_url: str, schedule: str, key: str) -> None:

@@ -15,8 +15,8 @@ import pytest
 from tests.servers.emptied import Emptier, emptier_of
 from tests.servers.registry import record_used
 from tests.servers.sql import SqlName, SqlServer, sql_server
-from tidegate.database import Database
-from tidegate.database.migrate import migrate
+from tidegate.storage.sql import Database
+from tidegate.storage.sql.migrate import migrate
 
 on_sqlite = pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 """For a test whose rule has nothing to do with the kind of server, among others whose rules have."""

@@ -11,8 +11,8 @@ import pytest
 from tests.servers.sql import SqlServer
 from tests.servers.valkey import ValkeyServer
 from tidegate.core.backoff import Backoff
-from tidegate.database import Database
 from tidegate.runtime import patience
+from tidegate.storage.sql import Database
 
 Lines = Sequence[MutableMapping[str, Any]]
 

@@ -9,8 +9,8 @@ from sqlalchemy import text
 from tests.servers.migrated import migrated_database
 from tests.servers.sql import SERVERS, SqlName
 from tidegate.core.errors import TidegateError
-from tidegate.database import Database, Transaction, outbox
-from tidegate.database.outbox import Event
+from tidegate.storage.sql import Database, Transaction, outbox
+from tidegate.storage.sql.outbox import Event
 
 pytestmark = pytest.mark.parametrize("server", SERVERS)
 

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from tests.servers.valkey import ServerMissing, leftover_keys, redis_binary
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 ROOT = Path(__file__).parents[2]
 START_ALL = """

@@ -19,9 +19,9 @@ from redis import Redis
 
 from tests.servers.guarded import GuardedServer, new_folder
 from tests.waiting import until_sync
-from tidegate.valkey import Unit, Valkey
-from tidegate.valkey.connection import connected
-from tidegate.valkey.embedded import EmbeddedServer, server_binary
+from tidegate.storage.valkey import Unit, Valkey
+from tidegate.storage.valkey.connection import connected
+from tidegate.storage.valkey.embedded import EmbeddedServer, server_binary
 
 _READY = "eady to accept connections"
 """Valkey begins its line with it, Redis does not."""

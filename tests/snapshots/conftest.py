@@ -7,7 +7,7 @@ import pytest
 
 from tests.snapshots.deployment import Deployment, deployed, game
 from tidegate.simulators.game import GameSimulator
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

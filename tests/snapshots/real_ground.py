@@ -13,7 +13,6 @@ from chaos.schedules.ground import BEGIN_MS, IDS, SETTINGS, SUBJECTS, Brought, L
 from tidegate.assembly import open_database
 from tidegate.core.clock import ManualClock, from_ms, milliseconds
 from tidegate.core.priority import Priority
-from tidegate.database import Transaction
 from tidegate.flow.coalescer import AlreadyProcessing, Coalescer, CoalescerKeys, Outcome
 from tidegate.settings import Settings
 from tidegate.snapshots import store
@@ -23,7 +22,8 @@ from tidegate.snapshots.settling import Done, write_all
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.tables import snapshot_history, snapshot_status, snapshots
 from tidegate.snapshots.transport import Delivery
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
 
 KEEP_MS = milliseconds(SETTINGS.keep_version)
 

@@ -13,11 +13,11 @@ from pydantic import SecretStr
 from tests.snapshots.deployment import QUICK
 from tidegate.assembly import open_snapshots, put_together
 from tidegate.core.clock import SystemClock
-from tidegate.database import Database
 from tidegate.flow.presence.settings import PresenceSettings
 from tidegate.settings import Settings
 from tidegate.snapshots.settings import GameSettings, SnapshotSettings
-from tidegate.valkey.connection import connected
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey.connection import connected
 
 BRIEF_LIFE = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=300))
 

@@ -22,8 +22,8 @@ from tidegate.snapshots.calls import Caller, CallOutcome, Calls, Waiting
 from tidegate.snapshots.event import Reason, UpdateEvent
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import Found, Subject
+from tidegate.storage.valkey import Valkey
 from tidegate.upstream import Answer, Permit, Request, UpstreamClient
-from tidegate.valkey import Valkey
 
 
 class Item:

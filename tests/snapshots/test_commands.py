@@ -20,7 +20,7 @@ from tests.snapshots.deployment import Deployment, until
 from tidegate.cli.snapshots import app
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.simulators.game import FaultKind, GameSimulator
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 Command = Callable[..., Coroutine[Any, Any, tuple[int, str]]]
 

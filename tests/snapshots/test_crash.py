@@ -18,7 +18,7 @@ from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, M
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import Subject
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 EVENTS = 200
 

@@ -27,7 +27,7 @@ from tidegate.snapshots.kept import Kept
 from tidegate.snapshots.query import Freshness, Queued, SnapshotAnswer
 from tidegate.snapshots.shelf import Shelf, Written
 from tidegate.snapshots.subject import Subject
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 WITHIN_S = 60.0
 SUBJECT, MARKER = 7, 8

@@ -17,7 +17,7 @@ from tidegate.flow.coalescer import Coalescer
 from tidegate.http import Binding, serve_snapshots
 from tidegate.settings.http import HttpSettings
 from tidegate.simulators.game import FaultKind, GameSimulator
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 HTTP = HttpSettings(port=0)
 _SECOND = timedelta(seconds=1)

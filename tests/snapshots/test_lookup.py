@@ -15,7 +15,7 @@ from tidegate.snapshots.lookup import Lookup
 from tidegate.snapshots.shelf import Shelf
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.valkey_guard import ValkeyGuard
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 def guard(valkey: Valkey) -> ValkeyGuard:

@@ -21,7 +21,7 @@ from tidegate.flow.limiter import Limit, LimiterSettings, Priority
 from tidegate.snapshots.calls import Failed
 from tidegate.snapshots.event import DeathReason
 from tidegate.snapshots.store import Refreshed
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 SECOND = timedelta(seconds=1)
 LIMIT = 20

@@ -18,7 +18,7 @@ from tidegate.snapshots.event import Reason
 from tidegate.snapshots.query import Freshness, SnapshotAnswer
 from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import Subject
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 TTL = timedelta(seconds=1.5)
 """Longer than a refresh takes on a busy machine, from its request to its reader."""

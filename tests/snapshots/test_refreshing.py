@@ -27,7 +27,7 @@ from tidegate.snapshots.query import Freshness
 from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import Found, Subject
 from tidegate.snapshots.transport import Topic
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 def wish(key: int | str, priority: Priority = Priority.HIGH, known_version: int = 0) -> Wish:

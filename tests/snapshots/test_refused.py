@@ -15,7 +15,7 @@ from tidegate.simulators.game import GameSimulator
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import Subject
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey.connection import connected
 
 pytestmark = pytest.mark.usefixtures("logged")
 

@@ -18,8 +18,8 @@ from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import GROUPS, Topic
 from tidegate.snapshots.transport.streams import StreamTransport
 from tidegate.snapshots.valkey_guard import ValkeyGuard
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 
 class Apart(StreamTransport):

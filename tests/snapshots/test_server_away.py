@@ -19,7 +19,7 @@ from tidegate.snapshots.event import Reason
 from tidegate.snapshots.query import Freshness, SnapshotAnswer
 from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.subject import Subject
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey.connection import connected
 
 WITHIN_S = 30.0
 

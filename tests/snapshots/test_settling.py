@@ -17,7 +17,7 @@ from tidegate.snapshots.settling import Done, Note, write_all
 from tidegate.snapshots.shelf import Shelf, Written
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import Delivery
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 def transactions() -> float:

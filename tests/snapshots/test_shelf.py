@@ -10,7 +10,7 @@ from tidegate.snapshots.kept import Failed
 from tidegate.snapshots.shelf import Shelf, Written
 from tidegate.snapshots.store import Effect, Refreshed, Snapshot
 from tidegate.snapshots.subject import Subject
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 HERO = Subject("character", "hero")
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

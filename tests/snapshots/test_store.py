@@ -13,12 +13,12 @@ import pytest
 from sqlalchemy import Engine, event
 
 from tests.snapshots.deployment import Deployment
-from tidegate.database import Database
 from tidegate.snapshots import store
 from tidegate.snapshots.bodies import unpack
 from tidegate.snapshots.sample import freshness_mix
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import Subject
+from tidegate.storage.sql import Database
 
 HERO, MAGE = Subject("character", "hero"), Subject("character", "mage")
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

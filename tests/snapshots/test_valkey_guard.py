@@ -23,8 +23,8 @@ from tidegate.simulators.game import GameSimulator
 from tidegate.snapshots.query import Freshness
 from tidegate.snapshots.transport import GROUPS, Topic
 from tidegate.snapshots.valkey_guard import ServerBusy, Standing, ValkeyGuard
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 WITHIN_S = 60.0
 BRIEF = timedelta(milliseconds=300)

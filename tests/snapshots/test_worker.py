@@ -19,7 +19,7 @@ from tidegate.snapshots.calls import CallOutcome, Calls
 from tidegate.snapshots.event import UpdateEvent
 from tidegate.snapshots.settings import LaneSettings
 from tidegate.snapshots.transport.streams import StreamConsumer
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 REFUSAL = ServerRefused("Valkey", "out of memory", remedy="Give it more.")
 

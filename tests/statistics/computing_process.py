@@ -11,9 +11,9 @@ from datetime import datetime
 from tests.statistics.world import run_of
 from tests.statistics.wrapped import Wrapped
 from tidegate.core.telemetry.logs import configure
-from tidegate.database import Database
-from tidegate.documents import DocumentStore, SqlDocuments
 from tidegate.github.statistics import Statistics
+from tidegate.storage.documents import DocumentStore, SqlDocuments
+from tidegate.storage.sql import Database
 
 
 class Stopping(Wrapped):

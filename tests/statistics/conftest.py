@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents.shelf import ALL_STORES
 from tests.statistics.world import World, open_world
+from tests.storage.documents.shelf import ALL_STORES
 
 
 @pytest.fixture(params=ALL_STORES)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from tidegate.documents import DocumentStore, StoredDocument
 from tidegate.github.statistics import (
     ByUser,
     Collaborator,
@@ -27,6 +26,7 @@ from tidegate.github.statistics import (
     Totals,
     WeekCount,
 )
+from tidegate.storage.documents import DocumentStore, StoredDocument
 
 KINDS = ("user", "repository", "event", "issue", "pull_request", "commit", "issue_comment", "review_comment", "review")
 ONE_DAY = timedelta(days=1)

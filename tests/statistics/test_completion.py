@@ -21,10 +21,10 @@ from tidegate.collect.source import Subject
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
-from tidegate.database import Database, Transaction, outbox
-from tidegate.database.outbox import Event
-from tidegate.database.schema import outbox_events
 from tidegate.runtime.relay import Relay
+from tidegate.storage.sql import Database, Transaction, outbox
+from tidegate.storage.sql.outbox import Event
+from tidegate.storage.sql.schema import outbox_events
 
 RUN = 1
 

@@ -17,12 +17,12 @@ from tidegate.collect import runs
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.source import Subject
-from tidegate.database import outbox
-from tidegate.documents import SqlDocuments
 from tidegate.github import ALL, GithubSource
 from tidegate.github.statistics import Statistics
 from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
+from tidegate.storage.documents import SqlDocuments
+from tidegate.storage.sql import outbox
 
 ROOT = Path(__file__).parents[2]
 

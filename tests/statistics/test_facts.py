@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.statistics import world as w
-from tidegate.documents import StoredDocument
 from tidegate.github import kinds
 from tidegate.github.statistics.facts import READERS, Activity, Fact, State, fact_of
+from tidegate.storage.documents import StoredDocument
 
 SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 

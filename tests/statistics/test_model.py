@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.documents.shelf import ALL_STORES
 from tests.examples import examples
 from tests.statistics import world as w
 from tests.statistics.world import TODAY, USERS, Repository, World, iso
+from tests.storage.documents.shelf import ALL_STORES
 
 AUTHORS = ("ann", "ann", "bob", "cat", "dan", "eve", "bot", "ghost", None)
 SERVERS = [name for name in ALL_STORES if name != "sqlite"]

@@ -11,11 +11,11 @@ import pytest
 from tests.statistics import world as w
 from tests.statistics.world import ACCOUNTS, USERS, Repository, World, days_ago, run_of
 from tests.statistics.wrapped import Wrapped
-from tidegate.documents import DocumentStore, StoredDocument
 from tidegate.github.statistics import Statistics, ledger, summary
 from tidegate.github.statistics.facts import fact_of
 from tidegate.github.statistics.ledger import Overtaken
 from tidegate.github.statistics.recount import Recount
+from tidegate.storage.documents import DocumentStore, StoredDocument
 
 
 def busy_repository(number: int, owner: str) -> Repository:

@@ -8,10 +8,10 @@ import pytest
 from tests.statistics import world as w
 from tests.statistics.world import Repository, World, days_ago, run_of
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.documents import Document
 from tidegate.github.statistics import Collaborator, Durations, InRepositories, Totals, ledger, summary
 from tidegate.github.statistics.recount import Recount
 from tidegate.github.statistics.tables import statistics_items
+from tidegate.storage.documents import Document
 
 
 def filled(found: Repository, kind: str, *bodies: dict[str, object]) -> Repository:

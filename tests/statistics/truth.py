@@ -8,9 +8,9 @@ import msgspec
 
 from tests.github.deployment import CALM
 from tests.statistics.oracle import Oracle
-from tidegate.documents import StoredDocument
 from tidegate.github.statistics import Statistics
 from tidegate.simulators.github import GithubSimulator
+from tidegate.storage.documents import StoredDocument
 
 PROMPT = msgspec.structs.replace(CALM, events_late_s=(0, 0))
 """A simulator whose events show up at once, so that none does between a collection and the look at the truth."""

@@ -10,15 +10,15 @@ from typing import Any
 from pymongo import AsyncMongoClient
 from sqlalchemy import delete
 
-from tests.documents.shelf import Shelf, StoreName, open_shelf
 from tests.statistics.oracle import Oracle, all_documents
+from tests.storage.documents.shelf import Shelf, StoreName, open_shelf
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.runs import Run
-from tidegate.database import Transaction
-from tidegate.documents import Document, Listing
-from tidegate.documents.tables import documents as document_table
 from tidegate.github.statistics import Statistics, UserStatistics
 from tidegate.github.statistics.tables import statistics_items, statistics_users
+from tidegate.storage.documents import Document, Listing
+from tidegate.storage.documents.tables import documents as document_table
+from tidegate.storage.sql import Transaction
 
 TODAY = datetime(2026, 1, 3, 12, tzinfo=UTC)
 """In the first ISO week of its year, which began in the year before."""

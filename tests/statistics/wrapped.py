@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from tidegate.documents import Document, DocumentStore, Listing, Staged, StoredDocument
+from tidegate.storage.documents import Document, DocumentStore, Listing, Staged, StoredDocument
 
 
 class Wrapped:

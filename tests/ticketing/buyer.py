@@ -16,7 +16,7 @@ from examples.ticketing.reservations import SeatTaken, TooManySeats
 from examples.ticketing.shop import ShopPlan
 
 from tidegate.core.telemetry.logs import configure
-from tidegate.database import Database
+from tidegate.storage.sql import Database
 
 SEATS = [f"A{number}" for number in range(1, 11)]
 KEY = "the key of the buyer"

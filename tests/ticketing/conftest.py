@@ -8,7 +8,7 @@ import pytest
 from tests.servers.migrated import migrated_file
 from tests.ticketing.stall import Stall, stall_at
 from tidegate.core.clock import ManualClock
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

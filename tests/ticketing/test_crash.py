@@ -21,7 +21,7 @@ from tests.ticketing.buyer import KEY, SEATS
 from tests.ticketing.stall import Stall, stall_at
 from tests.waiting import patience
 from tidegate.core.clock import ManualClock, SystemClock
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,7 @@ from examples.ticketing.reservations import HoldOver, Reservation
 from tests.ticketing.stall import Stall
 from tidegate.core.errors import NotFound
 from tidegate.crowd.waiting_room import NotActive
-from tidegate.database import Database
+from tidegate.storage.sql import Database
 
 
 async def held(stall: Stall, user: str = "ada", seats: int = 3) -> Reservation:

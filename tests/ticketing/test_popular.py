@@ -15,7 +15,7 @@ from tests.ticketing.stall import Stall, stall_at
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.crowd.ranking.windows import Period
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey.connection import connected
 
 
 async def sold(stall: Stall, **how_many: int) -> dict[str, int]:

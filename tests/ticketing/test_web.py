@@ -18,7 +18,7 @@ from tests.ticketing.stall import Stall, stall_at
 from tidegate.core.clock import ManualClock
 from tidegate.crowd.waiting_room import RoomPlan
 from tidegate.http.places import COOKIE
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey.connection import connected
 
 ENDS = {"hold": timedelta(), "visit": timedelta(minutes=10)}
 """After the end of a hold."""

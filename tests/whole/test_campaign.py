@@ -16,10 +16,10 @@ from tests.servers.migrated import migrated_folder
 from tests.waiting import look_again, until
 from tests.whole.upstream import Upstream
 from tidegate.assembly import Parts, open_parts
-from tidegate.database import Transaction, outbox
-from tidegate.database.schema import handled_events
 from tidegate.flow.gate import CredentialLimits, Job
 from tidegate.settings import Settings
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.schema import handled_events
 
 ROOT = Path(__file__).parents[2]
 JOBS, LIMIT, WINDOW_S = 300, 60, 4.0

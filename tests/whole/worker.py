@@ -12,12 +12,12 @@ import uvloop
 from tests.whole.upstream import call
 from tidegate.assembly import Parts, build_process, open_parts
 from tidegate.core.telemetry.logs import configure
-from tidegate.database import Transaction, outbox
-from tidegate.database.outbox import Event
 from tidegate.flow.gate import Admitted, Allowance, Outcome, Settlement, settlement
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.waiting import unless
 from tidegate.settings import Settings
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.outbox import Event
 
 
 class Worker:

@@ -11,9 +11,9 @@ from tidegate.campaigns.kinds import Kinds, load_kind
 from tidegate.campaigns.manager import CampaignManager
 from tidegate.campaigns.points import Points
 from tidegate.campaigns.workshop import Workshop
-from tidegate.database import Database
 from tidegate.settings import Settings
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 
 def campaign_kinds(settings: Settings) -> Kinds:

@@ -12,13 +12,13 @@ from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.schedules import Schedules
 from tidegate.collect.source import Source
 from tidegate.collect.triggers import Triggers
-from tidegate.documents import DocumentStore
 from tidegate.flow.stream import Stream
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.recoverer import Estate
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
+from tidegate.storage.documents import DocumentStore
 
 
 @dataclass(frozen=True, kw_only=True)

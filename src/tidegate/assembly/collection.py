@@ -18,12 +18,12 @@ from tidegate.collect.places import OtherPlace, settle_place
 from tidegate.core.errors import InvalidSettings
 from tidegate.crawl.crawls import Crawls
 from tidegate.credentials import GENERAL_POOL, CredentialBook
-from tidegate.database import Database
-from tidegate.documents import open_documents
 from tidegate.flow.stream import Passage
 from tidegate.github import GithubSettings, GithubSource
 from tidegate.github.statistics import Statistics
 from tidegate.settings import Settings
+from tidegate.storage.documents import open_documents
+from tidegate.storage.sql import Database
 from tidegate.upstream import UpstreamClient
 from tidegate.upstream.addresses import PrivateHosts
 

@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidegate.database import Database
     from tidegate.settings import Settings
-    from tidegate.valkey import Valkey
+    from tidegate.storage.sql import Database
+    from tidegate.storage.valkey import Valkey
 
 Preflight = Callable[[], Awaitable[None]]
 
@@ -17,13 +17,13 @@ Preflight = Callable[[], Awaitable[None]]
 @asynccontextmanager
 async def open_valkey(settings: Settings) -> AsyncGenerator[Valkey]:
     """The server named by the settings, else the embedded one."""
-    from tidegate.valkey import Valkey
+    from tidegate.storage.valkey import Valkey
 
     async with AsyncExitStack() as stack:
         url, revive, disk = settings.valkey_url, None, None
         if url is None:
             from tidegate.core.telemetry.disks import disk_of
-            from tidegate.valkey.embedded import EmbeddedServer
+            from tidegate.storage.valkey.embedded import EmbeddedServer
 
             embedded = await stack.enter_async_context(await EmbeddedServer.start(settings.make_data_dir()))
             url, revive, disk = embedded.url, embedded.revive, disk_of(settings.data_dir)
@@ -40,8 +40,8 @@ async def open_database(settings: Settings, *, before_migration: Preflight | Non
 
     `before_migration` is awaited where the schema is about to be changed; what it raises prevents that.
     """
-    from tidegate.database import Database
-    from tidegate.database.migrate import migrate, pending_migrations, require_current
+    from tidegate.storage.sql import Database
+    from tidegate.storage.sql.migrate import migrate, pending_migrations, require_current
 
     settings.make_data_dir()
     async with await Database.open(settings.effective_database_url) as database:

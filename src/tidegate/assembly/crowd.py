@@ -2,9 +2,9 @@
 
 from tidegate.assembly.vault import open_vault
 from tidegate.crowd.waiting_room import PassOffice, Reception
-from tidegate.database import Database
 from tidegate.settings import Settings
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 _PURPOSE = "passes"
 

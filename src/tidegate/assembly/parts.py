@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from tidegate.assembly.connections import Preflight, open_database, open_valkey
 from tidegate.core.ids import new_owner
-from tidegate.database import Database
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.gate import Gate
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream
 from tidegate.flow.timers import Timers
 from tidegate.settings import Settings
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Unit, Valkey
 
 _SHARD = "shard-0"
 _NEVER_BURIED = 1_000_000

@@ -15,10 +15,10 @@ from tidegate.core.telemetry.redaction import redact_text
 from tidegate.credentials import NotNow, SecretRefused
 from tidegate.credentials.borrowing import VARIABLE
 from tidegate.credentials.checks import require_token
-from tidegate.documents.opening import check_documents
 from tidegate.github.authority import GithubAuthority
 from tidegate.settings import Settings
 from tidegate.snapshots.transport.kafka.opening import open_kafka
+from tidegate.storage.documents.opening import check_documents
 from tidegate.upstream import UpstreamClient, UpstreamFailed
 
 

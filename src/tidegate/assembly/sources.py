@@ -17,9 +17,9 @@ from tidegate.collect.recovery import Recovery
 from tidegate.collect.runs import Run, RunActive
 from tidegate.collect.source import Source, Subject
 from tidegate.collect.tokens import Tokens
-from tidegate.documents import open_documents
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
+from tidegate.storage.documents import open_documents
 from tidegate.upstream import UpstreamClient
 
 _LOOK_AGAIN_S = 30.0

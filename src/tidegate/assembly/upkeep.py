@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from tidegate.assembly.parts import Parts
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database
 from tidegate.runtime.timekeeper import DueSource
 from tidegate.settings import Settings
 from tidegate.snapshots.archive.history import History
@@ -14,6 +13,7 @@ from tidegate.snapshots.prefetch.backlog import Backlog
 from tidegate.snapshots.prefetch.planner import Prefetch, Requests
 from tidegate.snapshots.transport import GROUPS, Topic, Transport
 from tidegate.snapshots.transport.moving import MovingTransport, TransportMove
+from tidegate.storage.sql import Database
 
 log = get_logger(__name__)
 

@@ -3,8 +3,8 @@
 from tidegate.crawl.identity_records import has_identities
 from tidegate.credentials import KeySource, records
 from tidegate.credentials.vault import Vault
-from tidegate.database import Database, Transaction
 from tidegate.settings import Settings
+from tidegate.storage.sql import Database, Transaction
 
 
 def open_vault(settings: Settings, database: Database) -> Vault:

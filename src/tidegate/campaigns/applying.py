@@ -17,8 +17,8 @@ from tidegate.campaigns.kinds import CampaignKind, Kinds
 from tidegate.campaigns.tables import LONGEST_REASON
 from tidegate.core.errors import ContractBroken
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.database import Transaction
-from tidegate.database.statements import Statement
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.statements import Statement
 
 KNOWN = "known"
 """The user has a row of another entry, which stands."""

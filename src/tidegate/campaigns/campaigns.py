@@ -35,9 +35,9 @@ from tidegate.campaigns.results import Results
 from tidegate.campaigns.settings import CampaignSettings
 from tidegate.core.arguments import require_at_most, require_positive, require_whole
 from tidegate.core.errors import InvalidArgument
-from tidegate.database import Database, Transaction
 from tidegate.runtime.bulletin import Watch
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 
 
 class CampaignChange(msgspec.Struct, frozen=True, kw_only=True):

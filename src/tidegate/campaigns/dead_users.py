@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.campaigns.keys import campaign_keys
 from tidegate.flow.stream.message import DeadLetter, Entry, to_dead_letter
-from tidegate.valkey import Key, Valkey
+from tidegate.storage.valkey import Key, Valkey
 
 _MOST_CAMPAIGNS = 100
 _SHORT_PAGE, _LONG_PAGE = 50, 500

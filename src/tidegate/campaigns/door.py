@@ -19,7 +19,7 @@ from tidegate.campaigns.settings import CampaignSettings
 from tidegate.core.clock import Clock, SystemClock, milliseconds
 from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
 from tidegate.core.telemetry import metrics
-from tidegate.valkey import Valkey, lua_script
+from tidegate.storage.valkey import Valkey, lua_script
 
 _AT_ONCE = 250
 """Attempts per script: about a millisecond of the server's time."""

@@ -14,7 +14,7 @@ from tidegate.core.errors import ValkeyUnavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream, StreamSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 log = get_logger(__name__)
 

@@ -5,7 +5,7 @@ from base64 import b32encode
 from collections.abc import Sequence
 
 from tidegate.campaigns.campaign import FIRST_COME, Campaign, Entry, Outcome, Verdict
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _CODE_BYTES = 10
 """80 bits, which nobody guesses, in 16 letters and digits that nobody mistakes for each other."""

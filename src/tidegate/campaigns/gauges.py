@@ -7,10 +7,10 @@ from tidegate.campaigns import records
 from tidegate.campaigns.keys import busy_key, campaign_keys, campaigns_unit, stream_name
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.telemetry import metrics
-from tidegate.database import Database
 from tidegate.flow.stream import StreamKeys
 from tidegate.runtime.figures import find_out
-from tidegate.valkey import Key, Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Key, Valkey
 
 _AT_ONCE = 1000
 _LETTERS_EVERY_MS = 60_000.0

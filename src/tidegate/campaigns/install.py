@@ -14,8 +14,8 @@ from tidegate.campaigns.keys import campaign_keys, remembered
 from tidegate.campaigns.records import DoorRow
 from tidegate.core.clock import milliseconds
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 log = get_logger(__name__)
 

@@ -3,7 +3,7 @@
 from typing import TypedDict
 
 from tidegate.flow.stream import StreamKeys
-from tidegate.valkey import Key, Unit, Valkey
+from tidegate.storage.valkey import Key, Unit, Valkey
 
 UNIT = "campaigns"
 GROUP = "workers"

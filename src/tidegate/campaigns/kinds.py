@@ -5,8 +5,8 @@ from typing import Protocol
 
 from tidegate.campaigns.campaign import Campaign, Entry, Outcome, require_kind
 from tidegate.core.errors import InvalidSettings, NotFound
-from tidegate.database import Transaction
 from tidegate.runtime.loading import load_part
+from tidegate.storage.sql import Transaction
 
 _VARIABLE = "TIDEGATE_CAMPAIGNS__KINDS"
 

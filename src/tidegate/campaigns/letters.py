@@ -14,7 +14,7 @@ from tidegate.core.clock import Clock
 from tidegate.flow.stream import DeadLetter, DeadLetters, StreamKeys
 from tidegate.flow.stream.batches import id_batches
 from tidegate.flow.stream.message import to_dead_letter
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):

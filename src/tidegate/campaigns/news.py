@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from tidegate.campaigns.keys import news_key
 from tidegate.runtime.bulletin import Bulletin
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 _GAP = timedelta(milliseconds=10)
 """Results of so long are told together: at thousands of entries per second, few commands; to a person, at once."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from tidegate.campaigns.campaign import POINTS, Campaign, Entry, Outcome, Verdict
-from tidegate.database import Transaction
-from tidegate.database.statements import Statement
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.statements import Statement
 
 
 class Points:

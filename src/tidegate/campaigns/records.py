@@ -20,7 +20,7 @@ from tidegate.campaigns.campaign import (
 )
 from tidegate.campaigns.tables import campaign_entries, campaigns, point_accounts
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _c, _e = campaigns.c, campaign_entries.c
 _DELETING = "deleting"

@@ -13,8 +13,8 @@ from tidegate.campaigns.install import Installer
 from tidegate.campaigns.keys import campaign_keys
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 log = get_logger(__name__)
 

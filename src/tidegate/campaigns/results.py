@@ -9,10 +9,10 @@ from tidegate.campaigns.campaign import Decided, Entry, Result, ResultState, Ver
 from tidegate.campaigns.dead_users import DeadUsers
 from tidegate.campaigns.keys import campaign_keys
 from tidegate.campaigns.news import ResultNews, name_of
-from tidegate.database import Database, Transaction
 from tidegate.flow.stream.message import DeadLetter
 from tidegate.runtime.bulletin import Watch
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 
 _decoder = msgspec.json.Decoder(Entry)
 

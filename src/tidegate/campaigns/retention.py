@@ -7,9 +7,9 @@ from tidegate.campaigns import records
 from tidegate.campaigns.campaign import CampaignInUse
 from tidegate.campaigns.removal import CampaignRemover
 from tidegate.core.errors import NotFound
-from tidegate.database import Database
 from tidegate.runtime.retention import RetentionRule
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 _AT_ONCE = 20
 

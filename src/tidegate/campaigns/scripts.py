@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from tidegate.campaigns.keys import CampaignKeys
-from tidegate.valkey import Key, Valkey, lua_script
+from tidegate.storage.valkey import Key, Valkey, lua_script
 
 
 @lua_script("serve.lua")

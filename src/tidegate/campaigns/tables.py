@@ -3,8 +3,8 @@
 from sqlalchemy import BigInteger, Column, Index, Integer, Table
 
 from tidegate.campaigns.campaign import LONGEST_CAMPAIGN, LONGEST_KEY, LONGEST_KIND, LONGEST_TITLE, LONGEST_USER
-from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
-from tidegate.database.schema import metadata
+from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
 
 LONGEST_CODE = 64
 LONGEST_REASON = 500

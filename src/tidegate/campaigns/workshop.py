@@ -8,10 +8,10 @@ from tidegate.campaigns.keys import GROUP, campaigns_unit, stream_name
 from tidegate.campaigns.kinds import Kinds
 from tidegate.campaigns.settings import CampaignSettings
 from tidegate.core.clock import Clock
-from tidegate.database import Database
 from tidegate.flow.stream import Stream, StreamSettings
 from tidegate.runtime.patience import Outage
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 
 @dataclass(frozen=True)

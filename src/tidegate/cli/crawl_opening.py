@@ -13,8 +13,8 @@ from tidegate.cli.running import load_settings, run
 if TYPE_CHECKING:
     from tidegate.assembly import Collection
     from tidegate.crawl.targets import CrawlOptions
-    from tidegate.database import Database
     from tidegate.settings import Settings
+    from tidegate.storage.sql import Database
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tidegate.collect.executions import Execution
     from tidegate.collect.progress import JobView
-    from tidegate.database import Transaction
+    from tidegate.storage.sql import Transaction
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from tidegate.crawl import hosts
 from tidegate.crawl.hosts import Host
 from tidegate.crawl.identities import Identity, listed
 from tidegate.crawl.manners_records import HostHealth
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 
 def wait_of(tx: Transaction, host: str) -> str | None:

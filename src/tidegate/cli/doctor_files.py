@@ -11,8 +11,8 @@ from tidegate.assembly.vault import key_source
 from tidegate.cli.findings import Finding, Verdict
 from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry.disks import free_mb
-from tidegate.database.urls import parse_address
 from tidegate.settings import Settings
+from tidegate.storage.sql.urls import parse_address
 
 _TOO_LITTLE_MB, _LITTLE_MB = 100, 1000
 _OTHERS = 0o077

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from tidegate.assembly import open_valkey
 from tidegate.cli.findings import Finding, Verdict, failure
 from tidegate.core.errors import TidegateError
-from tidegate.database import Database
-from tidegate.database.migrate import pending_migrations
-from tidegate.documents.opening import check_documents
 from tidegate.settings import Settings
-from tidegate.valkey import Valkey
+from tidegate.storage.documents.opening import check_documents
+from tidegate.storage.sql import Database
+from tidegate.storage.sql.migrate import pending_migrations
+from tidegate.storage.valkey import Valkey
 
 _ERRORS = (TidegateError, OSError)
 

@@ -15,9 +15,9 @@ from tidegate import crawl
 from tidegate.cli.findings import Finding, Verdict
 from tidegate.core.errors import TidegateError
 from tidegate.core.telemetry.redaction import redact_text
-from tidegate.database import Database
-from tidegate.database.migrate import pending_migrations
 from tidegate.settings import Settings
+from tidegate.storage.sql import Database
+from tidegate.storage.sql.migrate import pending_migrations
 
 if TYPE_CHECKING:
     from tidegate.credentials.records import Stored

@@ -13,16 +13,16 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.core.errors import InvalidArgument
-from tidegate.documents.export.formats import Format, installed_formats
 from tidegate.github.columns import COLUMNS
+from tidegate.storage.documents.export.formats import Format, installed_formats
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from tidegate.core.clock import Clock
-    from tidegate.documents import DocumentStore
-    from tidegate.documents.export import Column, Manifest, Progress, Wish
     from tidegate.settings import Settings
+    from tidegate.storage.documents import DocumentStore
+    from tidegate.storage.documents.export import Column, Manifest, Progress, Wish
 
 _KNOWN = ", ".join(COLUMNS)
 _STANDARD_OUTPUT = "-"
@@ -55,7 +55,7 @@ def export(
     The files get their names when all of them are whole. An export that is there already is replaced. On standard
     output there is no manifest, and what was written before an error stays written.
     """
-    from tidegate.documents.export import Wish
+    from tidegate.storage.documents.export import Wish
 
     if as_json and str(output) == _STANDARD_OUTPUT:
         raise typer.BadParameter("with --output - documents go to standard output, so the manifest cannot: omit --json")
@@ -90,14 +90,14 @@ def _owners(logins: Sequence[str], kinds: Mapping[str, Sequence[Column]]) -> lis
 async def _export(
     settings: Settings, folder: Path, wish: Wish, *, force: bool, on_progress: Callable[[Progress], None]
 ) -> Manifest:
-    from tidegate.documents.export import export as write_export
+    from tidegate.storage.documents.export import export as write_export
 
     async with _documents(settings, wish) as (documents, clock):
         return await write_export(documents, folder, wish, force=force, clock=clock, on_progress=on_progress)
 
 
 async def _print(settings: Settings, wish: Wish, on_progress: Callable[[Progress], None]) -> int:
-    from tidegate.documents.export import export_stream
+    from tidegate.storage.documents.export import export_stream
 
     async with _documents(settings, wish) as (documents, _):
         return await export_stream(documents, typer.get_binary_stream("stdout"), wish, on_progress=on_progress)
@@ -107,7 +107,7 @@ async def _print(settings: Settings, wish: Wish, on_progress: Callable[[Progress
 async def _documents(settings: Settings, wish: Wish) -> AsyncGenerator[tuple[DocumentStore, Clock]]:
     """The documents and the clock of their database, for the length of a block; refuses kinds that do not exist."""
     from tidegate.assembly import open_database
-    from tidegate.documents import open_documents
+    from tidegate.storage.documents import open_documents
 
     async with open_database(settings) as database:
         documents = await open_documents(settings.documents, database)

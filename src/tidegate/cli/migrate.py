@@ -25,8 +25,8 @@ def migrate(*, as_json: bool = typer.Option(False, "--json", help="Print the res
 
 
 async def _migrate(settings: Settings) -> tuple[str, list[str]]:
-    from tidegate.database import Database
-    from tidegate.database.migrate import migrate as bring_up_to_date
+    from tidegate.storage.sql import Database
+    from tidegate.storage.sql.migrate import migrate as bring_up_to_date
 
     settings.make_data_dir()
     async with await Database.open(settings.effective_database_url) as database:

@@ -14,10 +14,10 @@ from tidegate.core.clock import milliseconds
 from tidegate.core.errors import TidegateError
 from tidegate.credentials import Credential, Kind
 from tidegate.credentials.authority import Seen
-from tidegate.database import Transaction
 from tidegate.flow.gate import BucketStatus, CredentialStatus, PoolStatus
 from tidegate.github import GithubSource
 from tidegate.github.authority import GithubAuthority
+from tidegate.storage.sql import Transaction
 from tidegate.upstream import UpstreamClient, UpstreamSettings
 
 _MOST_POOLS = 20

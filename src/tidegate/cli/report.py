@@ -17,9 +17,9 @@ from tidegate.cli.spans import parse_since, parse_span
 from tidegate.core.errors import Unavailable
 
 if TYPE_CHECKING:
-    from tidegate.database import Database
     from tidegate.http.waiting import WaitingReport
     from tidegate.settings import Settings
+    from tidegate.storage.sql import Database
 
     Question = Callable[[Database, Settings], Awaitable[Any]]
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tidegate.collect.orchestrator import Orchestrator
     from tidegate.collect.progress import Failure, JobView, KindProgress
     from tidegate.collect.runs import Run
-    from tidegate.database import Database, Transaction
     from tidegate.settings import Settings
+    from tidegate.storage.sql import Database, Transaction
 
 app = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and have what failed done again.")
 

@@ -44,8 +44,8 @@ def stats(
 
 async def _of_user(settings: Settings, login: str, *, recompute: bool) -> UserStatistics | None:
     from tidegate.assembly import open_database
-    from tidegate.documents import SqlDocuments, open_documents
     from tidegate.github.statistics import Statistics
+    from tidegate.storage.documents import SqlDocuments, open_documents
 
     async with open_database(settings) as database:
         if recompute:
@@ -68,8 +68,8 @@ async def _recomputed(statistics: Statistics, login: str) -> UserStatistics | No
 
 async def _overall(settings: Settings, days: int) -> GlobalStatistics:
     from tidegate.assembly import open_database
-    from tidegate.documents import SqlDocuments
     from tidegate.github.statistics import Statistics
+    from tidegate.storage.documents import SqlDocuments
 
     async with open_database(settings) as database:
         return await Statistics(database, SqlDocuments(database)).overall(days=days)

@@ -21,8 +21,8 @@ from tidegate.cli.wording import counted, listed, number, span
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.collect.progress import Failure
 from tidegate.collect.runs import Run
-from tidegate.documents.export import installed_formats
 from tidegate.github.kinds import USER_BASIC
+from tidegate.storage.documents.export import installed_formats
 
 _MOST_USERS = 10
 _FILE = "sqlite:///"

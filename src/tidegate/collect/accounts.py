@@ -18,9 +18,9 @@ from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.collect.terms import Planning, Terms
 from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.database import Transaction, outbox
-from tidegate.database.outbox import Event
-from tidegate.database.statements import Statement
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.outbox import Event
+from tidegate.storage.sql.statements import Statement
 
 RUN_ENDED = "collection.run_ended"
 """The event that a run has no job left to do."""

@@ -8,8 +8,8 @@ import msgspec
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.source import FIRST_PAGE, JobSpec
-from tidegate.database import Transaction
-from tidegate.database.statements import Rows, Statement, parts
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.statements import Rows, Statement, parts
 
 Key = tuple[int, str, str, str]
 """Run, kind, resource and page."""

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from tidegate.runtime import bulletin
 from tidegate.runtime.bulletin import Watch
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 __all__ = ["Bulletin", "Watch"]
 

@@ -6,8 +6,8 @@ A replay of the event computes them.
 from collections.abc import Sequence
 
 from tidegate.collect.accounts import RUN_ENDED, ended_key
-from tidegate.database import Transaction, outbox
-from tidegate.database.outbox import StoredEvent
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.outbox import StoredEvent
 
 _MOST = 1_000
 

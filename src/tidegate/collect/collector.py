@@ -14,12 +14,12 @@ from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Source
 from tidegate.collect.terms import Terms, Writer
 from tidegate.collect.worker import Worker
-from tidegate.database import Database
-from tidegate.documents import DocumentStore
 from tidegate.flow.gate import Clearances, Gate
 from tidegate.flow.stream import Intake, Stream
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
+from tidegate.storage.documents import DocumentStore
+from tidegate.storage.sql import Database
 from tidegate.upstream.redirects import MOST_REDIRECTS
 
 

@@ -19,9 +19,9 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
-from tidegate.database import Database, Transaction
-from tidegate.database.outbox import Event
 from tidegate.runtime.delivery import Handler, Retries
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.sql.outbox import Event
 
 log = get_logger(__name__)
 

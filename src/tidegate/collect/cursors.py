@@ -12,8 +12,8 @@ from sqlalchemy import and_, insert, select, update
 
 from tidegate.collect.source import Cursor, JobSpec
 from tidegate.collect.tables import collection_cursors
-from tidegate.database import Transaction
-from tidegate.database.statements import Statement, parts
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.statements import Statement, parts
 
 _LONGEST_ETAG = 200
 _c = collection_cursors.c

@@ -30,8 +30,8 @@ from tidegate.core.clock import milliseconds
 from tidegate.core.errors import InvalidArgument, NoCredential
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import SCHEDULES_FIRED
-from tidegate.database import Database, Transaction
-from tidegate.database.faults import Kind, classify
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.sql.faults import Kind, classify
 
 log = get_logger(__name__)
 

@@ -16,8 +16,8 @@ from tidegate.collect.ledger import LONGEST_REASON, Claim, Ending
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.tables import job_executions, page_jobs
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.database import Transaction
-from tidegate.database.statements import Statement
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.statements import Statement
 
 _c = job_executions.c
 

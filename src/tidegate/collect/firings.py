@@ -17,7 +17,7 @@ from tidegate.collect.schedule_tables import schedule_firings
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 log = get_logger(__name__)
 

@@ -16,11 +16,11 @@ from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.collect.tables import collection_runs
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.telemetry import metrics
-from tidegate.database import Database, Transaction, outbox
 from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Stream
 from tidegate.flow.timers import Timers
 from tidegate.runtime.figures import WITHIN_S, find_out
+from tidegate.storage.sql import Database, Transaction, outbox
 
 _RECENT = timedelta(minutes=15)
 _LOOKED_AT = 1000

@@ -11,7 +11,7 @@ from tidegate.collect.lifecycle import RunState
 from tidegate.collect.runs import Run, from_row
 from tidegate.collect.tables import collection_cursors, collection_runs
 from tidegate.core.arguments import require_positive
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _USERS_AT_ONCE = 500
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tidegate.core.errors import UNDECODABLE, InvalidArgument
-from tidegate.documents import Document
+from tidegate.storage.documents import Document
 
 T = TypeVar("T")
 

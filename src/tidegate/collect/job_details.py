@@ -7,7 +7,7 @@ from tidegate.collect.executions import Execution
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.progress import JobView, jobs_of
 from tidegate.core.errors import NotFound
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 
 class JobDetail(JobView, frozen=True, kw_only=True):

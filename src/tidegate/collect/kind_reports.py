@@ -14,8 +14,8 @@ from sqlalchemy import select
 from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.core.arguments import require_positive
-from tidegate.database import Transaction
-from tidegate.database.statements import Statement
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.statements import Statement
 
 A_DAY = timedelta(days=1)
 MOST_JOBS = 10_000

@@ -21,8 +21,8 @@ from tidegate.collect.source import FIRST_PAGE, Cursor, JobSpec
 from tidegate.collect.tables import collection_cursors, collection_runs, page_jobs
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.core.transitions import sources_of
-from tidegate.database import Transaction
-from tidegate.database.statements import Statement
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.statements import Statement
 
 LONGEST_REASON = 2000
 """Characters that are kept of why a job, or its run, failed."""

@@ -16,8 +16,8 @@ from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.collect.tables import allowance_notes, collection_runs, page_jobs
 from tidegate.collect.verdicts import Finished
 from tidegate.core.clock import milliseconds
-from tidegate.database import Transaction
 from tidegate.flow.gate import Learned, Memory, Note, Settlement
+from tidegate.storage.sql import Transaction
 
 _LITTLE = 200
 """Calls that are left. Where there are more, a first call may find out how many, and those under way do no harm."""

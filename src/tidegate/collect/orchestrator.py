@@ -17,8 +17,8 @@ from tidegate.collect.source import Source, Subject
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.core.telemetry import traces
-from tidegate.database import Database, Transaction
 from tidegate.flow.gate import Gate
+from tidegate.storage.sql import Database, Transaction
 
 
 class Trigger(StrEnum):

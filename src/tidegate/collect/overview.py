@@ -11,7 +11,7 @@ from tidegate.collect.reports import runs_by_state
 from tidegate.collect.runs import Run, from_row
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.core.arguments import require_positive
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _LOOKED_AT = 1000
 """Runs among which failed jobs are looked for: the newest, so that the look costs the same for ever."""

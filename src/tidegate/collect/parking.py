@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import delete, select
 
 from tidegate.collect.tables import page_jobs, parked_answers
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 KEPT_FOR = timedelta(hours=1)
 _c = parked_answers.c

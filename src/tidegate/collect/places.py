@@ -13,7 +13,7 @@ from sqlalchemy import select, update
 from tidegate.collect.tables import collection_places, collection_runs
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, TidegateError
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _LONGEST = 500
 

@@ -11,7 +11,7 @@ from tidegate.collect.lifecycle import JobState, RunState
 from tidegate.collect.runs import Run
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.core.arguments import require_not_negative, require_positive
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 
 class KindProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from sqlalchemy import FromClause, Select, bindparam, case, func, or_, select
 from tidegate.collect.lifecycle import ACTIVE_RUNS, OPEN_RUNS, JobState, RunState
 from tidegate.collect.tables import allowance_notes, collection_runs, page_jobs
 from tidegate.core.arguments import require_not_negative, require_positive
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _run, _job, _note = collection_runs.c, page_jobs.c, allowance_notes.c
 _EVERYTHING = 10**9

@@ -9,8 +9,8 @@ from tidegate.collect import parking
 from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.collect.schedule_tables import schedule_firings
 from tidegate.collect.tables import allowance_notes, collection_cursors, collection_runs, page_jobs, parked_answers
-from tidegate.database import Database, Transaction
 from tidegate.runtime.retention import RetentionRule, TableRule
+from tidegate.storage.sql import Database, Transaction
 
 ENDED_RUNS = tuple(sorted(state for state in RunState if state not in ACTIVE_RUNS))
 _RUNS_AT_ONCE = 100

@@ -12,8 +12,8 @@ from tidegate.collect.lifecycle import JobState
 from tidegate.collect.parking import Parked
 from tidegate.collect.terms import Terms, write_effects
 from tidegate.collect.verdicts import Finished
-from tidegate.database import Transaction
-from tidegate.documents import Staged
+from tidegate.storage.documents import Staged
+from tidegate.storage.sql import Transaction
 
 _MOST_WEIGHT = 500
 

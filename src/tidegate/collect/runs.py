@@ -30,7 +30,7 @@ from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.core.errors import NotFound, TidegateError
 from tidegate.core.telemetry.logs import is_enabled
 from tidegate.core.transitions import sources_of
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _USUAL = CollectSettings()
 

@@ -16,7 +16,7 @@ from tidegate.collect.source import Source, Subject
 from tidegate.core.arguments import require_name, require_not_negative, require_positive
 from tidegate.core.errors import ContractBroken, InvalidArgument, NotFound, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 if TYPE_CHECKING:
     from tidegate.flow.doorbell import Doorbell

@@ -12,8 +12,8 @@ import msgspec
 
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument
-from tidegate.documents import Document, Listing
 from tidegate.flow.gate import Allowance
+from tidegate.storage.documents import Document, Listing
 from tidegate.upstream import Answer, Request
 
 FIRST_PAGE = "first"

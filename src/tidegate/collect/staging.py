@@ -13,10 +13,10 @@ from tidegate.collect.rounds import Group, take
 from tidegate.collect.verdicts import Finished, to_parked
 from tidegate.core.clock import Clock
 from tidegate.core.errors import Unavailable
-from tidegate.database import Transaction
-from tidegate.documents import DocumentStore, Written
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end
+from tidegate.storage.documents import DocumentStore, Written
+from tidegate.storage.sql import Transaction
 
 _REST = timedelta(seconds=5)
 

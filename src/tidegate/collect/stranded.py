@@ -8,7 +8,7 @@ from tidegate.collect.lifecycle import JOB_MOVES, OPEN_RUNS, RUN_MOVES, UNFINISH
 from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.core.arguments import require_name
 from tidegate.core.transitions import sources_of
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 
 def pools_in_use(tx: Transaction) -> list[str]:

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
 
-from tidegate.database.columns import (
+from tidegate.storage.sql.columns import (
     NUMBERED_TABLE_OPTIONS,
     TABLE_OPTIONS,
     Blob,
@@ -11,7 +11,7 @@ from tidegate.database.columns import (
     ascending_key,
     exact_text,
 )
-from tidegate.database.schema import metadata
+from tidegate.storage.sql.schema import metadata
 
 collection_runs = Table(
     "collection_runs",

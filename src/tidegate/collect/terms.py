@@ -9,7 +9,7 @@ import msgspec
 from tidegate.collect.ledger import Ending
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.verdicts import Finished
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 Planning = Mapping[str, frozenset[str]]
 """Each source's kinds of jobs that plan."""

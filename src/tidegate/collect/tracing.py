@@ -24,8 +24,8 @@ from tidegate.collect.runs import Run
 from tidegate.collect.verdicts import Finished
 from tidegate.core.clock import to_ms
 from tidegate.core.telemetry import traces
-from tidegate.database.outbox import Event
 from tidegate.flow.gate import Admitted
+from tidegate.storage.sql.outbox import Event
 
 if TYPE_CHECKING:
     from tidegate.core.telemetry.spans import Span
@@ -114,7 +114,7 @@ def end_jobs(finished: Iterable[Finished], late: Sequence[Finished], began_ns: i
 
 def _end_job(one: Finished, span: "Span", outcome: ExecutionOutcome, began_ns: int) -> None:
     span.child("commit", began_ns=began_ns)
-    came = {"tidegate.documents": one.ending.documents, "tidegate.follow_ups": len(one.ending.follow_ups)}
+    came = {"tidegate.storage.documents": one.ending.documents, "tidegate.follow_ups": len(one.ending.follow_ups)}
     span.note({"tidegate.outcome": outcome.value, **came})
     if outcome in _WRONG:
         span.fail(one.ending.reason)

@@ -22,7 +22,7 @@ from tidegate.collect.source import Source
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import SCHEDULES_FIRED
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 log = get_logger(__name__)
 

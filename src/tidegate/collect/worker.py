@@ -24,11 +24,11 @@ from tidegate.collect.recovery import Recovery
 from tidegate.core.arguments import require_positive
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database
 from tidegate.flow.gate import Admitted, Gate, Outcome, settlement
 from tidegate.flow.stream import Intake
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, unless
+from tidegate.storage.sql import Database
 
 if TYPE_CHECKING:
     from tidegate.core.telemetry.spans import Span

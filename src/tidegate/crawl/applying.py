@@ -13,7 +13,7 @@ from tidegate.crawl.outcomes import Outcome, ProductRow, jobs_before, lock_raws,
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES, Stage, earlier, place_of
 from tidegate.crawl.turns import take_turn
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _UNFINISHED = frozenset(UNFINISHED_JOBS)
 SUPERSEDED, UNCHANGED = "superseded", "unchanged"

@@ -25,8 +25,8 @@ from tidegate.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.crawl.tables import crawl_products, crawl_raws, crawl_sightings
 from tidegate.crawl.targets import CrawlOptions
 from tidegate.crawl.turns import take_turn
-from tidegate.database import Database, Transaction
-from tidegate.database.statements import Statement
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.sql.statements import Statement
 
 _AT_ONCE = 1_000
 _LACKING = (JobState.FAILED, JobState.UNAVAILABLE, JobState.CANCELED)

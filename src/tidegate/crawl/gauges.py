@@ -3,8 +3,8 @@
 from tidegate.core.telemetry import metrics
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.raws import Raws
-from tidegate.database import Database
 from tidegate.runtime.figures import find_out
+from tidegate.storage.sql import Database
 
 
 class CrawlGauges:

@@ -20,8 +20,8 @@ from tidegate.crawl.hosts import Host, require_host
 from tidegate.crawl.refusals import retry_after
 from tidegate.crawl.robots import Found, RobotsState, Rules, meaning_of, moved_to, text_of
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.database import Database
 from tidegate.flow.gate import Gate
+from tidegate.storage.sql import Database
 from tidegate.upstream import Answer
 from tidegate.upstream.messages import shown
 

@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, select, update
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.crawl.manner_tables import crawl_identities
 from tidegate.credentials.vault import Label, Sealed
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _PREFIX = "crawl:"
 _c = crawl_identities.c

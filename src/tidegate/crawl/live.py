@@ -8,9 +8,9 @@ import msgspec
 
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import SEARCH, STAGES, Stage
-from tidegate.database import Transaction
-from tidegate.database.statements import Statement
-from tidegate.database.urls import Dialect
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.statements import Statement
+from tidegate.storage.sql.urls import Dialect
 
 Key = tuple[str, str]
 """Host and product."""

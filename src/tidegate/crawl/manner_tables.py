@@ -2,8 +2,8 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, Table, Text
 
-from tidegate.database.columns import TABLE_OPTIONS, Json, UtcDateTime, exact_text
-from tidegate.database.schema import metadata
+from tidegate.storage.sql.columns import TABLE_OPTIONS, Json, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
 
 LONGEST_HOST = 255
 LONGEST_REASON = 500

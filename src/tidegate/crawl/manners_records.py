@@ -18,7 +18,7 @@ from tidegate.crawl.health import HEALTHY, Health
 from tidegate.crawl.identity_records import name_of
 from tidegate.crawl.manner_tables import LONGEST_REASON, crawl_identity_health
 from tidegate.crawl.refusals import Refused
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _ANSWERED = frozenset({JobState.SUCCEEDED, JobState.UNAVAILABLE})
 _c = crawl_identity_health.c

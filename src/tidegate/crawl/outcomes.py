@@ -12,8 +12,8 @@ from tidegate.crawl.live import Key, by_id, looked_up
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES, Stage, earlier
 from tidegate.crawl.targets import product_resource
-from tidegate.database import Transaction
-from tidegate.database.statements import Statement, parts
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.statements import Statement, parts
 
 Jobs = Mapping[tuple[int, Stage, Key], Sequence[tuple[str, str]]]
 """By run, stage and product: the state of each job, and why it is in it."""

@@ -42,10 +42,10 @@ from tidegate.crawl.site import Sites, explain
 from tidegate.crawl.stages import Stage
 from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.writing import RAWS_STORED
-from tidegate.database import Database, Transaction
-from tidegate.database.faults import words_of
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, occurs
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.sql.faults import words_of
 
 log = get_logger(__name__)
 

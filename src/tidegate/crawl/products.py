@@ -10,7 +10,7 @@ from tidegate.core.arguments import require_name, require_whole
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.crawl.stages import STAGES
 from tidegate.crawl.tables import crawl_products, crawl_sightings
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 MOST_AT_ONCE = 1_000
 _c = crawl_products.c

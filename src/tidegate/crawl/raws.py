@@ -17,7 +17,7 @@ from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import SEARCH, PageKind, Stage
 from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.writing import RAWS_STORED
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 from tidegate.upstream import Answer
 
 MOST_AT_ONCE = 1_000

@@ -5,8 +5,8 @@ from datetime import timedelta
 from tidegate.crawl.manner_tables import crawl_identity_health
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.tables import crawl_raws
-from tidegate.database import Database
 from tidegate.runtime.retention import RetentionRule, TableRule
+from tidegate.storage.sql import Database
 
 
 def rules(

@@ -9,8 +9,8 @@ import msgspec
 
 from tidegate.core.errors import InvalidArgument, NotFound, TidegateError
 from tidegate.crawl.stages import Stage
-from tidegate.database.faults import words_of
 from tidegate.runtime.loading import load_part
+from tidegate.storage.sql.faults import words_of
 
 LONGEST_ID = 90
 """Characters of the id of a product or of a shop."""

@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text
 
 from tidegate.crawl.bodies import HASH_LENGTH
-from tidegate.database.columns import (
+from tidegate.storage.sql.columns import (
     NUMBERED_TABLE_OPTIONS,
     TABLE_OPTIONS,
     Blob,
@@ -12,7 +12,7 @@ from tidegate.database.columns import (
     ascending_key,
     exact_text,
 )
-from tidegate.database.schema import metadata
+from tidegate.storage.sql.schema import metadata
 
 LONGEST_HOST = 100
 """As long as the `login` of a run, which is the host."""

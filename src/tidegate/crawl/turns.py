@@ -5,7 +5,7 @@ the same product would each go by what it was before. With their turns taken, th
 """
 
 from tidegate.crawl.tables import crawl_turns
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _APPLYING = "applying"
 

@@ -44,8 +44,8 @@ from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import PageKind, Stage, place_of, stage_of
 from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.targets import Target, name_in
-from tidegate.database import Transaction
-from tidegate.database.statements import Statement, parts
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.statements import Statement, parts
 from tidegate.upstream import Answer
 
 log = get_logger(__name__)

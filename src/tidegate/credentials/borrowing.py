@@ -16,7 +16,7 @@ from tidegate.credentials.pools import GENERAL_POOL
 from tidegate.credentials.records import Kind, NewCredential
 from tidegate.credentials.vault import Vault
 from tidegate.credentials.wallet import Borrowed
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 log = get_logger(__name__)
 

@@ -14,7 +14,7 @@ from tidegate.core.errors import NotFound, TidegateError
 from tidegate.credentials.authority import Account
 from tidegate.credentials.tables import credential_allowances, credentials
 from tidegate.credentials.vault import Label, Sealed
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _LONGEST_REASON = 500
 

@@ -9,7 +9,7 @@ import msgspec
 from tidegate.credentials import records
 from tidegate.credentials.records import Stored
 from tidegate.credentials.vault import Vault
-from tidegate.database import Database
+from tidegate.storage.sql import Database
 
 
 class Rotation(msgspec.Struct, frozen=True, kw_only=True):

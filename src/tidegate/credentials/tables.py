@@ -2,7 +2,7 @@
 
 from sqlalchemy import Column, ForeignKey, Index, Integer, Table, Text
 
-from tidegate.database.columns import (
+from tidegate.storage.sql.columns import (
     NUMBERED_TABLE_OPTIONS,
     TABLE_OPTIONS,
     Json,
@@ -10,7 +10,7 @@ from tidegate.database.columns import (
     ascending_key,
     exact_text,
 )
-from tidegate.database.schema import metadata
+from tidegate.storage.sql.schema import metadata
 
 credential_allowances = Table(
     "credential_allowances",

@@ -20,8 +20,8 @@ from tidegate.credentials.authority import Authority, Installation, SecretRefuse
 from tidegate.credentials.records import Credential, Kind, Stored
 from tidegate.credentials.renewal import RenewedToken
 from tidegate.credentials.vault import Vault
-from tidegate.database import Database
 from tidegate.runtime.waiting import end
+from tidegate.storage.sql import Database
 
 log = get_logger(__name__)
 

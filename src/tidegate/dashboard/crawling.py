@@ -18,8 +18,8 @@ from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.tables import crawl_raws
 from tidegate.dashboard.looks import DATABASE, Looks, Unknown
-from tidegate.database import Transaction
 from tidegate.http.crawls import CrawledHost
+from tidegate.storage.sql import Transaction
 
 _MOST_ACTIVE = 20
 _MOST_HOSTS = 50

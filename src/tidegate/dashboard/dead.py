@@ -13,7 +13,7 @@ from tidegate.campaigns.gauges import dead_letters
 from tidegate.core.clock import monotonic_ms
 from tidegate.crawl.raw_states import RawState
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks, Unknown
-from tidegate.database import outbox
+from tidegate.storage.sql import outbox
 
 _MOST_NAMED = 20
 _PAUSES = 50

@@ -10,11 +10,11 @@ from tidegate.assembly import Collection, Snapshots
 from tidegate.collect.overview import busy_pools
 from tidegate.dashboard.community import CommunityReader, ProcessView
 from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
-from tidegate.database import Transaction, outbox
-from tidegate.database.outbox import Depth
 from tidegate.flow.breaker import Breaker, BreakerState
 from tidegate.flow.gate import PoolStatus
 from tidegate.flow.stream import Stream
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.outbox import Depth
 
 _MOST_POOLS = 20
 

@@ -21,10 +21,10 @@ from tidegate.dashboard.history import Figure, History
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks
 from tidegate.dashboard.pace import PaceMaker
 from tidegate.dashboard.refreshes import SnapshotsReader
-from tidegate.database import Transaction, outbox
 from tidegate.flow.gate import CredentialStatus
 from tidegate.flow.stream import Stream
 from tidegate.runtime.waiting import first_of, occurs
+from tidegate.storage.sql import Transaction, outbox
 
 GAP = timedelta(seconds=5)
 _MOST_POOLS = 20

@@ -7,7 +7,8 @@ is when we first wrote the document, `github_created_at` when the issue was open
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from tidegate.documents.export.columns import (
+from tidegate.github import kinds
+from tidegate.storage.documents.export.columns import (
     EACH,
     Column,
     number_in_link,
@@ -18,7 +19,6 @@ from tidegate.documents.export.columns import (
     truth,
     whole,
 )
-from tidegate.github import kinds
 
 _ID = whole("github_id", "id")
 _TIMES = (time("github_created_at", "created_at"), time("github_updated_at", "updated_at"))

@@ -11,10 +11,10 @@ import msgspec
 
 from tidegate.collect.items import Items
 from tidegate.collect.source import Cursor, JobSpec, Reading, Task
-from tidegate.documents import Listing
 from tidegate.github import items, kinds
 from tidegate.github.requests import PER_PAGE, Call
 from tidegate.github.states import OfRepository, passed_to
+from tidegate.storage.documents import Listing
 from tidegate.upstream import Answer
 
 _EMPTY = "empty"

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from tidegate.collect.items import Items, read_items
 from tidegate.collect.source import Task
-from tidegate.documents import Document
+from tidegate.storage.documents import Document
 from tidegate.upstream import Answer
 
 Text = Annotated[str, Meta(min_length=1)]

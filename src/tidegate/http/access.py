@@ -12,7 +12,6 @@ from typing import TypeVar
 from tidegate.core.clock import Clock, from_ms
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
-from tidegate.database import Database
 from tidegate.http.attempts import Allowance, Attempts, SharedAttempts
 from tidegate.http.callers import Caller, Key, Keyring
 from tidegate.http.problems import ProblemType, Trouble
@@ -21,7 +20,8 @@ from tidegate.http.session_records import OpenSession
 from tidegate.http.session_registry import SessionRegistry
 from tidegate.http.sessions import SessionOffice
 from tidegate.settings.http import HttpSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 OF_ADDRESS = Allowance(burst=10, another_after_s=30)
 """Wrong keys that one address may show."""

@@ -16,12 +16,12 @@ from msgspec import Meta
 from tidegate.assembly import Collection
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.redaction import redact
-from tidegate.database import Transaction, outbox
-from tidegate.database.outbox import StoredEvent
 from tidegate.flow.stream.message import DeadLetter as DeadMessage
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.views import Limit
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.outbox import StoredEvent
 
 TAG = "dead letters"
 _OUTBOX = "outbox"

@@ -15,11 +15,11 @@ from tidegate.collect.job_details import JobDetail, job_of
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.progress import JobView, jobs_of
 from tidegate.core.errors import NotFound
-from tidegate.database import Transaction
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.runs import Retried
 from tidegate.http.views import Id, Limit
+from tidegate.storage.sql import Transaction
 
 TAG = "jobs"
 

@@ -15,10 +15,10 @@ from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import TIDEGATE_BUILD, exposition
-from tidegate.database import Transaction
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.runtime.patience import Outage
+from tidegate.storage.sql import Transaction
 
 log = get_logger(__name__)
 _outage = Outage("http.ready")

@@ -23,7 +23,7 @@ from tidegate.http.events import ENDED, HEARTBEAT_S, MEDIA_TYPE, chunk, gone, wh
 from tidegate.http.places import place_of
 from tidegate.http.wire import Wire, wire_of
 from tidegate.runtime.waiting import end
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 SPARE_FILES = 500
 """Those of the process that are not for watchers: connections to servers, and requests that last a moment."""

@@ -17,7 +17,6 @@ from tidegate.collect.progress import list_runs
 from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
 from tidegate.core.errors import TidegateError
-from tidegate.database import Database, Transaction
 from tidegate.github import ALL
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given, one_of
 from tidegate.http.events import ENDED, EventStream
@@ -26,6 +25,7 @@ from tidegate.http.feed import RunFeed
 from tidegate.http.logins import Login, read_login
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
 from tidegate.http.views import Id, Limit, RunDetail, RunViews
+from tidegate.storage.sql import Database, Transaction
 
 TAG = "runs"
 _MOST_AT_ONCE = 500

@@ -9,8 +9,8 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import Column, Table, delete, exists, func, literal, or_, select
 
-from tidegate.database import Transaction
 from tidegate.http.session_tables import http_sessions, revoked_sessions
+from tidegate.storage.sql import Transaction
 
 EVERY_SESSION = "*"
 _REMOVED_AT_ONCE = 500

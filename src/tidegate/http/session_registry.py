@@ -13,12 +13,12 @@ from tidegate.core.arguments import require_name
 from tidegate.core.clock import from_ms
 from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database
 from tidegate.http import session_records as records
 from tidegate.http.callers import Caller
 from tidegate.http.session_records import EVERY_SESSION, OpenSession
 from tidegate.http.session_tables import LONGEST_SUBJECT
 from tidegate.http.sessions import AHEAD_MS
+from tidegate.storage.sql import Database
 
 log = get_logger(__name__)
 

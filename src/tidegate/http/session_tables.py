@@ -2,8 +2,8 @@
 
 from sqlalchemy import Column, Index, Table
 
-from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
-from tidegate.database.schema import metadata
+from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
 
 LONGEST_SUBJECT = 64
 

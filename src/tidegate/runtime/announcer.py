@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import Protocol
 
 from tidegate.core.errors import Unavailable
-from tidegate.database import Database, outbox
 from tidegate.flow.doorbell import Doorbell
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.service import Service
 from tidegate.runtime.waiting import only_our_cancellation, unless
+from tidegate.storage.sql import Database, outbox
 
 _LISTEN_S = 300.0
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Collection
 
 from tidegate.core.arguments import require_positive
-from tidegate.database.outbox import StoredEvent
+from tidegate.storage.sql.outbox import StoredEvent
 
 
 class Backlog:

@@ -23,7 +23,7 @@ from tidegate.flow.stream.message import Entry
 from tidegate.flow.stream.readers import BlockingReader, PausingReader, Reader
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
-from tidegate.valkey import Key, Valkey
+from tidegate.storage.valkey import Key, Valkey
 
 log = get_logger(__name__)
 

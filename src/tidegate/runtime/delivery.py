@@ -19,10 +19,10 @@ from tidegate.core.telemetry.metrics import (
     OUTBOX_WAIT,
 )
 from tidegate.core.telemetry.redaction import redact
-from tidegate.database import Transaction, outbox
-from tidegate.database.outbox import Event, StoredEvent
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import is_being_cancelled
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.outbox import Event, StoredEvent
 
 log = get_logger(__name__)
 

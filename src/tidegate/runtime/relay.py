@@ -19,12 +19,12 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import OUTBOX_DEPTH
-from tidegate.database import Database, Transaction, outbox
-from tidegate.database.outbox import StoredEvent
 from tidegate.runtime.backlog import Backlog
 from tidegate.runtime.delivery import Buried, Courier, Delivered, Handler, Outcome, Postponed, Retries, settle
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, occurs
+from tidegate.storage.sql import Database, Transaction, outbox
+from tidegate.storage.sql.outbox import StoredEvent
 
 log = get_logger(__name__)
 

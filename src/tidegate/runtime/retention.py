@@ -16,11 +16,11 @@ from tidegate.core.clock import milliseconds, monotonic_ms, to_ms
 from tidegate.core.errors import ServerRefused, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import RETENTION_DELETED
-from tidegate.database import Database, Transaction
-from tidegate.database.outbox import EventState
-from tidegate.database.schema import handled_events, outbox_events
 from tidegate.flow.stream import Stream
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.sql.outbox import EventState
+from tidegate.storage.sql.schema import handled_events, outbox_events
+from tidegate.storage.valkey import Valkey
 
 log = get_logger(__name__)
 

@@ -6,7 +6,7 @@ second, or came back with an old snapshot, still knows every lease, and would be
 
 from collections.abc import Callable, Sequence
 
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 class Reunion:

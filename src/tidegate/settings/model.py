@@ -19,8 +19,6 @@ from tidegate.core.telemetry.traces import TraceSettings
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.crowd.ranking.settings import RankingSettings
 from tidegate.crowd.waiting_room.settings import WaitingRoomSettings
-from tidegate.database.urls import parse_address
-from tidegate.documents.settings import DocumentSettings
 from tidegate.flow.breaker.settings import BreakerSettings
 from tidegate.flow.coalescer.settings import CoalescerSettings
 from tidegate.flow.gate.settings import CredentialLimits
@@ -33,8 +31,10 @@ from tidegate.settings.http import HttpSettings
 from tidegate.settings.retention import RetentionSettings
 from tidegate.settings.sources import PREFIX, Sources
 from tidegate.snapshots.settings import SnapshotSettings
+from tidegate.storage.documents.settings import DocumentSettings
+from tidegate.storage.sql.urls import parse_address
+from tidegate.storage.valkey.urls import require_url
 from tidegate.upstream.settings import UpstreamSettings
-from tidegate.valkey.urls import require_url
 
 # The parts themselves bear less, as their tests show; a deployment would do little else.
 _SHORTEST_BEAT = timedelta(milliseconds=100)

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from tidegate.core.clock import Clock
 from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs
 from tidegate.snapshots import store
 from tidegate.snapshots.local import Place
 from tidegate.snapshots.subject import Subject
+from tidegate.storage.sql import Database
 
 log = get_logger(__name__)
 

@@ -15,7 +15,6 @@ from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import DatabaseUnavailable, TidegateError
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database
 from tidegate.flow.breaker import Breaker
 from tidegate.runtime.gathering import Gatherer
 from tidegate.runtime.waiting import patience
@@ -26,6 +25,7 @@ from tidegate.snapshots.shelf import MARKED_FOR_S, Shelf
 from tidegate.snapshots.store import Known
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.valkey_guard import Standing, ValkeyGuard
+from tidegate.storage.sql import Database
 
 log = get_logger(__name__)
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from tidegate.runtime.bulletin import Bulletin
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 _GAP = timedelta(milliseconds=2)
 """Somebody waits. Each batch of refreshes is told at once; this is for those who tell one by one."""

@@ -28,7 +28,7 @@ from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import Topic, Transport, topic_for
 from tidegate.snapshots.transport.streams import KEY_FIELD, VALUE_FIELD
 from tidegate.snapshots.valkey_guard import ValkeyGuard
-from tidegate.valkey import Key
+from tidegate.storage.valkey import Key
 
 log = get_logger(__name__)
 

@@ -12,9 +12,9 @@ import msgspec
 from sqlalchemy import func, select
 
 from tidegate.core.arguments import require_positive
-from tidegate.database import Transaction
 from tidegate.snapshots.store import FAILED, SAMPLE_PLACES
 from tidegate.snapshots.tables import snapshot_status, snapshots
+from tidegate.storage.sql import Transaction
 
 _MOST_FAILED = 10_000
 _c, _status = snapshots.c, snapshot_status.c

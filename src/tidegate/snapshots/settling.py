@@ -26,7 +26,6 @@ from tidegate.core.errors import CircuitOpen, DatabaseUnavailable, ServerRefused
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database, Transaction
 from tidegate.flow.breaker import Breaker
 from tidegate.flow.coalescer import Coalescer
 from tidegate.runtime.patience import Outage
@@ -40,6 +39,7 @@ from tidegate.snapshots.shelf import MARKED_FOR_S, Shelf, Written
 from tidegate.snapshots.store import RETRYING, Effect, Failure, Refreshed
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.transport import Consumer, Delivery, Topic, Transport
+from tidegate.storage.sql import Database, Transaction
 
 if TYPE_CHECKING:
     from tidegate.core.telemetry.spans import Span

@@ -18,8 +18,8 @@ from tidegate.core.errors import UNDECODABLE
 from tidegate.snapshots.kept import Failed, Kept
 from tidegate.snapshots.store import Effect, Refreshed, Snapshot
 from tidegate.snapshots.subject import Subject
-from tidegate.valkey import Key, Valkey, lua_script
-from tidegate.valkey.scripts import ScriptCall, run_together
+from tidegate.storage.valkey import Key, Valkey, lua_script
+from tidegate.storage.valkey.scripts import ScriptCall, run_together
 
 MARKED_FOR_S = 30.0
 """How long a version is remembered where there is no copy."""

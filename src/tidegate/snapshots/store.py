@@ -11,8 +11,6 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Table, and_, bindparam, case, delete, false, or_, select, update
 
-from tidegate.database import Transaction
-from tidegate.database.columns import UtcDateTime
 from tidegate.snapshots import precedence
 from tidegate.snapshots.bodies import digest, pack
 from tidegate.snapshots.prefetch.facts import fraction
@@ -20,6 +18,8 @@ from tidegate.snapshots.prefetch.rates import learn
 from tidegate.snapshots.prefetch.tiers import TIER_NUMBERS, Tier
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.tables import snapshot_history, snapshot_status, snapshots
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.columns import UtcDateTime
 
 _c = snapshots.c
 LOOK_WITHIN = timedelta(hours=1)

@@ -3,9 +3,9 @@
 from sqlalchemy import BigInteger, Column, Date, Float, Index, Integer, LargeBinary, SmallInteger, Table, Text
 from sqlalchemy.dialects.mysql import MEDIUMBLOB
 
-from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
-from tidegate.database.schema import metadata
 from tidegate.snapshots.subject import LONGEST_KEY, LONGEST_UPSTREAM_ID
+from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
 
 LONGEST_KIND = 40
 HASH_LENGTH = 16

@@ -21,7 +21,7 @@ from tidegate.core.errors import CircuitOpen, ServerRefused, TidegateError, Unav
 from tidegate.flow.breaker import Breaker, BreakerState
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, patience
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 T = TypeVar("T")
 

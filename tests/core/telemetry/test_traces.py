@@ -38,7 +38,7 @@ from tidegate.http.application import build_application
 from tidegate.http.session_desk import SessionDesk
 from tidegate.settings.http import HttpSettings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{CALLER}-01"

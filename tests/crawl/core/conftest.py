@@ -8,7 +8,7 @@ import pytest
 from tests.crawl.core.plain import Stall
 from tests.servers.migrated import migrated_file
 from tidegate.core.clock import ManualClock
-from tidegate.database import Database
+from tidegate.storage.sql import Database
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sys
 from tests.crawl.core.plain import SETTINGS, PlainSite
 from tidegate.crawl.processing import RawProcessor
 from tidegate.crawl.site import Sites
-from tidegate.database import Database
+from tidegate.storage.sql import Database
 
 
 async def main(url: str) -> None:

@@ -15,7 +15,7 @@ from tests.servers.sql import ALL_SQL, SqlName
 from tests.waiting import random_moment
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES
-from tidegate.database import Database
+from tidegate.storage.sql import Database
 
 ROOT = Path(__file__).parents[3]
 PRODUCTS, TOGETHER, KILLS = 200, 10, 4

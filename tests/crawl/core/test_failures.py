@@ -20,7 +20,7 @@ from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.crawl.site import Sites
 from tidegate.crawl.stages import STAGES
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 MINI, DETAIL, OPTION = STAGES
 

@@ -28,8 +28,6 @@ from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.stages import SEARCH
 from tidegate.crawl.targets import CrawlOptions
 from tidegate.crawl.writing import CrawlWriter
-from tidegate.database import Database
-from tidegate.documents import SqlDocuments
 from tidegate.flow.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import (
@@ -40,8 +38,10 @@ from tidegate.simulators.marketplace import (
     WorldShape,
     parse_faults,
 )
+from tidegate.storage.documents import SqlDocuments
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 from tidegate.upstream import UpstreamClient, UpstreamSettings
-from tidegate.valkey import Valkey
 
 PRODUCTS, TRIES = 60, 9
 FAULTS = "500=0.03,invalid=0.05,wrong=0.05,redirect=0.05,reset=0.03,truncated=0.03"

@@ -11,7 +11,7 @@ from tidegate.crawl.effects import Confirmed
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES
 from tidegate.crawl.tables import crawl_products, crawl_raws, crawl_sightings
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 MINI, DETAIL, OPTION = STAGES
 

@@ -11,9 +11,9 @@ from tests.crawl.manners.visit import POLITE, SMALL, Visit, visiting
 from tests.servers.migrated import migrated_file
 from tidegate.core.clock import ManualClock
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.database import Database
 from tidegate.simulators.marketplace import LimitSettings, MarketplaceConfig, RobotsSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 
 class Open(Protocol):

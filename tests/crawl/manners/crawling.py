@@ -26,12 +26,12 @@ from tidegate.crawl.identities import IdentityBook
 from tidegate.crawl.politeness import PoliteCaller, PoliteRequest
 from tidegate.crawl.refusals import refusal
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.database import Database, Transaction
-from tidegate.documents import SqlDocuments
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import MarketplaceSimulator
+from tidegate.storage.documents import SqlDocuments
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 from tidegate.upstream import Answer, Request, UpstreamClient, UpstreamSettings
-from tidegate.valkey import Valkey
 
 
 class PageSource:

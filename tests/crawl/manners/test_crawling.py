@@ -26,7 +26,7 @@ from tidegate.simulators.marketplace import (
     RobotsSettings,
     Route,
 )
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 PAGES = [f"/search?q=word&page={n}" for n in range(1, 9)]
 DONE = ("succeeded", None)

@@ -19,9 +19,9 @@ from tidegate.crawl.identity_records import credential_of
 from tidegate.crawl.manner_tables import crawl_identity_health
 from tidegate.crawl.manners_records import health_of, note
 from tidegate.crawl.refusals import Refused
-from tidegate.database import Transaction
 from tidegate.flow.gate import Admitted, Job, settlement
 from tidegate.flow.stream import Message
+from tidegate.storage.sql import Transaction
 
 GUESS = Refused(reason="403: refused", blocked_ms=30_000, is_guess=True)
 TOLD = Refused(reason="429: too often", blocked_ms=5_000)

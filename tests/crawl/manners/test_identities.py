@@ -27,8 +27,8 @@ from tidegate.crawl.politeness import PoliteRequest
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.credentials.rotation import rotate_key
 from tidegate.credentials.vault import CannotOpen, KeyMissing
-from tidegate.database import Database, Transaction
 from tidegate.simulators.marketplace import MarketplaceConfig
+from tidegate.storage.sql import Database, Transaction
 
 AGENT, COOKIE = "Mozilla/5.0 (secret agent 0815)", "sid=s3cr3t-c00kie-value; theme=light"
 SPY = {"User-Agent": AGENT, "Cookie": COOKIE, "Accept-Language": "xx-unseen"}

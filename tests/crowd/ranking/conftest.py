@@ -7,7 +7,7 @@ import pytest
 
 from tests.crowd.ranking.stand import Stand, standing
 from tests.servers.migrated import migrated_file
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

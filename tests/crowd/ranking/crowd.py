@@ -12,8 +12,8 @@ from tidegate.core.clock import ManualClock
 from tidegate.crowd.ranking.ranking import Ranking
 from tidegate.crowd.ranking.scores import Count
 from tidegate.crowd.ranking.settings import RankingSettings
-from tidegate.database import Database
-from tidegate.valkey.connection import connected
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey.connection import connected
 
 EVENTS = 120
 AT_ONCE = 8

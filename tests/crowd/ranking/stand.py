@@ -15,9 +15,9 @@ from tidegate.crowd.ranking.scores import Count
 from tidegate.crowd.ranking.settings import Board, RankingSettings
 from tidegate.crowd.ranking.tables import ranking_scores
 from tidegate.crowd.ranking.windows import Period, windows_at
-from tidegate.database import Database, Transaction
-from tidegate.database.outbox import Event
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.sql.outbox import Event
+from tidegate.storage.valkey import Valkey
 
 NOW = datetime(2025, 12, 30, 12, tzinfo=UTC)
 """A Tuesday of the first week of 2026."""

@@ -10,7 +10,7 @@ from tidegate.core.clock import ManualClock, milliseconds
 from tidegate.crowd.ranking.board import BoardCopy
 from tidegate.crowd.ranking.scores import Score, Standing
 from tidegate.crowd.ranking.windows import windows_at
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 WINDOWS = windows_at(NOW, SEOUL.zone)
 MINUTE = timedelta(minutes=1)

@@ -20,13 +20,13 @@ from tidegate.assembly import open_database, open_valkey
 from tidegate.assembly.rankings import NO_BOARDS, open_ranking
 from tidegate.crowd.ranking.ranking import Ranking
 from tidegate.crowd.ranking.settings import RankingSettings
-from tidegate.database.outbox import Event
 from tidegate.http import Binding
 from tidegate.http.application import build_application
 from tidegate.http.rankings import RankingDesk
 from tidegate.http.server import HttpService
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
+from tidegate.storage.sql.outbox import Event
 
 GUIDE = ROOT / "docs" / "guides" / "ranking.md"
 VARIABLE = "TIDEGATE_RANKING__BOARDS"

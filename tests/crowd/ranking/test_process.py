@@ -11,12 +11,12 @@ from tidegate.assembly import build_process, open_database, put_together
 from tidegate.assembly.rankings import open_ranking
 from tidegate.crowd.ranking.settings import Board, RankingSettings
 from tidegate.crowd.ranking.windows import Period
-from tidegate.database import Transaction, outbox
-from tidegate.database.outbox import Event
 from tidegate.flow.presence import PresenceSettings
 from tidegate.settings import Settings
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.outbox import Event
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 SHOP = Board(
     name="concerts", timezone="Asia/Seoul", event="PaymentCompleted", member="concert", id="payment", time="at"

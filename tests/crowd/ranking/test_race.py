@@ -12,7 +12,7 @@ from tests.crowd.ranking.stand import NOW, SEOUL, expected, standing
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_file
 from tidegate.crowd.ranking.windows import Period
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 async def started(url: str, valkey: Valkey, seed: int) -> WarmProcess:

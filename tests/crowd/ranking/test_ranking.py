@@ -19,11 +19,11 @@ from tidegate.crowd.ranking.handler import Counter
 from tidegate.crowd.ranking.rebuild import RankingPruner
 from tidegate.crowd.ranking.settings import Board, RankingSettings
 from tidegate.crowd.ranking.windows import Period, Window, windows_at
-from tidegate.database.outbox import Event
 from tidegate.flow.doorbell import Doorbell
 from tidegate.runtime.delivery import Undeliverable
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.sql.outbox import Event
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 MINUTE = timedelta(minutes=1)
 

@@ -16,7 +16,7 @@ from tidegate.crowd.ranking.scores import Count, Tally
 from tidegate.crowd.ranking.settings import Board
 from tidegate.crowd.ranking.tables import ranking_events, ranking_scores
 from tidegate.crowd.ranking.windows import Period, oldest_kept, windows_at
-from tidegate.database import Database, Transaction
+from tidegate.storage.sql import Database, Transaction
 
 DAY = timedelta(days=1)
 

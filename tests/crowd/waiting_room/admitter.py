@@ -15,9 +15,9 @@ from tidegate.crowd.waiting_room.admission import Deposed, Doors, Taken
 from tidegate.crowd.waiting_room.line import UnknownRoom
 from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.tokens import Sorted, VoidEpoch
-from tidegate.database import Database, Transaction
 from tidegate.flow.doorbell import Doorbell
-from tidegate.valkey.connection import connected
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey.connection import connected
 
 BY_FIVES = WaitingRoomSettings(admitted_at_once=5)
 

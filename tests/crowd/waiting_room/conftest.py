@@ -8,7 +8,7 @@ import pytest
 from tests.crowd.waiting_room.venue import Venue, venue_at
 from tests.servers.migrated import migrated_file
 from tidegate.core.clock import ManualClock
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tidegate.crowd.waiting_room import Entering, Inside, RoomPlan, Waiting
 from tidegate.crowd.waiting_room.admission import Taken
 from tidegate.crowd.waiting_room.line import UnknownRoom
 from tidegate.crowd.waiting_room.tokens import Sorted, VoidEpoch
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 USERS = [f"user-{n:02}" for n in range(20)]
 

@@ -18,10 +18,10 @@ from tests.servers.migrated import migrated_file
 from tests.waiting import patience
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
 from tidegate.crowd.waiting_room.tables import room_tokens
-from tidegate.database import Database, Transaction
 from tidegate.flow.doorbell import Doorbell
 from tidegate.runtime.timekeeper import Timekeeper
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 
 ROOT = Path(__file__).parents[3]
 USERS = [f"user-{n:03}" for n in range(40)]

@@ -10,7 +10,7 @@ from tests.crowd.waiting_room.venue import ROOM, Venue, come, inside, open_offic
 from tidegate.core.errors import NotFound
 from tidegate.crowd.waiting_room import PassRefused, Reception, RoomInUse, RoomPlan, Waiting, reception, rooms
 from tidegate.crowd.waiting_room.tables import room_tokens, waiting_rooms
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 USERS = [f"user-{n:02}" for n in range(12)]
 

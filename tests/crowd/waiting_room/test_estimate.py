@@ -13,8 +13,8 @@ from tidegate.core.clock import SystemClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.crowd.waiting_room import Reception, RoomPlan
 from tidegate.crowd.waiting_room.estimate import Move, estimate_wait
-from tidegate.database import Database
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 EVEN = [Move(second * 1000, 10) for second in range(61)]
 

@@ -14,7 +14,7 @@ from tests.crowd.waiting_room.venue import ROOM, Venue, come
 from tests.docs.pages import ROOT, blocks_of
 from tests.http.serving import read_events
 from tests.http.test_guide import Shown, assert_fits, request_of, shown_in
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 GUIDE = ROOT / "docs" / "guides" / "waiting-rooms.md"
 USERS = ["ada", "bob", "cem", "dan", "eve"]

@@ -22,9 +22,9 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.crowd.waiting_room import Inside, NotActive, WaitingRoom
 from tidegate.crowd.waiting_room.asking import Asking
-from tidegate.valkey import Valkey
-from tidegate.valkey import connection as connection_module
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey import connection as connection_module
+from tidegate.storage.valkey.connection import connected
 
 REMEMBERED_MS = 3000
 

@@ -21,9 +21,9 @@ from tidegate.crowd.waiting_room import Inside, NotActive, Waiting, require_acti
 from tidegate.crowd.waiting_room.recovery import _begin  # pyright: ignore[reportPrivateUsage]
 from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_FIRST, NUMBERS_AT_ONCE, get
 from tidegate.crowd.waiting_room.scripts import pause
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
-from tidegate.valkey.embedded import EmbeddedServer
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
+from tidegate.storage.valkey.embedded import EmbeddedServer
 
 USERS = [f"user-{n:02}" for n in range(12)]
 

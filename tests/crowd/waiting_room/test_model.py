@@ -36,8 +36,8 @@ from tidegate.crowd.waiting_room.line import UnknownRoom
 from tidegate.crowd.waiting_room.passes import PassRefused
 from tidegate.crowd.waiting_room.rooms import NUMBERS_AT_FIRST
 from tidegate.crowd.waiting_room.tokens import renew
-from tidegate.database import Transaction
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
 
 USERS = list("abcdefgh")
 USER = st.sampled_from(USERS)

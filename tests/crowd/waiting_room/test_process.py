@@ -16,7 +16,7 @@ from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
 from tidegate.flow.presence import PresenceKeys
 from tidegate.settings import Settings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 BRIEF = RoomPlan(capacity=2, session=timedelta(seconds=1), abandon_after=timedelta(seconds=60), log_length=1000)
 

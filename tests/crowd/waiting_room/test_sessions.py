@@ -8,7 +8,7 @@ import pytest
 from tests.crowd.waiting_room.venue import ROOM, Venue, come, inside
 from tidegate.crowd.waiting_room import NotActive, PassRefused, Session, WaitingRoom, require_active
 from tidegate.crowd.waiting_room.tokens import Entry, expire, renew
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 SESSION = timedelta(minutes=10)
 LONGEST = timedelta(minutes=30)

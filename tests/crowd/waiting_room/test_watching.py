@@ -44,8 +44,8 @@ from tidegate.http.places import Paces, Places
 from tidegate.http.room_events import PlaceEvents, PlaceStream, PlaceStreams
 from tidegate.http.server import HttpService
 from tidegate.settings.http import HttpSettings
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 EVENTS = f"/v1/rooms/{ROOM}/place/events"
 

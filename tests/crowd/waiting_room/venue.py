@@ -14,8 +14,8 @@ from tidegate.core.clock import Clock, ManualClock
 from tidegate.crowd.waiting_room import Inside, PassOffice, Reception, RoomPlan, WaitingRoom, WaitingRoomSettings
 from tidegate.crowd.waiting_room.keeper import RoomKeeper
 from tidegate.crowd.waiting_room.tables import room_tokens
-from tidegate.database import Database, Transaction
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 
 KEY = b"a key of the tests, of 32 bytes."
 SETTLE_AFTER = timedelta(seconds=10)

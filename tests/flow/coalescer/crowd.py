@@ -12,8 +12,8 @@ from typing import Any
 from tidegate.core.clock import ManualClock, SystemClock
 from tidegate.core.priority import Priority
 from tidegate.flow.coalescer import AlreadyProcessing, Coalescer
-from tidegate.valkey import Unit, Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Unit, Valkey
+from tidegate.storage.valkey.connection import connected
 
 SUBJECT = "ada"
 TASKS = 20

@@ -23,8 +23,8 @@ from tidegate.flow.coalescer import (
     Published,
     Upgraded,
 )
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 HIGH, LOW = Priority.HIGH, Priority.LOW
 SECOND = timedelta(seconds=1)

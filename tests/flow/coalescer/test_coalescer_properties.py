@@ -20,7 +20,7 @@ from tidegate.flow.coalescer import (
     Published,
     Upgraded,
 )
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 SETTINGS = CoalescerSettings(high_lock=timedelta(milliseconds=30), low_lock=timedelta(milliseconds=60))
 LASTS_MS = {Priority.HIGH: 30, Priority.LOW: 60}

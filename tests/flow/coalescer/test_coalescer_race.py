@@ -14,7 +14,7 @@ from tests.flow.coalescer.crowd import TASKS, stage
 from tests.flow.processes import output, started
 from tidegate.core.priority import Priority
 from tidegate.flow.coalescer import AlreadyProcessing, Coalescer, Published, Upgraded
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 CROWD = Path(__file__).with_name("crowd.py")
 

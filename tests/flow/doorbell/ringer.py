@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from tidegate.flow.doorbell import Doorbell
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey.connection import connected
 
 
 async def main(url: str, times: int) -> None:

@@ -11,7 +11,7 @@ from tests.flow.doorbell.waiters import until_blocked
 from tests.processes import start_warm
 from tidegate.core.errors import InvalidArgument
 from tidegate.flow.doorbell import Doorbell
-from tidegate.valkey import Key, Valkey
+from tidegate.storage.valkey import Key, Valkey
 
 RINGER = Path(__file__).with_name("ringer.py")
 

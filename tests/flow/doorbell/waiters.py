@@ -3,7 +3,7 @@
 import re
 
 from tests.waiting import patience
-from tidegate.valkey import Key, Valkey
+from tidegate.storage.valkey import Key, Valkey
 
 
 async def until_blocked(valkey: Valkey, key: Key, count: int = 1) -> None:

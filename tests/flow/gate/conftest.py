@@ -2,7 +2,7 @@ import pytest
 
 from tests.flow.gate.desk import Desk
 from tidegate.core.clock import ManualClock
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

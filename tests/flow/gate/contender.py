@@ -9,7 +9,7 @@ import sys
 from tests.flow.gate.desk import GROUP, PLENTY
 from tidegate.flow.gate import Admitted, Allowance, Gate, Job, settlement
 from tidegate.flow.stream import Stream
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey.connection import connected
 
 
 async def main(url: str, unit_name: str, owner: str, count: int, processes: int) -> None:

@@ -17,7 +17,7 @@ from tidegate.flow.gate import (
     settlement,
 )
 from tidegate.flow.stream import Stream
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 GROUP = "workers"
 PLENTY = CredentialLimits(

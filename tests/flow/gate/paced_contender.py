@@ -10,8 +10,8 @@ import sys
 from tests.flow.gate.desk import GROUP
 from tidegate.flow.gate import Admitted, Gate, settlement
 from tidegate.flow.stream import Stream
-from tidegate.valkey import Unit, Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Unit, Valkey
+from tidegate.storage.valkey.connection import connected
 
 
 async def main(url: str, unit_name: str, owner: str, count: int, hangs: bool) -> None:

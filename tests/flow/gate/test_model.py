@@ -13,7 +13,7 @@ from tests.examples import examples
 from tests.flow.gate.desk import Desk, job
 from tidegate.core.clock import ManualClock, to_ms
 from tidegate.flow.gate import Admitted, Allowance, CredentialLimits, Outcome, Settlement, settlement
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 WINDOW_MS = 60_000
 CONCURRENCY = 4

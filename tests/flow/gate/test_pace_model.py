@@ -24,7 +24,7 @@ from tests.flow.gate.test_pace import IDENTITY
 from tests.flow.gate.test_repair import pages
 from tidegate.core.clock import ManualClock, to_ms
 from tidegate.flow.gate import Admitted, Job, Memory, Note, Outcome, Settlement, settlement
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 HOSTS = ("fast", "slow", "free")
 NO_PACE = "free"

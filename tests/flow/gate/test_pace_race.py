@@ -16,7 +16,7 @@ from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Stream
 from tidegate.runtime.timekeeper import Timekeeper
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 ROOT = Path(__file__).parents[3]
 PROCESSES, JOBS, GAP_MS = 3, 25, 20

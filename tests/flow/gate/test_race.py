@@ -10,7 +10,7 @@ from tests.processes import start_warm
 from tidegate.core.ids import new_id
 from tidegate.flow.gate import Gate
 from tidegate.flow.stream import Stream
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 ROOT = Path(__file__).parents[3]
 PROCESSES, JOBS = 4, 400

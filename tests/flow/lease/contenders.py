@@ -13,8 +13,8 @@ from tidegate.core.errors import LeaseTaken
 from tidegate.core.ids import new_owner
 from tidegate.core.telemetry.logs import configure
 from tidegate.flow.lease import Lease
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 CONTENDERS = 5
 LONG, SHORT = timedelta(seconds=60), timedelta(milliseconds=5)

@@ -10,7 +10,7 @@ from tests.waiting import until_due
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, LeaseLost, LeaseTaken
 from tidegate.flow.lease import Held, Lease, LeaseKeys
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 CONTENDERS = Path(__file__).with_name("contenders.py")
 TEN = timedelta(seconds=10)

@@ -15,7 +15,7 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import LeaseLost, LeaseTaken
 from tidegate.core.ids import new_id
 from tidegate.flow.lease import Held, Lease, LeaseKeys
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 T = TypeVar("T")
 

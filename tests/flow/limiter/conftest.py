@@ -8,7 +8,7 @@ import pytest
 from tidegate.core.clock import ManualClock
 from tidegate.core.ids import new_id
 from tidegate.flow.limiter import Limit, Limiter, LimiterSettings, Priority, Rate
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 LOW_ONLY = frozenset({Priority.LOW})
 HIGH_ONLY = frozenset({Priority.HIGH})

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, tzinfo
 from tidegate.core import clock as kernel_clock
 from tidegate.core.clock import SystemClock
 from tidegate.flow.limiter import Limiter, LimiterSettings, Priority
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 CALLERS = {Priority.HIGH: 40, Priority.LOW: 80}
 

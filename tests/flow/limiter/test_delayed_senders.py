@@ -15,7 +15,7 @@ from tidegate.core.ids import new_id
 from tidegate.flow.limiter import Grant, Limit, Limiter, Priority
 from tidegate.flow.limiter.ledger import Answer
 from tidegate.flow.limiter.line import Line, Waiter
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 LIMIT = 20
 SETTINGS = rules(Limit(name="second", permits=LIMIT, window=SECOND))

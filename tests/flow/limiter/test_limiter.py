@@ -14,7 +14,7 @@ from tidegate.core.errors import GrantVoid, InvalidArgument, TooManyWaiting, Val
 from tidegate.flow.limiter import Grant, Limit, Limiter, Priority, Rate
 from tidegate.flow.limiter.ledger import Answer
 from tidegate.flow.limiter.line import Line, Waiter
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 HIGH, LOW = Priority.HIGH, Priority.LOW
 TEN = Limit(name="ten", permits=10, window=SECOND)

@@ -15,7 +15,7 @@ from tests.flow.limiter.conftest import LOW_ONLY, SECOND, ms, rules
 from tidegate.core.clock import ManualClock, milliseconds
 from tidegate.core.ids import new_id
 from tidegate.flow.limiter import Limit, Limiter, Priority, Rate
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from tidegate.core.clock import SystemClock
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.core.ids import new_id
 from tidegate.flow.limiter import Limit, Limiter, LimiterKeys, LimiterSettings, Priority, Rate
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 HARD = LimiterSettings(rates=(Rate(name="sustained", per_second=450, burst=450),), guard=timedelta(milliseconds=250))
 """The bucket alone would let 900 through in its first second, so all depends on the window. The guard is wide because

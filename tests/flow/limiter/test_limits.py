@@ -9,7 +9,7 @@ from tests.flow.limiter.conftest import HIGH_ONLY, LOW_ONLY, SECOND, NewLimiter,
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.flow.limiter import Limit, Limiter, LimiterKeys, LimiterSettings, Priority, Rate
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 HIGH, LOW = Priority.HIGH, Priority.LOW
 TEN = Limit(name="ten", permits=10, window=SECOND)

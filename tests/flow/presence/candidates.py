@@ -12,8 +12,8 @@ from tests.waiting import until_due
 from tidegate.core.ids import new_owner
 from tidegate.core.telemetry.logs import configure
 from tidegate.flow.presence import Elected, Election, Following, Presence, PresenceSettings
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 CANDIDATES = 5
 LONG_LIFE = PresenceSettings(lease=timedelta(minutes=5))

@@ -12,7 +12,7 @@ from tests.flow.processes import kill, output, said, started
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, LeaseLost
 from tidegate.flow.presence import Elected, Election, Following, Presence, PresenceKeys
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 CANDIDATES = Path(__file__).with_name("candidates.py")
 LEASE = timedelta(seconds=10)

@@ -8,7 +8,7 @@ from tests.waiting import until_due
 from tidegate.core.clock import ManualClock, monotonic_ms
 from tidegate.core.errors import InvalidArgument, LeaseLost
 from tidegate.flow.presence import Expiry, Member, Presence, PresenceKeys, PresenceSettings
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 A_MS = timedelta(milliseconds=1)
 LEASE = timedelta(seconds=10)

@@ -9,7 +9,7 @@ from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tidegate.core.clock import ManualClock
 from tidegate.flow.stream import Stream, StreamSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

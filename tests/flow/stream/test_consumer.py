@@ -13,7 +13,7 @@ from tests.waiting import lasting_at_least
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.flow.stream import Stream, StreamSettings
 from tidegate.flow.stream.readers import PausingReader
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 async def cancel(task: "asyncio.Task[object]") -> None:

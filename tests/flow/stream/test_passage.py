@@ -9,7 +9,7 @@ from tests.flow.stream.messages import ids, numbered, numbers
 from tests.flow.stream.test_stream import grow_old
 from tidegate.core.errors import InvalidArgument
 from tidegate.flow.stream import Consumer, Passage, Stream
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 LONG = timedelta(minutes=6)
 SOON = timedelta(minutes=2)

@@ -9,7 +9,7 @@ from tests.flow.stream.conftest import Wire
 from tests.flow.stream.messages import ids, numbered, numbers
 from tidegate.core.errors import InvalidArgument
 from tidegate.flow.stream import Message, Stream, StreamStatus
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 LONG_AGO = timedelta(minutes=6)
 

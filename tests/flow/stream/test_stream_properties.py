@@ -13,7 +13,7 @@ from tests.examples import examples
 from tidegate.core.clock import ManualClock
 from tidegate.core.ids import new_id
 from tidegate.flow.stream import Consumer, Message, Stream, StreamSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 T = TypeVar("T")
 

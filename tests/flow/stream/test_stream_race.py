@@ -15,7 +15,7 @@ from tests.waiting import patience, until_due
 from tidegate.core.clock import ManualClock
 from tidegate.flow.presence import Presence
 from tidegate.flow.stream import Stream, StreamSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 WORKER = Path(__file__).with_name("worker.py")
 

@@ -12,8 +12,8 @@ from tests.waiting import until_due
 from tidegate.core.telemetry.logs import configure
 from tidegate.flow.presence import Presence, PresenceSettings
 from tidegate.flow.stream import Stream
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 SHORT_LEASE_MS = 1000
 SHORT_LIFE = PresenceSettings(lease=timedelta(milliseconds=SHORT_LEASE_MS), renew_every=timedelta(milliseconds=300))

@@ -12,7 +12,7 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.ids import new_id
 from tidegate.flow.throttle import Throttle, ThrottleKeys
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 TEN = timedelta(seconds=10)
 

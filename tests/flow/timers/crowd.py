@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from tidegate.core.telemetry.logs import configure
 from tidegate.flow.timers import Timer, Timers, TimerSettings
-from tidegate.valkey import Valkey
-from tidegate.valkey.connection import connected
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
 
 EACH = 400
 """How many timers one process sets; a quarter of them it cancels again."""

@@ -9,7 +9,7 @@ from tests.waiting import patience
 from tidegate.core.clock import ManualClock, from_ms, to_ms
 from tidegate.core.errors import InvalidArgument
 from tidegate.flow.timers import Timer, Timers, TimerSettings, TimersStatus
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 SECOND = timedelta(seconds=1)
 

@@ -14,7 +14,7 @@ from tests.flow.timers.test_timers import messages
 from tidegate.core.clock import ManualClock, from_ms, to_ms
 from tidegate.core.ids import new_id
 from tidegate.flow.timers import Timer, Timers, TimerSettings, TimersStatus
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from tests.processes import WarmProcess, start_warm
 from tests.waiting import patience
 from tidegate.core.clock import SystemClock
 from tidegate.flow.timers import Timer
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,10 +11,10 @@ from sqlalchemy import event
 
 from tests.snapshots.archive.past import NOON, OLD
 from tidegate.core.clock import ManualClock
-from tidegate.database import Database, Transaction
 from tidegate.snapshots.archive import mover
 from tidegate.snapshots.archive.mover import Mover, Part
 from tidegate.snapshots.archive.objects import ObjectStorage
+from tidegate.storage.sql import Database, Transaction
 
 STEPS = ("while writing", "written", "compared", "while deleting", "deleted")
 

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import func, select
 
 from tidegate.core.clock import ManualClock
-from tidegate.database import Database, Transaction
 from tidegate.snapshots import store
 from tidegate.snapshots.archive.entry import Entry
 from tidegate.snapshots.archive.history import History
@@ -16,6 +15,7 @@ from tidegate.snapshots.archive.objects import ObjectStorage
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.tables import snapshot_history
+from tidegate.storage.sql import Database, Transaction
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 OLD = timedelta(days=30)

@@ -8,7 +8,6 @@ from sqlalchemy import select, update
 
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import TidegateError
-from tidegate.database import Database, Transaction
 from tidegate.flow.coalescer import AlreadyProcessing, Outcome, Published
 from tidegate.snapshots import store
 from tidegate.snapshots.prefetch import ledger
@@ -18,6 +17,7 @@ from tidegate.snapshots.requests import Wish
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.tables import snapshots
+from tidegate.storage.sql import Database, Transaction
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 TODAY = date(2026, 11, 15)

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import update
 
 from tests.snapshots.deployment import Deployment, until
-from tidegate.database import Transaction
 from tidegate.http.prefetch import PrefetchDesk
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.snapshots.archive.nightly import NightlyArchive
 from tidegate.snapshots.prefetch.planner import Prefetch
 from tidegate.snapshots.tables import snapshots
+from tidegate.storage.sql import Transaction
 
 KEYS = range(1, 31)
 

@@ -17,7 +17,7 @@ from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.snapshots.event import DeathReason
 from tidegate.snapshots.query import Freshness
 from tidegate.snapshots.transport import GROUPS, Topic
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tidegate.snapshots.settings import SnapshotSettings
 from tidegate.snapshots.transport import GROUPS, Topic
 from tidegate.snapshots.transport.moving import MovingTransport, TransportMove
 from tidegate.snapshots.transport.streams import StreamTransport
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from tidegate.crowd.ranking.keys import BoardKeys
 from tidegate.crowd.ranking.scores import Score, Standing
 from tidegate.crowd.ranking.settings import Board
 from tidegate.crowd.ranking.windows import Window, Windows
-from tidegate.valkey import Key, Valkey, lua_script
-from tidegate.valkey.scripts import run_together
+from tidegate.storage.valkey import Key, Valkey, lua_script
+from tidegate.storage.valkey.scripts import run_together
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACE_DIGITS = 13

@@ -22,10 +22,10 @@ from tidegate.crowd.ranking.scores import Count
 from tidegate.crowd.ranking.settings import Board
 from tidegate.crowd.ranking.tables import LONGEST_ID
 from tidegate.crowd.ranking.windows import AHEAD
-from tidegate.database import Database
-from tidegate.database.outbox import Event
 from tidegate.flow.doorbell import Doorbell
 from tidegate.runtime.delivery import Handler, Retries, Undeliverable
+from tidegate.storage.sql import Database
+from tidegate.storage.sql.outbox import Event
 
 _MOST_AT_ONCE = 500
 _LARGEST_AMOUNT = 10**9

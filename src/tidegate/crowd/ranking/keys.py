@@ -1,7 +1,7 @@
 """The keys of a board: all in the unit of its name, since a day, a week and a month are raised in one atomic step."""
 
 from tidegate.crowd.ranking.windows import Window
-from tidegate.valkey import Key, Unit, Valkey
+from tidegate.storage.valkey import Key, Unit, Valkey
 
 
 class BoardKeys:

@@ -16,13 +16,13 @@ from tidegate.crowd.ranking.rebuild import RankingKeeper, RankingPruner, Rebuild
 from tidegate.crowd.ranking.settings import Board, RankingSettings
 from tidegate.crowd.ranking.tables import LONGEST_ID
 from tidegate.crowd.ranking.windows import LARGEST_TOP, Period, Window, window_on
-from tidegate.database import Database
 from tidegate.flow.breaker import Breaker
 from tidegate.flow.doorbell import Doorbell
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.runtime.timekeeper import Timekeeper
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 MOST_NEIGHBOURS = 100
 _SERVER_WITHIN_S = 1.0

@@ -20,8 +20,8 @@ from tidegate.crowd.ranking.board import BoardCopy
 from tidegate.crowd.ranking.scores import Score
 from tidegate.crowd.ranking.settings import Board
 from tidegate.crowd.ranking.windows import Period, Window, kept_windows
-from tidegate.database import Database
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 log = get_logger(__name__)
 

@@ -21,7 +21,7 @@ from sqlalchemy import bindparam, delete, func, select, update
 from tidegate.crowd.ranking.settings import Board
 from tidegate.crowd.ranking.tables import ranking_boards, ranking_events, ranking_scores
 from tidegate.crowd.ranking.windows import REACH, Period, Window, Windows, oldest_kept, windows_at
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _b, _e, _s = ranking_boards.c, ranking_events.c, ranking_scores.c
 _CHUNK = 1000

@@ -3,8 +3,8 @@
 from sqlalchemy import BigInteger, Column, Index, Table
 
 from tidegate.crowd.ranking.settings import LONGEST_BOARD
-from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
-from tidegate.database.schema import metadata
+from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
 
 LONGEST_ID = 200
 

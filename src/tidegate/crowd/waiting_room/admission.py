@@ -22,8 +22,8 @@ from tidegate.crowd.waiting_room.keys import room_keys
 from tidegate.crowd.waiting_room.line import UnknownRoom, require_user
 from tidegate.crowd.waiting_room.settings import WaitingRoomSettings
 from tidegate.crowd.waiting_room.tokens import Entry, Sorted, TokenState
-from tidegate.database import Database
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
 
 log = get_logger(__name__)
 

@@ -15,13 +15,13 @@ from tidegate.crowd.waiting_room.keys import new_rooms
 from tidegate.crowd.waiting_room.line import Line, UnknownRoom
 from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.tokens import VoidEpoch
-from tidegate.database import Database
 from tidegate.flow.doorbell import Doorbell
 from tidegate.runtime.leadership import leader_fence
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.runtime.waiting import end, unless
-from tidegate.valkey import Key, Valkey
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Key, Valkey
 
 log = get_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from tidegate.valkey import Key, Valkey
+from tidegate.storage.valkey import Key, Valkey
 
 
 class RoomKeys(TypedDict):

@@ -15,7 +15,7 @@ from tidegate.crowd.waiting_room import scripts
 from tidegate.crowd.waiting_room.estimate import Move
 from tidegate.crowd.waiting_room.keys import room_keys
 from tidegate.crowd.waiting_room.tables import LONGEST_USER
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 _LARGEST_BATCH = 10_000
 _AT_ONCE = 500

@@ -19,9 +19,9 @@ from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.rooms import Room, RoomState
 from tidegate.crowd.waiting_room.settings import RoomPlan, WaitingRoomSettings
 from tidegate.crowd.waiting_room.waiting_room import WaitingRoom
-from tidegate.database import Database, Transaction
 from tidegate.flow.doorbell import Doorbell
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 
 log = get_logger(__name__)
 

@@ -20,8 +20,8 @@ from tidegate.crowd.waiting_room import rooms, scripts, tokens
 from tidegate.crowd.waiting_room.admission import Deposed, Doors
 from tidegate.crowd.waiting_room.rooms import Room
 from tidegate.crowd.waiting_room.tokens import Session
-from tidegate.database import Database, Transaction
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 
 log = get_logger(__name__)
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 from sqlalchemy import func, select
 
 from tidegate.crowd.waiting_room.tables import room_tokens
-from tidegate.database import Database
 from tidegate.runtime.retention import RetentionRule, TableRule
+from tidegate.storage.sql import Database
 
 
 def rules(database: Database, *, room_tokens_kept: timedelta) -> list[RetentionRule]:

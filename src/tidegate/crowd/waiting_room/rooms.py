@@ -16,7 +16,7 @@ from tidegate.core.ids import new_id
 from tidegate.crowd.waiting_room.draw import commitment_of, new_seed
 from tidegate.crowd.waiting_room.settings import RoomPlan
 from tidegate.crowd.waiting_room.tables import LONGEST_ROOM, ROOM_NAME, waiting_rooms
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _c = waiting_rooms.c
 _NAME = re.compile(ROOM_NAME)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from tidegate.crowd.waiting_room.keys import RoomKeys
-from tidegate.valkey import Valkey, lua_script
+from tidegate.storage.valkey import Valkey, lua_script
 
 
 @lua_script("join.lua")

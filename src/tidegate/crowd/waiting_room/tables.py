@@ -3,8 +3,8 @@
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, UniqueConstraint
 
 from tidegate.crowd.waiting_room.settings import LONGEST_ENTRANCE, LONGEST_TITLE
-from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
-from tidegate.database.schema import metadata
+from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
 
 LONGEST_ROOM = 64
 ROOM_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"

@@ -18,7 +18,7 @@ from tidegate.core.transitions import sources_of
 from tidegate.crowd.waiting_room.line import require_user
 from tidegate.crowd.waiting_room.rooms import RoomInUse, get, held_still
 from tidegate.crowd.waiting_room.tables import room_tokens
-from tidegate.database import Transaction
+from tidegate.storage.sql import Transaction
 
 _c = room_tokens.c
 _ONE_MS = timedelta(milliseconds=1)

@@ -35,8 +35,8 @@ from tidegate.crowd.waiting_room.passes import Pass, PassOffice, PassRefused
 from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.rooms import Room
 from tidegate.crowd.waiting_room.tokens import Entry, NotActive, Session, Sorted, VoidEpoch
-from tidegate.database import Database, Transaction
-from tidegate.valkey import Valkey
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 
 Result = TypeVar("Result")
 _TRIES = 4

@@ -23,7 +23,7 @@ from tidegate.crowd.waiting_room.moves import Moves
 from tidegate.crowd.waiting_room.waiting_room import WaitingRoom
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 log = get_logger(__name__)
 

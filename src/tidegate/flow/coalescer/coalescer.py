@@ -13,8 +13,8 @@ from tidegate.core.priority import Priority
 from tidegate.core.telemetry.metrics import DEDUP_COALESCE_HIT, DEDUP_LOCK_CONFLICT, DEDUP_UPGRADE
 from tidegate.flow.coalescer.keys import CoalescerKeys
 from tidegate.flow.coalescer.settings import CoalescerSettings
-from tidegate.valkey import Key, Valkey, lua_script
-from tidegate.valkey.scripts import Script, run_together
+from tidegate.storage.valkey import Key, Valkey, lua_script
+from tidegate.storage.valkey.scripts import Script, run_together
 
 _HIGHEST_VERSION = 2**52
 """Lua counts exactly up to 2**53. Microseconds reach half of that in the year 2112; the rest is room to grow."""

@@ -5,7 +5,7 @@ import asyncio
 from tidegate.core.arguments import require_positive
 from tidegate.core.backoff import OUTAGE_PAUSES
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.valkey import Key, Valkey, lua_script
+from tidegate.storage.valkey import Key, Valkey, lua_script
 
 _SHORTEST_BLOCK_S = 0.001
 """Anything less would be zero to the server, which means: for ever."""

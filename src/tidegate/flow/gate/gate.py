@@ -31,7 +31,7 @@ from tidegate.flow.gate.memory import Learned, Memory
 from tidegate.flow.gate.promises import Promises
 from tidegate.flow.gate.settings import CredentialLimits
 from tidegate.flow.gate.status import PoolStatus, read_status
-from tidegate.valkey import Key, Unit, Valkey
+from tidegate.storage.valkey import Key, Unit, Valkey
 
 log = get_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from tidegate.valkey import Key, Unit
+from tidegate.storage.valkey import Key, Unit
 
 
 class GateKeys(TypedDict):

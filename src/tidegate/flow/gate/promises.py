@@ -9,7 +9,7 @@ from datetime import timedelta
 from tidegate.core.clock import Clock, milliseconds
 from tidegate.core.ids import new_id
 from tidegate.flow.gate.keys import promise_keys
-from tidegate.valkey import Key, Unit, Valkey, lua_script
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 
 FIRST_LOOK = timedelta(seconds=10)
 _MOST_LOOKS = 6

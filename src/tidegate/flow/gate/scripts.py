@@ -6,7 +6,7 @@ from typing import Unpack
 from tidegate.flow.gate.jobs import Job, Settlement
 from tidegate.flow.gate.keys import GateKeys
 from tidegate.flow.gate.memory import Note
-from tidegate.valkey import Valkey, lua_script
+from tidegate.storage.valkey import Valkey, lua_script
 
 
 @lua_script("offer.lua")

@@ -1,7 +1,7 @@
 """The keys of a lease."""
 
 from tidegate.core.arguments import require_name
-from tidegate.valkey import Key, Unit
+from tidegate.storage.valkey import Key, Unit
 
 
 class LeaseKeys:

@@ -8,7 +8,7 @@ from tidegate.core.arguments import require_name, require_positive
 from tidegate.core.clock import Clock, SystemClock, milliseconds, monotonic_ms
 from tidegate.core.errors import InvalidArgument, LeaseLost, LeaseTaken
 from tidegate.flow.lease.keys import LeaseKeys
-from tidegate.valkey import Key, Unit, Valkey, lua_script
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 
 
 @lua_script("acquire.lua")

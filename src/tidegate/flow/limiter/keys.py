@@ -1,6 +1,6 @@
 """The keys of a limiter: all in one unit, since all its rules are applied in one atomic step."""
 
-from tidegate.valkey import Key, Unit
+from tidegate.storage.valkey import Key, Unit
 
 
 class LimiterKeys:

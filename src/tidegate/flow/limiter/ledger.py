@@ -12,7 +12,7 @@ from tidegate.core.telemetry.metrics import RATE_LIMITER_ACQUIRED, RATE_LIMITER_
 from tidegate.flow.limiter.keys import LimiterKeys
 from tidegate.flow.limiter.plan import make_plan
 from tidegate.flow.limiter.settings import LimiterSettings
-from tidegate.valkey import Key, Unit, Valkey, lua_script
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 
 _NUMBERS = {priority: number for number, priority in enumerate(Priority, 1)}
 

@@ -23,7 +23,7 @@ from tidegate.flow.limiter.grant import Grant
 from tidegate.flow.limiter.ledger import Answer, Demand, Ledger, LimiterStatus
 from tidegate.flow.limiter.line import Line, Waiter
 from tidegate.flow.limiter.settings import LimiterSettings
-from tidegate.valkey import Unit, Valkey
+from tidegate.storage.valkey import Unit, Valkey
 
 log = get_logger(__name__)
 T = TypeVar("T")

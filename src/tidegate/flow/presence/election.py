@@ -13,7 +13,7 @@ from tidegate.core.errors import LeaseLost
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.presence.keys import PresenceKeys
 from tidegate.flow.presence.settings import PresenceSettings
-from tidegate.valkey import Key, Unit, Valkey, lua_script
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 
 
 @lua_script("stand.lua")

@@ -1,6 +1,6 @@
 """The keys of a community of processes."""
 
-from tidegate.valkey import Key, Unit
+from tidegate.storage.valkey import Key, Unit
 
 
 class PresenceKeys:

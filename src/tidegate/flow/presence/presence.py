@@ -13,7 +13,7 @@ from tidegate.core.clock import Clock, SystemClock, milliseconds, monotonic_ms
 from tidegate.core.errors import InvalidArgument, LeaseLost
 from tidegate.flow.presence.keys import PresenceKeys
 from tidegate.flow.presence.settings import PresenceSettings
-from tidegate.valkey import Key, Unit, Valkey, lua_script
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 
 _MOST_LAPSED = 100
 

@@ -16,7 +16,7 @@ from tidegate.core.arguments import require_at_most, require_not_negative, requi
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.flow.stream.message import Entry, Message, to_message
 from tidegate.flow.stream.readers import BlockingReader, PausingReader, Reader
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 if TYPE_CHECKING:
     from tidegate.flow.stream.stream import Stream

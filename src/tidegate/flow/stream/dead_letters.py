@@ -7,7 +7,7 @@ from tidegate.core.errors import NotFound
 from tidegate.flow.stream.batches import id_batches, require_id
 from tidegate.flow.stream.keys import StreamKeys
 from tidegate.flow.stream.message import DeadLetter, DeadLetterPage, to_dead_letter
-from tidegate.valkey import Key, Valkey, lua_script
+from tidegate.storage.valkey import Key, Valkey, lua_script
 
 _LARGEST_PAGE = 1000
 

@@ -9,7 +9,7 @@ import msgspec
 from tidegate.core.arguments import require_at_most
 from tidegate.core.clock import from_ms
 from tidegate.core.errors import InvalidArgument
-from tidegate.valkey.packing import text_header
+from tidegate.storage.valkey.packing import text_header
 
 DELIVERIES = b"deliveries"
 """The field that counts them; absent at the first."""

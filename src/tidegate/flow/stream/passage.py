@@ -23,7 +23,7 @@ from tidegate.flow.stream.batches import BATCH, id_batches
 from tidegate.flow.stream.consumer import Consumer
 from tidegate.flow.stream.message import Message, to_message
 from tidegate.flow.stream.stream import WAYPOINT, Stream
-from tidegate.valkey import Key, Valkey, lua_script
+from tidegate.storage.valkey import Key, Valkey, lua_script
 
 
 @lua_script("take.lua")

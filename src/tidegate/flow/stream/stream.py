@@ -35,7 +35,7 @@ from tidegate.flow.stream.dead_letters import DeadLetters
 from tidegate.flow.stream.keys import StreamKeys
 from tidegate.flow.stream.message import ConsumerStatus, StreamStatus, pack_messages
 from tidegate.flow.stream.settings import StreamSettings
-from tidegate.valkey import Key, Unit, Valkey, lua_script
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 
 log = get_logger(__name__)
 

@@ -1,6 +1,6 @@
 """The keys of one throttle."""
 
-from tidegate.valkey import Key, Valkey
+from tidegate.storage.valkey import Key, Valkey
 
 
 class ThrottleKeys:

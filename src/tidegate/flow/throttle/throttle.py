@@ -6,7 +6,7 @@ from typing import Any
 from tidegate.core.arguments import require_name, require_positive, require_whole
 from tidegate.core.clock import Clock, SystemClock, milliseconds
 from tidegate.flow.throttle.keys import ThrottleKeys
-from tidegate.valkey import Key, Valkey, lua_script
+from tidegate.storage.valkey import Key, Valkey, lua_script
 
 MOST_BURST = 1_000_000
 _MOST_SUBJECTS = 100_000

@@ -1,6 +1,6 @@
 """The keys of a set of timers: all in the unit of the stream that they feed, since a promotion is one atomic step."""
 
-from tidegate.valkey import Key, Unit
+from tidegate.storage.valkey import Key, Unit
 
 
 class TimerKeys:

@@ -19,8 +19,8 @@ from tidegate.core.telemetry.metrics import DELAYED_QUEUE_SIZE, TIMER_LATENESS, 
 from tidegate.flow.doorbell import Doorbell
 from tidegate.flow.timers.keys import TimerKeys
 from tidegate.flow.timers.settings import TimerSettings
-from tidegate.valkey import Key, Unit, Valkey, lua_script
-from tidegate.valkey.packing import as_text
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
+from tidegate.storage.valkey.packing import as_text
 
 log = get_logger(__name__)
 

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 
 from sqlalchemy import ColumnElement, select
 
-from tidegate.database import Transaction
 from tidegate.github import kinds
 from tidegate.github.statistics.calendar import durations
 from tidegate.github.statistics.facts import Activity, State
 from tidegate.github.statistics.figures import Issues, PullRequests
 from tidegate.github.statistics.tables import statistics_items
+from tidegate.storage.sql import Transaction
 
 _item = statistics_items.c
 Counts = Mapping[tuple[str, str | None], int]

@@ -8,12 +8,12 @@ from datetime import date
 
 from sqlalchemy import func, select
 
-from tidegate.database import Transaction
 from tidegate.github.statistics.calendar import WEEKS, current_streak, last_weeks, longest_streak, monday_of
 from tidegate.github.statistics.counts import Shelf, issues, pull_requests, times_taken
 from tidegate.github.statistics.facts import Activity
 from tidegate.github.statistics.figures import ByUser, DayCount
 from tidegate.github.statistics.tables import statistics_items
+from tidegate.storage.sql import Transaction
 
 _item = statistics_items.c
 

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, func, or_, select
 
-from tidegate.database import Transaction
 from tidegate.github import kinds
 from tidegate.github.statistics.calendar import monday_of, week_name
 from tidegate.github.statistics.counts import People
 from tidegate.github.statistics.facts import CONTRIBUTIONS, Activity, State
 from tidegate.github.statistics.figures import DayTotals, GlobalStatistics, Period, Ranked, Totals
 from tidegate.github.statistics.tables import statistics_items, statistics_users
+from tidegate.storage.sql import Transaction
 
 _item, _user = statistics_items.c, statistics_users.c
 _TOP = 10

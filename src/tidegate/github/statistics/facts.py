@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from tidegate.core.errors import UNDECODABLE
-from tidegate.documents import StoredDocument
-from tidegate.documents.document import LONGEST_TEXT
 from tidegate.github import kinds
 from tidegate.github.statistics.tables import LONGEST_LOGIN
+from tidegate.storage.documents import StoredDocument
+from tidegate.storage.documents.document import LONGEST_TEXT
 
 GHOST = 10137
 """The account that stands for all that were deleted."""

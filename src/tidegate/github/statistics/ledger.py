@@ -14,10 +14,10 @@ import msgspec
 from sqlalchemy import ColumnElement, String, bindparam, delete, func, select, update
 
 from tidegate.core.errors import TidegateError
-from tidegate.database import Transaction
-from tidegate.documents import StoredDocument
 from tidegate.github.statistics.facts import Fact
 from tidegate.github.statistics.tables import statistics_items, statistics_users
+from tidegate.storage.documents import StoredDocument
+from tidegate.storage.sql import Transaction
 
 _item, _user = statistics_items.c, statistics_users.c
 _MOMENTS_AT_ONCE = 500

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database
-from tidegate.documents import DocumentStore, StoredDocument
 from tidegate.github.statistics import ledger
 from tidegate.github.statistics.facts import READERS, Fact, fact_of
 from tidegate.github.statistics.ledger import Counted, Overtaken, Pass
+from tidegate.storage.documents import DocumentStore, StoredDocument
+from tidegate.storage.sql import Database
 
 log = get_logger(__name__)
 

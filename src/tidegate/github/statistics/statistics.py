@@ -11,8 +11,6 @@ from tidegate.core.arguments import require_name, require_whole
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database, Transaction
-from tidegate.documents import DocumentStore
 from tidegate.github.source import GithubSource
 from tidegate.github.statistics import everybody, ledger, summary
 from tidegate.github.statistics.deeds import deeds_of
@@ -21,6 +19,8 @@ from tidegate.github.statistics.ledger import Overtaken
 from tidegate.github.statistics.recount import Recount
 from tidegate.github.statistics.summary import Summary
 from tidegate.github.statistics.tables import statistics_users
+from tidegate.storage.documents import DocumentStore
+from tidegate.storage.sql import Database, Transaction
 
 log = get_logger(__name__)
 

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from sqlalchemy import func, select, update
 
-from tidegate.database import Transaction
 from tidegate.github import kinds
 from tidegate.github.statistics import ledger
 from tidegate.github.statistics.counts import People, Shelf, issues, pull_requests, times_taken
@@ -15,6 +14,7 @@ from tidegate.github.statistics.facts import CONTRIBUTIONS, Activity, Detail, St
 from tidegate.github.statistics.figures import Collaborator, InRepositories, Language, Repositories, StarredRepository
 from tidegate.github.statistics.ledger import Pass
 from tidegate.github.statistics.tables import statistics_items, statistics_users
+from tidegate.storage.sql import Transaction
 
 _item, _user = statistics_items.c, statistics_users.c
 _TOP = 10

@@ -2,9 +2,9 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table
 
-from tidegate.database.columns import TABLE_OPTIONS, Json, UtcDateTime, exact_text
-from tidegate.database.schema import metadata
-from tidegate.documents.document import LONGEST_KIND, LONGEST_TEXT
+from tidegate.storage.documents.document import LONGEST_KIND, LONGEST_TEXT
+from tidegate.storage.sql.columns import TABLE_OPTIONS, Json, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
 
 LONGEST_LOGIN = 100
 

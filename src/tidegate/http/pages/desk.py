@@ -46,7 +46,7 @@ from tidegate.http.pages.texts import Language, language_of
 from tidegate.http.places import Paces, find_pass
 from tidegate.http.remote import ClientAddresses
 from tidegate.settings.http import HttpSettings
-from tidegate.valkey import Valkey
+from tidegate.storage.valkey import Valkey
 
 TAG = "waiting page"
 _HTML = "text/html; charset=utf-8"

@@ -12,12 +12,12 @@ from sqlalchemy import select
 
 from tidegate.core.arguments import require_positive
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database, Transaction
 from tidegate.snapshots.archive.entry import Entry
 from tidegate.snapshots.archive.mover import to_entry
 from tidegate.snapshots.archive.tables import snapshot_archives
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.tables import snapshot_history
+from tidegate.storage.sql import Database, Transaction
 
 log = get_logger(__name__)
 

@@ -21,10 +21,10 @@ from sqlalchemy import delete, select
 from tidegate.core.errors import InvalidSettings, ServerRefused
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.database import Transaction
 from tidegate.snapshots.archive.objects import StorageUnavailable, folder_of, make_durable
 from tidegate.snapshots.archive.settings import ArchiveSettings
 from tidegate.snapshots.archive.tables import snapshot_archives
+from tidegate.storage.sql import Transaction
 
 _FILES_AT_ONCE = 100
 _ROWS_AT_ONCE = 500

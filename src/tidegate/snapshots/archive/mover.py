@@ -16,11 +16,11 @@ from sqlalchemy import delete, select, tuple_
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import ARCHIVE_ENTRIES_MOVED
-from tidegate.database import Database, Transaction
 from tidegate.snapshots.archive.entry import Entry
 from tidegate.snapshots.archive.tables import snapshot_archives
 from tidegate.snapshots.bodies import unpack
 from tidegate.snapshots.tables import snapshot_history
+from tidegate.storage.sql import Database, Transaction
 
 log = get_logger(__name__)
 

@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 
 from tidegate.core.errors import InvalidSettings, ServerRefused
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.database import Database
 from tidegate.snapshots.archive import mover
 from tidegate.snapshots.archive.mover import Mover, Storage
 from tidegate.snapshots.archive.settings import ArchiveSettings
+from tidegate.storage.sql import Database
 
 if TYPE_CHECKING:
     from tidegate.snapshots.archive.lifecycle import Lifecycle

@@ -2,10 +2,10 @@
 
 from sqlalchemy import BigInteger, Column, Date, Index, Integer, Table
 
-from tidegate.database.columns import TABLE_OPTIONS, UtcDateTime, exact_text
-from tidegate.database.schema import metadata
 from tidegate.snapshots.subject import LONGEST_KEY
 from tidegate.snapshots.tables import LONGEST_KIND
+from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
 
 snapshot_archives = Table(
     "snapshot_archives",

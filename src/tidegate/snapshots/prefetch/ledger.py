@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from sqlalchemy import bindparam, func, select, update
 
-from tidegate.database import Transaction
 from tidegate.snapshots.prefetch.facts import Facts, Policy
 from tidegate.snapshots.prefetch.hours import Hours
 from tidegate.snapshots.prefetch.lanes import Lanes, Split
@@ -18,6 +17,7 @@ from tidegate.snapshots.prefetch.tables import prefetch_hours
 from tidegate.snapshots.prefetch.tiers import TIER_NUMBERS, Tier
 from tidegate.snapshots.subject import Subject
 from tidegate.snapshots.tables import snapshots
+from tidegate.storage.sql import Transaction
 
 _c, _hours = snapshots.c, prefetch_hours.c
 

@@ -16,7 +16,6 @@ from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import PREFETCH_ASKED
-from tidegate.database import Database
 from tidegate.flow.coalescer import AlreadyProcessing, Outcome
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.prefetch import ledger
@@ -29,6 +28,7 @@ from tidegate.snapshots.prefetch.ledger import Booked, Plan
 from tidegate.snapshots.prefetch.settings import PrefetchSettings
 from tidegate.snapshots.prefetch.tiers import FixedTiers
 from tidegate.snapshots.requests import Wish
+from tidegate.storage.sql import Database
 
 log = get_logger(__name__)
 

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from tidegate.database import Database
 from tidegate.runtime.retention import RetentionRule, TableRule
 from tidegate.snapshots.prefetch.tables import prefetch_hours
+from tidegate.storage.sql import Database
 
 
 def rules(database: Database, *, hours: timedelta) -> list[RetentionRule]:

@@ -5,12 +5,12 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import ColumnElement, func, literal, select
 
-from tidegate.database import Transaction
 from tidegate.snapshots.prefetch import ledger
 from tidegate.snapshots.prefetch.hours import Hours
 from tidegate.snapshots.prefetch.settings import PrefetchSettings
 from tidegate.snapshots.prefetch.tiers import Tier
 from tidegate.snapshots.tables import snapshots
+from tidegate.storage.sql import Transaction
 
 _c = snapshots.c
 _MOST_COUNTED = 100_000

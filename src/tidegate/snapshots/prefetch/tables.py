@@ -2,8 +2,8 @@
 
 from sqlalchemy import BigInteger, Column, Date, Float, SmallInteger, Table
 
-from tidegate.database.columns import TABLE_OPTIONS
-from tidegate.database.schema import metadata
+from tidegate.storage.sql.columns import TABLE_OPTIONS
+from tidegate.storage.sql.schema import metadata
 
 prefetch_hours = Table(
     "prefetch_hours",

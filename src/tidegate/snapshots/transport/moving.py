@@ -16,7 +16,7 @@ from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.snapshots.transport.protocol import Consumer, DeadEntry, Message, Transport
 from tidegate.snapshots.transport.topics import Topic
-from tidegate.valkey import Key
+from tidegate.storage.valkey import Key
 
 if TYPE_CHECKING:
     from tidegate.flow.stream import Stream

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tidegate.snapshots.transport.topics import Topic
-from tidegate.valkey import Key
+from tidegate.storage.valkey import Key
 
 if TYPE_CHECKING:
     from tidegate.flow.stream import Stream

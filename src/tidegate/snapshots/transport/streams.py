@@ -17,7 +17,7 @@ from tidegate.flow.stream import Stream, StreamSettings
 from tidegate.flow.stream.batches import require_id
 from tidegate.snapshots.transport.protocol import DeadEntry, Delivery, Message
 from tidegate.snapshots.transport.topics import GROUPS, TOPICS, Topic
-from tidegate.valkey import Key, Unit, Valkey
+from tidegate.storage.valkey import Key, Unit, Valkey
 
 KEY_FIELD, VALUE_FIELD = "key", "value"
 """What an entry of a topic has."""

@@ -1,0 +1,1 @@
+"""Where data is kept: Valkey or Redis, SQL databases, and document stores."""

@@ -1,0 +1,39 @@
+"""Where collected items go: SQL (default) or MongoDB, behind one interface and one conformance suite.
+
+`tidegate.storage.documents.mongo` is imported by whoever opens it; it needs the extra `mongo`.
+"""
+
+from typing import TYPE_CHECKING
+
+from tidegate.core.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.storage.documents.document import LARGEST_BODY, Document, StoredDocument
+    from tidegate.storage.documents.opening import open_documents
+    from tidegate.storage.documents.settings import DocumentSettings
+    from tidegate.storage.documents.sql import SqlDocuments
+    from tidegate.storage.documents.store import DocumentStore, Listing, Staged, Written
+
+__all__ = [
+    "LARGEST_BODY",
+    "Document",
+    "DocumentSettings",
+    "DocumentStore",
+    "Listing",
+    "SqlDocuments",
+    "Staged",
+    "StoredDocument",
+    "Written",
+    "open_documents",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.storage.documents.document": "LARGEST_BODY Document StoredDocument",
+        "tidegate.storage.documents.opening": "open_documents",
+        "tidegate.storage.documents.settings": "DocumentSettings",
+        "tidegate.storage.documents.sql": "SqlDocuments",
+        "tidegate.storage.documents.store": "DocumentStore Listing Staged Written",
+    },
+)

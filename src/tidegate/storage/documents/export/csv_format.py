@@ -1,0 +1,56 @@
+"""CSV as RFC 4180 has it: UTF-8, CRLF, a head line, and every text in quotes, so that lines in it stay what they are.
+
+A text is always quoted and nothing else is: `""` is an empty text, and an empty field is no value. What a text begins
+with is not changed, also if a spreadsheet would take it for a formula: what was collected comes back as it was.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import BinaryIO
+
+import msgspec
+
+from tidegate.storage.documents.document import StoredDocument
+from tidegate.storage.documents.export.columns import Shape, Value
+
+
+class CsvWriter:
+    """A `Writer`."""
+
+    def __init__(self, file: BinaryIO, shape: Shape) -> None:
+        self._shape, self._file = shape, file
+        self._file.write(_line([column.name for column in shape.columns]).encode())
+
+    def write(self, documents: Sequence[StoredDocument]) -> None:
+        """See `Writer.write`."""
+        self._file.writelines(_line(self._shape.row(document)).encode() for document in documents)
+
+    def finish(self) -> None:
+        """See `Writer.finish`: nothing is held."""
+
+    def abandon(self) -> None:
+        """See `Writer.abandon`: nothing is held."""
+
+
+def _line(row: Sequence[Value]) -> str:
+    return ",".join(map(_field, row)) + "\r\n"
+
+
+def _field(value: Value) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case list():
+            return _quoted(msgspec.json.encode(value).decode())
+        case str():
+            return _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'

@@ -1,0 +1,203 @@
+"""Documents as files: one for each kind, read in batches and written as they come, so that memory stays flat."""
+
+import errno
+import hashlib
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from tidegate import __version__
+from tidegate.core.clock import Clock, SystemClock
+from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.storage.documents.document import StoredDocument
+from tidegate.storage.documents.export.columns import Column
+from tidegate.storage.documents.export.folder import ExportFolder
+from tidegate.storage.documents.export.formats import Format, Writer, open_writer, require_format, shape_of
+from tidegate.storage.documents.export.manifest import ColumnEntry, FileEntry, Manifest
+from tidegate.storage.documents.store import DocumentStore
+
+_AT_ONCE = 500
+_ELSEWHERE = "Name another folder with --output"
+_ADVICE = {
+    errno.EEXIST: f"It is no folder. {_ELSEWHERE}",
+    errno.ENOTDIR: f"A part of the path is no folder. {_ELSEWHERE}",
+    errno.EACCES: f"This user may not write there. {_ELSEWHERE}",
+    errno.EPERM: f"This user may not write there. {_ELSEWHERE}",
+    errno.EROFS: f"Nobody may write there. {_ELSEWHERE}",
+    errno.ENOSPC: "Make room, name a folder on a larger disk, or leave something out (--kind, --no-body)",
+    errno.EDQUOT: f"This user's share of the disk is used up. {_ELSEWHERE}",
+}
+
+
+class ExportFailed(TidegateError):
+    """The files could not be written; none of them is there by half."""
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        told, advice = error.strerror or str(error), _ADVICE.get(error.errno or 0, "Repeat the export when it can be")
+        super().__init__(f"{folder}: {told}; no file is there by half. {advice}")
+        self.folder = folder
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What to export, and how."""
+
+    format: Format
+    kinds: Mapping[str, Sequence[Column]]
+    """The kinds of documents, a file for each, and their columns besides those that every document has."""
+    owners: Sequence[str] | None = None
+    """Whose documents; None means everybody's."""
+    with_gone: bool = False
+    """Also those that the upstream no longer has."""
+    with_body: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.kinds:
+            raise InvalidArgument("kinds", dict(self.kinds), "there is nothing to export")
+        require_format(self.format, with_body=self.with_body)
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far the file of a kind is."""
+
+    kind: str
+    written: int
+    total: int
+    """As counted before; while documents are being collected, more may come."""
+
+
+def _tell_nobody(_progress: Progress) -> None:
+    """For those who do not watch."""
+
+
+async def export(
+    store: DocumentStore,
+    folder: Path,
+    wish: Wish,
+    *,
+    force: bool = False,
+    clock: Clock | None = None,
+    on_progress: Callable[[Progress], None] = _tell_nobody,
+) -> Manifest:
+    """Write what is wished for into `folder`, and return what its manifest says.
+
+    The order is that of owners, then of ids, so the same documents make the same files. Files get their names when all
+    are whole; an older export in the folder is replaced, or stays as it was. Raises `ExportRefused` where the folder
+    has other things in it (unless `force`), and `ExportFailed` where it cannot be written.
+    """
+    clock = clock or SystemClock()
+    try:
+        with ExportFolder(folder, force=force) as placed:
+            started_at = clock.now()
+            files = [await _export_kind(store, placed, wish, kind, on_progress) for kind in wish.kinds]
+            return placed.publish(_manifest(store, wish, files, started_at, clock.now()))
+    except OSError as error:
+        raise ExportFailed(folder, error) from error
+
+
+async def export_stream(
+    store: DocumentStore, stream: BinaryIO, wish: Wish, *, on_progress: Callable[[Progress], None] = _tell_nobody
+) -> int:
+    """Write what is wished for to an open stream, one kind after the other; returns the number of documents.
+
+    There is no manifest, and what was written before an error stays written. Raises `InvalidArgument` for Parquet, and
+    for CSV with several kinds, since a stream of CSV has one head line.
+    """
+    if wish.format is Format.PARQUET:
+        raise InvalidArgument(
+            "format", str(wish.format), "cannot be written to a stream: take jsonl or csv, or a folder"
+        )
+    if wish.format is Format.CSV and len(wish.kinds) > 1:
+        raise InvalidArgument("kinds", ", ".join(wish.kinds), "have different columns: name one kind, or take jsonl")
+    written = 0
+    for kind in wish.kinds:
+        shape = shape_of(wish.format, wish.kinds[kind], with_body=wish.with_body)
+        written += await _write_kind(store, open_writer(wish.format, stream, shape), wish, kind, on_progress)
+    stream.flush()
+    return written
+
+
+async def _export_kind(
+    store: DocumentStore, folder: ExportFolder, wish: Wish, kind: str, on_progress: Callable[[Progress], None]
+) -> FileEntry:
+    name = f"{kind}.{wish.format}"
+    path, shape = folder.partial(name), shape_of(wish.format, wish.kinds[kind], with_body=wish.with_body)
+    with path.open("wb") as file:
+        written = await _write_kind(store, open_writer(wish.format, file, shape), wish, kind, on_progress)
+        file.flush()
+        os.fsync(file.fileno())
+    return FileEntry(
+        kind=kind,
+        file=name,
+        documents=written,
+        bytes=path.stat().st_size,
+        sha256=_sha256(path),
+        columns=[ColumnEntry(column.name, column.type) for column in shape.columns],
+        misfits=dict(sorted(shape.misfits.items())),
+        unreadable=shape.unreadable,
+    )
+
+
+async def _write_kind(
+    store: DocumentStore, writer: Writer, wish: Wish, kind: str, on_progress: Callable[[Progress], None]
+) -> int:
+    """Write the documents of a kind; returns how many they are."""
+    owners, written = _owners(wish), 0
+    try:
+        total = sum([await store.count(kind, owner, with_gone=wish.with_gone) for owner in owners])
+        on_progress(Progress(kind, 0, total))
+        for owner in owners:
+            async with aclosing(_batches(store, kind, owner, with_gone=wish.with_gone)) as batches:
+                async for batch in batches:
+                    writer.write(batch)
+                    written += len(batch)
+                    on_progress(Progress(kind, written, max(total, written)))
+        writer.finish()
+    finally:
+        writer.abandon()
+    return written
+
+
+def _owners(wish: Wish) -> Sequence[str | None]:
+    return [None] if wish.owners is None else sorted(set(wish.owners))
+
+
+async def _batches(
+    store: DocumentStore, kind: str, owner: str | None, *, with_gone: bool
+) -> AsyncGenerator[list[StoredDocument]]:
+    batch: list[StoredDocument] = []
+    async for document in store.iterate(kind, owner, with_gone=with_gone, batch=_AT_ONCE):
+        batch.append(document)
+        if len(batch) == _AT_ONCE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _manifest(
+    store: DocumentStore, wish: Wish, files: list[FileEntry], started_at: datetime, finished_at: datetime
+) -> Manifest:
+    return Manifest(
+        complete=True,
+        format=wish.format,
+        written_by=f"tidegate {__version__}",
+        store=store.name,
+        owners=None if wish.owners is None else sorted(set(wish.owners)),
+        with_gone=wish.with_gone,
+        with_body=wish.with_body,
+        started_at=started_at,
+        finished_at=finished_at,
+        documents=sum(each.documents for each in files),
+        files=files,
+        placed=[],
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,123 @@
+"""The folder of an export: files come under their final names when all of them are whole, and the manifest last.
+
+A file is written under a name that begins with a dot and ends with `.tidegate-partial`; whatever of that name a crash
+leaves behind, the next export removes. Nothing else in the folder is touched but what a manifest of ours names.
+"""
+
+import fcntl
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from tidegate.core.errors import TidegateError
+from tidegate.storage.documents.export import manifest as manifests
+from tidegate.storage.documents.export.manifest import Manifest
+
+_PARTIAL = ".tidegate-partial"
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class ExportRefused(TidegateError):
+    """The folder is somebody else's, or in use; nothing in it was touched."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        super().__init__(f"{folder}: {reason}")
+        self.folder, self.reason = folder, reason
+
+
+class ExportFolder:
+    """One export's hold on its folder, for the length of a block; whatever is unfinished at its end is removed."""
+
+    def __init__(self, path: Path, *, force: bool = False) -> None:
+        self._path, self._force = path, force
+        self._placed: set[str] = set()
+        self._was_made = False
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        self._was_made = not self._path.exists()
+        self._path.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self._path, os.O_RDONLY)
+        try:
+            self._take_hold()
+        except BaseException:
+            os.close(self._lock)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove_leftovers()
+        if self._was_made and error is not None:
+            with suppress(OSError):
+                self._path.rmdir()
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def partial(self, name: str) -> Path:
+        """Where to write the file that is to be called `name`."""
+        if not _PLAIN_NAME.fullmatch(name):
+            raise ExportRefused(self._path, f"{name!r} cannot be the name of a file: letters, digits, _, . and - can")
+        return self._path / f".{name}{_PARTIAL}"
+
+    def publish(self, manifest: Manifest) -> Manifest:
+        """Put all files in their places, take away those of an older export that are in this one no more.
+
+        A crash in between leaves a manifest that says so, and the next export puts it right.
+        """
+        names = [each.file for each in manifest.files]
+        self._write_manifest(
+            msgspec.structs.replace(manifest, complete=False, placed=sorted(self._placed.union(names)))
+        )
+        for name in names:
+            self.partial(name).replace(self._path / name)
+        for name in self._placed.difference(names):
+            (self._path / name).unlink(missing_ok=True)
+        whole = msgspec.structs.replace(manifest, complete=True, placed=sorted(names))
+        self._write_manifest(whole)
+        return whole
+
+    def _take_hold(self) -> None:
+        assert self._lock is not None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ExportRefused(self._path, "another export is writing to it; wait, or name another folder") from None
+        present = [entry.name for entry in self._path.iterdir() if not _is_leftover(entry.name)]
+        claim = self._claim() if manifests.NAME in present else None
+        if present and claim is None and not self._force:
+            raise ExportRefused(
+                self._path, "it is not empty, and no export of ours; name another folder, or write into it with --force"
+            )
+        if claim is not None:
+            self._placed = {name for name in claim.placed if _PLAIN_NAME.fullmatch(name)}
+        self._remove_leftovers()
+
+    def _claim(self) -> manifests.Claim | None:
+        path = self._path / manifests.NAME
+        return manifests.read_claim(path.read_bytes()) if path.is_file() else None
+
+    def _write_manifest(self, manifest: Manifest) -> None:
+        partial = self.partial(manifests.NAME)
+        with partial.open("wb") as file:
+            file.write(manifests.encode(manifest))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self._path / manifests.NAME)
+        if self._lock is not None:
+            os.fsync(self._lock)  # the names themselves
+
+    def _remove_leftovers(self) -> None:
+        for entry in list(self._path.iterdir()):
+            if _is_leftover(entry.name):
+                entry.unlink(missing_ok=True)
+
+
+def _is_leftover(name: str) -> bool:
+    return name.startswith(".") and name.endswith(_PARTIAL)

@@ -1,0 +1,74 @@
+"""The formats that documents can be written in; each writes rows one after the other and holds few of them."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from importlib.util import find_spec
+from typing import BinaryIO, Protocol
+
+from tidegate.core.errors import InvalidArgument, InvalidSettings
+from tidegate.storage.documents.document import StoredDocument
+from tidegate.storage.documents.export.columns import Column, Shape
+from tidegate.storage.documents.export.csv_format import CsvWriter
+from tidegate.storage.documents.export.jsonl_format import JsonlWriter
+
+
+class Format(StrEnum):
+    """How a file is written; the value is also how its name ends."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+def installed_formats() -> tuple[Format, ...]:
+    """The formats that this installation can write, the best one first."""
+    has_pyarrow = find_spec("pyarrow") is not None
+    return tuple(each for each in Format if each is not Format.PARQUET or has_pyarrow)
+
+
+class Writer(Protocol):
+    """One file being written."""
+
+    def write(self, documents: Sequence[StoredDocument]) -> None:
+        """Add documents to it."""
+        ...
+
+    def finish(self) -> None:
+        """Write what is left. The file stays open."""
+        ...
+
+    def abandon(self) -> None:
+        """Drop what is left. After `finish` it does nothing."""
+        ...
+
+
+def require_format(format: Format, *, with_body: bool) -> None:  # noqa: A002 - the word of the command line
+    """Refuse what cannot be written here, before anything is."""
+    if format is Format.JSONL and not with_body:
+        raise InvalidArgument("format", str(format), "a line of it is the body; leave the body out of csv or parquet")
+    if format is Format.PARQUET:
+        try:
+            import pyarrow as _  # noqa: F401
+        except ImportError:
+            raise InvalidSettings(
+                'Parquet files need the library pyarrow: pip install "tidegate[parquet]". '
+                f"Without it there are {Format.CSV} and {Format.JSONL}"
+            ) from None
+
+
+def shape_of(format: Format, fields: Sequence[Column], *, with_body: bool) -> Shape:  # noqa: A002
+    """The columns of a file; a line of JSON has its fields in the body."""
+    return Shape(() if format is Format.JSONL else fields, with_body=with_body)
+
+
+def open_writer(format: Format, file: BinaryIO, shape: Shape) -> Writer:  # noqa: A002
+    """A writer to a file that is open, and that the caller closes."""
+    match format:
+        case Format.CSV:
+            return CsvWriter(file, shape)
+        case Format.JSONL:
+            return JsonlWriter(file, shape)
+        case Format.PARQUET:
+            from tidegate.storage.documents.export.parquet_format import ParquetWriter
+
+            return ParquetWriter(file, shape)

@@ -1,0 +1,74 @@
+"""JSON Lines: one whole document on each line, its body as it was collected."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import BinaryIO
+
+import msgspec
+
+from tidegate.storage.documents.document import StoredDocument
+from tidegate.storage.documents.export.columns import Shape
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One document."""
+
+    kind: str
+    id: str
+    owner: str
+    resource: str
+    version: str | None
+    created_at: datetime
+    changed_at: datetime
+    gone_at: datetime | None
+    body: msgspec.Raw
+    """Null where it is no JSON."""
+    unreadable: str | msgspec.UnsetType = msgspec.UNSET
+    """The body as a text, where it is no JSON."""
+
+
+_NULL = msgspec.Raw(b"null")
+_encoder = msgspec.json.Encoder()
+_checker = msgspec.json.Decoder(msgspec.Raw)
+
+
+class JsonlWriter:
+    """A `Writer`."""
+
+    def __init__(self, file: BinaryIO, shape: Shape) -> None:
+        self._shape, self._file = shape, file
+
+    def write(self, documents: Sequence[StoredDocument]) -> None:
+        """See `Writer.write`."""
+        self._file.write(_encoder.encode_lines(map(self._line, documents)))
+
+    def finish(self) -> None:
+        """See `Writer.finish`: nothing is held."""
+
+    def abandon(self) -> None:
+        """See `Writer.abandon`: nothing is held."""
+
+    def _line(self, document: StoredDocument) -> Line:
+        body, unreadable = _body(document.text)
+        self._shape.unreadable += unreadable is not msgspec.UNSET
+        return Line(
+            kind=document.kind,
+            id=document.id,
+            owner=document.owner,
+            resource=document.resource,
+            version=document.version,
+            created_at=document.created_at,
+            changed_at=document.changed_at,
+            gone_at=document.gone_at,
+            body=body,
+            unreadable=unreadable,
+        )
+
+
+def _body(text: str) -> tuple[msgspec.Raw, str | msgspec.UnsetType]:
+    """On one line: what breaks a line in JSON stands between its words, and never in a text."""
+    try:
+        _checker.decode(text)
+    except (ValueError, RecursionError):
+        return _NULL, text
+    return msgspec.Raw(text.replace("\r", " ").replace("\n", " ")), msgspec.UNSET

@@ -1,0 +1,71 @@
+"""Parquet, compressed with zstd. Needs the extra `parquet`."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.storage.documents.document import StoredDocument
+from tidegate.storage.documents.export.columns import BODY, Shape, Type, Value
+
+_MOST_ROWS = 20_000
+_MOST_CHARACTERS = 8 * 1024 * 1024
+"""What is held before it is written as one group of rows, and so what a reader has to hold too."""
+
+_TYPES: dict[Type, Any] = {
+    Type.TEXT: pa.string(),
+    Type.WHOLE: pa.int64(),
+    Type.TRUTH: pa.bool_(),
+    Type.TIME: pa.timestamp("us", tz="UTC"),
+    Type.TEXTS: pa.list_(pa.string()),
+    Type.JSON: pa.string(),
+}
+
+
+class ParquetWriter:
+    """A `Writer`."""
+
+    def __init__(self, file: BinaryIO, shape: Shape) -> None:
+        self._shape = shape
+        self._schema = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in shape.columns])
+        self._writer: Any = pq.ParquetWriter(
+            file,
+            self._schema,
+            compression="zstd",
+            use_dictionary=_repeating(shape),  # pyright: ignore[reportArgumentType] - its annotation forgets lists
+        )
+        self._rows: list[list[Value]] = []
+        self._characters = 0
+
+    def write(self, documents: Sequence[StoredDocument]) -> None:
+        """See `Writer.write`."""
+        for document in documents:
+            self._rows.append(self._shape.row(document))
+            self._characters += len(document.text)
+            if len(self._rows) >= _MOST_ROWS or self._characters >= _MOST_CHARACTERS:
+                self._write_group()
+
+    def finish(self) -> None:
+        """See `Writer.finish`."""
+        if self._rows:
+            self._write_group()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """See `Writer.abandon`."""
+        self._rows.clear()
+        with suppress(OSError, ValueError):  # what it still holds may not fit either
+            self._writer.close()
+
+    def _write_group(self) -> None:
+        columns = zip(*self._rows, strict=True)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, self._schema, strict=True)]
+        self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+        self._rows, self._characters = [], 0
+
+
+def _repeating(shape: Shape) -> list[str]:
+    """Ids and bodies are all different: a dictionary of them would be as large as they are."""
+    return [column.name for column in shape.columns if column.name not in ("id", BODY.name)]

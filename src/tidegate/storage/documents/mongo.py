@@ -1,0 +1,295 @@
+"""Documents in MongoDB: written before the transaction that ends their jobs, in a way that may be repeated.
+
+A write reads what is there, decides by `store.is_taken`, and replaces only what is still as it was read (`rev`); what
+somebody else changed meanwhile is read and decided again. Only plain operations and types are used (times are numbers
+of milliseconds), which also the servers that stand in for MongoDB know.
+"""
+
+from collections.abc import AsyncIterator, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Self
+
+from pymongo import ASCENDING, AsyncMongoClient, UpdateOne, WriteConcern
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import BulkWriteError, ConfigurationError, InvalidURI, OperationFailure, PyMongoError
+
+from tidegate.core.arguments import require_positive
+from tidegate.core.clock import Clock, SystemClock, from_ms, to_ms
+from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
+from tidegate.storage.documents.bodies import from_bson, to_bson
+from tidegate.storage.documents.document import Document, StoredDocument, require_kind
+from tidegate.storage.documents.store import Listing, Present, Staged, Written, is_taken, one_per_key
+from tidegate.storage.sql import Transaction
+
+_DUPLICATE_KEY = 11000
+_REFUSALS = frozenset({13, 18})  # not authorised, wrong password
+_AT_ONCE = 1000
+_MOST_ROUNDS = 50
+_ANSWER_WITHIN_MS = 30_000
+_FIND_WITHIN_MS = 5_000
+_DECIDING = {"hash": 1, "version": 1, "sweep": 1, "owner": 1, "gone_ms": 1, "rev": 1}
+
+_INDEXES = (("kind", "owner", "id"), ("kind", "resource"), ("kind", "owner", "gone_ms", "changed_ms"))
+
+_Fields = dict[str, Any]
+
+
+class DocumentsUnavailable(Unavailable):
+    """The document store did not answer, or could not do it now."""
+
+
+class MongoDocuments:
+    """A `DocumentStore` in the collection `documents` of a MongoDB database. Open it with `MongoDocuments.open`."""
+
+    def __init__(self, client: "AsyncMongoClient[_Fields]", name: str, clock: Clock) -> None:
+        self._client, self._name, self._clock = client, name, clock
+        self._collection: AsyncCollection[_Fields] = client.get_default_database("tidegate").get_collection(
+            "documents",
+            # The transaction that follows relies on it.
+            write_concern=WriteConcern("majority"),
+        )
+
+    @classmethod
+    async def open(cls, url: str, *, clock: Clock | None = None) -> Self:
+        """Connect, and see to the indexes. The database is the one in the address, else `tidegate`."""
+        name = _shown(url)
+        client = _connect(url, name)
+        store = cls(client, name, clock or SystemClock())
+        try:
+            with store._errors_told():
+                for fields in _INDEXES:
+                    await store._collection.create_index([(field, ASCENDING) for field in fields])
+        except BaseException:
+            await client.close()
+            raise
+        return store
+
+    @classmethod
+    async def ping(cls, url: str) -> str:
+        """See that the server answers and lets us in, and write nothing. Returns its address."""
+        name = _shown(url)
+        client = _connect(url, name)
+        try:
+            with cls(client, name, SystemClock())._errors_told():
+                await client.get_default_database("tidegate").command("ping")
+        finally:
+            await client.close()
+        return name
+
+    @property
+    def name(self) -> str:
+        """Its address, without user and password."""
+        return self._name
+
+    async def stage(self, documents: Iterable[Document], *, completed: Sequence[Listing] = ()) -> Staged:
+        """See `DocumentStore.stage`. Everything is written here."""
+        given = one_per_key(documents)
+        with self._errors_told():
+            changed = 0
+            for start in range(0, len(given), _AT_ONCE):
+                changed += await self._write(given[start : start + _AT_ONCE])
+            gone = 0
+            for listing in completed:
+                gone += await self._mark_missing(listing)
+        return _AlreadyWritten(Written(changed=changed, gone=gone))
+
+    async def get(self, kind: str, id: str) -> StoredDocument | None:  # noqa: A002
+        """See `DocumentStore.get`."""
+        with self._errors_told():
+            found = await self._collection.find_one({"_id": _key(require_kind(kind), id)})
+        return None if found is None else _stored(found)
+
+    async def count(self, kind: str, owner: str | None = None, *, with_gone: bool = False) -> int:
+        """See `DocumentStore.count`."""
+        with self._errors_told():
+            return await self._collection.count_documents(_those(require_kind(kind), owner, with_gone=with_gone))
+
+    async def changes(self, kind: str, owner: str) -> Mapping[datetime, int]:
+        """See `DocumentStore.changes`."""
+        those = {"$match": _those(require_kind(kind), owner, with_gone=False)}
+        counted = {"$group": {"_id": "$changed_ms", "count": {"$sum": 1}}}
+        with self._errors_told():
+            found = await (await self._collection.aggregate([those, counted])).to_list()
+        return {from_ms(each["_id"]): each["count"] for each in found}
+
+    async def iterate(
+        self,
+        kind: str,
+        owner: str | None = None,
+        *,
+        with_gone: bool = False,
+        changed_at: Collection[datetime] | None = None,
+        batch: int = 500,
+    ) -> AsyncIterator[StoredDocument]:
+        """See `DocumentStore.iterate`. Pages instead of a cursor, which the server forgets while we work."""
+        require_positive("batch", batch)
+        those = _those(require_kind(kind), owner, with_gone=with_gone)
+        if changed_at is not None:
+            those["changed_ms"] = {"$in": sorted(map(to_ms, changed_at))}
+        while True:
+            with self._errors_told():
+                page = await self._collection.find(those).sort("id", ASCENDING).limit(batch).to_list()
+            for found in page:
+                yield _stored(found)
+            if len(page) < batch:
+                return
+            those = {**those, "id": {"$gt": page[-1]["id"]}}
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _write(self, given: Sequence[Document]) -> int:
+        changed = 0
+        for _ in range(_MOST_ROUNDS):
+            present = await self._present(given)
+            writes, notes = self._planned(given, present)
+            written = await self._bulk(writes)
+            noted = await self._bulk(notes)
+            changed += written
+            if written == len(writes) and noted == len(notes):
+                return min(changed, len(given))
+        message = f"{self._name}: others write the same documents, {_MOST_ROUNDS} times in a row"
+        raise DocumentsUnavailable(message, server=self._name)
+
+    async def _present(self, given: Sequence[Document]) -> Mapping[str, _Fields]:
+        ids = [_key(*document.key) for document in given]
+        found = await self._collection.find({"_id": {"$in": ids}}, _DECIDING).to_list()
+        return {each["_id"]: each for each in found}
+
+    def _planned(
+        self, given: Sequence[Document], present: Mapping[str, _Fields]
+    ) -> tuple[list[UpdateOne], list[UpdateOne]]:
+        """What replaces something or is new, and what only notes that a document was seen."""
+        now_ms = to_ms(self._clock.now())
+        writes: list[UpdateOne] = []
+        notes: list[UpdateOne] = []
+        for document in given:
+            key = _key(*document.key)
+            old = present.get(key)
+            if old is None:
+                first = {**_fields(document, now_ms), "created_ms": now_ms, "sweep": document.sweep, "rev": 1}
+                writes.append(UpdateOne({"_id": key}, {"$setOnInsert": first}, upsert=True))
+                continue
+            unchanged = {"_id": key, "rev": old["rev"]}
+            sweep = max(old["sweep"], document.sweep)
+            if is_taken(_deciding(old), document):
+                change = {"$set": {**_fields(document, now_ms), "sweep": sweep}, "$inc": {"rev": 1}}
+                writes.append(UpdateOne(unchanged, change))
+            elif sweep > old["sweep"] and not old["gone_ms"]:
+                notes.append(UpdateOne(unchanged, {"$set": {"sweep": sweep}, "$inc": {"rev": 1}}))
+        return writes, notes
+
+    async def _bulk(self, operations: Sequence[UpdateOne]) -> int:
+        """How many of them met what they expected."""
+        if not operations:
+            return 0
+        try:
+            done = (await self._collection.bulk_write(operations, ordered=False)).bulk_api_result
+        except BulkWriteError as error:
+            done: Mapping[str, Any] = error.details or {}
+            # Two who insert the same at the same time: the other was faster.
+            if {each.get("code") for each in done.get("writeErrors", [{}])} != {_DUPLICATE_KEY}:
+                raise
+        # An insert that found somebody else's document matches it and changes nothing.
+        return int(done["nUpserted"]) + int(done["nModified"])
+
+    async def _mark_missing(self, listing: Listing) -> int:
+        now_ms = to_ms(self._clock.now())
+        unseen = {"kind": listing.kind, "resource": listing.resource, "sweep": {"$lt": listing.sweep}, "gone_ms": 0}
+        change = {"gone_ms": now_ms, "changed_ms": now_ms, "sweep": listing.sweep}
+        marked = await self._collection.update_many(unseen, {"$set": change, "$inc": {"rev": 1}})
+        return marked.modified_count
+
+    @contextmanager
+    def _errors_told(self) -> Generator[None]:
+        """In our words, and without pymongo's error, which quotes what was written."""
+        refused = unavailable = None
+        try:
+            yield
+        except OperationFailure as error:
+            if error.code in _REFUSALS:
+                refused = "the user may not do this, or the password is wrong"
+            else:
+                unavailable = f"{type(error).__name__} {error.code}"
+        except PyMongoError as error:
+            unavailable = type(error).__name__
+        if refused is not None:
+            raise ServerRefused(self._name, refused, remedy="Correct the address in the settings")
+        if unavailable is not None:
+            raise DocumentsUnavailable(f"{self._name}: {unavailable}", server=self._name)
+
+
+def _connect(url: str, name: str) -> "AsyncMongoClient[_Fields]":
+    try:
+        return AsyncMongoClient(
+            url,
+            serverSelectionTimeoutMS=_FIND_WITHIN_MS,
+            connectTimeoutMS=_FIND_WITHIN_MS,
+            socketTimeoutMS=_ANSWER_WITHIN_MS,
+        )
+    except (InvalidURI, ConfigurationError, ValueError):
+        # Its text may quote the password.
+        raise InvalidArgument("url", name, "is not an address of a MongoDB") from None
+
+
+class _AlreadyWritten:
+    def __init__(self, written: Written) -> None:
+        self._written = written
+
+    def apply(self, tx: Transaction) -> Written:
+        """See `Staged.apply`."""
+        del tx
+        return self._written
+
+
+def _key(kind: str, id_: str) -> str:
+    return f"{kind}|{id_}"  # a kind contains no |
+
+
+def _those(kind: str, owner: str | None, *, with_gone: bool) -> _Fields:
+    conditions: _Fields = {"kind": kind}
+    if owner is not None:
+        conditions["owner"] = owner
+    if not with_gone:
+        conditions["gone_ms"] = 0
+    return conditions
+
+
+def _fields(document: Document, now_ms: int) -> _Fields:
+    return {
+        "kind": document.kind,
+        "id": document.id,
+        "owner": document.owner,
+        "resource": document.resource,
+        "version": document.version,
+        "hash": document.hash,
+        "changed_ms": now_ms,
+        "gone_ms": 0,  # a null is not found by every server that is asked for one
+        **to_bson(document.text),
+    }
+
+
+def _deciding(found: _Fields) -> Present:
+    return Present(found["hash"], found["version"], found["sweep"], found["owner"], found["gone_ms"] > 0)
+
+
+def _stored(found: _Fields) -> StoredDocument:
+    return StoredDocument(
+        kind=found["kind"],
+        id=found["id"],
+        owner=found["owner"],
+        resource=found["resource"],
+        version=found["version"],
+        text=from_bson(found),
+        created_at=from_ms(found["created_ms"]),
+        changed_at=from_ms(found["changed_ms"]),
+        gone_at=from_ms(found["gone_ms"]) if found["gone_ms"] else None,
+    )
+
+
+def _shown(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    place = rest.rpartition("@")[2]
+    return f"{scheme}://{place.partition('/')[0].partition('?')[0]}"

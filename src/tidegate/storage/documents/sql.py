@@ -1,0 +1,161 @@
+"""Documents in the database itself: written in the transaction that ends their jobs."""
+
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import groupby, islice
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Select, Text, func, select, type_coerce, update
+
+from tidegate.core.arguments import require_positive
+from tidegate.storage.documents.document import Document, StoredDocument, require_kind
+from tidegate.storage.documents.statements import write
+from tidegate.storage.documents.store import Listing, Staged, Written, one_per_key
+from tidegate.storage.documents.tables import documents
+from tidegate.storage.sql import Database, Transaction
+
+_c = documents.c
+_IDS_AT_ONCE = 1000
+_READ = select(
+    *(_c.kind, _c.id, _c.owner, _c.resource, _c.version, type_coerce(_c.body, Text)),
+    *(_c.created_at, _c.changed_at, _c.gone_at),
+)
+_BY_CHANGE = "ix_documents_kind_owner_gone_at_changed_at"
+# Else they go through all documents of the owner in the order of their ids, to save sorting a few.
+_READ_CHANGED = (
+    _READ.with_hint(documents, f"INDEXED BY {_BY_CHANGE}", "sqlite")
+    .with_hint(documents, f"FORCE INDEX ({_BY_CHANGE})", "mysql")
+    .with_hint(documents, f"FORCE INDEX ({_BY_CHANGE})", "mariadb")
+)
+
+
+class SqlDocuments:
+    """A `DocumentStore` in the table `documents`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def name(self) -> str:
+        """The database's."""
+        return self._database.name
+
+    async def stage(self, documents: Iterable[Document], *, completed: Sequence[Listing] = ()) -> Staged:
+        """See `DocumentStore.stage`. Nothing is written before `apply`."""
+        return _StagedRows(one_per_key(documents), completed)
+
+    async def get(self, kind: str, id: str) -> StoredDocument | None:  # noqa: A002
+        """See `DocumentStore.get`."""
+        return await self._database.read(_get, require_kind(kind), id)
+
+    async def count(self, kind: str, owner: str | None = None, *, with_gone: bool = False) -> int:
+        """See `DocumentStore.count`."""
+        return await self._database.read(_count, _those(require_kind(kind), owner, with_gone=with_gone))
+
+    async def changes(self, kind: str, owner: str) -> Mapping[datetime, int]:
+        """See `DocumentStore.changes`."""
+        return await self._database.read(_changes, _those(require_kind(kind), owner, with_gone=False))
+
+    async def iterate(
+        self,
+        kind: str,
+        owner: str | None = None,
+        *,
+        with_gone: bool = False,
+        changed_at: Collection[datetime] | None = None,
+        batch: int = 500,
+    ) -> AsyncIterator[StoredDocument]:
+        """See `DocumentStore.iterate`."""
+        require_positive("batch", batch)
+        those, reading = _those(require_kind(kind), owner, with_gone=with_gone), _READ
+        if changed_at is not None:
+            those.append(_c.changed_at.in_(sorted(changed_at)))
+            reading = _READ_CHANGED
+        page = await self._database.read(_page, reading, those, batch)
+        while page:
+            for document in page:
+                yield document
+            if len(page) < batch:
+                return
+            page = await self._database.read(_page, reading, [*those, _c.id > page[-1].id], batch)
+
+    async def close(self) -> None:
+        """Nothing: the database belongs to somebody else."""
+
+
+class _StagedRows:
+    def __init__(self, given: Sequence[Document], completed: Sequence[Listing]) -> None:
+        self._given, self._completed = given, completed
+
+    def apply(self, tx: Transaction) -> Written:
+        """See `Staged.apply`."""
+        changed = write(tx, self._given) if self._given else 0
+        if changed < len(self._given):
+            _note_seen(tx, self._given)
+        return Written(changed=changed, gone=sum(_mark_missing(tx, listing) for listing in self._completed))
+
+
+def _note_seen(tx: Transaction, given: Sequence[Document]) -> None:
+    """What did not change was seen all the same. What is gone stays gone: its number is that of the run it missed."""
+    numbered = sorted((each.kind, each.sweep, each.id) for each in given if each.sweep)
+    for (kind, sweep), group in groupby(numbered, key=lambda each: each[:2]):
+        for ids in _chunks(each[2] for each in group):
+            those = (_c.kind == kind, _c.id.in_(ids), _c.sweep < sweep, _c.gone_at.is_(None))
+            tx.execute(update(documents).where(*those).values(sweep=sweep))
+
+
+def _mark_missing(tx: Transaction, listing: Listing) -> int:
+    those = (_c.kind == listing.kind, _c.resource == listing.resource)
+    unseen = (_c.sweep < listing.sweep, _c.gone_at.is_(None))
+    change = {"gone_at": tx.now, "changed_at": tx.now, "sweep": listing.sweep}
+    return tx.execute(update(documents).where(*those, *unseen).values(change)).rowcount
+
+
+def _those(kind: str, owner: str | None, *, with_gone: bool) -> list[ColumnElement[bool]]:
+    conditions = [_c.kind == kind]
+    if owner is not None:
+        conditions.append(_c.owner == owner)
+    if not with_gone:
+        conditions.append(_c.gone_at.is_(None))
+    return conditions
+
+
+def _get(tx: Transaction, kind: str, id_: str) -> StoredDocument | None:
+    row = tx.execute(_READ.where(_c.kind == kind, _c.id == id_)).one_or_none()
+    return None if row is None else _stored(row)
+
+
+def _count(tx: Transaction, those: Sequence[ColumnElement[bool]]) -> int:
+    return tx.execute(select(func.count()).select_from(documents).where(*those)).scalar_one()
+
+
+def _changes(tx: Transaction, those: Sequence[ColumnElement[bool]]) -> dict[datetime, int]:
+    counted = select(_c.changed_at, func.count()).where(*those).group_by(_c.changed_at)
+    return {row[0]: row[1] for row in tx.execute(counted)}
+
+
+def _page(
+    tx: Transaction, reading: Select[*tuple[Any, ...]], those: Sequence[ColumnElement[bool]], limit: int
+) -> list[StoredDocument]:
+    return [_stored(row) for row in tx.execute(reading.where(*those).order_by(_c.id).limit(limit))]
+
+
+def _stored(row: Row[*tuple[Any, ...]]) -> StoredDocument:
+    kind, id_, owner, resource, version, text, created_at, changed_at, gone_at = row
+    return StoredDocument(
+        kind=kind,
+        id=id_,
+        owner=owner,
+        resource=resource,
+        version=version,
+        text=text,
+        created_at=created_at,
+        changed_at=changed_at,
+        gone_at=gone_at,
+    )
+
+
+def _chunks(ids: Iterable[str]) -> Iterator[list[str]]:
+    remaining = iter(ids)
+    while chunk := list(islice(remaining, _IDS_AT_ONCE)):
+        yield chunk

@@ -1,0 +1,153 @@
+"""What a store of documents promises, whichever it is.
+
+A write is planned around the transaction that ends its jobs:
+
+    staged = await store.stage(documents, completed=[Listing(...)])   # before it
+    await database.transaction(lambda tx: staged.apply(tx))           # in it, with everything else
+
+The SQL store does all its work in `apply`: documents and jobs are committed together. MongoDB cannot take part, so it
+does all its work in `stage`: if the transaction then fails, the same documents are written again by whoever repeats the
+job, and change nothing.
+"""
+
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from tidegate.core.arguments import require_positive
+from tidegate.storage.documents.document import Document, StoredDocument, require_kind
+from tidegate.storage.sql import Transaction
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """A list of the upstream that was read from its beginning to its end, in the run numbered `sweep`.
+
+    Documents of this kind and resource that no run from `sweep` on has seen are missing upstream: deleted, or moved
+    elsewhere. They are marked with the time, and stay. For this every document of such a list carries the number of
+    its run, also in runs that read only what is new. A late, older listing marks nothing that was seen since.
+    """
+
+    kind: str
+    resource: str
+    sweep: int
+
+    def __post_init__(self) -> None:
+        require_kind(self.kind)
+        require_positive("sweep", self.sweep)
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What a write did."""
+
+    changed: int
+    """Documents that are new, different, or back after they were missing."""
+    gone: int
+    """Documents that were found to be missing."""
+
+
+class Staged(Protocol):
+    """Documents on their way into the store."""
+
+    def apply(self, tx: Transaction) -> Written:
+        """Do, or have done, the writing. May be called again when the transaction has to be."""
+        ...
+
+
+class DocumentStore(Protocol):
+    """Documents by kind and id. Whatever is written again changes nothing."""
+
+    @property
+    def name(self) -> str:
+        """Which store it is, without secrets."""
+        ...
+
+    async def stage(self, documents: Iterable[Document], *, completed: Sequence[Listing] = ()) -> Staged:
+        """Prepare a write of `documents`, and of what is missing from lists that are `completed` with them.
+
+        Of several with one key the last counts, unless it is older. Raises `Unavailable` when the store cannot be
+        reached; then nothing, or a part, was written, and trying again is right.
+        """
+        ...
+
+    async def get(self, kind: str, id: str) -> StoredDocument | None:  # noqa: A002
+        """One document, also if it is gone upstream; None if there never was one."""
+        ...
+
+    async def count(self, kind: str, owner: str | None = None, *, with_gone: bool = False) -> int:
+        """How many there are, of one owner or of all."""
+        ...
+
+    async def changes(self, kind: str, owner: str) -> Mapping[datetime, int]:
+        """How many documents of an owner last changed at each moment; those that are gone are left out.
+
+        Whoever keeps this beside a copy finds what the copy lacks, and what it has too much, by comparing: a document
+        that came, changed, went or passed to another owner changes the number at some moment, also where the writer's
+        clock was behind or its commit late. The moments that differ are then read with `iterate`.
+        """
+        ...
+
+    def iterate(
+        self,
+        kind: str,
+        owner: str | None = None,
+        *,
+        with_gone: bool = False,
+        changed_at: Collection[datetime] | None = None,
+        batch: int = 500,
+    ) -> AsyncIterator[StoredDocument]:
+        """All of them in the order of their ids, or those that last changed at some moments; read `batch` at a time.
+
+        Each batch sees what is there when it is read: what is written meanwhile may be in or not, but nothing that was
+        there all the time is left out or told twice.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections that are the store's own."""
+        ...
+
+
+class Present(msgspec.Struct, frozen=True):
+    """What of a stored document decides on a write."""
+
+    hash: str
+    version: str | None
+    sweep: int
+    owner: str
+    is_gone: bool
+
+
+def is_taken(old: Present, new: Document) -> bool:
+    """Whether `new` replaces `old`. The SQL of some servers says the same in its own words.
+
+    An older version never does. What is the same changes nothing. What was found missing comes back only by a write
+    outside of any run, of a later run than the one that missed it, or for another owner: numbers tell the order of the
+    runs of one owner, who has one at a time. Runs of two owners overlap, and an item that passed from one to the other
+    may be missed by the later run of the first before the earlier run of the second finds it.
+    """
+    if is_older(new.version, old.version):
+        return False
+    if old.is_gone:
+        return new.sweep == 0 or new.sweep > old.sweep or new.owner != old.owner
+    return new.hash != old.hash
+
+
+def is_older(version: str | None, than: str | None) -> bool:
+    """Where one of them says nothing, neither is older."""
+    return version is not None and than is not None and version < than
+
+
+def one_per_key(documents: Iterable[Document]) -> list[Document]:
+    """The last of each key, unless it is older, in the order of their keys: two writers then meet in one order."""
+    chosen: dict[tuple[str, str], Document] = {}
+    for document in documents:
+        before = chosen.get(document.key)
+        if before is None:
+            chosen[document.key] = document
+        else:
+            winner = before if is_older(document.version, before.version) else document
+            sweep = max(before.sweep, document.sweep)
+            chosen[document.key] = winner if winner.sweep == sweep else msgspec.structs.replace(winner, sweep=sweep)
+    return [chosen[key] for key in sorted(chosen)]

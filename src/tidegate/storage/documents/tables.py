@@ -1,0 +1,35 @@
+"""The table of the SQL store."""
+
+from sqlalchemy import BigInteger, Column, Index, String, Table
+
+from tidegate.storage.documents.document import HASH_LENGTH, LONGEST_KIND, LONGEST_TEXT, LONGEST_VERSION
+from tidegate.storage.sql.columns import TABLE_OPTIONS, Json, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
+
+
+def sorted_text(length: int) -> String:
+    """Text that sorts by its characters' numbers, as it does elsewhere, and not as in a dictionary."""
+    return exact_text(length).with_variant(String(length, collation="C"), "postgresql")
+
+
+documents = Table(
+    "documents",
+    metadata,
+    Column("kind", exact_text(LONGEST_KIND), primary_key=True),
+    Column("id", sorted_text(LONGEST_TEXT), primary_key=True),
+    Column("owner", exact_text(LONGEST_TEXT), nullable=False),
+    Column("resource", exact_text(LONGEST_TEXT), nullable=False),
+    Column("version", sorted_text(LONGEST_VERSION)),
+    Column("hash", exact_text(HASH_LENGTH), nullable=False),
+    Column("sweep", BigInteger, nullable=False),
+    Column("body", Json, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    Column("gone_at", UtcDateTime),
+    Index(None, "kind", "owner", "id"),
+    Index(None, "kind", "resource"),
+    # Answers `changes` alone, without the rows, which are long.
+    Index(None, "kind", "owner", "gone_at", "changed_at"),
+    **TABLE_OPTIONS,
+)
+"""Collected items. Rows are never removed; those that the upstream no longer has say since when."""

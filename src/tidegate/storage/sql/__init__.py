@@ -1,0 +1,19 @@
+"""SQL, the truth: transactions as functions, the schema and its migrations, the outbox."""
+
+from typing import TYPE_CHECKING
+
+from tidegate.core.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.storage.sql.engine import Database
+    from tidegate.storage.sql.transaction import Transaction
+
+__all__ = ["Database", "Transaction"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.storage.sql.engine": "Database",
+        "tidegate.storage.sql.transaction": "Transaction",
+    },
+)

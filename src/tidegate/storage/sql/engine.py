@@ -1,0 +1,257 @@
+"""The database: transactions as functions, on whatever server the URL names.
+
+    async with await Database.open("sqlite:///tidegate.db") as database:
+        await database.transaction(rename, "old", "new")       # rename(tx, "old", "new"), committed
+
+A transaction is a plain function because then it can be run again: a deadlock undoes everything it did, so everything
+has to be done anew, and only a function says what everything is. See docs/decisions/0001.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self, TypeVarTuple
+
+from tidegate.core.arguments import require_name, require_positive
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import Clock, SystemClock
+from tidegate.core.errors import CommitUnknown, ContractBroken, DatabaseRefused, DatabaseUnavailable
+from tidegate.core.telemetry import get_logger
+from tidegate.core.telemetry.disks import Disk, disk_of
+from tidegate.storage.sql.backend import Attempt, Backend, Result
+from tidegate.storage.sql.faults import UNCLEAR, Fault, Kind, classify
+from tidegate.storage.sql.servers import Server, ask_server
+from tidegate.storage.sql.sqlite import SqliteBackend
+from tidegate.storage.sql.transaction import Transaction
+from tidegate.storage.sql.urls import Address, Dialect, parse_address
+
+Args = TypeVarTuple("Args")
+log = get_logger(__name__)
+
+Listener = Callable[[], object]
+
+_LEAST_TRIES = 10
+_CONFLICTS_WITHIN = timedelta(seconds=30)
+"""How long a transaction is run again because others are in the way: on a busy server ten tries are over in no time."""
+_PAUSE = Backoff(first=timedelta(milliseconds=20), most=timedelta(seconds=1))
+_TRANSACTION_TIMEOUT = timedelta(seconds=60)
+
+
+class Database:
+    """One database, used from one event loop. Open it with `Database.open`."""
+
+    def __init__(
+        self, address: Address, backend: Backend, clock: Clock, *, conflicts_within: timedelta = _CONFLICTS_WITHIN
+    ) -> None:
+        self._address, self._backend, self._clock = address, backend, clock
+        self._disk = _disk_under(address)
+        self._conflicts_within_s = conflicts_within.total_seconds()
+        self._listeners: dict[str, list[Listener]] = {}
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        connections: int = 10,
+        readers: int = 4,
+        busy_timeout: timedelta = timedelta(seconds=30),
+        conflicts_within: timedelta = _CONFLICTS_WITHIN,
+    ) -> Self:
+        """Connect to the database at `url` and see that we can work with it.
+
+        `connections` bounds the pool of a server, `readers` the reading threads of SQLite; `busy_timeout` is how long
+        SQLite waits for a writer of another process. A transaction that others are in the way of is run again for as
+        long as `conflicts_within`, and ten times at least. Raises `ServerRefused` when somebody has to change something
+        (password, version, a read-only replica), `DatabaseUnavailable` when trying again later may do.
+        """
+        require_positive("connections", connections)
+        require_positive("readers", readers)
+        require_positive("busy_timeout", busy_timeout.total_seconds())
+        address = parse_address(url)
+        if address.dialect == "sqlite":
+            backend: Backend = SqliteBackend(address, readers=readers, busy_timeout=busy_timeout)
+        else:
+            # What SQLAlchemy needs for servers takes half a second to import.
+            from tidegate.storage.sql.pooled import PooledBackend
+
+            backend = PooledBackend(address, connections=connections)
+        database = cls(address, backend, clock or SystemClock(), conflicts_within=conflicts_within)
+        try:
+            await database._patiently(backend.prepare)
+            server = await database.describe()
+            server.require_usable(address.shown)
+        except BaseException:
+            await database.close()
+            raise
+        log.info("database.connected", database=address.shown, product=server.product, version=server.version)
+        return database
+
+    @property
+    def dialect(self) -> Dialect:
+        """`sqlite`, `postgresql` or `mysql` (which MariaDB speaks too)."""
+        return self._address.dialect
+
+    @property
+    def name(self) -> str:
+        """The address without password and options, for logs and messages."""
+        return self._address.shown
+
+    @property
+    def clock(self) -> Clock:
+        """What its transactions take for now."""
+        return self._clock
+
+    async def transaction(
+        self,
+        work: Callable[[Transaction, *Args], Result],
+        *args: *Args,
+        timeout: timedelta = _TRANSACTION_TIMEOUT,
+    ) -> Result:
+        """Run `work(tx, *args)` and commit; an error rolls everything back and is raised here.
+
+        `work` is run again, from its beginning, when other transactions were in the way or the connection broke
+        before the commit. Cancelling the caller before the commit rolls back; later, the commit stands. A server that
+        is silent for `timeout` is taken for dead (SQLite has no such limit). Raises `DatabaseUnavailable`, or its
+        `CommitUnknown` when the connection broke during the commit, and `NoSpaceLeft` where the disk is full.
+        """
+        return await self._run(partial(_call, work, args), writes=True, timeout=timeout)
+
+    async def read(
+        self,
+        work: Callable[[Transaction, *Args], Result],
+        *args: *Args,
+        timeout: timedelta = _TRANSACTION_TIMEOUT,
+    ) -> Result:
+        """Run `work(tx, *args)`, which only reads; on SQLite it waits for no writer. Nothing it does is kept."""
+        return await self._run(partial(_call, work, args), writes=False, timeout=timeout)
+
+    def subscribe(self, topic: str, listener: Listener) -> Callable[[], None]:
+        """Call `listener` on the event loop after each transaction here that `announce`d `topic`.
+
+        Returns the function that ends it. Transactions of other processes are not heard.
+        """
+        listeners = self._listeners.setdefault(require_name("topic", topic), [])
+        listeners.append(listener)
+        return partial(listeners.remove, listener)
+
+    async def describe(self) -> Server:
+        """Which server this is, its version, and what it can do."""
+        return await self.transaction(ask_server)
+
+    async def close(self) -> None:
+        """Refuse new work, let what is running finish, and let go of all connections."""
+        self._closed = True
+        await self._idle.wait()
+        await self._backend.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run(self, work: Callable[[Transaction], Result], *, writes: bool, timeout: timedelta) -> Result:
+        require_positive("timeout", timeout.total_seconds())
+        if self._closed:
+            raise ContractBroken(f"{self.name} was closed")
+        self._running += 1
+        self._idle.clear()
+        try:
+            return await self._patiently(
+                lambda: self._backend.attempt(
+                    Attempt(work, self._clock.now(), writes, timeout, self._committed, self._fate_unknown)
+                )
+            )
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def _patiently(self, step: Callable[[], Awaitable[Result]]) -> Result:
+        """Do one step, again if need be; raise what its error means."""
+        breaks, until = 0, asyncio.get_running_loop().time() + self._conflicts_within_s
+        for tries in count(1):
+            try:
+                result = await step()
+                if self._disk.is_full:
+                    self._disk.accepted()
+                return result
+            except Exception as error:
+                fault = classify(error)
+                if self._is_about_space(fault, error):
+                    raise self._disk.refused() from error
+                breaks += fault.kind is Kind.BROKEN
+                is_late = tries >= _LEAST_TRIES and asyncio.get_running_loop().time() >= until
+                # The first break may be the end of a connection that lay idle too long; a second is the server's.
+                if fault.kind in (Kind.OTHER, Kind.REFUSED) or breaks > 1 or is_late:
+                    self._give_up(fault, error, tries)
+                log.debug("database.transaction_retried", database=self.name, reason=fault.what, tries=tries)
+                if fault.kind is Kind.CONFLICT:
+                    await asyncio.sleep(_PAUSE.delay(tries).total_seconds())
+        raise AssertionError("it is tried until it returns or raises")
+
+    def _is_about_space(self, fault: Fault, error: Exception) -> bool:
+        """Whether the disk is full. A commit whose outcome is unknown remains one, and is reported as well."""
+        if isinstance(error, CommitUnknown):
+            if self._disk.is_short:
+                self._disk.refused()
+            return False
+        return fault.kind is Kind.FULL or (fault in UNCLEAR and self._disk.is_short)
+
+    def _give_up(self, fault: Fault, error: Exception, tries: int) -> NoReturn:
+        match fault.kind:
+            case Kind.OTHER:
+                raise error
+            case Kind.REFUSED:
+                raise DatabaseRefused(self.name, fault.what, remedy=fault.remedy) from error
+            case Kind.CONFLICT:
+                raise DatabaseUnavailable(
+                    f"{self.name}: {fault.what}, {tries} times in a row", server=self.name
+                ) from error
+            case Kind.BROKEN | Kind.FULL:
+                raise DatabaseUnavailable(f"{self.name}: {fault.what}", server=self.name) from error
+
+    def _committed(self, tx: Transaction) -> None:
+        for callback in tx.callbacks:
+            _call_safely(callback)
+        self._notify(tx)
+
+    def _fate_unknown(self, tx: Transaction) -> None:
+        self._notify(tx)
+
+    def _notify(self, tx: Transaction) -> None:
+        for topic in tx.topics:
+            for listener in list(self._listeners.get(topic, ())):
+                _call_safely(listener)
+
+
+def _disk_under(address: Address) -> Disk:
+    if address.dialect != "sqlite":
+        return Disk(address.shown)
+    return disk_of(Path(address.url.database or "").absolute().parent)
+
+
+def _call(work: Callable[[Transaction, *Args], Result], args: tuple[*Args], tx: Transaction) -> Result:
+    return work(tx, *args)
+
+
+def _call_safely(callback: Listener) -> None:
+    """The commit stands, so whoever waits for it must not take a callback's error for its failure."""
+    try:
+        callback()
+    except Exception as error:
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": "a callback after a commit failed", "exception": error}
+        )

@@ -1,0 +1,11 @@
+"""Called by Alembic; the connection is given, and its transaction belongs to whoever gave it."""
+
+from alembic import context
+
+from tidegate.storage.sql.migrations import VERSION_TABLE
+from tidegate.storage.sql.schema import metadata
+
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, target_metadata=metadata, version_table=VERSION_TABLE)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,40 @@
+"""What Alembic knows and does: which migrations there are, which of them a database has, and how to apply the rest."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+from tidegate.core.errors import ServerRefused
+from tidegate.storage.sql.migrations import VERSION_TABLE
+
+
+def missing(connection: Connection, name: str) -> list[str]:
+    """What the database called `name` lacks, in the order in which it is to be applied."""
+    scripts = ScriptDirectory.from_config(_config())
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    present = context.get_current_heads()
+    known = {script.revision for script in scripts.walk_revisions()}
+    if unknown := set(present) - known:
+        raise ServerRefused(
+            name, f"its schema {min(unknown)} is newer than this program", remedy="Install the newer version"
+        )
+    newer = scripts.iterate_revisions("heads", present or "base")
+    return [script.revision for script in newer if script.revision not in present][::-1]
+
+
+def upgrade(connection: Connection) -> None:
+    """Apply everything that is missing."""
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config

@@ -1,0 +1,15 @@
+"""What people see of a waiting room: its title, where it leads, and whether anybody may come."""
+
+import sqlalchemy as sa
+
+from tidegate.storage.sql.columns import exact_text
+from tidegate.storage.sql.migrations import steps
+
+revision = "0015"
+down_revision = "0014"
+
+
+def upgrade() -> None:
+    steps.add_column("waiting_rooms", sa.Column("title", exact_text(200)))
+    steps.add_column("waiting_rooms", sa.Column("entrance", exact_text(500)))
+    steps.add_column("waiting_rooms", sa.Column("anybody", sa.Boolean))

@@ -1,0 +1,300 @@
+"""Events written in the caller's transaction and delivered after it: both happen, or neither.
+
+    def complete(tx, run_id):
+        tx.execute(...)                                             # the run is complete
+        outbox.add(tx, Event("run.completed", key=run_id, payload={}))  # and that will be told
+
+A row is PENDING until it was handled and is then removed, or until it failed for good and is DEAD, where it stays
+until somebody replays it. Between any two steps the process may die:
+
+| it dies                                      | what is there                 | who repairs                         |
+| -------------------------------------------- | ----------------------------- | ----------------------------------- |
+| before the commit                            | nothing                       | nothing to repair                   |
+| after the commit, before the relay was rung  | a pending row, nobody knows   | any later ring, or the next relay   |
+| while a handler runs, or before the removal  | a pending row, maybe handled  | the next relay delivers it again;   |
+|                                              |                               | `once` makes that harmless          |
+
+The functions here take a transaction and leave its commit to the caller. See docs/decisions/0002.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from itertools import islice
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Row, Text, delete, func, or_, select, type_coerce, update
+
+from tidegate.core.arguments import require_at_most, require_name, require_not_negative, require_positive
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry import get_logger
+from tidegate.core.telemetry.redaction import fit_to_keep
+from tidegate.core.transitions import Moves, check_moves, sources_of
+from tidegate.storage.sql.columns import encode_json
+from tidegate.storage.sql.schema import handled_events, outbox_events
+from tidegate.storage.sql.transaction import Transaction
+
+COMMITTED = "outbox"
+"""The topic announced by every transaction that added or replayed events."""
+
+LARGEST_PAYLOAD = 256 * 1024
+"""In bytes. The relay keeps many events in memory; what is larger belongs into a table, and its id into the event."""
+
+_LONGEST_TEXT = 200
+_LONGEST_ERROR = 4000
+_CHUNK = 500
+
+log = get_logger(__name__)
+
+
+class EventState(StrEnum):
+    """Where an event is on its way."""
+
+    PENDING = "pending"  # committed, not yet handled; removed when it is
+    DEAD = "dead"  # failed for good: the dead letter
+
+
+MOVES: Moves[EventState] = {
+    EventState.PENDING: {EventState.DEAD},
+    EventState.DEAD: {EventState.PENDING},
+}
+check_moves(MOVES, EventState, initial=EventState.PENDING)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened. Events of one `key` are delivered in their order, those of different keys in any."""
+
+    kind: str
+    key: str
+    payload: Any
+    event_id: str = field(default_factory=new_id)
+    created_at: datetime | None = field(default=None, compare=False)
+    """When it was committed; known of those that are delivered."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("kind", self.kind), ("key", self.key), ("event_id", self.event_id)):
+            _require_short_name(name, value)
+
+
+@dataclass(frozen=True)
+class StoredEvent:
+    """An event as its row has it; the payload is read when it is needed, so that a bad one harms nobody else."""
+
+    id: int
+    event_id: str
+    kind: str
+    key: str
+    payload_json: str
+    attempts: int
+    created_at: datetime
+    last_error: str | None
+
+    def event(self) -> Event:
+        """The event that was added. Raises `ValueError` when somebody spoilt its payload."""
+        return Event(self.kind, self.key, msgspec.json.decode(self.payload_json), self.event_id, self.created_at)
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How many events wait, how many are dead, and since when the oldest waits."""
+
+    pending: int
+    dead: int
+    oldest: datetime | None
+
+
+def add(tx: Transaction, *events: Event) -> None:
+    """Write `events` in the caller's transaction, and have the relay rung after its commit."""
+    if not events:
+        return
+    tx.insert_many(outbox_events, [_row(event, tx.now) for event in events])
+    tx.announce(COMMITTED)
+
+
+def pending_page(
+    tx: Transaction,
+    *,
+    after: int = 0,
+    limit: int = 200,
+    without_keys: Collection[str] = (),
+    now: datetime | None = None,
+) -> list[StoredEvent]:
+    """Due events in the order of their ids, from the first one past `after`.
+
+    Keys with an event that waits for its next try are left out, since nothing may overtake it; `without_keys` are left
+    out too. Always begin at 0: an id is given before its commit, so a lower one may appear after a higher one was read.
+    Who reads several pages gives the same `now` for all, since a key that comes due in between would lack its first.
+    """
+    require_not_negative("after", after)
+    require_positive("limit", limit)
+    now = now or tx.now
+    blocked = select(outbox_events.c.event_key).where(_waiting(now))
+    conditions = [_is(EventState.PENDING), _due(now), outbox_events.c.id > after]
+    conditions.append(outbox_events.c.event_key.not_in(blocked))
+    if without_keys:
+        conditions.append(outbox_events.c.event_key.not_in(sorted(without_keys)))
+    return _stored(tx, conditions, limit)
+
+
+def next_due(tx: Transaction, *, now: datetime | None = None) -> datetime | None:
+    """When the earliest of the events that wait for their next try comes due; None when none waits."""
+    return tx.execute(select(func.min(outbox_events.c.not_before)).where(_waiting(now or tx.now))).scalar_one()
+
+
+def retrying(tx: Transaction, kinds: Collection[str]) -> dict[str, int]:
+    """How many events of each kind failed and wait for their next try."""
+    waiting = [
+        _is(EventState.PENDING),
+        outbox_events.c.not_before.is_not(None),
+        outbox_events.c.kind.in_(sorted(kinds)),
+    ]
+    counted = select(outbox_events.c.kind, func.count()).where(*waiting).group_by(outbox_events.c.kind)
+    return dict.fromkeys(kinds, 0) | {row[0]: row[1] for row in tx.execute(counted)}
+
+
+def remove(tx: Transaction, ids: Collection[int]) -> int:
+    """Take out events that were handled. Removing one that is gone already does nothing."""
+    remaining = iter(sorted(ids))  # in one order everywhere, so that two cannot deadlock
+    removed = 0
+    while chunk := list(islice(remaining, _CHUNK)):
+        handled = delete(outbox_events).where(outbox_events.c.id.in_(chunk), _is(EventState.PENDING))
+        removed += tx.execute(handled).rowcount
+    return removed
+
+
+def postpone(tx: Transaction, row_id: int, *, attempts: int, not_before: datetime, error: str) -> bool:
+    """Note that the `attempts`-th try failed and when the next may be made.
+
+    False means that the row is gone, dead, or has had as many attempts already: another relay was faster.
+    """
+    require_positive("attempts", attempts)
+    change = {"attempts": attempts, "not_before": not_before, "last_error": _kept(error)}
+    mine = [outbox_events.c.id == row_id, _is(EventState.PENDING), outbox_events.c.attempts < attempts]
+    return tx.execute(update(outbox_events).where(*mine).values(change)).rowcount == 1
+
+
+def bury(tx: Transaction, row_id: int, *, attempts: int, error: str) -> bool:
+    """Make the event a dead letter, with the reason. False means that it was not pending any more."""
+    require_not_negative("attempts", attempts)
+    movable = outbox_events.c.state.in_(sources_of(MOVES, EventState.DEAD))
+    change = {"state": EventState.DEAD, "attempts": attempts, "last_error": _kept(error), "not_before": None}
+    return tx.execute(update(outbox_events).where(outbox_events.c.id == row_id, movable).values(change)).rowcount == 1
+
+
+def dead_letters(
+    tx: Transaction,
+    *,
+    kind: str | None = None,
+    keys: Collection[str] | None = None,
+    after: int = 0,
+    limit: int = 100,
+) -> list[StoredEvent]:
+    """Dead events in the order of their ids, from the first one past `after`; of one kind, of some keys, or all."""
+    require_not_negative("after", after)
+    require_positive("limit", limit)
+    conditions = [_is(EventState.DEAD), outbox_events.c.id > after]
+    if kind is not None:
+        conditions.append(outbox_events.c.kind == _require_short_name("kind", kind))
+    if keys is not None:
+        conditions.append(outbox_events.c.event_key.in_(sorted(keys)))
+    return _stored(tx, conditions, limit)
+
+
+def replay(
+    tx: Transaction, *, ids: Collection[int] | None = None, kind: str | None = None, everything: bool = False
+) -> int:
+    """Give dead events a fresh start, and have the relay rung after the commit. Returns how many there were.
+
+    Name exactly one of: their `ids`, their `kind`, or `everything`.
+    """
+    if (ids is not None) + (kind is not None) + everything != 1:
+        raise InvalidArgument("which", {"ids": ids, "kind": kind, "everything": everything}, "name exactly one")
+    which: list[ColumnElement[bool]] = [outbox_events.c.state.in_(sources_of(MOVES, EventState.PENDING))]
+    if ids is not None:
+        which.append(outbox_events.c.id.in_(sorted(ids)))
+    if kind is not None:
+        which.append(outbox_events.c.kind == kind)
+    change = {"state": EventState.PENDING, "attempts": 0, "not_before": None}
+    replayed = tx.execute(update(outbox_events).where(*which).values(change)).rowcount
+    if replayed:
+        tx.announce(COMMITTED)
+        tx.after_commit(lambda: log.info("outbox.replayed", events=replayed, kind=kind))
+    return replayed
+
+
+def once(tx: Transaction, handler: str, event_id: str) -> bool:
+    """True the first time `handler` meets `event_id`, in the transaction that holds the handler's effects.
+
+    If that commits, every later call is False; if it rolls back, the next one is the first. Two at the same time are
+    put in a row by the database.
+    """
+    row = {
+        "handler": _require_short_name("handler", handler),
+        "event_id": _require_short_name("event_id", event_id),
+        "handled_at": tx.now,
+    }
+    return tx.execute(tx.insert_if_absent(handled_events).values(row)).rowcount == 1
+
+
+def depth(tx: Transaction) -> Depth:
+    """How much there is."""
+    counted = select(outbox_events.c.state, func.count()).group_by(outbox_events.c.state)
+    counts: dict[str, int] = {row[0]: row[1] for row in tx.execute(counted)}
+    # The first by its number: among a million that wait, the earliest by the clock would have to be looked for.
+    first = select(outbox_events.c.created_at).where(_is(EventState.PENDING)).order_by(outbox_events.c.id).limit(1)
+    oldest = tx.execute(first).scalar_one_or_none()
+    return Depth(counts.get(EventState.PENDING, 0), counts.get(EventState.DEAD, 0), oldest)
+
+
+def _row(event: Event, now: datetime) -> dict[str, Any]:
+    size = len(encode_json(event.payload).encode())
+    require_at_most("bytes in the payload", size, LARGEST_PAYLOAD)
+    return {
+        "event_id": event.event_id,
+        "kind": event.kind,
+        "event_key": event.key,
+        "payload": event.payload,
+        "state": EventState.PENDING,
+        "attempts": 0,
+        "created_at": now,
+    }
+
+
+def _stored(tx: Transaction, conditions: Sequence[ColumnElement[bool]], limit: int) -> list[StoredEvent]:
+    c = outbox_events.c
+    payload = type_coerce(c.payload, Text)
+    columns = select(c.id, c.event_id, c.kind, c.event_key, payload, c.attempts, c.created_at, c.last_error)
+    return [_read(row) for row in tx.execute(columns.where(*conditions).order_by(c.id).limit(limit))]
+
+
+def _read(row: Row[*tuple[Any, ...]]) -> StoredEvent:
+    return StoredEvent(*row)
+
+
+def _is(state: EventState) -> ColumnElement[bool]:
+    return outbox_events.c.state == state
+
+
+def _due(now: datetime) -> ColumnElement[bool]:
+    return or_(outbox_events.c.not_before.is_(None), outbox_events.c.not_before <= now)
+
+
+def _waiting(now: datetime) -> ColumnElement[bool]:
+    return _is(EventState.PENDING) & (outbox_events.c.not_before > now)
+
+
+def _kept(error: str) -> str:
+    return fit_to_keep(error, most=_LONGEST_ERROR)
+
+
+def _require_short_name(name: str, value: str) -> str:
+    require_name(name, value)
+    require_at_most(f"the length of {name}", len(value), _LONGEST_TEXT)
+    if value != value.strip():
+        # Some servers take "a" and "a " for the same.
+        raise InvalidArgument(name, value, "must not begin or end with a space")
+    return value

@@ -1,0 +1,147 @@
+"""PostgreSQL and MySQL/MariaDB: a pool of connections; SQLAlchemy's bridge runs functions on async drivers."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from sqlalchemy import Connection, event
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from tidegate.core.errors import CommitUnknown
+from tidegate.storage.sql.backend import Attempt, Result
+from tidegate.storage.sql.faults import ConnectionBroken, Kind, classify
+from tidegate.storage.sql.transaction import Transaction
+from tidegate.storage.sql.urls import Address
+
+_CONNECT_SECONDS = 10
+_COMMIT_SECONDS = 30
+
+# Bad values are errors, as on the other servers, and 0 is a number like any other.
+_STRICT = (
+    "STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,"
+    "NO_AUTO_VALUE_ON_ZERO"
+)
+_MYSQL_SESSION = f"SET SESSION sql_mode = '{_STRICT}', SESSION time_zone = '+00:00'"
+
+
+class PooledBackend:
+    """A server reached over at most `connections` connections, made when they are first needed."""
+
+    def __init__(self, address: Address, *, connections: int) -> None:
+        self._address = address
+        self._engine = _engine(address, connections)
+
+    async def prepare(self) -> None:
+        """Nothing: each connection is prepared when it is made."""
+
+    async def attempt(self, attempt: Attempt[Result]) -> Result:
+        """See `Backend.attempt`."""
+        async with self._connection(attempt) as connection:
+            async with _within(attempt.timeout.total_seconds()):
+                result, tx = await connection.run_sync(self._run, attempt)
+            if attempt.writes:
+                await _to_the_end(self._commit(connection, attempt, tx))
+            return result
+
+    async def close(self) -> None:
+        """See `Backend.close`."""
+        await self._engine.dispose()
+
+    def _run(self, connection: Connection, attempt: Attempt[Result]) -> tuple[Result, Transaction]:
+        tx = attempt.begin(connection, self._address.dialect)
+        return attempt.run(tx), tx
+
+    async def _commit(self, connection: AsyncConnection, attempt: Attempt[Any], tx: Transaction) -> None:
+        try:
+            async with _within(_COMMIT_SECONDS):
+                await connection.commit()
+        except (SQLAlchemyError, ConnectionBroken, OSError) as error:
+            if isinstance(error, OSError) or classify(error).kind is Kind.BROKEN:
+                attempt.fate_unknown(tx)
+                raise CommitUnknown(self._address.shown) from error
+            raise
+        attempt.committed(tx)
+
+    @asynccontextmanager
+    async def _connection(self, attempt: Attempt[Any]) -> AsyncGenerator[AsyncConnection]:
+        try:
+            connection = await self._engine.connect()
+        except PoolTimeout:
+            raise
+        except Exception as error:  # drivers raise what they like here: their own errors, the socket's, a timeout
+            raise ConnectionBroken from error
+        try:
+            if self._address.dialect == "postgresql" and not attempt.writes:
+                await connection.execution_options(postgresql_readonly=True)
+            yield connection
+        except SQLAlchemyError as error:
+            if classify(error).kind is Kind.REFUSED:
+                # The server became a replica: only a new connection can find the one that took its place.
+                await connection.invalidate()
+            raise
+        finally:
+            await _to_the_end(_release(connection))
+
+
+def _engine(address: Address, connections: int) -> AsyncEngine:
+    timeout = "timeout" if address.dialect == "postgresql" else "connect_timeout"
+    engine = create_async_engine(
+        address.url,
+        connect_args={timeout: _CONNECT_SECONDS},
+        isolation_level="READ COMMITTED",
+        pool_size=connections,
+        max_overflow=0,
+        pool_reset_on_return=None,  # every attempt ends its own transaction; this saves a round trip
+        hide_parameters=True,
+    )
+    if address.dialect == "mysql":
+        # It logs what the server remarks on a statement, such as each row that INSERT IGNORE was told to leave out.
+        logging.getLogger("asyncmy").setLevel(logging.ERROR)
+        event.listen(engine.sync_engine, "connect", _make_strict)
+    return engine
+
+
+def _make_strict(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute(_MYSQL_SESSION)
+    cursor.close()
+
+
+async def _release(connection: AsyncConnection) -> None:
+    """Give the connection back; what was not committed is rolled back. One that does not answer is thrown away."""
+    with suppress(SQLAlchemyError, ConnectionBroken, OSError):
+        async with _within(_CONNECT_SECONDS):
+            await connection.close()
+
+
+@asynccontextmanager
+async def _within(seconds: float) -> AsyncGenerator[None]:
+    """Silence for so long means that the connection is broken; its statement is abandoned and it is closed."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if limit.expired():
+            raise ConnectionBroken from error
+        raise
+
+
+async def _to_the_end(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Await `coroutine` to its end even if the caller is cancelled meanwhile; the cancellation comes after it."""
+    task = asyncio.ensure_future(coroutine)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # seen; the caller has left
+    raise cancelled

@@ -1,0 +1,169 @@
+"""What a unit of work sees of the database."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, TypeVarTuple, overload
+
+from sqlalchemy import Connection, CursorResult, Executable, Table, insert, select
+from sqlalchemy.exc import StatementError
+from sqlalchemy.sql.dml import Insert, UpdateBase
+from sqlalchemy.sql.selectable import TypedReturnsRows
+
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import ContractBroken, TidegateError
+from tidegate.storage.sql.faults import ConnectionBroken
+from tidegate.storage.sql.urls import Dialect
+
+Row = Mapping[str, Any]
+Parameters = Row | Sequence[Row]
+_Columns = TypeVarTuple("_Columns")
+
+
+class Transaction:
+    """One attempt at a unit of work: statements that are committed together or not at all.
+
+    It lives as long as the function it was given to. That function may be run again after a conflict, each time
+    with a new `Transaction`, so it must have no effect but through this object.
+    """
+
+    def __init__(self, connection: Connection, dialect: Dialect, *, now: datetime, read_only: bool) -> None:
+        self._connection: Connection | None = connection
+        self._callbacks: list[Callable[[], object]] = []
+        self._topics: list[str] = []
+        self._read_only = read_only
+        self.dialect: Dialect = dialect
+        """For the few statements that cannot be written in one way for all."""
+        self.now = now
+        """The moment of this attempt, aware, in UTC: one for all rows that it writes."""
+
+    @property
+    def connection(self) -> Connection:
+        """SQLAlchemy's own connection, for what this class does not offer."""
+        if self._connection is None:
+            raise ContractBroken("a transaction was used after its function had returned")
+        return self._connection
+
+    @overload
+    def execute(
+        self, statement: TypedReturnsRows[*_Columns], parameters: Parameters | None = None
+    ) -> CursorResult[*_Columns]: ...
+    @overload
+    def execute(
+        self, statement: Executable, parameters: Parameters | None = None
+    ) -> CursorResult[*tuple[Any, ...]]: ...
+    def execute(self, statement: Executable, parameters: Parameters | None = None) -> CursorResult[*tuple[Any, ...]]:
+        """Run one statement, or, with a sequence of parameters, the same statement for each of them."""
+        if self._read_only and isinstance(statement, UpdateBase):
+            raise ContractBroken("a read tried to write; use `transaction` instead of `read`")
+        with _errors_told():
+            return self.connection.execute(statement, parameters)
+
+    def execute_sql(self, sql: str, parameters: Sequence[Any] | Row | None = None) -> CursorResult[*tuple[Any, ...]]:
+        """Run SQL in the dialect's own words, with its driver's own placeholders: for the hottest statements.
+
+        A sequence of tuples runs the statement once for each.
+        """
+        with _errors_told():
+            return self.connection.exec_driver_sql(sql, parameters)  # pyright: ignore[reportArgumentType]
+
+    def insert_many(self, table: Table, rows: Sequence[Row], *, skip_existing: bool = False) -> None:
+        """Insert all `rows`, which have the same columns; `skip_existing` leaves out those that break a unique key.
+
+        Of transactions that insert the same rows in the same order one waits for the other, on every server.
+        """
+        if rows:
+            self.execute(self._insert_or_lock(table) if skip_existing else insert(table), rows)
+
+    def _insert_or_lock(self, table: Table) -> Insert:
+        """As `insert_if_absent`, where the row count does not matter.
+
+        MySQL locks a row that is there already. INSERT IGNORE locks it for reading: two transactions that hold such a
+        lock and want to write the row next block each other, which the server ends as a deadlock. An update that
+        changes nothing locks it for writing.
+        """
+        if self.dialect != "mysql":
+            return self.insert_if_absent(table)
+        from sqlalchemy.dialects.mysql import insert as mysql_insert
+
+        first = next(iter(table.primary_key.columns))
+        return mysql_insert(table).on_duplicate_key_update({first.name: first})
+
+    def insert_if_absent(self, table: Table) -> Insert:
+        """An INSERT that does nothing for a row that breaks a unique key; its `rowcount` tells which it was."""
+        match self.dialect:
+            case "sqlite":
+                from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+                return sqlite_insert(table).on_conflict_do_nothing()
+            case "postgresql":
+                from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+
+                return postgresql_insert(table).on_conflict_do_nothing()
+            case "mysql":
+                # Not ON DUPLICATE KEY UPDATE: its row count cannot tell an insert from a duplicate.
+                return insert(table).prefix_with("IGNORE")
+
+    def insert_or_lock(self, table: Table, row: Row, *, key: str) -> tuple[Any, bool]:
+        """Insert `row` unless there is one with the same `key`, a unique column; lock the one that is there.
+
+        Returns the row as it is now, which no other transaction changes or deletes until the commit, and whether it is
+        new. Of transactions that come at once, the first one inserts and the others read what it wrote.
+        """
+        present = select(table).where(table.c[key] == row[key]).with_for_update()
+        while True:
+            is_new = self.execute(self.insert_if_absent(table), [row]).rowcount == 1
+            found = self.execute(present).one_or_none()
+            if found is not None:
+                return found, is_new
+            # A transaction deleted it between our two statements: insert again.
+
+    @contextmanager
+    def savepoint(self) -> Generator[None]:
+        """What fails inside is undone alone; the transaction goes on if the error is caught outside."""
+        with self.connection.begin_nested():
+            yield
+
+    def after_commit(self, callback: Callable[[], object]) -> None:
+        """Call `callback` on the event loop once the commit succeeded; never after a rollback.
+
+        Callbacks run in the order given, before the caller of the transaction goes on. What one raises is logged.
+        """
+        self._callbacks.append(callback)
+
+    def announce(self, topic: str) -> None:
+        """Tell those who `subscribe`d to `topic` that there is something to see, once per transaction.
+
+        They are also told when the connection broke during the commit and nobody knows whether it happened: so an
+        announcement is a reason to look, not a fact.
+        """
+        require_name("topic", topic)
+        if topic not in self._topics:
+            self._topics.append(topic)
+
+    @property
+    def callbacks(self) -> Sequence[Callable[[], object]]:
+        """What `after_commit` was given."""
+        return self._callbacks
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """What was `announce`d."""
+        return self._topics
+
+    def end(self) -> None:
+        """Called by the engine when the function has returned; whoever kept the transaction cannot use it."""
+        self._connection = None
+
+
+@contextmanager
+def _errors_told() -> Generator[None]:
+    """Errors of ours come out as they are; what the network raised under a driver becomes `ConnectionBroken`."""
+    try:
+        yield
+    except StatementError as error:
+        if isinstance(error.orig, TidegateError):
+            raise error.orig from None
+        raise
+    except (OSError, EOFError) as error:
+        raise ConnectionBroken from error

@@ -1,0 +1,258 @@
+"""One connection object for every kind of server, and one place where its errors get our names."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import cache
+from typing import Any, Self
+
+from redis import exceptions as redis_errors
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.driver_info import DriverInfo
+
+from tidegate.core.arguments import require_name, require_not_negative
+from tidegate.core.errors import ServerRefused, TidegateError, ValkeyRefused, ValkeyUnavailable
+from tidegate.core.telemetry.disks import Disk
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import REDIS_COMMAND_DURATION
+from tidegate.storage.valkey.capabilities import ServerInfo, examine
+from tidegate.storage.valkey.idle_connections import IdleConnections
+from tidegate.storage.valkey.keys import Unit
+from tidegate.storage.valkey.urls import require_url, without_password
+
+log = get_logger(__name__)
+
+_ANSWER_WITHIN_S = 5.0
+_GRACE_S = 10.0
+"""How much longer than asked a blocking command may take before the connection counts as dead."""
+_AT_ONCE = 64
+"""Commands on their way at one moment, each on its own connection; the others wait their turn."""
+_KEPT_IDLE = 4
+"""Idle connections of each kind that stay open; others are closed when they were not needed for a while."""
+_WAITING_AT_ONCE = 10_000
+"""Blocking commands are as many as there are readers; this bound only catches a leak."""
+
+_TRANSIENT = (
+    *(redis_errors.ConnectionError, redis_errors.TimeoutError, TimeoutError, OSError),
+    *(redis_errors.ClusterError, redis_errors.TryAgainError, redis_errors.SlotNotCoveredError),
+)
+_TRANSIENT_CODES = frozenset({"BUSY", "UNBLOCKED"})
+"""Answers that the client has no class for: a script holds the server up; somebody ended a blocking read by hand."""
+_REFUSALS = {
+    "MISCONF": ("the server cannot save to its disk, and takes no writes", "Its log says why"),
+    "NOREPLICAS": ("the server lacks replicas, and takes no writes", "Start them, or lower its min-replicas-to-write"),
+}
+_NO_SPACE = "No space left on device"
+
+
+class Valkey:
+    """A server, or a cluster of them, shared by everything in this process.
+
+    Ordinary commands answer within seconds or fail; a broken connection is tried again a few times. Blocking commands
+    have connections of their own, on which a long silence is no error, and are never retried here: only the reader
+    knows what a lost reply means.
+    """
+
+    def __init__(self, url: str, *, prefix: str = "tidegate", disk: Disk | None = None) -> None:
+        self.is_cluster = require_url(url).scheme.endswith("+cluster")
+        self.url, self.prefix = url, require_name("prefix", prefix)
+        self.address = without_password(url)
+        self._disk = disk or Disk(self.address)
+        # The client opens as many connections as there are commands at once, and fails where they become too many.
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._client = _open(url, self.is_cluster, answer_within_s=_ANSWER_WITHIN_S, retries=3, at_once=_AT_ONCE)
+        self._waiting = _open(url, self.is_cluster, answer_within_s=None, retries=0, at_once=_WAITING_AT_ONCE)
+        self._idle = IdleConnections(self._client, keep=_KEPT_IDLE), IdleConnections(self._waiting, keep=_KEPT_IDLE)
+        self._info: ServerInfo | None = None
+        self.on_unavailable: Callable[[], None] = lambda: None
+        """Called whenever the server could not be reached, in case somebody can do something about it."""
+        self.losses = 0
+        """How often it could not be reached so far: what it knew may have changed behind our back."""
+        self.queued_until_s = 0.0
+        """When, by the clock of the event loop, a command of this process last had to wait for its turn."""
+
+    @classmethod
+    async def connect(cls, url: str, *, prefix: str = "tidegate", disk: Disk | None = None) -> Self:
+        """Open, and raise `ServerRefused` at once where the server cannot serve us.
+
+        `disk` is where an embedded server writes; it is named when it is full.
+        """
+        valkey = cls(url, prefix=prefix, disk=disk)
+        try:
+            valkey._info = await examine(valkey)
+            if valkey.is_cluster:  # several first commands at once would each find it half made
+                with valkey._our_errors():
+                    await valkey._waiting.initialize()
+        except BaseException:
+            await valkey.close()
+            raise
+        log.info("valkey.connected", server=valkey.address, product=valkey.info.product, version=valkey.info.version)
+        return valkey
+
+    @property
+    def info(self) -> ServerInfo:
+        """What was found at the other end when we connected."""
+        assert self._info is not None, "use Valkey.connect"
+        return self._info
+
+    def unit(self, name: str) -> Unit:
+        """The family of keys called `name`, under this connection's prefix."""
+        return Unit(self.prefix, name)
+
+    async def execute(self, *command: Any) -> Any:
+        """One command, one reply."""
+        with self._our_errors():
+            async with self._turn():
+                began = time.perf_counter()
+                try:
+                    reply = await self._client.execute_command(*command)
+                finally:
+                    self._idle[0].note()
+        REDIS_COMMAND_DURATION.observe(time.perf_counter() - began)
+        return reply
+
+    async def execute_blocking(self, *command: Any, within_s: float) -> Any:
+        """One command that may stay silent for `within_s` seconds by its own design."""
+        require_not_negative("within_s", within_s)
+        with self._our_errors():
+            async with asyncio.timeout(within_s + _GRACE_S):
+                try:
+                    return await self._waiting.execute_command(*command)
+                finally:
+                    self._idle[1].note()
+
+    async def pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Many commands in one round trip, not one transaction; an error stands in the place of its reply."""
+        if not commands:
+            return []
+        with self._our_errors():
+            pipeline = self._client.pipeline() if self.is_cluster else self._client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            async with self._turn():
+                began = time.perf_counter()
+                try:
+                    replies = await pipeline.execute(raise_on_error=False)
+                finally:
+                    self._idle[0].note()
+        REDIS_COMMAND_DURATION.observe(time.perf_counter() - began)
+        return [self._our_name(reply) or reply if isinstance(reply, Exception) else reply for reply in replies]
+
+    async def ping(self) -> None:
+        """See that the server answers, each primary of a cluster, whatever else this process has under way."""
+        nodes = {"target_nodes": RedisCluster.PRIMARIES} if self.is_cluster else {}
+        with self._our_errors():
+            await self._waiting.execute_command("PING", **nodes)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None]:
+        is_queued = self._turns.locked()
+        async with self._turns:
+            if is_queued:
+                self.queued_until_s = asyncio.get_running_loop().time()
+            yield
+
+    async def close(self) -> None:
+        """Close every connection; blocking commands under way end with an error."""
+        for idle in self._idle:
+            await idle.stop()
+        await _close(self._client)
+        await _close(self._waiting)
+
+    @contextmanager
+    def _our_errors(self) -> Generator[None]:
+        try:
+            with _cancellation_kept():
+                yield
+            if self._disk.is_full:
+                self._disk.accepted()
+        except Exception as error:
+            if ours := self._our_name(error):
+                if isinstance(ours, ValkeyUnavailable) and not isinstance(ours, ServerRefused):
+                    self.losses += 1
+                    self.on_unavailable()
+                raise ours from error
+            raise
+
+    def _our_name(self, error: Exception) -> TidegateError | None:
+        """What an error of the client means to our callers; None for what only a defect can cause."""
+        if isinstance(error, redis_errors.RedisClusterException) and isinstance(error.__cause__, Exception):
+            if "mode is not enabled" in str(error.__cause__):
+                return self._refusal("the server is no cluster", "Use redis:// (or rediss://) in TIDEGATE_VALKEY_URL")
+            return self._our_name(error.__cause__)
+        if isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError)):
+            return self._refusal("the server refused our user or password", "Check TIDEGATE_VALKEY_URL")
+        if isinstance(error, redis_errors.ReadOnlyError):
+            return self._refusal("the server is a read-only replica", "Point TIDEGATE_VALKEY_URL at the primary")
+        if isinstance(error, redis_errors.OutOfMemoryError):
+            return self._refusal("the server is out of memory", "Raise its maxmemory, or give it less to hold")
+        if isinstance(error, redis_errors.InvalidResponse):
+            return self._refusal("the server is no Valkey or Redis", "Check TIDEGATE_VALKEY_URL")
+        code = str(error).partition(" ")[0]
+        if code == "MISCONF" and _NO_SPACE in str(error):
+            return self._disk.refused()
+        if code in _REFUSALS:
+            return self._refusal(*_REFUSALS[code])
+        if isinstance(error, _TRANSIENT) or code in _TRANSIENT_CODES:
+            return ValkeyUnavailable(f"{self.address}: {str(error) or type(error).__name__}", server=self.address)
+        return None
+
+    def _refusal(self, what: str, remedy: str) -> ValkeyRefused:
+        return ValkeyRefused(self.address, what, remedy=remedy)
+
+
+@contextmanager
+def _cancellation_kept() -> Generator[None]:
+    """Raise a cancellation that the client lost.
+
+    It sends with `asyncio.wait_for`, which before Python 3.12 forgets one that comes in the very moment in which the
+    command is sent. Whoever was cancelled would then go on to its next wait, and wait there.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
+
+
+@asynccontextmanager
+async def connected(url: str, *, prefix: str = "tidegate") -> AsyncGenerator[Valkey]:
+    """A connection for the length of a block."""
+    valkey = await Valkey.connect(url, prefix=prefix)
+    try:
+        yield valkey
+    finally:
+        await valkey.close()
+
+
+async def _close(client: Redis | RedisCluster) -> None:
+    await client.aclose()
+    if isinstance(client, RedisCluster):  # after a broken connection it means to look for its nodes, and closes nothing
+        await client.nodes_manager.aclose()
+        await client.nodes_manager.aclose("startup_nodes")
+
+
+def _open(url: str, is_cluster: bool, *, answer_within_s: float | None, retries: int, at_once: int) -> Any:
+    options: dict[str, Any] = {
+        "protocol": 3,
+        "legacy_responses": False,
+        "socket_timeout": answer_within_s,
+        "socket_connect_timeout": _ANSWER_WITHIN_S,
+        "retry": Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), retries),
+        "max_connections": at_once,
+        "driver_info": _driver_info(),
+    }
+    if is_cluster:
+        return RedisCluster.from_url(url.replace("+cluster", "", 1), **options)
+    return Redis.from_url(url, **options)
+
+
+@cache
+def _driver_info() -> DriverInfo:
+    """Built once: by default each new connection reads the metadata of the installed package."""
+    return DriverInfo()

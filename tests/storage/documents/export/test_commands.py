@@ -1,0 +1,166 @@
+"""`tidegate export`, as a user runs it; in this process, because most of a command's time is its start."""
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import uvloop
+from typer.testing import CliRunner, Result
+
+from tests.cli.test_commands import environment
+from tests.servers.migrated import migrated_file
+from tests.storage.documents.export.reading import read_rows, verify
+from tests.storage.documents.shelf import issue
+from tidegate.cli import app
+from tidegate.core.telemetry.logs import configure
+from tidegate.storage.documents import SqlDocuments
+from tidegate.storage.documents.export import Format, installed_formats
+from tidegate.storage.sql import Database
+
+Tidegate = Callable[..., Result]
+
+
+async def fill(data_dir: Path) -> None:
+    data_dir.mkdir()
+    async with await Database.open(await migrated_file(data_dir / "tidegate.db")) as database:
+        staged = await SqlDocuments(database).stage(
+            [issue(f"{n}", owner=owner) for n, owner in enumerate(["ada", "bob", "ada"])] + [issue("b1", kind="book")]
+        )
+        await database.transaction(staged.apply)
+
+
+@pytest.fixture
+def tidegate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tidegate]:
+    uvloop.run(fill(tmp_path / "data"))
+    monkeypatch.setenv("TIDEGATE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    yield lambda *arguments: CliRunner().invoke(app, ["export", *arguments])
+    configure(level="warning")  # the command had the log written to where the runner listened
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
+def test_everything_is_exported_and_told(tidegate: Tidegate, tmp_path: Path, form: str):
+    ended = tidegate("--format", form, "--output", "out")
+
+    assert ended.exit_code == 0, ended.output
+    assert "3 documents" in ended.stdout
+    assert len(verify(tmp_path / "out")["files"]) == 9
+    assert [row["id"] for row in read_rows(tmp_path / "out", "issue")] == ["0", "1", "2"]
+
+
+def test_the_manifest_is_printed_as_json(tidegate: Tidegate, tmp_path: Path):
+    ended = tidegate(
+        *(
+            "--format",
+            "csv",
+            "--output",
+            "out",
+            "--kind",
+            "issue",
+            "--login",
+            "@Ada",
+            "--no-body",
+            "--with-gone",
+            "--json",
+        )
+    )
+
+    assert ended.exit_code == 0, ended.output
+    assert json.loads(ended.stdout) == verify(tmp_path / "out")
+    assert [row["id"] for row in read_rows(tmp_path / "out", "issue")] == ["0", "2"]
+    assert json.loads(ended.stdout)["with_gone"]
+    assert "body" not in read_rows(tmp_path / "out", "issue")[0]
+
+
+def test_documents_of_a_source_of_ones_own_can_be_exported(tidegate: Tidegate, tmp_path: Path):
+    ended = tidegate("--format", "parquet", "--output", "out", "--kind", "book")
+
+    assert ended.exit_code == 0, ended.output
+    assert [row["id"] for row in read_rows(tmp_path / "out", "book")] == ["b1"]
+
+
+def test_a_kind_that_nobody_has_collected_is_a_mistake(tidegate: Tidegate, tmp_path: Path):
+    ended = tidegate("--format", "csv", "--output", "out", "--kind", "isue")
+
+    assert ended.exit_code == 1
+    assert "kind is 'isue': there are no such documents; known are " in str(ended.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_somebody_else_is_refused_unless_forced(tidegate: Tidegate, tmp_path: Path):
+    refused = tidegate("--format", "csv", "--output", "data")
+    forced = tidegate("--format", "csv", "--output", "data", "--force")
+
+    assert (refused.exit_code, forced.exit_code) == (1, 0)
+    assert "--force" in str(refused.exception)
+    assert (tmp_path / "data" / "tidegate.db").exists()
+
+
+def test_an_unknown_format_is_a_mistake_of_the_command_line(tidegate: Tidegate):
+    assert tidegate("--format", "xlsx", "--output", "out").exit_code == 2
+
+
+@pytest.mark.full
+def test_without_the_library_parquet_says_what_to_install(tidegate: Tidegate, tmp_path: Path):
+    del tidegate
+    without = "import sys; sys.modules['pyarrow'] = None; from tidegate.cli import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", without, "export", "--format", "parquet", "--output", "out"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    needs = (
+        'Parquet files need the library pyarrow: pip install "tidegate[parquet]". Without it there are csv and jsonl'
+    )
+    assert ended.stderr == f"tidegate: {needs}\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_documents_go_to_standard_output_and_nothing_else_does(tidegate: Tidegate, tmp_path: Path):
+    lines = tidegate("--format", "jsonl", "--output", "-")
+    table = tidegate("--format", "csv", "--output", "-", "--kind", "issue", "--no-body")
+
+    assert (lines.exit_code, table.exit_code) == (0, 0), lines.output + table.output
+    assert [json.loads(line)["id"] for line in lines.stdout.splitlines()] == ["0", "1", "2"]
+    assert [row["id"] for row in csv.DictReader(table.stdout.splitlines())] == ["0", "1", "2"]
+    assert (lines.stderr, table.stderr) == ("3 documents\n", "3 documents\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_nothing_to_export_is_said_beside_standard_output(tidegate: Tidegate):
+    ended = tidegate("--format", "jsonl", "--output", "-", "--kind", "commit")
+
+    assert (ended.exit_code, ended.stdout) == (0, "")
+    assert "There was nothing to export: nothing " in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--format", "parquet"], "cannot be written to a stream"),
+        (["--format", "csv"], "have different columns: name one kind, or take jsonl"),
+        (["--format", "jsonl", "--json"], "omit --json"),
+    ],
+)
+def test_what_standard_output_cannot_take_is_refused(tidegate: Tidegate, arguments: list[str], reason: str):
+    ended = tidegate(*arguments, "--output", "-")
+
+    assert ended.exit_code != 0
+    assert ended.stdout == ""
+    assert reason in f"{ended.stderr}{ended.exception}"
+
+
+def test_only_formats_that_are_installed_are_named(monkeypatch: pytest.MonkeyPatch):
+    assert installed_formats() == (Format.PARQUET, Format.CSV, Format.JSONL)
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert installed_formats() == (Format.CSV, Format.JSONL)

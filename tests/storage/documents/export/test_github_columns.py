@@ -1,0 +1,103 @@
+"""The columns of GitHub's kinds, on documents as GitHub writes them."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.storage.documents.export.reading import read_rows, verify
+from tests.storage.documents.shelf import Shelf
+from tidegate.github import kinds
+from tidegate.github.columns import COLUMNS
+from tidegate.simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
+from tidegate.storage.documents import Document
+from tidegate.storage.documents.export import Format, Wish, export
+
+SMALL = Sizes(issues=12, pulls=8, commits=9, issue_comments=11, review_comments=4, reviews=6)
+SELDOM = {
+    "user": {"email", "hireable", "twitter_username"},
+    "repository": {"license", "is_template"},
+    "issue": {"active_lock_reason", "milestone"},
+    "pull_request": {"active_lock_reason", "milestone", "head_repo"},
+    "event": {"org_login", "ref", "ref_type", "push_id", "head", "before", "action"},
+    "issue_comment": {"html_url"},
+    "review_comment": {"html_url", "in_reply_to_id", "pull_request_review_id"},
+    "review": {"pull_request_number"},
+}
+"""Columns that may be empty in all documents of the small world."""
+
+
+def found_in(sim: GithubSimulator) -> dict[str, list[dict[str, Any]]]:
+    """Every item of the world, by the kind of document it becomes."""
+    truths = [sim.truth(login) for login in sim.world.logins()]
+    repositories = [each for truth in truths for each in truth.repositories]
+    return {
+        "user": [dict(truth.profile) for truth in truths],
+        "repository": [dict(each.repository) for each in repositories],
+        "issue": [dict(item) for each in repositories for item in each.issues],
+        "pull_request": [dict(item) for each in repositories for item in each.pulls],
+        "commit": [dict(item) for each in repositories for item in each.commits],
+        "event": [dict(item) for truth in truths for item in truth.events],
+        "issue_comment": [dict(item) for each in repositories for item in each.issue_comments],
+        "review_comment": [dict(item) for each in repositories for item in each.review_comments],
+        "review": [dict(item) for each in repositories for item in each.reviews],
+    }
+
+
+@pytest.fixture
+async def world(local: Shelf) -> dict[str, list[dict[str, Any]]]:
+    """A small GitHub in the store."""
+    shape = WorldShape(users=8, repositories=1, sizes=SMALL, events=20, quirks=False)
+    async with GithubSimulator(SimulatorConfig(world=shape)) as sim:
+        found = found_in(sim)
+    for kind, items in found.items():
+        ids = [str(item.get("id") or item["sha"]) for item in items]
+        await local.write(
+            *(Document.of(kind, id_, owner="o", resource="r", body=item) for id_, item in zip(ids, items, strict=True))
+        )
+    return found
+
+
+def test_every_kind_of_document_has_columns():
+    assert COLUMNS.keys() == {kinds.USER, kinds.REPOSITORY, *kinds.DOCUMENTS.values()}
+
+
+@pytest.mark.parametrize("form", [Format.PARQUET, Format.CSV])
+async def test_the_columns_find_what_github_says(
+    local: Shelf, world: dict[str, list[dict[str, Any]]], tmp_path: Path, form: Format
+):
+    await export(local.store, tmp_path / "out", Wish(format=form, kinds=COLUMNS))
+
+    manifest = verify(tmp_path / "out")
+    assert {each["kind"]: each["documents"] for each in manifest["files"]} == {k: len(v) for k, v in world.items()}
+    assert {each["kind"]: each["misfits"] for each in manifest["files"] if each["misfits"]} == {}
+    for kind, columns in COLUMNS.items():
+        rows = read_rows(tmp_path / "out", kind)
+        empty = {column.name for column in columns if all(row[column.name] is None for row in rows)}
+        assert empty - SELDOM.get(kind, set()) == set(), kind
+
+
+async def test_some_values_by_hand(local: Shelf, world: dict[str, list[dict[str, Any]]], tmp_path: Path):
+    await export(local.store, tmp_path / "out", Wish(format=Format.PARQUET, kinds=COLUMNS))
+
+    def by_id(kind: str) -> dict[str, dict[str, Any]]:
+        return {row["id"]: row for row in read_rows(tmp_path / "out", kind)}
+
+    pulls, commits, comments = by_id("pull_request"), by_id("commit"), by_id("issue_comment")
+    for pull in world["pull_request"]:
+        row = pulls[str(pull["id"])]
+        assert row["user_login"] == pull["user"]["login"]
+        assert row["labels"] == [label["name"] for label in pull["labels"]]
+        assert row["github_created_at"] == datetime.fromisoformat(pull["created_at"])
+        assert (row["merged_at"] is None) == (pull["merged_at"] is None)
+        assert row["base_repo"] == pull["base"]["repo"]["full_name"]
+    for commit in world["commit"]:
+        row = commits[commit["sha"]]
+        assert row["message"] == commit["commit"]["message"]
+        assert row["parents"] == [parent["sha"] for parent in commit["parents"]]
+        assert row["committed_at"] == datetime.fromisoformat(commit["commit"]["committer"]["date"])
+    for comment in world["issue_comment"]:
+        row = comments[str(comment["id"])]
+        assert (row["text"], row["issue_number"]) == (comment["body"], int(comment["issue_url"].rpartition("/")[2]))
+    assert {row["is_pull_request"] for row in by_id("issue").values()} <= {True, False}

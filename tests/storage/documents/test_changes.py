@@ -1,0 +1,148 @@
+"""What every store tells of changes: enough to bring a copy up to date, whatever the writers' clocks said."""
+
+import asyncio
+from datetime import datetime, timedelta
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.examples import examples
+from tests.storage.documents.shelf import Shelf, issue
+from tidegate.storage.documents import Listing
+
+HELLO = "repo:octocat/hello"
+HOUR = timedelta(hours=1)
+
+
+async def changes(shelf: Shelf, owner: str = "octocat") -> dict[datetime, int]:
+    return dict(await shelf.store.changes("issue", owner))
+
+
+async def test_each_moment_tells_how_many_documents_changed_last_then(shelf: Shelf) -> None:
+    first = shelf.clock.now()
+    await shelf.write(*(issue(each) for each in "abcde"))
+    assert await changes(shelf) == {first: 5}
+    shelf.clock.advance(HOUR)
+    await shelf.write(issue("a", title="new"), issue("b"), issue("f"))
+
+    assert await changes(shelf) == {first: 4, shelf.clock.now(): 2}
+
+
+async def test_nothing_has_no_changes(shelf: Shelf) -> None:
+    await shelf.write(issue("a", owner="hubot"), issue("a", kind="pull"))
+
+    assert await changes(shelf) == {}
+
+
+async def test_what_goes_leaves_its_moment_and_what_comes_back_has_a_new_one(shelf: Shelf) -> None:
+    await shelf.write(issue("a", sweep=1), issue("b", sweep=1))
+    first = shelf.clock.now()
+    shelf.clock.advance(HOUR)
+    await shelf.write(issue("b", sweep=2), completed=[Listing("issue", HELLO, 2)])
+    assert await changes(shelf) == {first: 1}
+    shelf.clock.advance(HOUR)
+    await shelf.write(issue("a", sweep=3))
+
+    assert await changes(shelf) == {first: 1, shelf.clock.now(): 1}
+
+
+async def test_what_passes_to_another_owner_leaves_the_first(shelf: Shelf) -> None:
+    await shelf.write(issue("a"), issue("b"))
+    first = shelf.clock.now()
+    shelf.clock.advance(HOUR)
+    await shelf.write(issue("a", owner="hubot"))
+
+    assert await changes(shelf) == {first: 1}
+    assert await changes(shelf, "hubot") == {shelf.clock.now(): 1}
+
+
+async def test_a_commit_under_an_earlier_time_is_seen(shelf: Shelf) -> None:
+    """The clock of its process was behind, or it was frozen between taking the time and writing."""
+    await shelf.write(issue("a"))
+    late = shelf.clock.now()
+    shelf.clock.advance(-HOUR)
+    await shelf.write(issue("b"))
+
+    assert await changes(shelf) == {late: 1, shelf.clock.now(): 1}
+
+
+async def test_documents_of_some_moments_can_be_read_alone(shelf: Shelf) -> None:
+    moments: list[datetime] = []
+    for some in ("ab", "cd", "ef"):
+        moments.append(shelf.clock.now())
+        await shelf.write(*(issue(each, sweep=1) for each in some))
+        shelf.clock.advance(timedelta(milliseconds=1))
+    await shelf.write(*(issue(each, sweep=2) for each in "bcdef"), completed=[Listing("issue", HELLO, 2)])
+
+    assert await shelf.ids(owner="octocat", changed_at=[moments[2], moments[0]]) == ["b", "e", "f"]
+    assert await shelf.ids(owner="octocat", changed_at=[moments[1]], batch=1) == ["c", "d"]
+    assert await shelf.ids(owner="octocat", changed_at=[shelf.clock.now()], with_gone=True) == ["a"]
+    assert await shelf.ids(owner="octocat", changed_at=[]) == []
+    assert await shelf.ids(owner="octocat", changed_at=[moments[0] - HOUR]) == []
+
+
+async def test_the_moments_told_are_those_that_can_be_read(shelf: Shelf) -> None:
+    """To the last digit that the store keeps."""
+    for number in range(50):
+        shelf.clock.advance(timedelta(microseconds=1_777))
+        await shelf.write(issue(str(number)))
+
+    told = await changes(shelf)
+
+    assert sum(told.values()) == 50
+    assert [document.changed_at in told async for document in shelf.store.iterate("issue", "octocat")] == [True] * 50
+    assert len(await shelf.ids(owner="octocat", changed_at=told)) == 50
+
+
+async def test_writers_at_the_same_time_are_all_told(shelf: Shelf) -> None:
+    await asyncio.gather(*(shelf.write(*(issue(f"{n}-{m}") for m in range(10))) for n in range(8)))
+
+    assert sum((await changes(shelf)).values()) == 80
+
+
+steps = st.tuples(
+    st.sampled_from(["write", "complete"]),
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("xy"), st.sampled_from(["ann", "bob"])), max_size=4),
+    st.booleans(),
+)
+played = 0
+
+
+@settings(
+    max_examples=examples(8),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
+@given(steps=st.lists(steps, min_size=1, max_size=8), hours=st.permutations(range(8)))
+async def test_a_copy_follows_by_reading_only_moments_that_differ(
+    shelf: Shelf, steps: list[tuple[str, list[tuple[str, str, str]], bool]], hours: list[int]
+) -> None:
+    """Writes under any times, also earlier ones; the copy looks now and then, and is right whenever it has looked."""
+    global played  # noqa: PLW0603
+    played += 1
+    prefix, start = f"{played}:", shelf.clock.now()
+    copies: dict[str, dict[str, tuple[datetime, str]]] = {f"{prefix}{owner}": {} for owner in ("ann", "bob")}
+    for sweep, (what, given_, looks) in enumerate(steps, 1):
+        shelf.clock.advance(start + hours[sweep - 1] * HOUR - shelf.clock.now())
+        written = [
+            issue(prefix + number, title=title, owner=prefix + owner, resource=prefix, sweep=sweep)
+            for number, title, owner in given_
+        ]
+        await shelf.write(*written, completed=[Listing("issue", prefix, sweep)] if what == "complete" else [])
+        if looks or sweep == len(steps):
+            for owner, copy in copies.items():
+                await follow(shelf, owner, copy)
+                truth = {d.id: (d.changed_at, d.body["title"]) async for d in shelf.store.iterate("issue", owner)}
+                assert copy == truth
+
+
+async def follow(shelf: Shelf, owner: str, copy: dict[str, tuple[datetime, str]]) -> None:
+    told = await shelf.store.changes("issue", owner)
+    mine: dict[datetime, int] = {}
+    for at, _ in copy.values():
+        mine[at] = mine.get(at, 0) + 1
+    differing = {at for at in told.keys() | mine.keys() if told.get(at) != mine.get(at)}
+    for number in [number for number, (at, _) in copy.items() if at in differing]:
+        del copy[number]
+    async for found in shelf.store.iterate("issue", owner, changed_at=differing, batch=2):
+        copy[found.id] = (found.changed_at, found.body["title"])

@@ -1,0 +1,108 @@
+"""What a document may be, and what makes two of them the same."""
+
+from typing import Any
+
+import bson
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.examples import examples
+from tests.storage.documents.shelf import issue
+from tidegate.core.errors import InvalidArgument
+from tidegate.storage.documents import LARGEST_BODY, Document, Listing
+from tidegate.storage.documents.bodies import from_bson, to_bson
+from tidegate.storage.documents.store import Present, is_older, is_taken, one_per_key
+
+GOOD: dict[str, Any] = {"kind": "issue", "id": "1", "owner": "o", "resource": "r", "body": {}}
+
+
+def made(**changes: Any) -> Document:
+    given = {**GOOD, **changes}
+    return Document.of(given.pop("kind"), given.pop("id"), **given)
+
+
+@pytest.mark.parametrize("name", ["kind", "id", "owner", "resource", "version"])
+@pytest.mark.parametrize("value", ["", " a", "a ", "a\nb", "a\0b", "x" * 201])
+def test_names_that_servers_would_confuse_are_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidArgument, match=name):
+        made(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "a|b"}, {"version": -1}, {"version": 2**63}, {"sweep": -1}, {"sweep": 2**63},
+        {"body": {"x": object()}}, {"body": {"x": "\ud800"}}, {"body": {("a",): 1}},
+        {"body": {"x": "x" * LARGEST_BODY}}, {"body": msgspec.Raw(b"[1]")}, {"body": msgspec.Raw(b'{"x": "\xff"}')},
+    ],
+)  # fmt: skip
+def test_what_no_store_could_take_is_refused_before_it_is_staged(change: dict[str, Any]) -> None:
+    """One bad item must not keep a whole batch from being written."""
+    with pytest.raises(InvalidArgument):
+        made(**change)
+
+
+@pytest.mark.parametrize(("kind", "sweep"), [("", 1), ("a|b", 1), ("issue", 0), ("issue", -1)])
+def test_a_listing_that_cannot_be_is_refused(kind: str, sweep: int) -> None:
+    with pytest.raises(InvalidArgument):
+        Listing(kind, "r", sweep)
+
+
+def test_a_document_does_not_show_its_body() -> None:
+    assert "private" not in repr(issue(text="private"))
+
+
+def test_fields_do_not_run_into_each_other() -> None:
+    assert made(owner="ab", resource="c").hash != made(owner="a", resource="bc").hash
+    assert made(version=1).hash != made().hash
+    assert made(sweep=1).hash == made(sweep=2).hash
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+def test_numbers_sort_as_numbers(one: int, other: int) -> None:
+    assert is_older(made(version=one).version, made(version=other).version) == (one < other)
+
+
+def test_what_stands_in_a_batch_twice_is_one() -> None:
+    batch = [issue("b"), issue("a", version=2, sweep=1), issue("a", version=1, sweep=4), issue("b", title="last")]
+
+    chosen = one_per_key(batch)
+
+    assert [(each.id, each.version, each.sweep) for each in chosen] == [("a", batch[1].version, 4), ("b", None, 0)]
+    assert chosen[1].hash == batch[3].hash
+
+
+def test_what_is_unknown_is_neither_older_nor_newer() -> None:
+    assert not is_older(None, "1")
+    assert not is_older("1", None)
+    assert is_taken(Present("other", "9", 0, "octocat", is_gone=False), issue())
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(max_examples=examples(40))
+@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), json_values))
+def test_every_body_survives_the_way_into_mongodb_and_back(body: dict[str, Any]) -> None:
+    document = made(body=body)
+    found = bson.decode(bson.encode(to_bson(document.text)))
+
+    assert msgspec.json.decode(from_bson(found)) == body
+
+
+def test_ordinary_bodies_can_be_searched_in_mongodb() -> None:
+    assert to_bson('{"a": {"b": [1, 2.5, null]}}') == {"body": {"a": {"b": [1, 2.5, None]}}, "body_json": None}
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a.b": 1}', '{"a": [{"$b": 1}]}', '{"a": 9223372036854775808}', '{"a": ' + "[" * 90 + "]" * 90 + "}"]
+)
+def test_bodies_that_bson_cannot_hold_are_kept_as_they_are(text: str) -> None:
+    assert to_bson(text) == {"body": None, "body_json": text}

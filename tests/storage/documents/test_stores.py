@@ -1,0 +1,130 @@
+"""What is particular to a store: SQL's transaction, MongoDB's addresses and absences."""
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tests.servers.guarded import free_port
+from tests.servers.mongo import mongo_port
+from tests.servers.proxy import Proxy
+from tests.storage.documents.shelf import ALL_STORES, StoreName, issue, open_shelf
+from tidegate.core.errors import InvalidArgument, Unavailable
+from tidegate.storage.documents import Document, DocumentSettings, SqlDocuments, open_documents, statements
+from tidegate.storage.documents import mongo as mongo_module
+from tidegate.storage.documents.mongo import DocumentsUnavailable, MongoDocuments
+from tidegate.storage.sql import Transaction
+
+SQL = tuple(name for name in ALL_STORES if name != "mongo")
+
+
+@pytest.mark.parametrize("server_name", SQL)
+async def test_in_sql_documents_share_the_fate_of_their_transaction(server_name: StoreName, tmp_path: Path) -> None:
+    async with open_shelf(server_name, tmp_path) as shelf:
+        staged = await shelf.store.stage([issue("a")])
+
+        def fails(tx: Transaction) -> None:
+            assert staged.apply(tx).changed == 1
+            raise LookupError
+
+        with pytest.raises(LookupError):
+            await shelf.database.transaction(fails)
+
+        assert await shelf.store.get("issue", "a") is None
+
+
+@pytest.mark.parametrize("server_name", SQL)
+async def test_statements_of_one_row_do_what_one_of_many_does(
+    server_name: StoreName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "_MOST_ROWS", 1)
+    async with open_shelf(server_name, tmp_path) as shelf:
+        assert await shelf.changed(*map(issue, "abcde")) == 5
+        assert await shelf.changed(*map(issue, "abcdefg")) == 2
+
+
+async def test_without_an_address_documents_are_in_the_database(tmp_path: Path) -> None:
+    async with open_shelf("sqlite", tmp_path) as shelf:
+        assert isinstance(shelf.store, SqlDocuments)
+        assert shelf.store.name == shelf.database.name
+
+
+async def test_a_mongodb_shows_neither_user_nor_password(tmp_path: Path) -> None:
+    async with open_shelf("mongo", tmp_path) as shelf:
+        assert shelf.mongo_url is not None
+        place = shelf.mongo_url.removeprefix("mongodb://").partition("/")[0]
+        store = await MongoDocuments.open(shelf.mongo_url)
+        assert store.name == f"mongodb://{place}"
+        await store.close()
+
+    assert "secret" not in repr(DocumentSettings(url="mongodb://user:secret@host/name"))
+
+
+@pytest.mark.parametrize("url", ["mongodb://us:er:secret@host", "mongodb://secret@h:port/", "mongodb://u:secret%@h/"])
+async def test_an_address_nobody_can_use_is_refused_without_its_secret(url: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        await MongoDocuments.open(url)
+
+    assert "secret" not in f"{caught.value} {caught.value.__cause__}"
+
+
+@pytest.mark.parametrize("url", ["", "mysql://host/name", "mongodb://"])
+def test_only_the_address_of_a_mongodb_will_do(url: str) -> None:
+    with pytest.raises(ValidationError):
+        DocumentSettings(url=url)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_mongodb_that_does_not_answer_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mongo_module, "_FIND_WITHIN_MS", 200)
+    with pytest.raises(DocumentsUnavailable, match=r"mongodb://127\.0\.0\.1"):
+        await MongoDocuments.open(f"mongodb://127.0.0.1:{free_port()}")
+    gc.collect()  # the driver leaves the socket with which it was just trying
+
+
+async def test_a_mongodb_that_goes_away_is_unavailable_until_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mongo_module, "_FIND_WITHIN_MS", 2000)  # the driver looks again after 500 ms
+    async with open_shelf("mongo", tmp_path) as shelf, Proxy(mongo_port()) as wire:
+        assert shelf.mongo_url is not None
+        url = f"mongodb://127.0.0.1:{wire.port}/{shelf.mongo_url.rpartition('/')[2]}"
+        store = await open_documents(DocumentSettings(url=url), shelf.database)
+        await store.stage([issue("a", text="private")])
+
+        await wire.refuse()
+        with pytest.raises(Unavailable) as caught:
+            await store.stage([issue("b", text="private")])
+        assert "private" not in f"{caught.value} {caught.value.__context__!r}"
+
+        await wire.listen()
+        await store.stage([issue("b", text="private")])
+        assert await store.count("issue") == 2
+        await store.close()
+
+
+async def test_in_mongodb_a_write_that_was_overtaken_is_decided_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody writes between our look and our write: what is newer stays, whoever it belongs to."""
+    look = MongoDocuments._present  # pyright: ignore[reportPrivateUsage]
+    theirs = [issue(each, version=version, by="them") for each, version in [("a", 2), ("b", 9), ("c", 2), ("d", 9)]]
+
+    async def look_too_early(store: MongoDocuments, given: Sequence[Document]) -> Any:
+        found = await look(store, given)
+        if overtaking := theirs[:]:
+            theirs.clear()
+            await store.stage(overtaking)
+        return found
+
+    async with open_shelf("mongo", tmp_path) as shelf:
+        await shelf.write(issue("a", version=1), issue("b", version=1))
+        monkeypatch.setattr(MongoDocuments, "_present", look_too_early)
+
+        assert await shelf.changed(*(issue(each, version=3, by="us") for each in "abcd")) == 2
+
+        by = [document.body["by"] async for document in shelf.store.iterate("issue")]
+        assert by == ["us", "them", "us", "them"]

@@ -1,0 +1,148 @@
+"""A Lua file and its stub that drifted apart never start."""
+
+import pytest
+
+from tests.storage.valkey.conftest import ImportStub
+from tidegate.core.errors import ContractBroken
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.scripts import all_scripts
+
+LUA = """
+    -- Count up.
+    ---@key counter  string  how often
+    ---@arg by       int
+    ---@arg now_ms   time
+    -- Reply: the count
+    return redis.call('INCRBY', counter, by)
+"""
+
+
+def stub_of(parameters: str) -> str:
+    return f"""
+    @lua_script("count.lua")
+    async def count(valkey: Valkey, {parameters}) -> int: ...
+    """
+
+
+GOOD = "*, counter: Key, by: int, now_ms: int | None"
+
+
+def test_a_stub_that_says_the_same_as_the_header_is_accepted(import_stub: ImportStub):
+    script = import_stub(stub_of(GOOD), count=LUA).count
+    assert script in all_scripts()
+    assert script.header.keys == {"counter": "string"}
+    assert script.header.args == {"by": "int", "now_ms": "time"}
+    assert script.header.has_reply
+
+
+@pytest.mark.parametrize(
+    ("parameters", "complaint"),
+    [
+        ("*, counter: Key, by: int", "declares .* its stub"),
+        ("*, counter: Key, by: int, now_ms: int | None, more: int", "declares .* its stub"),
+        ("*, counter: Key, times: int, now_ms: int | None", "declares .* its stub"),
+        ("*, by: int, counter: Key, now_ms: int | None", "declares .* its stub"),
+        ("*, counter: Key, now_ms: int | None, by: int", "declares .* its stub"),
+        ("*, counter: str, by: int, now_ms: int | None", "'counter' is key in Lua"),
+        ("*, counter: Key, by: str, now_ms: int | None", "'by' is int in Lua"),
+        ("*, counter: Key, by: Key, now_ms: int | None", "'by' is int in Lua"),
+        ("*, counter: Key, by: int | None, now_ms: int | None", "'by' is int in Lua"),
+        ("*, counter: Key, by: int, now_ms: int", "'now_ms' is time in Lua"),
+        ("counter: Key, *, by: int, now_ms: int | None", "'counter'.* must be keyword-only"),
+    ],
+)
+def test_a_stub_that_says_something_else_is_refused_at_import(import_stub: ImportStub, parameters: str, complaint: str):
+    with pytest.raises(ContractBroken, match=f"count.lua.*{complaint}"):
+        import_stub(stub_of(parameters), count=LUA)
+
+
+@pytest.mark.parametrize(
+    ("lua", "complaint"),
+    [
+        ("---@key counter\nreturn 1", "'counter' has no known type: None"),
+        ("---@key counter pile\nreturn 1", "'counter' has no known type: 'pile'"),
+        ("---@key counter string\n---@arg by number\nreturn 1", "'by' has no known type: 'number'"),
+        ("---@key counter string\n---@argument by int\nreturn 1", "cannot read"),
+        ("---@arg by int\nreturn 1", "at least one key"),
+        ("---@key counter string\n---@key counter string\nreturn 1", "'counter' is declared twice"),
+        ("---@key counter string\n---@arg counter int\nreturn 1", "'counter' is declared twice"),
+        ("---@key counter string\n\n---@arg by int\nreturn 1", "below the header stands '---@arg by int'"),
+        ("---@key counter string\nlocal x = 1\n---@include ring\nreturn 1", "below the header"),
+        ("---@keys many string\n---@key counter string\nreturn 1", "'many' must be the last of the keys"),
+    ],
+)
+def test_a_header_that_cannot_be_understood_is_refused_at_import(import_stub: ImportStub, lua: str, complaint: str):
+    with pytest.raises(ContractBroken, match=f"count.lua.*{complaint}"):
+        import_stub(stub_of("*, counter: Key, by: int"), count=lua)
+
+
+def test_a_list_of_keys_is_declared_as_one(import_stub: ImportStub):
+    lua = "---@key counter string\n---@keys others hash\nreturn #others"
+    assert import_stub(stub_of("*, counter: Key, others: list[Key]"), count=lua).count.header.many == "others"
+    with pytest.raises(ContractBroken, match="'others' is keys in Lua"):
+        import_stub(stub_of("*, counter: Key, others: Key"), count=lua)
+
+
+@pytest.mark.parametrize("scalar", ["str", "bytes", "int", "float", "int | None", "Key"])
+def test_a_packed_argument_is_a_batch_and_not_a_single_value(import_stub: ImportStub, scalar: str):
+    lua = "---@key counter string\n---@arg batch packed\nreturn #batch"
+    with pytest.raises(ContractBroken, match="'batch' is packed in Lua"):
+        import_stub(stub_of(f"*, counter: Key, batch: {scalar}"), count=lua)
+
+
+def test_a_stub_without_its_file_is_refused_at_import(import_stub: ImportStub):
+    with pytest.raises(ContractBroken, match=r"there is no script 'count.lua'"):
+        import_stub(stub_of(GOOD))
+
+
+def test_a_fragment_that_is_nowhere_is_refused_at_import(import_stub: ImportStub):
+    with pytest.raises(ContractBroken, match="no fragment 'nowhere'"):
+        import_stub(stub_of("*, counter: Key"), count="---@key counter string\n---@include nowhere\nreturn 1")
+
+
+def test_a_fragment_gets_the_keys_and_arguments_it_demands_or_is_refused(import_stub: ImportStub):
+    lua = "---@key counter string\n---@include bump\nreturn bump()"
+    bump = "---@key counter string\nlocal function bump() return redis.call('INCR', counter) end"
+    import_stub(stub_of("*, counter: Key"), count=lua, _bump=bump)
+    for demand in ("---@key other string", "---@key counter hash", "---@arg by int"):
+        with pytest.raises(ContractBroken, match=r"_bump\.lua needs"):
+            import_stub(stub_of("*, counter: Key"), count=lua, _bump=f"{demand}\n{bump.splitlines()[1]}")
+
+
+def test_fragments_that_include_each_other_are_refused_at_import(import_stub: ImportStub):
+    with pytest.raises(ContractBroken, match="include each other"):
+        import_stub(
+            stub_of("*, counter: Key"),
+            count="---@key counter string\n---@include left\nreturn 1",
+            _left="---@include right\nlocal l = 1",
+            _right="---@include left\nlocal r = 1",
+        )
+
+
+async def test_fragments_include_others_which_stand_before_them_and_only_once(
+    import_stub: ImportStub, embedded: Valkey
+):
+    script = import_stub(
+        stub_of("*, counter: Key"),
+        count="""
+            ---@key counter string
+            ---@include outer
+            ---@include inner
+            return outer() + inner()
+        """,
+        _outer="---@include inner\nlocal function outer() return 10 * inner() end\n",
+        _inner="local function inner() return redis.call('INCR', counter) end\n",
+    ).count
+    assert script.source.count("local function inner") == 1
+    assert await script(embedded, counter=embedded.unit("fragments").key("counter")) == 12
+
+
+async def test_a_fragment_beside_the_script_goes_before_a_shared_one_of_that_name(
+    import_stub: ImportStub, embedded: Valkey
+):
+    script = import_stub(
+        stub_of("*, counter: Key"),
+        count="---@key counter string\n---@include ring\nreturn ring()",
+        _ring="local function ring() return 'ours' end",
+    ).count
+    assert await script(embedded, counter=embedded.unit("fragments").key("counter")) == b"ours"
