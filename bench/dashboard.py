@@ -20,7 +20,7 @@ from bench.figures import Figure, Section
 from bench.large import PostgresWriter, SqliteWriter
 from bench.whole_site import open_site
 from tidegate.assembly import Collection, open_collection, open_database
-from tidegate.flow.gate import Job
+from tidegate.primitives.gate import Job
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
 

@@ -24,7 +24,7 @@ from tidegate.assembly import build_process, open_parts
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.runs import Run
 from tidegate.collect.source import JobSpec, Reading, Subject, Task
-from tidegate.flow.gate import Allowance, CredentialLimits
+from tidegate.primitives.gate import Allowance, CredentialLimits
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.upstream import Answer, Permit, Request

@@ -19,7 +19,7 @@ from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.runs import Run
 from tidegate.collect.source import JobSpec, Reading, Subject, Task
-from tidegate.flow.gate import CredentialLimits
+from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.upstream import Answer, Permit, Request

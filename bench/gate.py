@@ -6,8 +6,8 @@ import time
 from bench.figures import Figure, Section
 from bench.server import tcp_server
 from tidegate.core.ids import new_id
-from tidegate.flow.gate import Admitted, Allowance, CredentialLimits, Gate, Job, settlement
-from tidegate.flow.stream import Consumer, Stream
+from tidegate.primitives.gate import Admitted, Allowance, CredentialLimits, Gate, Job, settlement
+from tidegate.primitives.stream import Consumer, Stream
 from tidegate.storage.valkey import Valkey
 
 JOBS, BATCH = 100_000, 100

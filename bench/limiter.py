@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from tests.flow.limiter.exactness import go_flat_out
+from tests.primitives.limiter.exactness import go_flat_out
 
 from bench.figures import Figure, Section
 from tidegate.core.ids import new_id
-from tidegate.flow.limiter import Limit, Limiter, LimiterSettings
+from tidegate.primitives.limiter import Limit, Limiter, LimiterSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 from tidegate.storage.valkey.embedded import EmbeddedServer

@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.figures import Figure, Section
 from bench.server import tcp_server
 from tidegate.core.ids import new_id
-from tidegate.flow.stream import Stream
+from tidegate.primitives.stream import Stream
 from tidegate.storage.valkey import Valkey
 
 MESSAGES, BATCH = 100_000, 100

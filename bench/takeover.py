@@ -20,8 +20,8 @@ from tidegate.assembly import Parts, build_process, open_parts
 from tidegate.assembly.crowd import open_reception
 from tidegate.core.telemetry.logs import configure
 from tidegate.crowd.waiting_room import RoomPlan
-from tidegate.flow.presence import Election
-from tidegate.flow.timers import Timer
+from tidegate.primitives.membership import Election
+from tidegate.primitives.timers import Timer
 from tidegate.runtime.waiting import unless
 from tidegate.settings import Settings
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.figures import Figure, Section
 from tidegate.core.clock import SystemClock
-from tidegate.flow.timers import Timer, Timers
+from tidegate.primitives.timers import Timer, Timers
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected

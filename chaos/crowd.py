@@ -36,7 +36,7 @@ from tidegate.core.errors import Unavailable, ValkeyUnavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
 from tidegate.crowd.waiting_room.line import UnknownRoom
-from tidegate.flow.presence import PresenceKeys
+from tidegate.primitives.membership import PresenceKeys
 from tidegate.runtime.waiting import occurs
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey

@@ -30,7 +30,7 @@ from tidegate.crowd.waiting_room import (
 )
 from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.crowd.waiting_room.tokens import Entry, leave
-from tidegate.flow.presence import Election, Presence, PresenceSettings
+from tidegate.primitives.membership import Election, Presence, PresenceSettings
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
 from tidegate.runtime.service import Restarts, keep_running

@@ -14,9 +14,9 @@ from typing import Any
 from tidegate.collect.completion import Completion
 from tidegate.core.arguments import require_positive
 from tidegate.core.errors import InvalidArgument
-from tidegate.flow.gate import Gate
-from tidegate.flow.presence import Presence
-from tidegate.flow.stream import Consumer
+from tidegate.primitives.gate import Gate
+from tidegate.primitives.membership import Presence
+from tidegate.primitives.stream import Consumer
 from tidegate.storage.sql import Database, Transaction
 from tidegate.upstream import UpstreamClient
 

@@ -20,9 +20,9 @@ from tidegate.assembly.campaigns import campaign_estate, campaign_workers, open_
 from tidegate.campaigns.settings import CampaignSettings
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
-from tidegate.flow.presence import PresenceSettings
 from tidegate.http import Binding
 from tidegate.http.serving import serve_campaigns
+from tidegate.primitives.membership import PresenceSettings
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
 

@@ -27,8 +27,8 @@ from tidegate.assembly.crowd import open_reception
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.crowd.waiting_room import Inside, Nowhere, Reception, WaitingRoom, WaitingRoomSettings
-from tidegate.flow.presence import PresenceSettings
 from tidegate.http import Binding
+from tidegate.primitives.membership import PresenceSettings
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
 

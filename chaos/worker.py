@@ -14,7 +14,7 @@ from tidegate.assembly.collection import POOL
 from tidegate.collect import staging, verdicts
 from tidegate.collect.source import Subject
 from tidegate.core.telemetry.logs import configure
-from tidegate.flow.gate import promises
+from tidegate.primitives.gate import promises
 from tidegate.runtime.supervisor import Supervisor
 
 WORKING, LEADING, STOPPING = "working", "leading", "stopping"

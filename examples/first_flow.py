@@ -20,7 +20,7 @@ from rich.console import Console
 
 from tidegate.assembly import Parts, build_process, open_parts
 from tidegate.core.telemetry.logs import configure
-from tidegate.flow.gate import Admitted, Allowance, CredentialLimits, Job, settlement
+from tidegate.primitives.gate import Admitted, Allowance, CredentialLimits, Job, settlement
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.waiting import unless
 from tidegate.settings import Settings

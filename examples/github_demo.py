@@ -28,8 +28,8 @@ from tidegate.cli.wording import number
 from tidegate.collect.progress import failures_of, unavailable_of
 from tidegate.collect.source import Subject
 from tidegate.core.telemetry.logs import LogSettings
-from tidegate.flow.gate import CredentialLimits
 from tidegate.github import GithubSettings
+from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.simulators.github import (
     ESSENTIAL,

@@ -20,7 +20,7 @@ from tidegate.collect.items import read_items
 from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.collect.tokens import Tokens
 from tidegate.core.telemetry import configure
-from tidegate.flow.gate import Allowance, CredentialLimits
+from tidegate.primitives.gate import Allowance, CredentialLimits
 from tidegate.settings import Settings
 from tidegate.upstream import Answer, Request
 

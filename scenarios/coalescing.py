@@ -17,7 +17,7 @@ from scenarios.processes import ROOT, environment
 from scenarios.scenario import Check, Scenario
 from scenarios.stage import On, Stage
 from tidegate.core.priority import Priority
-from tidegate.flow.coalescer import Coalescer
+from tidegate.primitives.coalescer import Coalescer
 
 _READERS = 1_000
 _CROWD = 10

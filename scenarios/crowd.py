@@ -16,7 +16,7 @@ from tidegate.assembly import Snapshots, open_parts, open_snapshots
 from tidegate.core.clock import Clock, ManualClock, SystemClock
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry.logs import configure
-from tidegate.flow.coalescer import AlreadyProcessing, Coalescer
+from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer
 from tidegate.settings import Settings
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.requests import Wish

@@ -4,17 +4,17 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 from tidegate.core.priority import Priority
-from tidegate.flow.coalescer import Coalescer, Draft
-from tidegate.flow.doorbell import Doorbell
-from tidegate.flow.gate import Admitted, Gate, Job, settlement
-from tidegate.flow.gate.memory import Memory
-from tidegate.flow.lease import Lease
-from tidegate.flow.limiter import Limiter
-from tidegate.flow.presence import Presence
-from tidegate.flow.presence.election import Election
-from tidegate.flow.stream import Passage, Stream
-from tidegate.flow.throttle import Throttle
-from tidegate.flow.timers import Timers
+from tidegate.primitives.coalescer import Coalescer, Draft
+from tidegate.primitives.gate import Admitted, Gate, Job, settlement
+from tidegate.primitives.gate.memory import Memory
+from tidegate.primitives.lease import Lease
+from tidegate.primitives.limiter import Limiter
+from tidegate.primitives.membership import Presence
+from tidegate.primitives.membership.election import Election
+from tidegate.primitives.stream import Passage, Stream
+from tidegate.primitives.throttle import Throttle
+from tidegate.primitives.timers import Timers
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.storage.valkey import Key, Unit, Valkey
 
 _SOON = timedelta(milliseconds=1)

@@ -7,7 +7,7 @@ from scenarios.load import Load
 from scenarios.scenario import Check, Scenario
 from scenarios.stage import On, Stage
 from tidegate.core.priority import Priority
-from tidegate.flow.limiter import LimiterSettings
+from tidegate.primitives.limiter import LimiterSettings
 from tidegate.snapshots.transport import GROUPS, Topic
 
 _LOW_CAP, _SUSTAINED, _MOST = 350, 450, 500

@@ -8,7 +8,7 @@ import msgspec
 
 from chaos.schedules.server import SimulatedServer, at_once
 from tidegate.core.priority import Priority
-from tidegate.flow.coalescer import Coalescer, CoalescerSettings, Outcome
+from tidegate.primitives.coalescer import Coalescer, CoalescerSettings, Outcome
 from tidegate.snapshots import precedence
 from tidegate.snapshots.subject import Subject
 

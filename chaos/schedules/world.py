@@ -20,7 +20,7 @@ from chaos.schedules.ground import BEGIN_MS, SETTINGS, SUBJECTS, Brought, Ground
 from chaos.schedules.plan import Deed, Step
 from tidegate.core.clock import milliseconds
 from tidegate.core.priority import Priority
-from tidegate.flow.coalescer import AlreadyProcessing, Upgraded
+from tidegate.primitives.coalescer import AlreadyProcessing, Upgraded
 from tidegate.snapshots.precedence import version_of_result
 
 LASTS_MS = {Priority.HIGH: milliseconds(SETTINGS.high_lock), Priority.LOW: milliseconds(SETTINGS.low_lock)}

@@ -56,14 +56,14 @@ def test_only_these_packages_import_when_they_are_imported():
 
 
 def test_importing_a_module_imports_nothing_else_of_its_package():
-    code = "import sys, tidegate.flow.gate.settings; print('\\n'.join(sys.modules))"
+    code = "import sys, tidegate.primitives.gate.settings; print('\\n'.join(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert {name for name in ran.stdout.split() if name.startswith("tidegate.flow.gate.")} == {
-        "tidegate.flow.gate.settings"
+    assert {name for name in ran.stdout.split() if name.startswith("tidegate.primitives.gate.")} == {
+        "tidegate.primitives.gate.settings"
     }
 
 
 def test_a_name_that_a_package_does_not_have_is_an_attribute_error():
     with pytest.raises(AttributeError, match=r"module 'tidegate\.flow\.gate' has no attribute 'Nothing'"):
-        import_module("tidegate.flow.gate").Nothing  # noqa: B018
+        import_module("tidegate.primitives.gate").Nothing  # noqa: B018

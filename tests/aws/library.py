@@ -11,7 +11,7 @@ from tidegate.assembly import Parts, build_process
 from tidegate.aws.forwarder import Forwarder, Lookout
 from tidegate.aws.intake import QueueIntake
 from tidegate.aws.queue import Queue
-from tidegate.flow.stream import Passage
+from tidegate.primitives.stream import Passage
 from tidegate.storage.valkey import Valkey
 
 _GROW_OLD = """

@@ -16,8 +16,8 @@ from tidegate.assembly import build_process, open_parts
 from tidegate.aws import AwsSettings, open_aws
 from tidegate.collect.collector import Collector, Ground
 from tidegate.core.telemetry.logs import configure
-from tidegate.flow.presence import PresenceSettings
-from tidegate.flow.stream import Passage
+from tidegate.primitives.membership import PresenceSettings
+from tidegate.primitives.stream import Passage
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.upstream import UpstreamClient

@@ -12,7 +12,7 @@ from tidegate.aws import AwsSettings, open_aws
 from tidegate.aws.opening import open_queues
 from tidegate.aws.queue import Queue, QueueUnavailable, Received
 from tidegate.core.errors import InvalidArgument, InvalidSettings, ServerRefused
-from tidegate.flow.stream import Passage, Stream
+from tidegate.primitives.stream import Passage, Stream
 from tidegate.storage.valkey import Valkey
 
 

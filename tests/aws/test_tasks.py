@@ -21,7 +21,7 @@ from tidegate.aws.queue import Queue, Unsent
 from tidegate.aws.tickets import write_ticket
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.core.telemetry import metrics
-from tidegate.flow.stream import Consumer
+from tidegate.primitives.stream import Consumer
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey

@@ -12,7 +12,7 @@ from tests.servers.migrated import migrated_file
 from tidegate.campaigns.estate import CampaignEstate
 from tidegate.campaigns.keys import hand_keys
 from tidegate.core.clock import ManualClock, milliseconds, to_ms
-from tidegate.flow.presence import Presence
+from tidegate.primitives.membership import Presence
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.storage.valkey import Valkey
 

@@ -27,7 +27,7 @@ from tidegate.campaigns.points import Points
 from tidegate.campaigns.workshop import campaign_stream
 from tidegate.core.clock import ManualClock
 from tidegate.core.ids import new_id
-from tidegate.flow.presence import Presence
+from tidegate.primitives.membership import Presence
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 

@@ -13,7 +13,7 @@ from tidegate.campaigns import scripts
 from tidegate.campaigns.keys import GROUP, hand_keys
 from tidegate.campaigns.workshop import campaign_stream
 from tidegate.core.clock import ManualClock
-from tidegate.flow.stream import Consumer
+from tidegate.primitives.stream import Consumer
 from tidegate.storage.valkey import Valkey
 
 IDLE_MS = 30_000

@@ -21,7 +21,7 @@ from tidegate.campaigns.manager import CampaignManager
 from tidegate.campaigns.points import Points
 from tidegate.campaigns.tables import campaign_entries
 from tidegate.campaigns.workshop import Workshop
-from tidegate.flow.presence import Presence
+from tidegate.primitives.membership import Presence
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 

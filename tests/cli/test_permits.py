@@ -9,7 +9,7 @@ import pytest
 from tests.cli.views import NOW
 from tidegate.cli.forecast import Supply
 from tidegate.cli.permits import permits_of, supplies, told
-from tidegate.flow.gate import BucketStatus, CredentialLimits, CredentialStatus, PoolStatus
+from tidegate.primitives.gate import BucketStatus, CredentialLimits, CredentialStatus, PoolStatus
 
 LIMITS = CredentialLimits(concurrency=5, per_minute=600, floor=100)
 

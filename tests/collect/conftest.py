@@ -19,7 +19,7 @@ from tidegate.collect.lifecycle import RunState
 from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import page_jobs
-from tidegate.flow.gate import CredentialLimits
+from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.storage.documents import DocumentStore, SqlDocuments
 from tidegate.storage.sql import Database, Transaction

@@ -13,7 +13,7 @@ from tidegate.assembly import build_process, open_parts
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.source import Task
 from tidegate.core.telemetry.logs import configure
-from tidegate.flow.presence import PresenceSettings
+from tidegate.primitives.membership import PresenceSettings
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.upstream import Request, UpstreamClient

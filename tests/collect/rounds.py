@@ -15,7 +15,7 @@ from tidegate.collect.source import JobSpec, Subject
 from tidegate.collect.tables import page_jobs
 from tidegate.collect.terms import Terms
 from tidegate.collect.verdicts import Finished
-from tidegate.flow.gate import Admitted, settlement
+from tidegate.primitives.gate import Admitted, settlement
 from tidegate.storage.documents import Staged
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.schema import outbox_events

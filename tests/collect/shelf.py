@@ -10,7 +10,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.core.clock import monotonic_ms
-from tidegate.flow.gate import Allowance
+from tidegate.primitives.gate import Allowance
 from tidegate.storage.documents import Document, Listing
 from tidegate.upstream import Answer, ConnectionBroken, Permit, Request
 

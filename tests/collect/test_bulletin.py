@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.flow.doorbell.waiters import until_blocked
+from tests.primitives.wakeup.waiters import until_blocked
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports, leftover_keys
 from tests.waiting import look_again, patience, simulated_delay, stopwatch

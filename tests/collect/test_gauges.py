@@ -16,9 +16,9 @@ from tidegate.collect.gauges import Gauges, RunFigures, count_runs
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.tables import collection_runs
 from tidegate.core.telemetry import metrics
-from tidegate.flow.gate import Gate
-from tidegate.flow.stream import Stream, StreamStatus
-from tidegate.flow.timers import Timers
+from tidegate.primitives.gate import Gate
+from tidegate.primitives.stream import Stream, StreamStatus
+from tidegate.primitives.timers import Timers
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey

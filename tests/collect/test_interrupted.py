@@ -13,7 +13,7 @@ from tidegate.collect.lifecycle import JobState
 from tidegate.collect.source import JobSpec, Reading, Task
 from tidegate.collect.verdicts import Finished
 from tidegate.core.clock import SystemClock
-from tidegate.flow.gate import Admitted, Outcome
+from tidegate.primitives.gate import Admitted, Outcome
 from tidegate.upstream import Answer, Head, Request, Truncated
 
 PATH = "/users/ada"

@@ -9,7 +9,7 @@ from tests.collect.rounds import begun, claimed, finished, shelf_job, write
 from tidegate.collect import notes
 from tidegate.collect.verdicts import Finished
 from tidegate.core.ids import new_id
-from tidegate.flow.gate import Learned, Memory, Note
+from tidegate.primitives.gate import Learned, Memory, Note
 from tidegate.storage.sql import Database, Transaction
 
 WINDOW = 1_900_000_000

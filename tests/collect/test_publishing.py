@@ -14,7 +14,7 @@ from tidegate.collect.ledger import StoredJob
 from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.source import Subject
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.flow.gate import Gate, promises
+from tidegate.primitives.gate import Gate, promises
 
 
 class Muted(Orchestrator):

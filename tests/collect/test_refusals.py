@@ -8,7 +8,7 @@ from tidegate.collect.lifecycle import JobState
 from tidegate.collect.refusals import from_lack
 from tidegate.collect.verdicts import Finished
 from tidegate.core.errors import Unavailable
-from tidegate.flow.gate import Admitted
+from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql import Database
 
 

@@ -20,7 +20,7 @@ from tidegate.collect.source import Subject, Task
 from tidegate.collect.tables import page_jobs
 from tidegate.collect.tokens import Tokens
 from tidegate.core.clock import ManualClock
-from tidegate.flow.gate import Outcome
+from tidegate.primitives.gate import Outcome
 from tidegate.settings import Settings
 from tidegate.upstream import Request
 

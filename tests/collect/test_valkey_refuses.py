@@ -16,7 +16,7 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import until
 from tidegate.assembly import put_together
-from tidegate.flow.presence import PresenceSettings
+from tidegate.primitives.membership import PresenceSettings
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey.connection import connected

@@ -16,7 +16,7 @@ from tidegate.collect.source import JobSpec, Reading, Task, Verdict
 from tidegate.collect.verdicts import Finished
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
-from tidegate.flow.gate import Admitted, Outcome
+from tidegate.primitives.gate import Admitted, Outcome
 from tidegate.upstream import Answer, Head, Permit, Request, Truncated
 
 PATH = "/users/ada"

@@ -13,7 +13,7 @@ from tests.collect.shelf import ShelfUpstream
 from tests.waiting import is_pending, look_again, simulated_delay
 from tidegate.collect.lifecycle import JobState
 from tidegate.collect.recovery import Recovery
-from tidegate.flow.gate import Gate, Outcome, Settlement
+from tidegate.primitives.gate import Gate, Outcome, Settlement
 from tidegate.runtime.waiting import end
 
 

@@ -23,7 +23,7 @@ from tidegate.collect.terms import Terms
 from tidegate.collect.verdicts import from_success
 from tidegate.core.backoff import Backoff
 from tidegate.core.telemetry.metrics import REGISTRY
-from tidegate.flow.gate import Admitted
+from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql import Database, Transaction
 from tidegate.upstream import Answer
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tidegate.assembly.credentials import open_credentials
-from tidegate.flow.gate import Gate
 from tidegate.github import GithubSettings
+from tidegate.primitives.gate import Gate
 from tidegate.settings import Settings
 
 

@@ -13,8 +13,8 @@ from sqlalchemy import text
 from tidegate.assembly import Parts, put_together
 from tidegate.assembly.credentials import put_book_together
 from tidegate.credentials import CredentialBook
-from tidegate.flow.gate import CredentialStatus
 from tidegate.github import GithubSettings
+from tidegate.primitives.gate import CredentialStatus
 from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 from tidegate.storage.sql import Database, Transaction

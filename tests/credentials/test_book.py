@@ -12,7 +12,7 @@ from tidegate.collect.tables import allowance_notes
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound
 from tidegate.credentials import AllowanceElsewhere, Credential, Kind, NameTaken, SecretRefused, State, pool_of
 from tidegate.credentials.keys import Key
-from tidegate.flow.gate import PoolStatus
+from tidegate.primitives.gate import PoolStatus
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 

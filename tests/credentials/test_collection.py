@@ -24,8 +24,8 @@ from tidegate.collect.source import Subject
 from tidegate.collect.tables import allowance_notes
 from tidegate.core.errors import InvalidSettings, NoCredential
 from tidegate.credentials import State, pool_of, records
-from tidegate.flow.gate import CredentialLimits
 from tidegate.github import GithubSettings
+from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
 from tidegate.storage.sql import Transaction

@@ -16,7 +16,7 @@ from tidegate.dashboard.attention import Sight, attention_to
 from tidegate.dashboard.community import Community
 from tidegate.dashboard.dead import DeadCount
 from tidegate.dashboard.waits import CredentialWait, PoolWait
-from tidegate.flow.stream.message import StreamStatus
+from tidegate.primitives.stream.message import StreamStatus
 from tidegate.storage.sql import outbox
 from tidegate.storage.sql.outbox import Event
 

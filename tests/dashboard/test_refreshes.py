@@ -8,8 +8,8 @@ import pytest
 from tests.snapshots.deployment import Deployment, deployed, game, until
 from tidegate.core.priority import Priority
 from tidegate.dashboard.refreshes import SnapshotsReader
-from tidegate.flow.limiter import LimiterSettings
-from tidegate.flow.limiter.settings import Limit, Rate
+from tidegate.primitives.limiter import LimiterSettings
+from tidegate.primitives.limiter.settings import Limit, Rate
 from tidegate.snapshots import store
 from tidegate.snapshots.sample import FreshnessMix, freshness_mix
 from tidegate.snapshots.store import Refreshed

@@ -15,7 +15,7 @@ LIFECYCLES = ROOT / "docs" / "lifecycles.md"
 SOURCE = ROOT / "src" / "tidegate"
 TABLES = {
     "Outbox event": ("tidegate.storage.sql.outbox", "MOVES"),
-    "Breaker": ("tidegate.flow.breaker.breaker", "MOVES"),
+    "Breaker": ("tidegate.primitives.circuit_breaker.breaker", "MOVES"),
     "Run": ("tidegate.collect.lifecycle", "RUN_MOVES"),
     "Page job": ("tidegate.collect.lifecycle", "JOB_MOVES"),
     "Admission": ("tidegate.crowd.waiting_room.tokens", "TOKEN_MOVES"),

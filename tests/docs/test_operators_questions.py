@@ -17,8 +17,8 @@ from tidegate.assembly import put_together
 from tidegate.cli import report_text
 from tidegate.collect.kind_reports import failing_kinds, processing_times, retry_counts
 from tidegate.collect.reports import jobs_by_state, queues, runs_by_state, slow_jobs
-from tidegate.flow.gate import Gate, Job, Memory, Note
 from tidegate.http.waiting import waiting_report
+from tidegate.primitives.gate import Gate, Job, Memory, Note
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey

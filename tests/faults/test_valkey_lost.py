@@ -15,7 +15,7 @@ from tests.servers.registry import record_used, skip_or_fail
 from tests.servers.valkey import ServerMissing, redis_binary, version_of
 from tests.waiting import look_again, patience
 from tidegate.assembly.collection import POOL
-from tidegate.flow.gate import BucketStatus
+from tidegate.primitives.gate import BucketStatus
 from tidegate.simulators.github import FaultKind, LimitSettings, Manners, Sizes
 
 pytestmark = pytest.mark.crash

@@ -19,9 +19,9 @@ from tidegate.collect.lifecycle import RunState
 from tidegate.collect.runs import Run
 from tidegate.collect.source import Subject
 from tidegate.collect.tables import page_jobs
-from tidegate.flow.gate import CredentialLimits
 from tidegate.github import ESSENTIAL, GithubSource
 from tidegate.github.statistics import Statistics
+from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.simulators.github import (
     GithubSimulator,

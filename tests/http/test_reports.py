@@ -12,8 +12,8 @@ from tests.servers.valkey import Embedded, empty_valkey
 from tidegate.assembly import put_together
 from tidegate.collect.kind_reports import failing_kinds, processing_times, retry_counts
 from tidegate.collect.reports import jobs_by_state, runs_by_state, slow_jobs
-from tidegate.flow.gate import Job
 from tidegate.http.waiting import waiting_report
+from tidegate.primitives.gate import Job
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 

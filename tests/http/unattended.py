@@ -14,9 +14,9 @@ from tidegate.assembly import Collection, open_collection
 from tidegate.assembly.campaigns import open_campaigns
 from tidegate.assembly.crowd import open_reception
 from tidegate.dashboard import open_dashboard
-from tidegate.flow.gate import Gate
 from tidegate.http import Binding, serve_collection
 from tidegate.http.channel import Seats
+from tidegate.primitives.gate import Gate
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
 from tidegate.storage.sql import Database

@@ -13,10 +13,10 @@ import uvloop
 
 from tidegate.core.ids import new_owner
 from tidegate.core.telemetry.logs import configure
-from tidegate.flow.doorbell import Doorbell
-from tidegate.flow.presence import Election, Presence, PresenceKeys, PresenceSettings
-from tidegate.flow.stream import Stream
-from tidegate.flow.timers import Timers
+from tidegate.primitives.membership import Election, Presence, PresenceKeys, PresenceSettings
+from tidegate.primitives.stream import Stream
+from tidegate.primitives.timers import Timers
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
 from tidegate.runtime.neighbours import Neighbours

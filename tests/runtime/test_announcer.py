@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.doorbell.waiters import until_blocked
+from tests.primitives.wakeup.waiters import until_blocked
 from tests.processes import start_warm
 from tests.servers.migrated import migrated_file
 from tests.waiting import patience
 from tidegate.assembly import build_process, open_parts
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.flow.doorbell import Doorbell
-from tidegate.flow.presence import PresenceSettings
+from tidegate.primitives.membership import PresenceSettings
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay
@@ -39,7 +39,7 @@ from pathlib import Path
 from tidegate.assembly import build_process, open_parts
 from tidegate.storage.sql import outbox
 from tidegate.storage.sql.outbox import Event
-from tidegate.flow.presence import PresenceSettings
+from tidegate.primitives.membership import PresenceSettings
 from tidegate.settings import Settings
 from datetime import timedelta
 async def main():

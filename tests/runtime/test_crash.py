@@ -14,9 +14,9 @@ import pytest
 from tests.processes import WarmProcess, start_warm
 from tests.runtime.deployment import jobs
 from tests.waiting import look_again, patience
-from tidegate.flow.presence import Presence
-from tidegate.flow.stream import Stream
-from tidegate.flow.timers import Timer
+from tidegate.primitives.membership import Presence
+from tidegate.primitives.stream import Stream
+from tidegate.primitives.timers import Timer
 from tidegate.storage.valkey import Valkey
 
 ROOT = Path(__file__).parents[2]

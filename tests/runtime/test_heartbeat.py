@@ -11,7 +11,7 @@ from tests.virtual_time import run_virtually
 from tests.waiting import blocked_process, patience, simulated_delay, until
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.flow.presence import Presence, PresenceSettings
+from tidegate.primitives.membership import Presence, PresenceSettings
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.waiting import end

@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from tests.flow.doorbell.waiters import until_blocked
+from tests.primitives.wakeup.waiters import until_blocked
 from tests.waiting import patience
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry.metrics import SCHEDULER_LEADER_ACTIVE
-from tidegate.flow.presence import Election, Presence, PresenceKeys, PresenceSettings
+from tidegate.primitives.membership import Election, Presence, PresenceKeys, PresenceSettings
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership, leader_fence
 from tidegate.runtime.service import Restarts, Service

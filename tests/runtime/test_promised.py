@@ -1,7 +1,7 @@
 from datetime import timedelta
 
 from tidegate.core.clock import ManualClock
-from tidegate.flow.gate import Promises
+from tidegate.primitives.gate import Promises
 from tidegate.runtime.promised import Promised
 from tidegate.storage.valkey import Valkey
 

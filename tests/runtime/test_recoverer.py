@@ -8,8 +8,8 @@ from tests.servers.valkey import ValkeyServer
 from tests.waiting import until
 from tidegate.core.clock import ManualClock, milliseconds, to_ms
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.flow.presence import Presence
-from tidegate.flow.stream import Stream, StreamSettings
+from tidegate.primitives.membership import Presence
+from tidegate.primitives.stream import Stream, StreamSettings
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected

@@ -15,7 +15,7 @@ from tests.waiting import look_again, until
 from tests.waiting import patience as enough_time
 from tidegate.assembly import Parts, build_process, open_parts
 from tidegate.core.errors import Unavailable
-from tidegate.flow.presence import PresenceKeys, PresenceSettings
+from tidegate.primitives.membership import PresenceKeys, PresenceSettings
 from tidegate.runtime import patience
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay

@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from tests.flow.doorbell.waiters import until_blocked
+from tests.primitives.wakeup.waiters import until_blocked
 from tests.waiting import lasting_at_least, patience
 from tidegate.core.backoff import Backoff
 from tidegate.core.clock import SystemClock
 from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
-from tidegate.flow.doorbell import Doorbell
-from tidegate.flow.timers import Timer, Timers
+from tidegate.primitives.timers import Timer, Timers
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.timekeeper import DueSource, Timekeeper
 from tidegate.storage.valkey import Key, Valkey
 

@@ -18,7 +18,7 @@ from tidegate.collect.tables import collection_runs
 from tidegate.collect.triggers import Triggers
 from tidegate.core.clock import Clock
 from tidegate.core.errors import NoCredential
-from tidegate.flow.gate import Allowance
+from tidegate.primitives.gate import Allowance
 from tidegate.settings import Settings
 from tidegate.storage.documents import Document
 from tidegate.storage.sql import Database, Transaction

@@ -16,7 +16,7 @@ from tidegate.collect.due_schedules import DueSchedules
 from tidegate.collect.lifecycle import RunState
 from tidegate.collect.schedules import Schedules
 from tidegate.collect.source import Subject
-from tidegate.flow.gate import CredentialLimits
+from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database

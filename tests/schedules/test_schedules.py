@@ -9,7 +9,7 @@ from tidegate.collect.schedules import Schedules
 from tidegate.collect.source import Subject
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.flow.doorbell import Doorbell
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.storage.valkey import Valkey
 
 THREE = datetime(2026, 1, 1, 3, tzinfo=UTC)

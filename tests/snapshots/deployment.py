@@ -14,8 +14,8 @@ from pydantic import SecretStr
 from tests.servers.migrated import migrated_folder
 from tests.waiting import PATIENCE_S, look_again
 from tidegate.assembly import Parts, Snapshots, open_database, open_snapshots, put_together
-from tidegate.flow.breaker import BreakerSettings
-from tidegate.flow.limiter import LimiterSettings
+from tidegate.primitives.circuit_breaker import BreakerSettings
+from tidegate.primitives.limiter import LimiterSettings
 from tidegate.settings import Settings
 from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, Tempo, WorldShape
 from tidegate.snapshots import store

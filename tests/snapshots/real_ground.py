@@ -13,7 +13,7 @@ from chaos.schedules.ground import BEGIN_MS, IDS, SETTINGS, SUBJECTS, Brought, L
 from tidegate.assembly import open_database
 from tidegate.core.clock import ManualClock, from_ms, milliseconds
 from tidegate.core.priority import Priority
-from tidegate.flow.coalescer import AlreadyProcessing, Coalescer, CoalescerKeys, Outcome
+from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, CoalescerKeys, Outcome
 from tidegate.settings import Settings
 from tidegate.snapshots import store
 from tidegate.snapshots.bodies import unpack

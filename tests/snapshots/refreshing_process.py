@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from tests.snapshots.deployment import QUICK
 from tidegate.assembly import open_snapshots, put_together
 from tidegate.core.clock import SystemClock
-from tidegate.flow.presence.settings import PresenceSettings
+from tidegate.primitives.membership.settings import PresenceSettings
 from tidegate.settings import Settings
 from tidegate.snapshots.settings import GameSettings, SnapshotSettings
 from tidegate.storage.sql import Database

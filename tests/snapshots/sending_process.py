@@ -16,8 +16,8 @@ from datetime import timedelta
 from tidegate.core.backoff import Backoff
 from tidegate.core.clock import SystemClock
 from tidegate.core.priority import Priority
-from tidegate.flow.coalescer import Coalescer
-from tidegate.flow.limiter import Limiter, LimiterSettings
+from tidegate.primitives.coalescer import Coalescer
+from tidegate.primitives.limiter import Limiter, LimiterSettings
 from tidegate.snapshots.calls import Caller, CallOutcome, Calls, Waiting
 from tidegate.snapshots.event import Reason, UpdateEvent
 from tidegate.snapshots.store import Refreshed

@@ -18,7 +18,7 @@ from tests.snapshots.test_refreshing import wish
 from tidegate.assembly import open_parts, open_snapshots
 from tidegate.core.errors import ServerRefused, ValkeyUnavailable
 from tidegate.core.priority import Priority
-from tidegate.flow.coalescer import Coalescer
+from tidegate.primitives.coalescer import Coalescer
 from tidegate.simulators.game import FaultKind, GameConfig, GameSimulator, Manners
 from tidegate.snapshots import lookup as looking
 from tidegate.snapshots import settling

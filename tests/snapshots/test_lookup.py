@@ -8,7 +8,7 @@ import pytest
 
 from tests.snapshots.deployment import Deployment
 from tidegate.core.errors import DatabaseUnavailable
-from tidegate.flow.breaker import Breaker
+from tidegate.primitives.circuit_breaker import Breaker
 from tidegate.snapshots import lookup as looking
 from tidegate.snapshots.local import LocalCache
 from tidegate.snapshots.lookup import Lookup

@@ -13,11 +13,11 @@ from datetime import timedelta
 
 import psutil
 
-from tests.flow.limiter.exactness import Observed
+from tests.primitives.limiter.exactness import Observed
 from tests.processes import start_warm
 from tests.snapshots.sending_process import refresh_all
 from tests.waiting import simulated_delay, until
-from tidegate.flow.limiter import Limit, LimiterSettings, Priority
+from tidegate.primitives.limiter import Limit, LimiterSettings, Priority
 from tidegate.snapshots.calls import Failed
 from tidegate.snapshots.event import DeathReason
 from tidegate.snapshots.store import Refreshed

@@ -15,9 +15,9 @@ from tests.waiting import lasting_at_least, observe_absence
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
-from tidegate.flow.breaker import BreakerSettings
-from tidegate.flow.coalescer import AlreadyProcessing, Published, Upgraded
 from tidegate.http.dead_snapshots import view
+from tidegate.primitives.circuit_breaker import BreakerSettings
+from tidegate.primitives.coalescer import AlreadyProcessing, Published, Upgraded
 from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.snapshots.dead import DeadLetter
 from tidegate.snapshots.event import DeathReason, Reason, UpdateEvent

@@ -10,8 +10,8 @@ from tests.servers.valkey import ValkeyServer, free_ports
 from tests.snapshots.deployment import Deployment
 from tidegate.core.errors import Unavailable
 from tidegate.core.priority import Priority
-from tidegate.flow.breaker import Breaker
-from tidegate.flow.coalescer import AlreadyProcessing, Coalescer, Published
+from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, Published
 from tidegate.snapshots.event import Reason, UpdateEvent
 from tidegate.snapshots.requests import UpdateRequests, Wish
 from tidegate.snapshots.subject import Subject

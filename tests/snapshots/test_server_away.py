@@ -12,7 +12,7 @@ from tests.snapshots.deployment import Deployment, deployed, until
 from tests.waiting import patience, simulated_delay
 from tidegate.core.errors import Unavailable
 from tidegate.core.priority import Priority
-from tidegate.flow.breaker import BreakerSettings
+from tidegate.primitives.circuit_breaker import BreakerSettings
 from tidegate.simulators.game import GameSimulator
 from tidegate.snapshots import lookup
 from tidegate.snapshots.event import Reason

@@ -9,7 +9,7 @@ import pytest
 from tests.snapshots.deployment import Deployment, deployed, until
 from tests.snapshots.test_refreshing import wish
 from tidegate.core.telemetry import metrics
-from tidegate.flow.coalescer import AlreadyProcessing, Outcome, Published
+from tidegate.primitives.coalescer import AlreadyProcessing, Outcome, Published
 from tidegate.simulators.game import GameSimulator
 from tidegate.snapshots import store
 from tidegate.snapshots.settings import LaneSettings

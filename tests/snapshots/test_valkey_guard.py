@@ -18,7 +18,7 @@ from tests.snapshots.deployment import Deployment, deployed, until
 from tests.waiting import blocked_process
 from tidegate.core.errors import CircuitOpen, ValkeyUnavailable
 from tidegate.core.telemetry.logs import configure
-from tidegate.flow.breaker import Breaker, BreakerSettings, BreakerState
+from tidegate.primitives.circuit_breaker import Breaker, BreakerSettings, BreakerState
 from tidegate.simulators.game import GameSimulator
 from tidegate.snapshots.query import Freshness
 from tidegate.snapshots.transport import GROUPS, Topic

@@ -12,7 +12,7 @@ from tests.snapshots.deployment import Deployment, deployed, until
 from tests.snapshots.test_refreshing import wish
 from tests.waiting import observe_absence, patience
 from tidegate.core.errors import ServerRefused, TidegateError, ValkeyUnavailable
-from tidegate.flow.limiter import Limiter
+from tidegate.primitives.limiter import Limiter
 from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.snapshots import failures
 from tidegate.snapshots.calls import CallOutcome, Calls

@@ -15,9 +15,9 @@ from tidegate.assembly import build_process, open_parts
 from tidegate.collect.collector import Collector, Ground
 from tidegate.collect.runs import Run
 from tidegate.core.telemetry.logs import configure
-from tidegate.flow.presence import PresenceSettings
 from tidegate.github import ALL, GithubSource
 from tidegate.github.statistics import Statistics
+from tidegate.primitives.membership import PresenceSettings
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.upstream import UpstreamClient

@@ -8,7 +8,7 @@ from aiohttp import web
 from tests.upstream.servers import get, web_server
 from tidegate.core.errors import GrantVoid
 from tidegate.core.telemetry import metrics
-from tidegate.flow.limiter import Grant, Priority
+from tidegate.primitives.limiter import Grant, Priority
 from tidegate.upstream import UpstreamClient, UpstreamSettings
 from tidegate.upstream.meter import SentMeter
 

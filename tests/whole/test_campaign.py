@@ -16,7 +16,7 @@ from tests.servers.migrated import migrated_folder
 from tests.waiting import look_again, until
 from tests.whole.upstream import Upstream
 from tidegate.assembly import Parts, open_parts
-from tidegate.flow.gate import CredentialLimits, Job
+from tidegate.primitives.gate import CredentialLimits, Job
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.schema import handled_events

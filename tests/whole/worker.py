@@ -12,7 +12,7 @@ import uvloop
 from tests.whole.upstream import call
 from tidegate.assembly import Parts, build_process, open_parts
 from tidegate.core.telemetry.logs import configure
-from tidegate.flow.gate import Admitted, Allowance, Outcome, Settlement, settlement
+from tidegate.primitives.gate import Admitted, Allowance, Outcome, Settlement, settlement
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.waiting import unless
 from tidegate.settings import Settings

@@ -12,7 +12,7 @@ from tidegate.collect.orchestrator import Orchestrator
 from tidegate.collect.schedules import Schedules
 from tidegate.collect.source import Source
 from tidegate.collect.triggers import Triggers
-from tidegate.flow.stream import Stream
+from tidegate.primitives.stream import Stream
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.recoverer import Estate
 from tidegate.runtime.service import Service

@@ -18,9 +18,9 @@ from tidegate.collect.places import OtherPlace, settle_place
 from tidegate.core.errors import InvalidSettings
 from tidegate.crawl.crawls import Crawls
 from tidegate.credentials import GENERAL_POOL, CredentialBook
-from tidegate.flow.stream import Passage
 from tidegate.github import GithubSettings, GithubSource
 from tidegate.github.statistics import Statistics
+from tidegate.primitives.stream import Passage
 from tidegate.settings import Settings
 from tidegate.storage.documents import open_documents
 from tidegate.storage.sql import Database

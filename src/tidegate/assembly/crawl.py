@@ -18,7 +18,7 @@ from tidegate.crawl.raws import Raws
 from tidegate.crawl.site import Sites, load_site
 from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.writing import RAWS_STORED, CrawlWriter
-from tidegate.flow.doorbell import Doorbell
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.settings import Settings
 

@@ -15,9 +15,9 @@ from tidegate.credentials import CredentialBook, records
 from tidegate.credentials.book import HOW_TO_GET_ONE
 from tidegate.credentials.pools import has_credentials
 from tidegate.credentials.rotation import Holding
-from tidegate.flow.gate import Gate
 from tidegate.github import GithubSource
 from tidegate.github.authority import GithubAuthority
+from tidegate.primitives.gate import Gate
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.upstream import UpstreamClient

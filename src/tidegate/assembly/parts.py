@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from tidegate.assembly.connections import Preflight, open_database, open_valkey
 from tidegate.core.ids import new_owner
-from tidegate.flow.doorbell import Doorbell
-from tidegate.flow.gate import Gate
-from tidegate.flow.presence import Presence
-from tidegate.flow.stream import Stream
-from tidegate.flow.timers import Timers
+from tidegate.primitives.gate import Gate
+from tidegate.primitives.membership import Presence
+from tidegate.primitives.stream import Stream
+from tidegate.primitives.timers import Timers
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Unit, Valkey

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.assembly.parts import Parts
 from tidegate.assembly.retention import retention_rules
-from tidegate.flow.presence import Election
-from tidegate.flow.stream import Stream
+from tidegate.primitives.membership import Election
+from tidegate.primitives.stream import Stream
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.heartbeat import Heartbeat

@@ -14,10 +14,10 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.breaker import Breaker
-from tidegate.flow.coalescer import Coalescer, Outcome
-from tidegate.flow.limiter import Limiter
-from tidegate.flow.stream import Stream
+from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.primitives.coalescer import Coalescer, Outcome
+from tidegate.primitives.limiter import Limiter
+from tidegate.primitives.stream import Stream
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tidegate.assembly.parts import Parts
 from tidegate.core.errors import Unavailable
-from tidegate.flow.stream import Stream, owner_of
+from tidegate.primitives.stream import Stream, owner_of
 
 
 async def has_workers(parts: Parts, streams: Sequence[Stream]) -> bool | None:

@@ -36,7 +36,7 @@ from tidegate.aws.tickets import write_ticket
 from tidegate.core.backoff import Backoff
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.stream import Passage
+from tidegate.primitives.stream import Passage
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import unless
 

@@ -15,7 +15,7 @@ from tidegate.core.arguments import require_not_negative, require_positive
 from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.stream import Message, Passage
+from tidegate.primitives.stream import Message, Passage
 from tidegate.runtime.waiting import end
 
 log = get_logger(__name__)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.aws.settings import AwsSettings
 from tidegate.core.errors import InvalidSettings
-from tidegate.flow.stream import Intake, Passage
+from tidegate.primitives.stream import Intake, Passage
 from tidegate.runtime.service import Service
 from tidegate.runtime.timekeeper import DueSource
 

@@ -16,7 +16,7 @@ from tidegate.campaigns.deciding import Decider, Task
 from tidegate.campaigns.workshop import Workshop
 from tidegate.core.errors import UNDECODABLE
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.stream import Message
+from tidegate.primitives.stream import Message
 from tidegate.runtime.waiting import end, unless
 
 log = get_logger(__name__)

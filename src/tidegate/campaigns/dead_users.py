@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tidegate.campaigns.keys import campaign_keys
-from tidegate.flow.stream.message import DeadLetter, Entry, to_dead_letter
+from tidegate.primitives.stream.message import DeadLetter, Entry, to_dead_letter
 from tidegate.storage.valkey import Key, Valkey
 
 _MOST_CAMPAIGNS = 100

@@ -24,7 +24,7 @@ from tidegate.campaigns.kinds import KindUnknown
 from tidegate.campaigns.workshop import Workshop
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.stream import Consumer
+from tidegate.primitives.stream import Consumer
 from tidegate.runtime.waiting import end
 
 log = get_logger(__name__)

@@ -12,8 +12,8 @@ from tidegate.campaigns.workshop import campaign_stream
 from tidegate.core.clock import Clock, SystemClock, milliseconds
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.presence import Presence
-from tidegate.flow.stream import Stream, StreamSettings
+from tidegate.primitives.membership import Presence
+from tidegate.primitives.stream import Stream, StreamSettings
 from tidegate.storage.valkey import Valkey
 
 log = get_logger(__name__)

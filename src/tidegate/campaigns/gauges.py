@@ -7,7 +7,7 @@ from tidegate.campaigns import records
 from tidegate.campaigns.keys import busy_key, campaign_keys, campaigns_unit, stream_name
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.telemetry import metrics
-from tidegate.flow.stream import StreamKeys
+from tidegate.primitives.stream import StreamKeys
 from tidegate.runtime.figures import find_out
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Key, Valkey

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from tidegate.flow.stream import StreamKeys
+from tidegate.primitives.stream import StreamKeys
 from tidegate.storage.valkey import Key, Unit, Valkey
 
 UNIT = "campaigns"

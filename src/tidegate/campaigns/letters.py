@@ -11,9 +11,9 @@ from tidegate.campaigns.keys import campaign_keys, campaigns_unit, remembered, s
 from tidegate.campaigns.news import ResultNews
 from tidegate.campaigns.results import entry_of
 from tidegate.core.clock import Clock
-from tidegate.flow.stream import DeadLetter, DeadLetters, StreamKeys
-from tidegate.flow.stream.batches import id_batches
-from tidegate.flow.stream.message import to_dead_letter
+from tidegate.primitives.stream import DeadLetter, DeadLetters, StreamKeys
+from tidegate.primitives.stream.batches import id_batches
+from tidegate.primitives.stream.message import to_dead_letter
 from tidegate.storage.valkey import Valkey
 
 

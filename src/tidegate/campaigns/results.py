@@ -9,7 +9,7 @@ from tidegate.campaigns.campaign import Decided, Entry, Result, ResultState, Ver
 from tidegate.campaigns.dead_users import DeadUsers
 from tidegate.campaigns.keys import campaign_keys
 from tidegate.campaigns.news import ResultNews, name_of
-from tidegate.flow.stream.message import DeadLetter
+from tidegate.primitives.stream.message import DeadLetter
 from tidegate.runtime.bulletin import Watch
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey

@@ -8,7 +8,7 @@ from tidegate.campaigns.keys import GROUP, campaigns_unit, stream_name
 from tidegate.campaigns.kinds import Kinds
 from tidegate.campaigns.settings import CampaignSettings
 from tidegate.core.clock import Clock
-from tidegate.flow.stream import Stream, StreamSettings
+from tidegate.primitives.stream import Stream, StreamSettings
 from tidegate.runtime.patience import Outage
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey

@@ -7,7 +7,7 @@ import msgspec
 
 from tidegate.cli.forecast import Supply
 from tidegate.cli.wording import clock, number
-from tidegate.flow.gate import BucketStatus, CredentialLimits, CredentialStatus, PoolStatus
+from tidegate.primitives.gate import BucketStatus, CredentialLimits, CredentialStatus, PoolStatus
 
 _SMALL = 10
 

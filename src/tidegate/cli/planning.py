@@ -14,9 +14,9 @@ from tidegate.core.clock import milliseconds
 from tidegate.core.errors import TidegateError
 from tidegate.credentials import Credential, Kind
 from tidegate.credentials.authority import Seen
-from tidegate.flow.gate import BucketStatus, CredentialStatus, PoolStatus
 from tidegate.github import GithubSource
 from tidegate.github.authority import GithubAuthority
+from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus
 from tidegate.storage.sql import Transaction
 from tidegate.upstream import UpstreamClient, UpstreamSettings
 

@@ -7,7 +7,7 @@ import msgspec
 
 from tidegate.cli.wording import clock, number, span
 from tidegate.core.clock import from_ms
-from tidegate.flow.coalescer import AlreadyProcessing, Outcome
+from tidegate.primitives.coalescer import AlreadyProcessing, Outcome
 from tidegate.snapshots.dead import DeadLetter
 from tidegate.snapshots.query import Freshness, SnapshotAnswer
 from tidegate.snapshots.store import Trouble

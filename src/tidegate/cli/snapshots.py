@@ -17,7 +17,7 @@ from tidegate.cli.wording import span
 
 if TYPE_CHECKING:
     from tidegate.assembly import Snapshots
-    from tidegate.flow.coalescer import Outcome
+    from tidegate.primitives.coalescer import Outcome
     from tidegate.settings import Settings
     from tidegate.snapshots.query import SnapshotAnswer
     from tidegate.snapshots.store import Trouble

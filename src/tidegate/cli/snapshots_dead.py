@@ -12,7 +12,7 @@ from tidegate.cli.snapshots_opening import opened
 from tidegate.core.errors import NotFound
 
 if TYPE_CHECKING:
-    from tidegate.flow.coalescer import Outcome
+    from tidegate.primitives.coalescer import Outcome
     from tidegate.settings import Settings
     from tidegate.snapshots.dead import DeadLetter
 
@@ -59,7 +59,7 @@ def replay(letter: str = _LETTER, *, as_json: bool = _JSON) -> None:
     The letter is gone then, unless somebody is at this subject already: then it stays, to be replayed later or dropped.
     """
     from tidegate.cli.snapshot_text import told
-    from tidegate.flow.coalescer import AlreadyProcessing
+    from tidegate.primitives.coalescer import AlreadyProcessing
 
     outcome = run(_replay(load_settings(), letter))
     if as_json:

@@ -15,8 +15,8 @@ from tidegate.collect.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
 from tidegate.collect.progress import KindProgress, kinds_of, runs_by_id
 from tidegate.collect.runs import Run
 from tidegate.core.errors import Unavailable
-from tidegate.flow.gate import CredentialLimits, Gate, PoolStatus
 from tidegate.github import bucket_of
+from tidegate.primitives.gate import CredentialLimits, Gate, PoolStatus
 from tidegate.storage.sql import Database, Transaction
 
 _RATE_OVER_S, _TRUSTED_AFTER_S = 15.0, 1.0

@@ -28,7 +28,7 @@ from tidegate.core.arguments import require_not_negative
 from tidegate.core.clock import Clock, milliseconds
 from tidegate.core.errors import GrantVoid, InvalidArgument, TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.gate import Admitted, Clearances, GatePermit, PermitWithdrawn
+from tidegate.primitives.gate import Admitted, Clearances, GatePermit, PermitWithdrawn
 from tidegate.upstream import AddressRefused, Answer, Head, Permit, Request, UpstreamFailed
 from tidegate.upstream.redirects import MOST_REDIRECTS, may_follow, redirected, target_of
 from tidegate.upstream.tracing import called

@@ -14,8 +14,8 @@ from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import Source
 from tidegate.collect.terms import Terms, Writer
 from tidegate.collect.worker import Worker
-from tidegate.flow.gate import Clearances, Gate
-from tidegate.flow.stream import Intake, Stream
+from tidegate.primitives.gate import Clearances, Gate
+from tidegate.primitives.stream import Intake, Stream
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.storage.documents import DocumentStore

@@ -39,8 +39,8 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import CommitUnknown, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import COLLECT_RESULTS_REFUSED
-from tidegate.flow.gate import Admitted, Gate
-from tidegate.flow.stream import Intake
+from tidegate.primitives.gate import Admitted, Gate
+from tidegate.primitives.stream import Intake
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs
 from tidegate.storage.documents import DocumentStore

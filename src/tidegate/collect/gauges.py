@@ -16,9 +16,9 @@ from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.collect.tables import collection_runs
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.telemetry import metrics
-from tidegate.flow.gate import Gate
-from tidegate.flow.stream import Stream
-from tidegate.flow.timers import Timers
+from tidegate.primitives.gate import Gate
+from tidegate.primitives.stream import Stream
+from tidegate.primitives.timers import Timers
 from tidegate.runtime.figures import WITHIN_S, find_out
 from tidegate.storage.sql import Database, Transaction, outbox
 

@@ -16,7 +16,7 @@ from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.collect.tables import allowance_notes, collection_runs, page_jobs
 from tidegate.collect.verdicts import Finished
 from tidegate.core.clock import milliseconds
-from tidegate.flow.gate import Learned, Memory, Note, Settlement
+from tidegate.primitives.gate import Learned, Memory, Note, Settlement
 from tidegate.storage.sql import Transaction
 
 _LITTLE = 200

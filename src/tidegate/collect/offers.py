@@ -5,7 +5,7 @@ from datetime import datetime
 
 from tidegate.collect.ledger import StoredJob
 from tidegate.core.clock import milliseconds
-from tidegate.flow.gate import Job
+from tidegate.primitives.gate import Job
 
 Barred = Callable[[StoredJob], Sequence[str]]
 """Which credentials must not make the call of a job, as far as this process knows. Must not wait."""

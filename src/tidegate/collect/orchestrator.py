@@ -17,7 +17,7 @@ from tidegate.collect.source import Source, Subject
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.core.telemetry import traces
-from tidegate.flow.gate import Gate
+from tidegate.primitives.gate import Gate
 from tidegate.storage.sql import Database, Transaction
 
 

@@ -11,7 +11,7 @@ from tidegate.collect import ledger, notes, parking, runs
 from tidegate.collect.ledger import StoredJob
 from tidegate.collect.lifecycle import OPEN_RUNS
 from tidegate.collect.offers import Barred, none_barred, to_gate_jobs
-from tidegate.flow.gate import Gate, Job
+from tidegate.primitives.gate import Gate, Job
 from tidegate.runtime.waiting import unless
 from tidegate.storage.sql import Database, Transaction
 

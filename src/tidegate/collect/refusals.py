@@ -11,7 +11,7 @@ from tidegate.collect.source import Reading, Verdict
 from tidegate.collect.verdicts import PAUSES, Finished, from_defect
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import NoCredential, TidegateError, Unavailable
-from tidegate.flow.gate import Admitted, Outcome, settlement
+from tidegate.primitives.gate import Admitted, Outcome, settlement
 
 _ASK_AGAIN = Backoff(first=timedelta(seconds=5), most=timedelta(minutes=1), jitter=0.2)
 

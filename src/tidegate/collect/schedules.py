@@ -19,7 +19,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.storage.sql import Database, Transaction
 
 if TYPE_CHECKING:
-    from tidegate.flow.doorbell import Doorbell
+    from tidegate.primitives.wakeup import Doorbell
 
 log = get_logger(__name__)
 

@@ -9,7 +9,7 @@ from tidegate.collect.offers import Barred, none_barred, to_gate_jobs
 from tidegate.collect.recovery import Recovery
 from tidegate.collect.verdicts import Finished
 from tidegate.core.clock import Clock
-from tidegate.flow.gate import Gate
+from tidegate.primitives.gate import Gate
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end
 

@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument
-from tidegate.flow.gate import Allowance
+from tidegate.primitives.gate import Allowance
 from tidegate.storage.documents import Document, Listing
 from tidegate.upstream import Answer, Request
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, NoCredential
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.gate import CredentialLimits, Gate
+from tidegate.primitives.gate import CredentialLimits, Gate
 
 log = get_logger(__name__)
 

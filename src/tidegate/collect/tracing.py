@@ -24,7 +24,7 @@ from tidegate.collect.runs import Run
 from tidegate.collect.verdicts import Finished
 from tidegate.core.clock import to_ms
 from tidegate.core.telemetry import traces
-from tidegate.flow.gate import Admitted
+from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql.outbox import Event
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tidegate.collect.parking import Parked
 from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import JobSpec, Reading, Verdict
 from tidegate.core.backoff import Backoff
-from tidegate.flow.gate import Admitted, Learned, Outcome, Settlement, settlement
+from tidegate.primitives.gate import Admitted, Learned, Outcome, Settlement, settlement
 from tidegate.storage.documents import Document, Listing
 from tidegate.storage.sql.faults import words_of
 from tidegate.upstream import Answer, UpstreamFailed

@@ -24,8 +24,8 @@ from tidegate.collect.recovery import Recovery
 from tidegate.core.arguments import require_positive
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.gate import Admitted, Gate, Outcome, settlement
-from tidegate.flow.stream import Intake
+from tidegate.primitives.gate import Admitted, Gate, Outcome, settlement
+from tidegate.primitives.stream import Intake
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, unless
 from tidegate.storage.sql import Database

@@ -20,7 +20,7 @@ from tidegate.crawl.hosts import Host, require_host
 from tidegate.crawl.refusals import retry_after
 from tidegate.crawl.robots import Found, RobotsState, Rules, meaning_of, moved_to, text_of
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.flow.gate import Gate
+from tidegate.primitives.gate import Gate
 from tidegate.storage.sql import Database
 from tidegate.upstream import Answer
 from tidegate.upstream.messages import shown

@@ -22,7 +22,7 @@ from tidegate.crawl.identity_records import StoredIdentity, credential_of, name_
 from tidegate.crawl.manners_records import HostHealth
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.credentials.vault import Vault
-from tidegate.flow.gate import Gate, Memory, Note
+from tidegate.primitives.gate import Gate, Memory, Note
 from tidegate.storage.sql import Database, Transaction
 
 log = get_logger(__name__)

@@ -25,7 +25,7 @@ from tidegate.credentials.records import Credential, Kind, NewCredential, State,
 from tidegate.credentials.rotation import Holding, Rotation, rotate_key
 from tidegate.credentials.vault import Label, Vault
 from tidegate.credentials.wallet import Wallet, installation_of
-from tidegate.flow.gate import CredentialLimits, Gate
+from tidegate.primitives.gate import CredentialLimits, Gate
 from tidegate.storage.sql import Database
 
 log = get_logger(__name__)

@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 
 from tidegate.assembly import Parts
-from tidegate.flow.presence import Election
-from tidegate.flow.stream.message import StreamStatus
-from tidegate.flow.stream.stream import is_waypoint, owner_of
+from tidegate.primitives.membership import Election
+from tidegate.primitives.stream.message import StreamStatus
+from tidegate.primitives.stream.stream import is_waypoint, owner_of
 
 
 class ProcessView(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,9 +10,9 @@ from tidegate.assembly import Collection, Snapshots
 from tidegate.collect.overview import busy_pools
 from tidegate.dashboard.community import CommunityReader, ProcessView
 from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
-from tidegate.flow.breaker import Breaker, BreakerState
-from tidegate.flow.gate import PoolStatus
-from tidegate.flow.stream import Stream
+from tidegate.primitives.circuit_breaker import Breaker, BreakerState
+from tidegate.primitives.gate import PoolStatus
+from tidegate.primitives.stream import Stream
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Depth
 

@@ -19,7 +19,7 @@ from tidegate.dashboard.community import Community, CommunityReader
 from tidegate.dashboard.dead import DeadCount, DeadReader
 from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
 from tidegate.dashboard.waits import PoolWait, pool_waits
-from tidegate.flow.breaker import BreakerState
+from tidegate.primitives.circuit_breaker import BreakerState
 from tidegate.storage.sql import Transaction
 
 _MOST_ACTIVE = 20

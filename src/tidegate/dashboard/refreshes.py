@@ -10,8 +10,8 @@ from tidegate.assembly import Snapshots
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.priority import Priority
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks, Unknown
-from tidegate.flow.limiter import LimiterStatus
-from tidegate.flow.limiter.settings import ALL, Limit, Rate
+from tidegate.primitives.limiter import LimiterStatus
+from tidegate.primitives.limiter.settings import ALL, Limit, Rate
 from tidegate.snapshots.sample import FreshnessMix, freshness_mix
 from tidegate.snapshots.transport import GROUPS
 

@@ -21,8 +21,8 @@ from tidegate.dashboard.history import Figure, History
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks
 from tidegate.dashboard.pace import PaceMaker
 from tidegate.dashboard.refreshes import SnapshotsReader
-from tidegate.flow.gate import CredentialStatus
-from tidegate.flow.stream import Stream
+from tidegate.primitives.gate import CredentialStatus
+from tidegate.primitives.stream import Stream
 from tidegate.runtime.waiting import first_of, occurs
 from tidegate.storage.sql import Transaction, outbox
 

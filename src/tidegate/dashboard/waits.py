@@ -6,8 +6,8 @@ from datetime import datetime
 import msgspec
 
 from tidegate.credentials import Credential
-from tidegate.flow.gate import PoolStatus
 from tidegate.http.views import Wait, moment, waits_of
+from tidegate.primitives.gate import PoolStatus
 
 RESTING = "resting"
 """Nobody may call for a while: the other side asked all of us to."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from tidegate.collect.source import Reading, Verdict
-from tidegate.flow.gate import Allowance
+from tidegate.primitives.gate import Allowance
 from tidegate.upstream import Answer
 
 LEAST_PAUSE_MS = 60_000

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from tidegate.core.arguments import require_positive
 from tidegate.core.errors import Unavailable
-from tidegate.flow.throttle import Throttle
+from tidegate.primitives.throttle import Throttle
 from tidegate.storage.valkey import Valkey
 
 _MOST_SUBJECTS = 10_000

@@ -16,10 +16,10 @@ from msgspec import Meta
 from tidegate.assembly import Collection
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.redaction import redact
-from tidegate.flow.stream.message import DeadLetter as DeadMessage
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.views import Limit
+from tidegate.primitives.stream.message import DeadLetter as DeadMessage
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import StoredEvent
 

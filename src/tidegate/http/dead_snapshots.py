@@ -12,11 +12,11 @@ from msgspec import Meta
 from tidegate.assembly import Snapshots
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.telemetry.redaction import redact
-from tidegate.flow.coalescer import AlreadyProcessing
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType
 from tidegate.http.snapshots import TAG
 from tidegate.http.views import Limit
+from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.snapshots.dead import DeadLetter
 from tidegate.snapshots.event import DeathReason
 

@@ -10,9 +10,9 @@ from msgspec import Meta
 
 from tidegate.assembly import Collection
 from tidegate.credentials import GENERAL_POOL, Credential
-from tidegate.flow.gate import BucketStatus, CredentialStatus, PoolStatus
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.views import Limit, moment
+from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus
 
 TAG = "credentials"
 

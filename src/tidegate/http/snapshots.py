@@ -12,11 +12,11 @@ from starlette.responses import Response
 
 from tidegate.assembly import Snapshots
 from tidegate.core.errors import TooManyWaiting
-from tidegate.flow.coalescer import AlreadyProcessing
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import ProblemType
 from tidegate.http.snapshot_events import SnapshotEvents
+from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.runtime.waiting import unless
 from tidegate.settings.http import HttpSettings
 from tidegate.snapshots.kept import Failed

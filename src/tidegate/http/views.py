@@ -16,7 +16,7 @@ from tidegate.collect.runs import Run
 from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.credentials import Credential, CredentialBook
-from tidegate.flow.gate import CredentialStatus, Gate, PoolStatus
+from tidegate.primitives.gate import CredentialStatus, Gate, PoolStatus
 from tidegate.runtime.patience import Outage
 from tidegate.storage.sql import Database, Transaction
 

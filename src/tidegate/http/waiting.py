@@ -10,8 +10,8 @@ from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.credentials import Credential
 from tidegate.credentials.records import everything
-from tidegate.flow.gate import Gate
 from tidegate.http.views import Wait, waits_of
+from tidegate.primitives.gate import Gate
 from tidegate.runtime.patience import Outage
 from tidegate.storage.sql import Database, Transaction
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from tidegate.core.errors import Unavailable
-from tidegate.flow.doorbell import Doorbell
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.service import Service
 from tidegate.runtime.waiting import only_our_cancellation, unless

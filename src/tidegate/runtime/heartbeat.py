@@ -12,7 +12,7 @@ from datetime import timedelta
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import LeaseLost, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.presence import Presence
+from tidegate.primitives.membership import Presence
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs, unless
 

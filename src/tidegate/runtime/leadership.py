@@ -14,7 +14,7 @@ from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, LeaseLost, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import SCHEDULER_LEADER_ACTIVE
-from tidegate.flow.presence import Elected, Election, Following
+from tidegate.primitives.membership import Elected, Election, Following
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.service import Restarts, Service, keep_running
 from tidegate.runtime.waiting import end, first_of, unless

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from tidegate.flow.gate import Promises
+from tidegate.primitives.gate import Promises
 
 
 class Promised:

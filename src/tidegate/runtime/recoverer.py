@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.presence import Expiry, Presence
+from tidegate.primitives.membership import Expiry, Presence
 
 log = get_logger(__name__)
 

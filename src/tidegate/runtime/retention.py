@@ -16,7 +16,7 @@ from tidegate.core.clock import milliseconds, monotonic_ms, to_ms
 from tidegate.core.errors import ServerRefused, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import RETENTION_DELETED
-from tidegate.flow.stream import Stream
+from tidegate.primitives.stream import Stream
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.outbox import EventState
 from tidegate.storage.sql.schema import handled_events, outbox_events

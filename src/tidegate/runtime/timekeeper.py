@@ -16,7 +16,7 @@ from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.errors import InvalidArgument, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import SCHEDULER_SLEEP_DURATION
-from tidegate.flow.doorbell import Doorbell
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs, only_our_cancellation
 

@@ -19,14 +19,14 @@ from tidegate.core.telemetry.traces import TraceSettings
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.crowd.ranking.settings import RankingSettings
 from tidegate.crowd.waiting_room.settings import WaitingRoomSettings
-from tidegate.flow.breaker.settings import BreakerSettings
-from tidegate.flow.coalescer.settings import CoalescerSettings
-from tidegate.flow.gate.settings import CredentialLimits
-from tidegate.flow.limiter.settings import LimiterSettings
-from tidegate.flow.presence.settings import PresenceSettings
-from tidegate.flow.stream.settings import StreamSettings
-from tidegate.flow.timers.settings import TimerSettings
 from tidegate.github.settings import GithubSettings
+from tidegate.primitives.circuit_breaker.settings import BreakerSettings
+from tidegate.primitives.coalescer.settings import CoalescerSettings
+from tidegate.primitives.gate.settings import CredentialLimits
+from tidegate.primitives.limiter.settings import LimiterSettings
+from tidegate.primitives.membership.settings import PresenceSettings
+from tidegate.primitives.stream.settings import StreamSettings
+from tidegate.primitives.timers.settings import TimerSettings
 from tidegate.settings.http import HttpSettings
 from tidegate.settings.retention import RetentionSettings
 from tidegate.settings.sources import PREFIX, Sources

@@ -12,8 +12,8 @@ from tidegate.core.clock import from_ms, monotonic_ms
 from tidegate.core.errors import GrantVoid, InvalidArgument, TooManyWaiting, Unavailable
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.coalescer import Coalescer
-from tidegate.flow.limiter import Grant, Limiter
+from tidegate.primitives.coalescer import Coalescer
+from tidegate.primitives.limiter import Grant, Limiter
 from tidegate.runtime.gathering import Gatherer
 from tidegate.runtime.patience import Outage
 from tidegate.snapshots.bodies import on_one_line

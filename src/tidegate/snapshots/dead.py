@@ -7,7 +7,7 @@ import msgspec
 from tidegate.core.clock import from_ms
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.flow.coalescer import AlreadyProcessing, Coalescer, Outcome
+from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, Outcome
 from tidegate.snapshots.event import DeadUpdate, DeathReason, UnknownSchema, UpdateEvent, as_json
 from tidegate.snapshots.query import SnapshotReader
 from tidegate.snapshots.requests import UpdateRequests, Wish

@@ -3,7 +3,7 @@
 import asyncio
 
 from tidegate.core.telemetry import metrics
-from tidegate.flow.limiter import Limiter
+from tidegate.primitives.limiter import Limiter
 from tidegate.runtime.figures import find_out
 from tidegate.snapshots.transport import GROUPS, Transport
 

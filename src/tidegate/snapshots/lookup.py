@@ -15,7 +15,7 @@ from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import DatabaseUnavailable, TidegateError
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.breaker import Breaker
+from tidegate.primitives.circuit_breaker import Breaker
 from tidegate.runtime.gathering import Gatherer
 from tidegate.runtime.waiting import patience
 from tidegate.snapshots import store

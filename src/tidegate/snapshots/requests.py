@@ -20,7 +20,7 @@ from tidegate.core.ids import new_id
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.coalescer import Coalescer, Draft, Outcome, Published, Upgraded
+from tidegate.primitives.coalescer import Coalescer, Draft, Outcome, Published, Upgraded
 from tidegate.runtime.patience import Outage
 from tidegate.snapshots import tracing
 from tidegate.snapshots.event import Reason, UpdateEvent

@@ -26,8 +26,8 @@ from tidegate.core.errors import CircuitOpen, DatabaseUnavailable, ServerRefused
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.breaker import Breaker
-from tidegate.flow.coalescer import Coalescer
+from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.primitives.coalescer import Coalescer
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import occurs, patience
 from tidegate.snapshots import store, tracing

@@ -12,7 +12,7 @@ import msgspec
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.flow.coalescer import AlreadyProcessing, Outcome
+from tidegate.primitives.coalescer import AlreadyProcessing, Outcome
 from tidegate.runtime.gathering import Gatherer
 from tidegate.runtime.patience import Outage
 from tidegate.snapshots import tracing

@@ -38,14 +38,14 @@ def written(stream: io.StringIO) -> list[dict[str, Any]]:
 def test_a_line_for_machines_is_one_object_with_event_level_time_and_facts():
     configure("json", stream=(stream := io.StringIO()))
 
-    get_logger("tidegate.flow.stream").info("stream.taken_over", stream="jobs", messages=12, idle_ms=15_004)
+    get_logger("tidegate.primitives.stream").info("stream.taken_over", stream="jobs", messages=12, idle_ms=15_004)
 
     [line] = written(stream)
     assert line.pop("at").endswith("Z")
     assert line == {
         "event": "stream.taken_over",
         "level": "info",
-        "module": "tidegate.flow.stream",
+        "module": "tidegate.primitives.stream",
         "stream": "jobs",
         "messages": 12,
         "idle_ms": 15_004,
@@ -74,7 +74,7 @@ def test_a_command_that_goes_on_says_nothing_of_who_ended_unless_it_is_asked_to(
 def test_a_line_for_people_has_event_and_facts():
     configure("console", stream=(stream := io.StringIO()))
 
-    get_logger("tidegate.flow.stream").warning("stream.buried", stream="jobs")
+    get_logger("tidegate.primitives.stream").warning("stream.buried", stream="jobs")
 
     assert "stream.buried" in stream.getvalue()
     assert "stream=jobs" in stream.getvalue()

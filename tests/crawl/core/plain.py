@@ -29,7 +29,7 @@ from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.crawl.targets import CrawlOptions
 from tidegate.crawl.writing import CrawlWriter
-from tidegate.flow.gate import Admitted
+from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql import Database, Transaction
 from tidegate.upstream import Answer
 

@@ -11,7 +11,7 @@ from tests.waiting import look_again, patience
 from tidegate.core.ids import new_id
 from tidegate.crawl.stages import Stage
 from tidegate.crawl.writing import RAWS_STORED
-from tidegate.flow.doorbell import Doorbell
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.runtime.service import Service
 from tidegate.storage.sql import Database

@@ -28,7 +28,7 @@ from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.stages import SEARCH
 from tidegate.crawl.targets import CrawlOptions
 from tidegate.crawl.writing import CrawlWriter
-from tidegate.flow.gate import CredentialLimits
+from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import (
     LimitSettings,

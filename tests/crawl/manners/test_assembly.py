@@ -16,7 +16,7 @@ from tidegate.collect.settings import CollectSettings
 from tidegate.collect.source import JobSpec, Task, Verdict
 from tidegate.crawl.effects import RawStored
 from tidegate.crawl.targets import CrawlOptions
-from tidegate.flow.gate import Admitted, Outcome
+from tidegate.primitives.gate import Admitted, Outcome
 from tidegate.upstream import Answer
 
 

@@ -19,8 +19,8 @@ from tidegate.crawl.identity_records import credential_of
 from tidegate.crawl.manner_tables import crawl_identity_health
 from tidegate.crawl.manners_records import health_of, note
 from tidegate.crawl.refusals import Refused
-from tidegate.flow.gate import Admitted, Job, settlement
-from tidegate.flow.stream import Message
+from tidegate.primitives.gate import Admitted, Job, settlement
+from tidegate.primitives.stream import Message
 from tidegate.storage.sql import Transaction
 
 GUESS = Refused(reason="403: refused", blocked_ms=30_000, is_guess=True)

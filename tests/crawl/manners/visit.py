@@ -16,8 +16,8 @@ from tidegate.crawl.identities import IdentityBook
 from tidegate.crawl.identity_records import credential_of
 from tidegate.crawl.politeness import PoliteCaller, PoliteRequest
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.flow.gate import Gate, Job
-from tidegate.flow.gate.status import CredentialStatus, PaceStatus
+from tidegate.primitives.gate import Gate, Job
+from tidegate.primitives.gate.status import CredentialStatus, PaceStatus
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import MarketplaceConfig, MarketplaceSimulator, WorldShape
 from tidegate.storage.sql import Database

@@ -11,7 +11,7 @@ from tidegate.assembly import build_process, open_database, put_together
 from tidegate.assembly.rankings import open_ranking
 from tidegate.crowd.ranking.settings import Board, RankingSettings
 from tidegate.crowd.ranking.windows import Period
-from tidegate.flow.presence import PresenceSettings
+from tidegate.primitives.membership import PresenceSettings
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event

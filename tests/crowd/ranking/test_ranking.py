@@ -19,7 +19,7 @@ from tidegate.crowd.ranking.handler import Counter
 from tidegate.crowd.ranking.rebuild import RankingPruner
 from tidegate.crowd.ranking.settings import Board, RankingSettings
 from tidegate.crowd.ranking.windows import Period, Window, windows_at
-from tidegate.flow.doorbell import Doorbell
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.delivery import Undeliverable
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey

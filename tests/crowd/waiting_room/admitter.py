@@ -15,7 +15,7 @@ from tidegate.crowd.waiting_room.admission import Deposed, Doors, Taken
 from tidegate.crowd.waiting_room.line import UnknownRoom
 from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.tokens import Sorted, VoidEpoch
-from tidegate.flow.doorbell import Doorbell
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey.connection import connected
 

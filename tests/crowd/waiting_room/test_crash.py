@@ -18,7 +18,7 @@ from tests.servers.migrated import migrated_file
 from tests.waiting import patience
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
 from tidegate.crowd.waiting_room.tables import room_tokens
-from tidegate.flow.doorbell import Doorbell
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey

@@ -14,7 +14,7 @@ from tidegate.assembly import build_process, open_parts
 from tidegate.assembly.crowd import open_reception
 from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
-from tidegate.flow.presence import PresenceKeys
+from tidegate.primitives.membership import PresenceKeys
 from tidegate.settings import Settings
 from tidegate.storage.valkey import Valkey
 

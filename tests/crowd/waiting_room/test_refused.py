@@ -17,7 +17,7 @@ from tidegate.assembly import build_process, open_parts
 from tidegate.assembly.crowd import open_reception
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.crowd.waiting_room import RoomPlan
-from tidegate.flow.presence import PresenceKeys, PresenceSettings
+from tidegate.primitives.membership import PresenceKeys, PresenceSettings
 from tidegate.settings import Settings
 
 LEASE = timedelta(seconds=1)

@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import TidegateError
-from tidegate.flow.coalescer import AlreadyProcessing, Outcome, Published
+from tidegate.primitives.coalescer import AlreadyProcessing, Outcome, Published
 from tidegate.snapshots import store
 from tidegate.snapshots.prefetch import ledger
 from tidegate.snapshots.prefetch.planner import Prefetch

@@ -22,7 +22,7 @@ from tidegate.crowd.ranking.scores import Count
 from tidegate.crowd.ranking.settings import Board
 from tidegate.crowd.ranking.tables import LONGEST_ID
 from tidegate.crowd.ranking.windows import AHEAD
-from tidegate.flow.doorbell import Doorbell
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.delivery import Handler, Retries, Undeliverable
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.outbox import Event

@@ -16,8 +16,8 @@ from tidegate.crowd.ranking.rebuild import RankingKeeper, RankingPruner, Rebuild
 from tidegate.crowd.ranking.settings import Board, RankingSettings
 from tidegate.crowd.ranking.tables import LONGEST_ID
 from tidegate.crowd.ranking.windows import LARGEST_TOP, Period, Window, window_on
-from tidegate.flow.breaker import Breaker
-from tidegate.flow.doorbell import Doorbell
+from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.runtime.timekeeper import Timekeeper

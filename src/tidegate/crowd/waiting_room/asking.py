@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import CircuitOpen, ValkeyUnavailable
-from tidegate.flow.breaker import Breaker, BreakerSettings
+from tidegate.primitives.circuit_breaker import Breaker, BreakerSettings
 from tidegate.runtime.waiting import patience
 
 Result = TypeVar("Result")

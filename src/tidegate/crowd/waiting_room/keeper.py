@@ -15,7 +15,7 @@ from tidegate.crowd.waiting_room.keys import new_rooms
 from tidegate.crowd.waiting_room.line import Line, UnknownRoom
 from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.tokens import VoidEpoch
-from tidegate.flow.doorbell import Doorbell
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.leadership import leader_fence
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.runtime.timekeeper import Timekeeper

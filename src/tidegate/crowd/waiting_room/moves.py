@@ -15,8 +15,8 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.crowd.waiting_room.keys import room_keys
-from tidegate.flow.stream.message import Entry
-from tidegate.flow.stream.readers import BlockingReader, PausingReader, Reader
+from tidegate.primitives.stream.message import Entry
+from tidegate.primitives.stream.readers import BlockingReader, PausingReader, Reader
 from tidegate.runtime.patience import Outage
 from tidegate.runtime.waiting import end, only_our_cancellation
 from tidegate.storage.valkey import Key, Valkey

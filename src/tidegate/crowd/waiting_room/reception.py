@@ -19,7 +19,7 @@ from tidegate.crowd.waiting_room.recovery import Recovery
 from tidegate.crowd.waiting_room.rooms import Room, RoomState
 from tidegate.crowd.waiting_room.settings import RoomPlan, WaitingRoomSettings
 from tidegate.crowd.waiting_room.waiting_room import WaitingRoom
-from tidegate.flow.doorbell import Doorbell
+from tidegate.primitives.wakeup import Doorbell
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 

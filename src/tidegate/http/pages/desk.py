@@ -35,7 +35,6 @@ from tidegate.crowd.waiting_room import (
 )
 from tidegate.crowd.waiting_room.passes import Pass, PassExpired
 from tidegate.crowd.waiting_room.rooms import require_room
-from tidegate.flow.throttle import Throttle
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.pages import cookies
 from tidegate.http.pages.assets import FOLDER, Assets
@@ -45,6 +44,7 @@ from tidegate.http.pages.scene import Scene, Sight, title_of
 from tidegate.http.pages.texts import Language, language_of
 from tidegate.http.places import Paces, find_pass
 from tidegate.http.remote import ClientAddresses
+from tidegate.primitives.throttle import Throttle
 from tidegate.settings.http import HttpSettings
 from tidegate.storage.valkey import Valkey
 

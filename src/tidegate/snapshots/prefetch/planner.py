@@ -16,7 +16,7 @@ from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import PREFETCH_ASKED
-from tidegate.flow.coalescer import AlreadyProcessing, Outcome
+from tidegate.primitives.coalescer import AlreadyProcessing, Outcome
 from tidegate.snapshots.event import Reason
 from tidegate.snapshots.prefetch import ledger
 from tidegate.snapshots.prefetch.allocation import LearnedRates, PriceFinder

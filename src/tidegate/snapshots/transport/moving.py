@@ -19,7 +19,7 @@ from tidegate.snapshots.transport.topics import Topic
 from tidegate.storage.valkey import Key
 
 if TYPE_CHECKING:
-    from tidegate.flow.stream import Stream
+    from tidegate.primitives.stream import Stream
 
 log = get_logger(__name__)
 

@@ -16,7 +16,7 @@ from tidegate.snapshots.transport.topics import Topic
 from tidegate.storage.valkey import Key
 
 if TYPE_CHECKING:
-    from tidegate.flow.stream import Stream
+    from tidegate.primitives.stream import Stream
 
 Message = tuple[str, bytes]
 """A key (`Subject.id`), and a value."""

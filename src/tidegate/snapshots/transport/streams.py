@@ -1,6 +1,6 @@
 """Events on Redis Streams: the default, which needs no server but the one that is there.
 
-A topic is a stream with one group (see `tidegate.flow.stream`): an event stays until it is acknowledged, and comes
+A topic is a stream with one group (see `tidegate.primitives.stream`): an event stays until it is acknowledged, and comes
 again when its consumer leaves, or when the recoverer finds that its process died. The dead are a stream that nobody
 reads but people.
 """
@@ -12,9 +12,9 @@ from itertools import count
 from tidegate.core.arguments import require_at_most, require_positive
 from tidegate.core.clock import Clock, SystemClock, to_ms
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.flow.stream import Consumer as GroupMember
-from tidegate.flow.stream import Stream, StreamSettings
-from tidegate.flow.stream.batches import require_id
+from tidegate.primitives.stream import Consumer as GroupMember
+from tidegate.primitives.stream import Stream, StreamSettings
+from tidegate.primitives.stream.batches import require_id
 from tidegate.snapshots.transport.protocol import DeadEntry, Delivery, Message
 from tidegate.snapshots.transport.topics import GROUPS, TOPICS, Topic
 from tidegate.storage.valkey import Key, Unit, Valkey

@@ -24,7 +24,7 @@ from tidegate.snapshots.transport.protocol import DeadEntry, Message
 from tidegate.snapshots.transport.topics import GROUPS, Topic
 
 if TYPE_CHECKING:
-    from tidegate.flow.stream import Stream
+    from tidegate.primitives.stream import Stream
 
 
 class KafkaTransport:

@@ -1,0 +1,37 @@
+"""Many ask for the same work at once; one of them does it, and its version tells old results from new ones."""
+
+from typing import TYPE_CHECKING
+
+from tidegate.core.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.primitives.coalescer.coalescer import (
+        AlreadyProcessing,
+        Coalescer,
+        Draft,
+        Outcome,
+        Published,
+        Upgraded,
+    )
+    from tidegate.primitives.coalescer.keys import CoalescerKeys
+    from tidegate.primitives.coalescer.settings import CoalescerSettings
+
+__all__ = [
+    "AlreadyProcessing",
+    "Coalescer",
+    "CoalescerKeys",
+    "CoalescerSettings",
+    "Draft",
+    "Outcome",
+    "Published",
+    "Upgraded",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.primitives.coalescer.coalescer": "AlreadyProcessing Coalescer Draft Outcome Published Upgraded",
+        "tidegate.primitives.coalescer.keys": "CoalescerKeys",
+        "tidegate.primitives.coalescer.settings": "CoalescerSettings",
+    },
+)

@@ -1,0 +1,279 @@
+"""One piece of work per subject at a time, however many ask for it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from tidegate.core.arguments import require_at_most, require_name, require_not_negative, require_positive
+from tidegate.core.clock import Clock, SystemClock, milliseconds
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.ids import new_id
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry.metrics import DEDUP_COALESCE_HIT, DEDUP_LOCK_CONFLICT, DEDUP_UPGRADE
+from tidegate.primitives.coalescer.keys import CoalescerKeys
+from tidegate.primitives.coalescer.settings import CoalescerSettings
+from tidegate.storage.valkey import Key, Valkey, lua_script
+from tidegate.storage.valkey.scripts import Script, run_together
+
+_HIGHEST_VERSION = 2**52
+"""Lua counts exactly up to 2**53. Microseconds reach half of that in the year 2112; the rest is room to grow."""
+_READ_AT_ONCE = 1000
+_PUBLISHED_AT_ONCE = 100
+"""Subjects per script: a long one holds up everybody else."""
+
+
+@lua_script("request.lua")
+async def _request(
+    valkey: Valkey,
+    *,
+    work: Key,
+    mark: Key,
+    token: str,
+    urgent: int,
+    lasts_ms: int,
+    keep_ms: int,
+    known_version: int,
+    now_ms: int | None,
+) -> list[Any]: ...
+
+
+@lua_script("publish.lua")
+async def _publish(
+    valkey: Valkey,
+    *,
+    mark: Key,
+    stream: Key,
+    works: list[Key],
+    asked: list[tuple[list[Any], list[str], str]],
+    keep_ms: int,
+    now_ms: int | None,
+) -> list[list[Any]]: ...
+
+
+@lua_script("release.lua")
+async def _release(valkey: Valkey, *, work: Key, version: int) -> int: ...
+
+
+@lua_script("confirm.lua")
+async def _confirm(valkey: Valkey, *, work: Key, version: int) -> int: ...
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A request whose message is added to a stream in the same step, if it is granted."""
+
+    subject: str
+    priority: Priority
+    known_version: int
+    fields: Sequence[str]
+    """Names and values in turn, ending with the name of the field that holds `text`."""
+    text: str
+    """A JSON object without its end: the version and the closing brace are added to it."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """The work is the caller's to publish, under this version."""
+
+    version: int
+    token: str
+
+
+@dataclass(frozen=True)
+class Upgraded:
+    """The same, and it takes the place of less urgent work, whose older version is obsolete once this is confirmed."""
+
+    version: int
+    token: str
+
+
+@dataclass(frozen=True)
+class AlreadyProcessing:
+    """Somebody else does it, under this version; there is nothing to publish."""
+
+    version: int
+
+
+Outcome = Published | Upgraded | AlreadyProcessing
+
+
+class Coalescer:
+    """Locks and versions of subjects, all in the unit `name`.
+
+    Whoever is told `Published` or `Upgraded` by `request` must publish the work and then `confirm` it, or `release` it;
+    `publish_many` does all of it in one step, where messages go to a stream of the same unit. The versions of a subject
+    only ever grow: after they were forgotten, when clocks differ or are set back, and, if callers pass the version they
+    know of, even when the server lost its data.
+
+    A version makes older ones obsolete when it is confirmed, and not when it is given: a caller that cannot publish, or
+    dies before it does, takes nothing from those whose events are queued. Where a confirmation is lost, an older event
+    is done once more than needed.
+    """
+
+    def __init__(
+        self,
+        valkey: Valkey,
+        settings: CoalescerSettings | None = None,
+        clock: Clock | None = None,
+        *,
+        name: str = "coalescer",
+    ) -> None:
+        self._valkey, self._unit = valkey, valkey.unit(require_name("name", name))
+        self._settings, self._clock = settings or CoalescerSettings(), clock or SystemClock()
+
+    async def request(
+        self, subject: str, priority: Priority, *, known_version: int = 0, token: str | None = None
+    ) -> Outcome:
+        """Ask to do the work now.
+
+        `known_version`: the highest version of this subject the caller knows, as from SQL; the new one is higher.
+        `token`: the name of this request. Whoever got no answer asks again with the same one, and gets the same.
+        """
+        token = new_id() if token is None else require_name("token", token)
+        question = self._question(subject, priority, known_version, token)
+        return _counted(_outcome(await _request(self._valkey, **question), token))
+
+    async def request_many(self, wanted: Sequence[tuple[str, Priority, int]]) -> list[Outcome]:
+        """The same for many, each a subject, its priority and its known version, in one round trip.
+
+        Raises where one of them cannot be, before anything is asked; and where the server is away: then locks may be
+        held that nobody knows of, which end by themselves.
+        """
+        questions = [self._question(*each, token=new_id()) for each in wanted]
+        replies = await run_together(self._valkey, [_request.bind(**each) for each in questions])
+        return [_counted(_outcome(reply, each["token"])) for reply, each in zip(replies, questions, strict=True)]
+
+    async def publish_many(self, stream: Key, drafts: Sequence[Draft]) -> list[Outcome]:
+        """The same, and the messages of those that are granted are added to `stream`, which is of the same unit.
+
+        One round trip. Nothing has to be confirmed: a lock is only taken together with its message.
+        """
+        asked = [(self._question(each.subject, each.priority, each.known_version, new_id()), each) for each in drafts]
+        calls = [
+            _publish.bind(
+                mark=self._unit.key("mark"),
+                stream=stream,
+                works=[question["work"] for question, _ in some],
+                asked=[(_packed(question), list(draft.fields), draft.text) for question, draft in some],
+                keep_ms=milliseconds(self._settings.keep_version),
+                now_ms=self._clock.pinned_ms,
+            )
+            for some in (asked[n : n + _PUBLISHED_AT_ONCE] for n in range(0, len(asked), _PUBLISHED_AT_ONCE))
+        ]
+        replies = [reply for page in await run_together(self._valkey, calls) for reply in page]
+        return [_counted(_outcome(reply, each["token"])) for reply, (each, _) in zip(replies, asked, strict=True)]
+
+    async def confirm(self, subject: str, version: int) -> bool:
+        """Say that the work of this version was published, which makes older ones obsolete; True where that was news.
+
+        False: newer work was confirmed before, or this was, or nothing is known of it any more.
+        """
+        (confirmed,) = await self.confirm_many([(subject, version)])
+        return confirmed
+
+    async def confirm_many(self, works: Sequence[tuple[str, int]]) -> list[bool]:
+        """The same for many, each a subject and its version, in one round trip."""
+        return [bool(reply) for reply in await self._run_on(works, _confirm)]
+
+    async def release(self, subject: str, version: int) -> bool:
+        """End the work of this version early; True for the one call that did.
+
+        False: its lock had been taken over, taken anew after it lapsed, or released before.
+        """
+        (released,) = await self.release_many([(subject, version)])
+        return released
+
+    async def release_many(self, works: Sequence[tuple[str, int]]) -> list[bool]:
+        """The same for many, each a subject and its version, in one round trip."""
+        released = [bool(reply) for reply in await self._run_on(works, _release)]
+        DEDUP_LOCK_CONFLICT.inc(released.count(False))
+        return released
+
+    async def current_version(self, subject: str) -> int | None:
+        """The newest version of this subject, published or not; None when it was never asked for, or too long ago."""
+        (version,) = await self.current_versions([subject])
+        return version
+
+    async def current_versions(self, subjects: Iterable[str]) -> list[int | None]:
+        """The newest version of each, in the order of the subjects; many in one round trip."""
+        return await self._read("version", subjects)
+
+    async def is_obsolete(self, subject: str, version: int) -> bool:
+        """Whether newer work on this subject was confirmed to be published; False when nothing is known of it."""
+        (obsolete,) = await self.are_obsolete([(subject, version)])
+        return obsolete
+
+    async def are_obsolete(self, events: Sequence[tuple[str, int]]) -> list[bool]:
+        """The same for many events, each a subject and its version, in one round trip."""
+        for _, version in events:
+            require_positive("version", version)
+        published = await self._read("published", (subject for subject, _ in events))
+        return [newest is not None and version < newest for (_, version), newest in zip(events, published, strict=True)]
+
+    async def _read(self, field: str, subjects: Iterable[str]) -> list[int | None]:
+        reads = iter([("HGET", self._keys(subject).work, field) for subject in subjects])
+        versions: list[int | None] = []
+        while some := list(islice(reads, _READ_AT_ONCE)):
+            versions += [_version(reply) for reply in await self._valkey.pipeline(some)]
+        return versions
+
+    async def _run_on(self, works: Sequence[tuple[str, int]], script: Script[..., int]) -> list[Any]:
+        for _, version in works:
+            require_positive("version", version)
+        calls = [script.bind(work=self._keys(subject).work, version=version) for subject, version in works]
+        return await run_together(self._valkey, calls)
+
+    def _question(self, subject: str, priority: Priority, known_version: int, token: str) -> dict[str, Any]:
+        require_not_negative("known_version", known_version)
+        require_at_most("known_version", known_version, _HIGHEST_VERSION)
+        urgent, keys = _is_urgent(priority), self._keys(subject)
+        return {
+            "work": keys.work,
+            "mark": keys.mark,
+            "token": token,
+            "urgent": int(urgent),
+            "lasts_ms": milliseconds(self._settings.high_lock if urgent else self._settings.low_lock),
+            "keep_ms": milliseconds(self._settings.keep_version),
+            "known_version": known_version,
+            "now_ms": self._clock.pinned_ms,
+        }
+
+    def _keys(self, subject: str) -> CoalescerKeys:
+        return CoalescerKeys(self._unit, subject)
+
+
+def _packed(question: dict[str, Any]) -> list[Any]:
+    return [question[name] for name in ("token", "urgent", "lasts_ms", "known_version")]
+
+
+def _is_urgent(priority: Priority) -> bool:
+    if priority not in set(Priority):
+        raise InvalidArgument("priority", priority, f"must be one of {', '.join(Priority)}")
+    return priority == Priority.HIGH
+
+
+def _outcome(reply: list[Any], token: str) -> Outcome:
+    match reply:
+        case [b"published", version]:
+            return Published(version, token)
+        case [b"upgraded", version]:
+            return Upgraded(version, token)
+        case [b"already_processing", version]:
+            return AlreadyProcessing(version)
+        case _:
+            raise AssertionError(f"request.lua replied {reply!r}")
+
+
+def _counted(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, AlreadyProcessing):
+        DEDUP_COALESCE_HIT.inc()
+    elif isinstance(outcome, Upgraded):
+        DEDUP_UPGRADE.inc()
+    return outcome
+
+
+def _version(reply: Any) -> int | None:
+    if isinstance(reply, Exception):
+        raise reply
+    return None if reply is None else int(reply)

@@ -1,0 +1,52 @@
+"""The gate: jobs wait in lanes for a permit of their pool, and never reach a worker without one."""
+
+from typing import TYPE_CHECKING
+
+from tidegate.core.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.primitives.gate.clearance import Clearances, GatePermit, PermitWithdrawn
+    from tidegate.primitives.gate.gate import Census, Gate, Report, Settled
+    from tidegate.primitives.gate.jobs import Admitted, Allowance, Job, Outcome, Settlement, settlement
+    from tidegate.primitives.gate.memory import Learned, Memory, Note
+    from tidegate.primitives.gate.promises import Promises
+    from tidegate.primitives.gate.settings import CredentialLimits
+    from tidegate.primitives.gate.status import BucketStatus, CredentialStatus, PaceStatus, PoolStatus
+
+__all__ = [
+    "Admitted",
+    "Allowance",
+    "BucketStatus",
+    "Census",
+    "Clearances",
+    "CredentialLimits",
+    "CredentialStatus",
+    "Gate",
+    "GatePermit",
+    "Job",
+    "Learned",
+    "Memory",
+    "Note",
+    "Outcome",
+    "PaceStatus",
+    "PermitWithdrawn",
+    "PoolStatus",
+    "Promises",
+    "Report",
+    "Settled",
+    "Settlement",
+    "settlement",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.primitives.gate.clearance": "Clearances GatePermit PermitWithdrawn",
+        "tidegate.primitives.gate.gate": "Census Gate Report Settled",
+        "tidegate.primitives.gate.jobs": "Admitted Allowance Job Outcome Settlement settlement",
+        "tidegate.primitives.gate.memory": "Learned Memory Note",
+        "tidegate.primitives.gate.promises": "Promises",
+        "tidegate.primitives.gate.settings": "CredentialLimits",
+        "tidegate.primitives.gate.status": "BucketStatus CredentialStatus PaceStatus PoolStatus",
+    },
+)

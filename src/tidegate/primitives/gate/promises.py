@@ -1,0 +1,65 @@
+"""Whoever commits jobs and offers them afterwards promises so before: if he dies in between, somebody looks for them.
+
+A process of the deployment that dies is missed in any case. But runs are begun, and taken up again, by others as well:
+a command that does nothing else, or a process that has not joined yet.
+"""
+
+from datetime import timedelta
+
+from tidegate.core.clock import Clock, milliseconds
+from tidegate.core.ids import new_id
+from tidegate.primitives.gate.keys import promise_keys
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
+
+FIRST_LOOK = timedelta(seconds=10)
+_MOST_LOOKS = 6
+"""The pause doubles with each, so the last is five minutes after the promise: no commit takes that long."""
+
+
+@lua_script("promise.lua")
+async def _promise(
+    valkey: Valkey, *, promises: Key, wake: Key, promise: str, look_ms: int, now_ms: int | None
+) -> int: ...
+
+
+@lua_script("broken.lua")
+async def _broken(
+    valkey: Valkey, *, promises: Key, looks: Key, first_ms: int, most: int, now_ms: int | None
+) -> list[int]: ...
+
+
+class Promises:
+    """Those of one gate; `make` rings its timekeeper where that has to look earlier than it knows."""
+
+    def __init__(self, valkey: Valkey, unit: Unit, *, wake: Key, clock: Clock) -> None:
+        self._valkey, self._wake, self._clock = valkey, wake, clock
+        self._promises, self._looks = promise_keys(unit)
+
+    async def make(self, look_after: timedelta | None = None) -> str:
+        """Promise to offer what will be committed next; others look for it from `look_after` on."""
+        promise, look_ms = new_id(), milliseconds(FIRST_LOOK if look_after is None else look_after)
+        await _promise(
+            self._valkey,
+            promises=self._promises,
+            wake=self._wake,
+            promise=promise,
+            look_ms=look_ms,
+            now_ms=self._clock.pinned_ms,
+        )
+        return promise
+
+    async def keep(self, promise: str) -> None:
+        """It is offered, or was never committed: nobody needs to look."""
+        await self._valkey.pipeline([("ZREM", self._promises, promise), ("HDEL", self._looks, promise)])
+
+    async def broken(self) -> tuple[int, int | None]:
+        """How many promises are so old that somebody should look now, and in how many ms to ask again, if at all."""
+        due, next_in_ms = await _broken(
+            self._valkey,
+            promises=self._promises,
+            looks=self._looks,
+            first_ms=milliseconds(FIRST_LOOK),
+            most=_MOST_LOOKS,
+            now_ms=self._clock.pinned_ms,
+        )
+        return due, next_in_ms if next_in_ms >= 0 else None

@@ -1,0 +1,103 @@
+"""One leader among the processes of a unit.
+
+The lead is valid while the leader's presence lasts, so it needs no heartbeat of its own. Followers sleep until that
+presence can have ended, or until the leader resigns, whichever comes first.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.core.arguments import require_name
+from tidegate.core.clock import Clock, SystemClock, milliseconds
+from tidegate.core.errors import LeaseLost
+from tidegate.primitives.membership.keys import PresenceKeys
+from tidegate.primitives.membership.settings import PresenceSettings
+from tidegate.primitives.wakeup import Doorbell
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
+
+
+@lua_script("stand.lua")
+async def _stand(
+    valkey: Valkey,
+    *,
+    presence: Key,
+    leader: Key,
+    fence: Key,
+    vacancy: Key,
+    witness: Key,
+    owner: str,
+    gap_ms: int,
+    now_ms: int | None,
+) -> list[Any]: ...
+
+
+@lua_script("resign.lua")
+async def _resign(valkey: Valkey, *, leader: Key, wake: Key, owner: str) -> int: ...
+
+
+@dataclass(frozen=True)
+class Elected:
+    """We lead, for as long as our presence is unbroken."""
+
+    fence: int
+    """Greater than that of every leader before; the same when we stand again and still lead."""
+
+
+@dataclass(frozen=True)
+class Following:
+    """Another leads."""
+
+    remaining_ms: int
+    """For how long its presence lasts at the least: nobody needs to stand before, unless it resigns."""
+
+
+class Election:
+    """One process's part in it; that process must be present in the same unit."""
+
+    def __init__(
+        self,
+        valkey: Valkey,
+        unit: Unit,
+        owner: str,
+        clock: Clock | None = None,
+        settings: PresenceSettings | None = None,
+    ) -> None:
+        self.owner, self.settings = require_name("owner", owner), settings or PresenceSettings()
+        self._valkey, self._keys, self._clock = valkey, PresenceKeys(unit), clock or SystemClock()
+        self._vacancy = Doorbell(valkey, self._keys.vacancy)
+
+    async def stand(self) -> Elected | Following:
+        """Become the leader if there is none. Raises `LeaseLost` where our own presence has ended."""
+        reply = await _stand(
+            self._valkey,
+            presence=self._keys.presence,
+            leader=self._keys.leader,
+            fence=self._keys.fence,
+            vacancy=self._keys.vacancy,
+            witness=self._keys.witness,
+            owner=self.owner,
+            gap_ms=milliseconds(self.settings.gap),
+            now_ms=self._clock.pinned_ms,
+        )
+        match reply:
+            case [b"elected", fence]:
+                return Elected(fence)
+            case [b"following", remaining_ms]:
+                return Following(remaining_ms)
+            case [b"absent"]:
+                raise LeaseLost(f"presence of {self.owner}")
+            case _:
+                raise AssertionError(f"stand.lua replied {reply!r}")
+
+    async def leader(self) -> str | None:
+        """Who was last elected and did not resign; it leads for as long as it is among the living members."""
+        owner: bytes | None = await self._valkey.execute("HGET", self._keys.leader, "owner")
+        return None if owner is None else owner.decode()
+
+    async def resign(self) -> bool:
+        """Give the lead up; one that waits for a vacancy wakes at once. False when we did not lead."""
+        return await _resign(self._valkey, leader=self._keys.leader, wake=self._keys.vacancy, owner=self.owner) == 1
+
+    async def wait_for_vacancy(self, within_s: float) -> bool:
+        """Block until the leader resigned (True) or `within_s` seconds passed (False); then stand in either case."""
+        return await self._vacancy.wait(within_s)

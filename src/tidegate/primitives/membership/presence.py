@@ -1,0 +1,207 @@
+"""The life of a process as others see it: a lease that it renews for as long as it lives.
+
+One small heartbeat carries everything that depends on it: that its messages are its own, and, if it is the leader, that
+it still leads. Members that do not beat are found by `expire`, which also says when to ask again.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.core.arguments import require_name
+from tidegate.core.clock import Clock, SystemClock, milliseconds, monotonic_ms
+from tidegate.core.errors import InvalidArgument, LeaseLost
+from tidegate.primitives.membership.keys import PresenceKeys
+from tidegate.primitives.membership.settings import PresenceSettings
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
+
+_MOST_LAPSED = 100
+
+
+@lua_script("join.lua")
+async def _join(valkey: Valkey, *, presence: Key, wake: Key, owner: str, ttl_ms: int, now_ms: int | None) -> int: ...
+
+
+@lua_script("renew.lua")
+async def _renew(
+    valkey: Valkey, *, presence: Key, owner: str, known_ms: int, ttl_ms: int, now_ms: int | None
+) -> list[Any]: ...
+
+
+@lua_script("expire.lua")
+async def _expire(
+    valkey: Valkey,
+    *,
+    presence: Key,
+    dead: Key,
+    witness: Key,
+    owner: str,
+    limit: int,
+    proof_ms: int,
+    gap_ms: int,
+    anew: int,
+    now_ms: int | None,
+) -> list[Any]: ...
+
+
+@lua_script("declare_dead.lua")
+async def _declare_dead(
+    valkey: Valkey, *, presence: Key, dead: Key, leader: Key, vacancy: Key, wake: Key, owner: str
+) -> int: ...
+
+
+@lua_script("known_dead.lua")
+async def _known_dead(valkey: Valkey, *, presence: Key, dead: Key, limit: int) -> list[bytes]: ...
+
+
+@lua_script("members.lua")
+async def _members(valkey: Valkey, *, presence: Key, now_ms: int | None) -> list[Any]: ...
+
+
+@dataclass(frozen=True)
+class Member:
+    """A registered process."""
+
+    owner: str
+    remaining_ms: int
+    """Until its lease ends; 0 or less when it has."""
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """What `expire` found."""
+
+    owners: list[str]
+    """Those that are declared dead by it; never the asking one."""
+    next_in_ms: int | None
+    """When to ask again; None when there is no other process, and `join` will ring."""
+
+
+class Presence:
+    """One process among the others of its unit."""
+
+    def __init__(
+        self,
+        valkey: Valkey,
+        unit: Unit,
+        owner: str,
+        clock: Clock | None = None,
+        settings: PresenceSettings | None = None,
+    ) -> None:
+        self.owner, self.settings = require_name("owner", owner), settings or PresenceSettings()
+        self._valkey, self._keys, self._clock = valkey, PresenceKeys(unit), clock or SystemClock()
+        self._ttl_ms = milliseconds(self.settings.lease)
+        self._known_ms = 0
+        self._began_ms, self._ends_ms = math.inf, 0.0
+        self._was_refused = False
+        """Whether the last `expire` failed: the server may have refused the others as well."""
+
+    @property
+    def remaining_ms(self) -> float:
+        """For how long we certainly count as alive, unless this process was suspended; 0 when that may have ended."""
+        return max(self._ends_ms - monotonic_ms(), 0)
+
+    def lasted_since(self, moment_ms: float) -> bool:
+        """Whether our lease has certainly lasted without a break since this moment of the monotonic clock."""
+        return self._began_ms <= moment_ms and monotonic_ms() < self._ends_ms
+
+    async def join(self) -> None:
+        """Begin to live, or begin anew, and tell the unit's timekeeper that there is one more to watch."""
+        asked_ms = monotonic_ms()
+        self._known_ms = await _join(
+            self._valkey,
+            presence=self._keys.presence,
+            wake=self._keys.wake,
+            owner=self.owner,
+            ttl_ms=self._ttl_ms,
+            now_ms=self._clock.pinned_ms,
+        )
+        self._began_ms, self._ends_ms = monotonic_ms(), asked_ms + self._ttl_ms
+
+    async def renew(self) -> bool:
+        """Live on. False when the lease had ended in between: what we held may be with others, so look before acting
+        on it (a leader stands again, which tells whether it still leads).
+
+        Raises `LeaseLost` when we were counted as dead and removed: what we held *is* with others.
+        """
+        asked_ms = monotonic_ms()
+        reply = await _renew(
+            self._valkey,
+            presence=self._keys.presence,
+            owner=self.owner,
+            known_ms=self._known_ms,
+            ttl_ms=self._ttl_ms,
+            now_ms=self._clock.pinned_ms,
+        )
+        match reply:
+            case [b"renewed" | b"resumed" as how, until_ms]:
+                if how == b"resumed" or asked_ms >= self._ends_ms:
+                    self._began_ms = monotonic_ms()
+                self._known_ms, self._ends_ms = until_ms, asked_ms + self._ttl_ms
+                return how == b"renewed"
+            case [b"removed"]:
+                self._known_ms, self._ends_ms = 0, 0.0
+                raise LeaseLost(f"presence of {self.owner}")
+            case _:
+                raise AssertionError(f"renew.lua replied {reply!r}")
+
+    async def leave(self) -> None:
+        """End in good order: nobody will look for us. To be called when nothing is held any more."""
+        await self._valkey.execute("ZREM", self._keys.presence, self.owner)
+        self._known_ms, self._ends_ms = 0, 0.0
+
+    async def expire(self) -> Expiry:
+        """Declare the other processes dead whose lease has ended, and say when to look again.
+
+        A lease does not end merely because it could not be renewed: the server must have accepted writes for
+        `settings.proof` without a break, in which a living process would have renewed it.
+        """
+        settings, anew = self.settings, self._was_refused
+        self._was_refused = True  # unless the reply says otherwise
+        owners, next_in_ms = await _expire(
+            self._valkey,
+            presence=self._keys.presence,
+            dead=self._keys.dead,
+            witness=self._keys.witness,
+            owner=self.owner,
+            limit=_MOST_LAPSED,
+            proof_ms=milliseconds(settings.proof),
+            gap_ms=milliseconds(settings.gap),
+            anew=int(anew),
+            now_ms=self._clock.pinned_ms,
+        )
+        self._was_refused = False
+        return Expiry([owner.decode() for owner in owners], next_in_ms if next_in_ms >= 0 else None)
+
+    async def declare_dead(self, owner: str) -> bool:
+        """Report that another process is dead, as its operating system knows: its lease need not end first.
+
+        The leader is woken to take its messages over; if it was the leader, a follower is woken. False where it is not
+        registered: it left, or was reported before.
+        """
+        if require_name("owner", owner) == self.owner:
+            raise InvalidArgument("owner", owner, "is ourselves; use leave")
+        reply = await _declare_dead(
+            self._valkey,
+            presence=self._keys.presence,
+            dead=self._keys.dead,
+            leader=self._keys.leader,
+            vacancy=self._keys.vacancy,
+            wake=self._keys.wake,
+            owner=owner,
+        )
+        return reply == 1
+
+    async def known_dead(self) -> list[str]:
+        """Processes that were declared dead, and not forgotten since; never one that has joined again."""
+        owners = await _known_dead(self._valkey, presence=self._keys.presence, dead=self._keys.dead, limit=_MOST_LAPSED)
+        return [owner.decode() for owner in owners]
+
+    async def forget_dead(self, owner: str) -> None:
+        """Strike a process from the list of the dead, once what it held is safe."""
+        await self._valkey.execute("SREM", self._keys.dead, owner)
+
+    async def members(self) -> list[Member]:
+        """Everybody who is registered, the one whose lease ends first at the head."""
+        found = await _members(self._valkey, presence=self._keys.presence, now_ms=self._clock.pinned_ms)
+        return [Member(owner.decode(), remaining_ms) for owner, remaining_ms in found]

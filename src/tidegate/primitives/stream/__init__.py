@@ -1,0 +1,44 @@
+"""Work handed out to a group of consumers: each message to one of them, none lost, none pending for ever."""
+
+from typing import TYPE_CHECKING
+
+from tidegate.core.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.primitives.stream.consumer import Consumer
+    from tidegate.primitives.stream.dead_letters import DeadLetters
+    from tidegate.primitives.stream.keys import StreamKeys
+    from tidegate.primitives.stream.message import ConsumerStatus, DeadLetter, DeadLetterPage, Message, StreamStatus
+    from tidegate.primitives.stream.passage import Intake, Overdue, Passage
+    from tidegate.primitives.stream.settings import StreamSettings
+    from tidegate.primitives.stream.stream import Stream, owner_of
+
+__all__ = [
+    "Consumer",
+    "ConsumerStatus",
+    "DeadLetter",
+    "DeadLetterPage",
+    "DeadLetters",
+    "Intake",
+    "Message",
+    "Overdue",
+    "Passage",
+    "Stream",
+    "StreamKeys",
+    "StreamSettings",
+    "StreamStatus",
+    "owner_of",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.primitives.stream.consumer": "Consumer",
+        "tidegate.primitives.stream.dead_letters": "DeadLetters",
+        "tidegate.primitives.stream.keys": "StreamKeys",
+        "tidegate.primitives.stream.message": "ConsumerStatus DeadLetter DeadLetterPage Message StreamStatus",
+        "tidegate.primitives.stream.passage": "Intake Overdue Passage",
+        "tidegate.primitives.stream.settings": "StreamSettings",
+        "tidegate.primitives.stream.stream": "Stream owner_of",
+    },
+)

@@ -1,0 +1,226 @@
+"""Rests of one bucket of a credential, how well each is received, and the slowing down where few are left."""
+
+import pytest
+
+from tests.primitives.gate.desk import PLENTY, Desk, job, jobs, names
+from tests.primitives.gate.test_pace import GAP_MS, HOST, IDENTITY, OTHER, crowd, later, pace_of
+from tidegate.primitives.gate import Admitted, BucketStatus, Memory, Note, Outcome, settlement
+
+GUESS_MS = 60_000
+
+
+async def book_of(desk: Desk, credential: str, bucket: str = HOST) -> BucketStatus:
+    credentials = (await desk.gate.status("octocat")).credentials
+    (book,) = [book for one in credentials if one.name == credential for book in one.buckets if book.name == bucket]
+    return book
+
+
+async def rest(desk: Desk, admitted: Admitted, ms: int = GUESS_MS, *, is_guess: bool = False) -> None:
+    await desk.settle([settlement(admitted, blocked_ms=ms, is_guess=is_guess, rests_bucket=True)])
+
+
+async def call(desk: Desk, credential: str, name: str, bucket: str = HOST) -> Admitted:
+    """This one makes a call there, since no other can."""
+    await desk.gate.offer([job(name, bucket=bucket, affinity=credential)])
+    (admitted,) = await desk.admitted()
+    assert admitted.credential == credential
+    return admitted
+
+
+async def rested(desk: Desk, credentials: list[str], ms: int) -> None:
+    """All of these rest at HOST from now on."""
+    notes = [Note(credential=each, bucket=HOST, blocked_ms=ms, rests_bucket=True) for each in credentials]
+    await desk.gate.remind(Memory(pool="octocat", started=0, running=0, notes=notes))
+
+
+async def test_a_rest_of_one_bucket_leaves_the_others_alone(desk: Desk):
+    (only,) = await crowd(desk, 1)
+    await rest(desk, await call(desk, only, "first"))
+    await desk.gate.offer([*jobs(2, bucket=HOST), job("other", bucket=OTHER)])
+    assert names(await desk.admitted()) == ["other"]
+    book = await book_of(desk, only)
+    assert (book.reason, book.rests_in_ms, book.opens_in_ms) == ("blocked", GUESS_MS, GUESS_MS)
+    assert (await desk.gate.status("octocat")).credentials[0].blocked_in_ms == 0
+    assert (await desk.gate.census()).blocked == 1
+
+
+async def test_a_rest_of_one_credential_leaves_the_others_alone(desk: Desk):
+    first, second = await crowd(desk, 2)
+    await rest(desk, await call(desk, first, "first"))
+    await desk.gate.offer(jobs(3, bucket=HOST))
+    (out,) = await desk.admitted()
+    assert out.credential == second
+
+
+async def test_guesses_double_for_each_bucket_by_itself(desk: Desk):
+    (only,) = await crowd(desk, 1)
+    lasted = list[int]()
+    for n in range(3):
+        await rest(desk, await call(desk, only, f"job-{n}"), is_guess=True)
+        lasted.append((await book_of(desk, only)).rests_in_ms // GUESS_MS)
+        desk.advance(milliseconds=lasted[-1] * GUESS_MS)
+    await rest(desk, await call(desk, only, "other", OTHER), is_guess=True)
+    assert lasted == [1, 2, 4]
+    assert (await book_of(desk, only, OTHER)).rests_in_ms == GUESS_MS
+
+
+async def test_after_a_rest_of_one_bucket_one_call_goes_first_there(desk: Desk):
+    await desk.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 4}))
+    await rest(desk, await call(desk, "many", "first"))
+    await desk.gate.offer([*jobs(5, bucket=HOST), job("other", bucket=OTHER)])
+    assert names(await desk.admitted()) == ["other"]
+    (trial,) = await later(desk, GUESS_MS)
+    assert (await book_of(desk, "many")).reason == "probing"
+    await desk.settle_as([trial], Outcome.UNKNOWN)
+    (second,) = await desk.admitted()
+    await desk.settle([settlement(second)])
+    assert len(await desk.admitted()) == 3, "with the other's call, as many as it may have"
+
+
+async def test_an_answer_from_before_the_rest_ends_no_wariness_and_heals_nothing(desk: Desk):
+    await desk.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 2}))
+    await desk.gate.offer(jobs(2, bucket=HOST))
+    first, second = await desk.admitted()
+    await rest(desk, first)
+    await desk.settle([settlement(second)], follow_ups=jobs(3, "next", bucket=HOST))
+    assert (await book_of(desk, "many")).health == 0.5
+    assert len(await later(desk, GUESS_MS)) == 1
+
+
+async def test_health_is_halved_by_rests_and_healed_by_answers_and_by_time(desk: Desk):
+    (only,) = await crowd(desk, 1)
+    first = await call(desk, only, "first")
+    assert (await book_of(desk, only)).health == 1
+    await rest(desk, first, 1)
+    assert (await book_of(desk, only)).health == 0.5
+    desk.advance(milliseconds=1)
+    await rest(desk, await call(desk, only, "second"), 1)
+    assert (await book_of(desk, only)).health == pytest.approx(0.25, abs=0.001)
+    desk.advance(milliseconds=1)
+    await desk.settle([settlement(await call(desk, only, "third"))])
+    assert (await book_of(desk, only)).health == pytest.approx(0.3, abs=0.001)
+    desk.advance(minutes=15)
+    assert (await book_of(desk, only)).health == pytest.approx(0.8, abs=0.001)
+    desk.advance(minutes=15)
+    assert (await book_of(desk, only)).health == 1
+
+
+async def test_calls_that_are_refused_together_cost_their_health_once(desk: Desk):
+    await desk.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 3}))
+    await desk.gate.offer(jobs(3, bucket=HOST))
+    for one in await desk.admitted():
+        await rest(desk, one)
+    assert (await book_of(desk, "many")).health == 0.5
+
+
+async def test_the_healthier_go_first_and_among_equals_whoever_has_rested_longest(desk: Desk):
+    first, second, third = await crowd(desk, 3)
+    await desk.gate.pace("octocat", HOST, gap_ms=0, one_at_a_time=True)
+    await rest(desk, await call(desk, second, "spoils"), 1)
+    desk.advance(milliseconds=1)
+    await desk.gate.offer(jobs(4, bucket=HOST))
+    order = list[str]()
+    for _ in range(4):
+        (out,) = await desk.admitted()
+        order.append(out.credential)
+        await desk.settle([settlement(out)])
+    assert order == [first, third, first, third]
+
+    await desk.gate.pace("octocat", OTHER, gap_ms=0, one_at_a_time=True)
+    await desk.gate.offer([job("other", bucket=OTHER)])
+    (out,) = await desk.admitted()
+    assert out.credential == second, "there it is as good as any, and was used least"
+
+
+async def test_who_has_more_units_goes_first_whatever_the_health(desk: Desk):
+    for name in ("rich", "poor"):
+        await desk.enrol(name)
+    await desk.gate.offer([job("a", affinity="rich"), job("b", affinity="poor")])
+    for one in await desk.admitted():
+        await desk.settle([desk.answered(one, 1000, 900 if one.credential == "rich" else 500)])
+    await desk.gate.offer([job("c", affinity="rich")])
+    await rest(desk, (await desk.admitted())[0], 1)
+    desk.advance(milliseconds=1)
+    await desk.gate.offer([job("d")])
+    assert [one.credential for one in await desk.admitted()] == ["rich"]
+
+
+@pytest.mark.parametrize(
+    ("resting", "gap_ms"),
+    [(0, 500), (32, 500), (33, 2_000), (36, 2_000), (37, 4_000), (38, 4_000), (39, 8_000)],
+)
+async def test_the_fewer_are_left_that_need_not_rest_the_slower_it_goes(desk: Desk, resting: int, gap_ms: int):
+    """Of forty: normal down to a fifth, then half as fast with each halving of the share; it never stops."""
+    identities = await crowd(desk, 40)
+    await desk.gate.pace("octocat", HOST, gap_ms=500)
+    await rested(desk, identities[:resting], 3_600_000)
+    await desk.gate.offer(jobs(3, bucket=HOST))
+    assert (await pace_of(desk)).gap_now_ms == gap_ms
+    assert (await pace_of(desk)).healthy == 40 - resting
+    assert await later(desk, gap_ms - 1) == []
+    (out,) = await later(desk, 1)
+    await desk.settle([settlement(out)])
+    assert await later(desk, gap_ms - 1) == []
+    assert len(await later(desk, 1)) == 1
+
+
+async def test_where_nearly_all_rest_even_a_bucket_without_a_gap_is_called_one_by_one(desk: Desk):
+    identities = await crowd(desk, 20)
+    await desk.gate.pace("octocat", HOST, gap_ms=0)
+    await desk.gate.offer(jobs(40, bucket=HOST))
+    out = await desk.admitted()
+    assert len(out) == 20
+    await rested(desk, identities[:18], 3_600_000)
+    for one in out[:-1]:
+        await desk.settle([settlement(one)])
+        assert await later(desk, 10_000) == [], "the others' end is waited for"
+    await desk.settle([settlement(out[-1])])
+    assert await later(desk, 1_999) == []
+    assert len(await later(desk, 1)) == 1
+
+
+async def test_when_the_rests_are_over_it_goes_at_its_own_pace_again(desk: Desk):
+    identities = await crowd(desk, 10)
+    await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS)
+    await rested(desk, identities, GUESS_MS)
+    await desk.gate.offer(jobs(3, bucket=HOST))
+    assert await later(desk, GUESS_MS - 1) == [], "nobody is left"
+    (trial,) = await later(desk, 1)
+    await desk.settle([settlement(trial)])
+    assert (await pace_of(desk)).gap_now_ms == GAP_MS
+    assert len(await later(desk, GAP_MS)) == 1
+
+
+async def test_retired_credentials_are_not_healthy(desk: Desk):
+    await crowd(desk, 6)
+    await desk.gate.pace("octocat", HOST, gap_ms=0)
+    await desk.gate.offer(jobs(6, bucket=HOST))
+    out = await desk.admitted()
+    await desk.settle([settlement(one, retired=True) for one in out[:5]])
+    assert (await pace_of(desk)).healthy == 1
+    assert (await pace_of(desk)).gap_now_ms == 2_000
+
+
+async def test_a_gate_that_is_reminded_of_a_bucket_rest_is_as_wary_after_it(desk: Desk):
+    """Even where the credential is enrolled only afterwards."""
+    note = Note(credential="many", bucket=HOST, blocked_ms=GUESS_MS, rests_bucket=True)
+    await desk.gate.remind(Memory(pool="octocat", started=0, running=0, notes=[note]))
+    await desk.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 9}))
+    await desk.gate.offer([*jobs(5, bucket=HOST), job("other", bucket=OTHER)])
+    assert names(await desk.admitted()) == ["other"]
+    (trial,) = await later(desk, GUESS_MS)
+    await rest(desk, trial, is_guess=True)
+    assert (await book_of(desk, "many")).rests_in_ms == 2 * GUESS_MS
+
+
+async def test_a_metered_credential_can_rest_in_one_bucket_too(desk: Desk):
+    await desk.enrol(limits=PLENTY)
+    await desk.know(limit=1000)
+    await desk.know(limit=1000, bucket="search")
+    await desk.gate.offer(jobs(1))
+    await rest(desk, (await desk.admitted())[0])
+    await desk.gate.offer([*jobs(3), *jobs(3, "query", bucket="search")])
+    assert {one.bucket for one in await desk.admitted()} == {"search"}
+    (trial,) = await later(desk, GUESS_MS)
+    await desk.settle([desk.answered(trial, 1000, 900)])
+    assert len(await desk.admitted()) == 2

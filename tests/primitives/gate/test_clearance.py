@@ -1,0 +1,180 @@
+"""A request leaves only with the gate's fresh word that its credential need not rest and its permit is not too old."""
+
+import asyncio
+
+import pytest
+
+from tests.primitives.gate.desk import GROUP, PLENTY, Desk, job, jobs
+from tidegate.core.errors import ContractBroken, GrantVoid
+from tidegate.primitives.gate import (
+    Admitted,
+    Clearances,
+    CredentialLimits,
+    Gate,
+    GatePermit,
+    PermitWithdrawn,
+    settlement,
+)
+from tidegate.primitives.gate.clearance import FRESH_MS
+
+SEND_WITHIN_MS = 2_000
+
+
+class Stopwatch:
+    def __init__(self) -> None:
+        self.now_ms = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_ms
+
+
+async def dispatched(
+    desk: Desk, count: int = 1, limits: CredentialLimits = PLENTY, **changes: object
+) -> list[Admitted]:
+    await desk.enrol(limits=limits)
+    await desk.know(limit=1_000)
+    await desk.gate.offer(jobs(count))
+    return await desk.admitted()
+
+
+# What the gate says
+
+
+async def test_a_permit_that_was_just_given_holds(desk: Desk):
+    assert await desk.gate.confirm(await dispatched(desk, 3)) == [None] * 3
+    assert await desk.gate.confirm([]) == []
+
+
+async def test_a_permit_says_until_when_its_request_must_have_left(desk: Desk):
+    (one,) = await dispatched(desk)
+    assert one.by == desk.clock.pinned_ms + SEND_WITHIN_MS
+
+
+async def test_no_request_leaves_while_its_credential_rests(desk: Desk):
+    first, second = await dispatched(desk, 2)
+    await desk.gate.report(settlement(first, blocked_ms=7_000))
+    assert await desk.gate.confirm([second]) == [7_000]
+    desk.advance(seconds=7)
+    assert await desk.gate.confirm([second]) == [None]
+
+
+async def test_a_rest_of_one_bucket_holds_back_the_requests_of_that_bucket(desk: Desk):
+    first, second = await dispatched(desk, 2)
+    await desk.gate.offer([job("other", bucket="search")])
+    (other,) = await desk.admitted()
+    await desk.gate.report(settlement(first, blocked_ms=7_000, rests_bucket=True))
+    assert await desk.gate.confirm([second, other]) == [7_000, None]
+
+
+async def test_a_pause_of_the_host_holds_back_everybody(desk: Desk):
+    first, second = await dispatched(desk, 2)
+    await desk.gate.report(settlement(first, pause_ms=9_000))
+    assert await desk.gate.confirm([second]) == [9_000]
+
+
+async def test_a_credential_that_is_no_good_any_more_sends_nothing(desk: Desk):
+    first, second = await dispatched(desk, 2)
+    await desk.settle([settlement(first, retired=True)])
+    assert await desk.gate.confirm([second]) == [0]
+
+
+async def test_a_permit_that_is_too_old_is_exchanged_and_counts_as_another_call(desk: Desk):
+    out = await dispatched(desk, 4, PLENTY.model_copy(update={"per_minute": 8}))
+    desk.advance(milliseconds=SEND_WITHIN_MS + 1)
+    assert await desk.gate.confirm(out) == [None, None, None, 0], "the probe, four calls, and three of them again"
+    desk.advance(seconds=68)
+    assert await desk.gate.confirm(out[3:]) == [None]
+
+
+async def test_a_permit_that_went_to_another_worker_is_not_used_by_the_first(desk: Desk):
+    """A process that was suspended for longer than its lease goes on where it stood."""
+    (one,) = await dispatched(desk)
+    desk.advance(seconds=30)
+    await desk.take_over()
+    (again,) = await desk.admitted()
+    assert await desk.gate.confirm([one]) == [0]
+    assert await desk.gate.confirm([again]) == [None]
+
+
+async def test_a_server_that_lost_its_data_confirms_nothing(desk: Desk):
+    out = await dispatched(desk)
+    await desk.valkey.execute("DEL", *(desk.unit.key(f"gate:{name}") for name in ("allowances", "permits", "pools")))
+    assert await desk.gate.confirm(out) == [0]
+
+
+# What the process makes of it
+
+
+@pytest.fixture
+def stopwatch() -> Stopwatch:
+    return Stopwatch()
+
+
+@pytest.fixture
+def clearances(desk: Desk, stopwatch: Stopwatch) -> Clearances:
+    return Clearances(desk.gate, stopwatch)
+
+
+def usable(permit: GatePermit) -> bool:
+    try:
+        permit.use()
+    except GrantVoid:
+        return False
+    return True
+
+
+async def test_a_batch_is_cleared_by_one_question_and_for_a_moment(
+    desk: Desk, clearances: Clearances, stopwatch: Stopwatch
+):
+    first, second, third = await dispatched(desk, 3)
+    await clearances.clear([first, second])
+    permits = [clearances.permit(one) for one in (first, second, third)]
+    stopwatch.now_ms += FRESH_MS
+    assert [usable(permit) for permit in permits] == [True, True, False]
+    with pytest.raises(ContractBroken, match="used already"):
+        permits[0].use()
+
+
+async def test_a_process_that_was_held_up_asks_again(desk: Desk, clearances: Clearances, stopwatch: Stopwatch):
+    first, second = await dispatched(desk, 2)
+    await clearances.clear([first, second])
+    permit = clearances.permit(second)
+    other = Gate(desk.valkey, desk.unit, stream=desk.stream, group=GROUP, wake=desk.wake, clock=desk.clock)
+    await other.report(settlement(first, blocked_ms=7_000))
+
+    stopwatch.now_ms += 300
+    with pytest.raises(GrantVoid, match="asked again"):
+        permit.use()
+    with pytest.raises(PermitWithdrawn, match="rests"):
+        await permit.confirm()
+    with pytest.raises(PermitWithdrawn, match="rests for 7000 ms more"):
+        permit.use()
+
+
+async def test_what_this_process_heard_itself_counts_at_once(desk: Desk, clearances: Clearances):
+    first, second = await dispatched(desk, 2)
+    await clearances.clear([first, second])
+    permits = [clearances.permit(one) for one in (first, second)]
+    permits[0].use()
+    reporting = asyncio.create_task(clearances.report(settlement(first, blocked_ms=7_000)))
+    await asyncio.sleep(0)
+    with pytest.raises(PermitWithdrawn, match="rests"):
+        permits[1].use()
+    told = await reporting
+    assert told is not None
+    assert told.learned is not None
+
+
+async def test_those_who_ask_together_ask_once(desk: Desk, clearances: Clearances, monkeypatch: pytest.MonkeyPatch):
+    questions = list[int]()
+    confirm = desk.gate.confirm
+
+    async def counted(admitted: list[Admitted]) -> list[int | None]:
+        questions.append(len(admitted))
+        return await confirm(admitted)
+
+    monkeypatch.setattr(desk.gate, "confirm", counted)
+    permits = [clearances.permit(one) for one in await dispatched(desk, 50)]
+    await asyncio.gather(*(permit.confirm() for permit in permits))
+    assert questions == [50]
+    assert all(usable(permit) for permit in permits)

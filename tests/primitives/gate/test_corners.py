@@ -1,0 +1,240 @@
+"""Corners where a job could wait for ever, a permit leak, or a limit be forgotten."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from tests.primitives.gate.desk import PLENTY, Desk, job, jobs, names
+from tidegate.core.errors import InvalidArgument
+from tidegate.primitives.gate import Allowance, Job, Outcome, scripts, settlement
+from tidegate.primitives.stream import Stream
+
+ONE_AT_A_TIME = PLENTY.model_copy(update={"concurrency": 1})
+
+
+async def test_a_call_that_ends_makes_room_in_every_bucket(desk: Desk):
+    """Calls at once are counted for all buckets together; nobody else would wake the other one."""
+    await desk.enrol(limits=ONE_AT_A_TIME)
+    await desk.gate.offer([job("rest", bucket="core"), job("search", bucket="search")])
+    (rest,) = await desk.admitted()
+
+    await desk.settle([desk.answered(rest, 100, 99)])
+
+    assert names(await desk.admitted()) == ["search"]
+
+
+async def test_an_answer_that_does_not_say_what_is_left_counts_as_spent(desk: Desk):
+    await desk.enrol()
+    await desk.know(limit=10)
+    await desk.gate.offer(jobs(200))
+    made = 0
+    while out := await desk.admitted():
+        made += len(out)
+        await desk.settle([settlement(one) for one in out])
+
+    assert made == 10
+
+
+async def test_a_credential_that_was_no_good_may_begin_anew_in_another_pool(desk: Desk):
+    await desk.enrol("token", pool="ada")
+    await desk.enrol("other", pool="ada")
+    await desk.gate.offer([job("probe", pool="ada", affinity="token")])
+    (probe,) = await desk.admitted()
+    await desk.gate.offer(jobs(3, "bound", pool="ada", affinity="token"))
+    await desk.settle([settlement(probe, retired=True)])
+
+    await desk.enrol("token", pool="bob")
+    await desk.gate.offer(jobs(3, "adas", pool="ada") + jobs(1, "bobs", pool="bob"))
+
+    assert {one.credential for one in await desk.admitted() if one.job.startswith(("adas", "bound"))} <= {"other"}
+    assert [one.name for one in (await desk.gate.status("ada")).credentials] == ["other"]
+
+
+async def test_a_costly_job_behind_a_lost_call_does_not_wait_for_ever(desk: Desk):
+    await desk.enrol()
+    await desk.know(limit=10)
+    await desk.gate.offer(jobs(1))
+    desk.advance(seconds=3598)
+    await desk.settle_as(await desk.admitted(), Outcome.UNKNOWN)
+    desk.advance(seconds=5)
+    await desk.gate.offer([job("big", cost=10), job("small", run="run-2")])
+    assert await desk.admitted() == []
+
+    due_in_ms = await desk.gate.fire()
+    assert due_in_ms is not None
+    desk.advance(milliseconds=due_in_ms)
+    await desk.gate.fire()
+
+    assert names(await desk.admitted()) == ["big"]
+
+
+async def test_a_dismissal_that_died_half_way_leaves_no_job_behind(desk: Desk):
+    await desk.enrol("leaving", limits=ONE_AT_A_TIME)
+    await desk.enrol("staying", limits=PLENTY.model_copy(update={"concurrency": 10_000}))
+    await desk.know(limit=5000)
+    await desk.gate.offer(jobs(700, affinity="leaving"))
+    out = await desk.admitted()
+    assert len(out) == 1
+    await scripts.dismiss(
+        desk.valkey,
+        credential="leaving",
+        now_ms=desk.clock.pinned_ms,
+        **desk.gate._keys,  # pyright: ignore[reportPrivateUsage]
+    )
+
+    await desk.gate.fire()
+    await desk.settle([desk.answered(out[0], 5000, 4000)])
+    while (due_in_ms := await desk.gate.fire()) is not None and due_in_ms < 1000:
+        desk.advance(milliseconds=due_in_ms)
+
+    assert len(await desk.admitted()) == 699
+
+
+async def test_a_dismissed_credential_is_forgotten_with_its_last_call(desk: Desk):
+    await desk.enrol()
+    await desk.gate.offer(jobs(1))
+    (out,) = await desk.admitted()
+    await desk.gate.dismiss("token")
+    assert await desk.valkey.execute("HLEN", desk.unit.key("gate:allowances")) == 2
+
+    await desk.settle([desk.answered(out, 10, 9)])
+
+    assert await desk.valkey.execute("EXISTS", desk.unit.key("gate:allowances")) == 0
+
+
+async def test_a_message_without_a_permit_ends_nobody_elses(desk: Desk):
+    """A dead letter of the gate's stream that somebody replays, long after its permit was freed."""
+    await desk.enrol(limits=ONE_AT_A_TIME)
+    await desk.know(limit=100)
+    await desk.gate.offer([job("poison")])
+    (poison,) = await desk.admitted()
+    stream = Stream(desk.valkey, desk.unit, "jobs")
+    await stream.fail("consumer", [poison.message], "it kills")
+    await desk.gate.rebuild(_no_pages())
+    await desk.gate.offer([job("poison"), job("next")])
+    assert len(await desk.admitted()) == 1
+    (letter,) = (await stream.dead_letters.page()).letters
+    await stream.dead_letters.replay([letter.id])
+    (replayed,) = await desk.admitted()
+
+    await desk.settle([desk.answered(replayed, 100, 90)])
+
+    assert await desk.admitted() == []
+    assert (await desk.gate.status("octocat")).credentials[0].in_flight == 1
+
+
+async def test_forgetting_a_costly_job_lets_the_next_one_go(desk: Desk):
+    await desk.enrol()
+    await desk.know(limit=100, remaining=5)
+    await desk.gate.offer([job("big", cost=20)])
+    await desk.gate.offer([job("small", run="run-2")])
+
+    await desk.gate.forget(["big"])
+
+    assert names(await desk.admitted()) == ["small"]
+
+
+async def test_lost_calls_do_not_outlive_the_upstreams_window(desk: Desk):
+    await desk.enrol()
+    await desk.know(limit=10)
+    await desk.gate.offer(jobs(9))
+    out = await desk.admitted()
+    await desk.settle_as(out[:8], Outcome.UNKNOWN)
+    desk.advance(minutes=30)
+
+    await desk.settle([desk.answered(out[8], 10, 9, window=desk.window + 1800)])
+    await desk.gate.offer(jobs(30, "next"))
+
+    assert len(await desk.admitted()) == 9
+
+
+async def test_the_call_of_a_worker_that_died_counts_beside_that_of_its_heir(desk: Desk):
+    await desk.enrol()
+    await desk.know(limit=10)
+    await desk.gate.offer(jobs(1))
+    await desk.admitted()
+    await desk.take_over()
+    (heir,) = await desk.admitted()
+
+    await desk.settle([settlement(msgspec.structs.replace(heir, deliveries=2), Outcome.UNUSED)])
+
+    assert (await desk.gate.status("octocat")).credentials[0].buckets[0].lost == 1
+
+
+async def test_the_same_result_twice_in_a_batch_counts_once(desk: Desk):
+    await desk.enrol()
+    await desk.know(limit=10)
+    await desk.gate.offer(jobs(1))
+    (out,) = await desk.admitted()
+
+    done = await desk.settle([desk.answered(out, 10, 9)] * 3)
+
+    assert (done.settled, done.stale) == (1, 2)
+    assert (await desk.gate.status("octocat")).credentials[0].buckets[0].lost == 0
+
+
+async def test_more_follow_ups_than_one_call_takes_are_all_offered(desk: Desk):
+    await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 5000}))
+    await desk.know(limit=5000)
+    await desk.gate.offer(jobs(1))
+    (out,) = await desk.admitted()
+
+    done = await desk.settle([desk.answered(out, 5000, 4999)], follow_ups=jobs(1700, "page"))
+
+    assert done.entered == 1700
+    await desk.gate.fire()
+    assert len(await desk.admitted()) == 1700
+
+
+async def test_a_pool_can_be_looked_at_again(desk: Desk):
+    await desk.enrol()
+    await desk.know(limit=10, remaining=0)
+    await desk.gate.offer(jobs(3))
+    desk.advance(hours=1)
+
+    assert await desk.gate.open("octocat") == 3
+
+
+async def test_a_place_without_a_record_stops_nobody(desk: Desk):
+    """Somebody deleted a field by hand; the job is gone, and the others go on."""
+    await desk.enrol(limits=ONE_AT_A_TIME)
+    await desk.know(limit=100)
+    await desk.gate.offer([job("out"), job("gone"), job("next", run="run-2"), job("last", run="run-3")])
+    await desk.valkey.execute("HDEL", desk.unit.key("gate:inside"), "gone")
+    done: list[str] = []
+    while out := await desk.admitted():
+        done += names(out)
+        await desk.settle([desk.answered(one, 100, 90) for one in out])
+
+    assert sorted(done) == ["last", "next", "out"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"priority": 2.5},
+        {"priority": True},
+        {"cost": 1.5},
+        {"cost": float("inf")},
+        {"cost": 10**17},
+        {"delay_ms": 10**17},
+        {"affinity": "a|b"},
+        {"payload": "x" * 70_000},
+    ],
+)
+def test_what_would_break_the_line_is_refused(changes: dict[str, object]):
+    with pytest.raises(InvalidArgument, match=rf"^{next(iter(changes))} is"):
+        job("fine", **changes)
+
+
+def test_an_allowance_that_makes_no_sense_is_refused():
+    with pytest.raises(InvalidArgument, match=r"^resets_in_ms is"):
+        Allowance(limit=1, remaining=1, window=1, resets_in_ms=10**18)
+    with pytest.raises(InvalidArgument, match=r"^remaining is 0\.5"):
+        Allowance(limit=1, remaining=0.5, window=1, resets_in_ms=1)  # pyright: ignore[reportArgumentType]
+
+
+async def _no_pages() -> AsyncIterator[list[Job]]:
+    for page in list[list[Job]]():
+        yield page

@@ -1,0 +1,136 @@
+"""A refusal teaches: less at once and less in a minute, and a little more after each step of time."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tests.primitives.gate.desk import PLENTY, Desk, job, jobs
+from tidegate.primitives.gate import Admitted, CredentialLimits, Learned, Memory, Note, settlement
+
+REST_MS, STEP_MS = 10_000, 60_000
+LIMITS = PLENTY.model_copy(update={"concurrency": 50, "per_minute": 8_000})
+
+
+async def opened(desk: Desk, limits: CredentialLimits = LIMITS) -> list[Admitted]:
+    """A credential with all the calls under way that it may have."""
+    await desk.enrol(limits=limits)
+    await desk.know(limit=100_000)
+    await desk.gate.offer(jobs(3_000))
+    return await desk.admitted()
+
+
+async def refuse(desk: Desk, admitted: Sequence[Admitted]) -> list[Learned | None]:
+    """The upstream refuses these calls, one after the other: what the credential learned each time."""
+    lessons: list[Learned | None] = []
+    for one in admitted:
+        said = settlement(one, blocked_ms=REST_MS)
+        lessons.append((await desk.gate.report(said)).learned)
+        await desk.settle([msgspec.structs.replace(said, is_reported=True)], follow_ups=[job(one.job)])
+    return lessons
+
+
+async def answer(desk: Desk, admitted: Sequence[Admitted]) -> list[Admitted]:
+    """The upstream answers: what is let out by that."""
+    for one in admitted:
+        await desk.settle([desk.answered(one, 100_000, 99_000)])
+    return await desk.admitted()
+
+
+async def later(desk: Desk, **span: float) -> list[Admitted]:
+    desk.advance(**span)
+    await desk.gate.fire()
+    return await desk.admitted()
+
+
+async def test_a_new_credential_works_its_way_up(desk: Desk):
+    out = await opened(desk, LIMITS.model_copy(update={"first_concurrency": 3}))
+    assert len(out) == 4, "the probe was answered, and so it may have one more"
+    for at_once in (8, 16, 32, 50, 50):
+        out = await answer(desk, out)
+        assert len(out) == at_once
+
+
+async def test_a_refusal_halves_what_was_under_way_once_for_all_that_were(desk: Desk):
+    out = await opened(desk)
+    lessons = await refuse(desk, out)
+
+    assert {(lesson.concurrency, lesson.per_minute) for lesson in lessons if lesson} == {(25, 1_000)}
+    assert len(lessons) == 50
+    (probe,) = await later(desk, milliseconds=REST_MS)
+    (lesson,) = await refuse(desk, [probe])
+    assert lesson is not None
+    assert (lesson.concurrency, lesson.per_minute, lesson.every_ms) == (1, 500, 2 * STEP_MS), "a new lesson"
+
+
+async def test_after_a_rest_it_works_its_way_up_to_what_it_learned(desk: Desk):
+    await refuse(desk, await opened(desk))
+    out = await later(desk, milliseconds=REST_MS)
+    for at_once in (1, 2, 4, 8, 16, 25, 25):
+        assert len(out) == at_once
+        out = await answer(desk, out)
+
+
+async def test_it_recovers_by_one_call_at_once_and_a_fortieth_of_the_minute_for_each_step(desk: Desk):
+    (lesson, *_) = await refuse(desk, await opened(desk))
+    assert lesson is not None
+    assert (lesson.begins_in_ms, lesson.every_ms) == (REST_MS, STEP_MS)
+    assert lesson.ends_in_ms == REST_MS + max(50 - 25, (8_000 - 1_000) // 200) * STEP_MS
+
+    (probe,) = await later(desk, milliseconds=REST_MS)
+    out = await answer(desk, [probe])
+    for _ in range(5):
+        out = await answer(desk, out)
+    assert len(out) == 25
+    desk.advance(milliseconds=4 * STEP_MS)
+    await desk.gate.open("octocat")
+    assert len(out) + len(await desk.admitted()) == 29
+    (credential,) = (await desk.gate.status("octocat")).credentials
+    assert (credential.concurrency_now, credential.per_minute_now) == (29, 1_000 + 4 * 200)
+    desk.advance(milliseconds=lesson.ends_in_ms)
+    (credential,) = (await desk.gate.status("octocat")).credentials
+    assert (credential.concurrency_now, credential.per_minute_now) == (50, 8_000)
+
+
+async def test_a_limit_of_a_minute_is_learned_from_the_calls_of_the_minute(desk: Desk):
+    out, calls = await opened(desk, LIMITS.model_copy(update={"per_minute": 840})), 1
+    while calls + len(out) < 400:
+        calls += len(out)
+        out = await answer(desk, out)
+    (lesson, *_) = await refuse(desk, out)
+    assert lesson is not None
+    assert lesson.per_minute == (calls + len(out)) // 2
+
+
+async def test_a_rest_of_one_bucket_teaches_nothing_of_the_credential(desk: Desk):
+    (first, *_) = await opened(desk)
+    told = await desk.gate.report(settlement(first, blocked_ms=REST_MS, rests_bucket=True))
+    assert (told.rests_ms, told.learned) == (REST_MS, None)
+
+
+async def test_what_could_not_be_reported_is_learned_with_the_settlement(desk: Desk):
+    (first, *_) = await opened(desk)
+    await desk.settle([settlement(first, blocked_ms=REST_MS)])
+    (credential,) = (await desk.gate.status("octocat")).credentials
+    assert (credential.blocked_in_ms, credential.concurrency_now) == (REST_MS, 24)
+
+
+async def test_a_refusal_that_was_reported_is_not_booked_again(desk: Desk):
+    (first, *_) = await opened(desk)
+    said = settlement(first, blocked_ms=REST_MS, is_guess=True)
+    await desk.gate.report(said)
+    desk.advance(milliseconds=REST_MS + 1)
+    await desk.settle([msgspec.structs.replace(said, is_reported=True)])
+    (credential,) = (await desk.gate.status("octocat")).credentials
+    assert credential.blocked_in_ms == 0
+
+
+async def test_a_gate_that_lost_its_data_is_reminded_of_what_was_learned(desk: Desk):
+    learned = Learned(
+        concurrency=3, per_minute=100, begins_in_ms=-2 * STEP_MS, every_ms=STEP_MS, ends_in_ms=60 * STEP_MS
+    )
+    note = Note(credential="token", bucket="core", learned=learned)
+    for _ in range(2):
+        await desk.gate.remind(Memory(pool="octocat", started=0, running=0, notes=[note]))
+    await desk.enrol(limits=LIMITS)
+    (credential,) = (await desk.gate.status("octocat")).credentials
+    assert (credential.concurrency_now, credential.per_minute_now) == (5, 500)

@@ -1,0 +1,279 @@
+"""A bucket with a pace: one call at a time, a gap after each, and a rest for all where the upstream asks for one."""
+
+import msgspec
+import pytest
+
+from tests.primitives.gate.desk import PLENTY, Desk, job, jobs, names
+from tests.primitives.gate.test_repair import pages
+from tidegate.core.errors import InvalidArgument
+from tidegate.primitives.gate import Admitted, Outcome, PaceStatus, settlement
+
+GAP_MS = 1_000
+HOST, OTHER = "shop.test:80", "market.test:80"
+IDENTITY = PLENTY.model_copy(update={"concurrency": 1, "metered": False})
+
+
+async def crowd(desk: Desk, count: int) -> list[str]:
+    """Identities that nobody meters."""
+    identities = [f"crawl:{n:03}" for n in range(count)]
+    for each in identities:
+        await desk.enrol(each, limits=IDENTITY)
+    return identities
+
+
+async def paced(desk: Desk, count: int = 3, *, gap_ms: int = GAP_MS, waiting: int = 5) -> None:
+    """A host whose gap is over, and jobs that wait for it."""
+    await crowd(desk, count)
+    await desk.gate.pace("octocat", HOST, gap_ms=gap_ms)
+    desk.advance(milliseconds=gap_ms)
+    await desk.gate.offer(jobs(waiting, bucket=HOST))
+
+
+async def later(desk: Desk, ms: float) -> list[Admitted]:
+    """What the timekeeper lets out then."""
+    desk.advance(milliseconds=ms)
+    await desk.gate.fire()
+    return await desk.admitted()
+
+
+async def pace_of(desk: Desk, bucket: str = HOST) -> PaceStatus:
+    (pace,) = [one for one in (await desk.gate.status("octocat")).paces if one.bucket == bucket]
+    return pace
+
+
+async def test_the_next_call_goes_a_gap_after_the_last_one_ended_and_not_a_moment_sooner(desk: Desk):
+    await paced(desk)
+    for _ in range(4):
+        (out,) = await desk.admitted()
+        for _ in range(3):
+            assert await later(desk, 7_000) == [], "one at a time, however long it takes"
+            assert await desk.gate.open("octocat") == 0
+        await desk.settle([settlement(out)])
+        assert await desk.gate.fire() == GAP_MS
+        assert await later(desk, GAP_MS - 1) == []
+        assert await desk.gate.open("octocat") == 0
+        desk.advance(milliseconds=1)
+        await desk.gate.fire()
+
+
+async def test_a_bucket_without_memory_counts_its_gap_from_now(desk: Desk):
+    await crowd(desk, 1)
+    await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS)
+    await desk.gate.offer(jobs(1, bucket=HOST))
+    assert await desk.admitted() == []
+    assert len(await later(desk, GAP_MS)) == 1
+
+
+async def test_the_same_pace_again_changes_nothing(desk: Desk):
+    await paced(desk)
+    (out,) = await desk.admitted()
+    await desk.settle([settlement(out)])
+    desk.advance(milliseconds=GAP_MS - 1)
+    await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS)
+    assert await desk.gate.fire() == 1
+    assert len(await later(desk, 1)) == 1
+
+
+async def test_another_gap_counts_from_the_end_of_the_last_call_at_once(desk: Desk):
+    await paced(desk)
+    (out,) = await desk.admitted()
+    await desk.settle([settlement(out)])
+    await desk.gate.pace("octocat", HOST, gap_ms=5 * GAP_MS)
+    assert await later(desk, 5 * GAP_MS - 1) == []
+    await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS)
+    assert len(await desk.admitted()) == 1
+
+
+async def test_one_at_a_time_needs_no_gap(desk: Desk):
+    await crowd(desk, 3)
+    await desk.gate.pace("octocat", HOST, gap_ms=0, one_at_a_time=True)
+    await desk.gate.offer(jobs(2, bucket=HOST))
+    (first,) = await desk.admitted()
+    await desk.settle([settlement(first)])
+    assert len(await desk.admitted()) == 1
+
+
+async def test_a_pace_of_nothing_holds_nobody_up(desk: Desk):
+    await crowd(desk, 3)
+    await desk.gate.pace("octocat", HOST, gap_ms=0)
+    await desk.gate.offer(jobs(5, bucket=HOST))
+    assert len(await desk.admitted()) == 3
+
+
+async def test_calls_from_before_the_pace_must_end_first(desk: Desk):
+    """Nobody counted them one by one; whoever makes them holds them."""
+    await paced(desk, 3, waiting=0)
+    await desk.gate.pace("octocat", HOST, gap_ms=0)
+    await desk.gate.offer(jobs(5, bucket=HOST))
+    out = await desk.admitted()
+    assert len(out) == 3
+    await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS)
+    for one in out:
+        assert await later(desk, 2 * GAP_MS) == []
+        await desk.settle([settlement(one)])
+    assert await later(desk, GAP_MS - 1) == []
+    assert len(await later(desk, 1)) == 1
+
+
+async def test_other_buckets_and_other_pools_go_at_their_own_pace(desk: Desk):
+    await paced(desk)
+    await desk.enrol("elsewhere", pool="hubot", limits=IDENTITY)
+    await desk.gate.offer([job("other", bucket=OTHER), job("pool", pool="hubot", bucket=HOST)])
+    assert sorted(names(await desk.admitted())) == ["job-00000", "other", "pool"]
+
+
+async def test_a_call_that_was_never_made_costs_no_gap(desk: Desk):
+    """Its permit goes back; the gap is that after the last call which was made."""
+    await paced(desk)
+    (first,) = await desk.admitted()
+    await desk.settle([settlement(first)])
+    (second,) = await later(desk, GAP_MS)
+    desk.advance(milliseconds=1)
+    await desk.settle_as([second], Outcome.UNUSED)
+    assert len(await desk.admitted()) == 1
+
+
+async def test_a_call_that_a_dead_worker_may_have_made_costs_a_gap(desk: Desk):
+    await paced(desk)
+    await desk.admitted()
+    await desk.take_over()
+    (heir,) = await desk.admitted()
+    await desk.settle_as([msgspec.structs.replace(heir, deliveries=2)], Outcome.UNUSED)
+    assert await later(desk, GAP_MS - 1) == []
+    assert len(await later(desk, 1)) == 1
+
+
+async def test_a_permit_whose_message_vanished_holds_its_bucket_until_it_is_repaired(desk: Desk):
+    await paced(desk)
+    (lost,) = await desk.admitted()
+    await desk.valkey.execute("XDEL", desk.stream, lost.message)
+    assert await later(desk, 60_000) == []
+
+    assert await desk.gate.rebuild(pages(jobs(5, bucket=HOST))) == 1
+
+    assert (await pace_of(desk)).is_out is False
+    assert await later(desk, GAP_MS - 1) == []
+    assert len(await later(desk, 1)) == 1
+
+
+async def test_a_credential_that_is_dismissed_with_its_call_out_holds_nobody_up_for_ever(desk: Desk):
+    await paced(desk)
+    (out,) = await desk.admitted()
+    await desk.gate.dismiss(out.credential)
+    assert await later(desk, 60_000) == []
+    await desk.settle([settlement(out, pause_ms=3_000)])
+    assert await later(desk, 2_999) == [], "what it heard still counts"
+    (second,) = await later(desk, 1)
+
+    await desk.gate.dismiss(second.credential)
+    await desk.enrol(second.credential, pool="hubot", limits=IDENTITY)
+    await desk.settle([settlement(second)])
+    assert len(await later(desk, GAP_MS)) == 1
+
+
+async def test_a_pause_is_for_everybody_and_for_this_bucket_only(desk: Desk):
+    await paced(desk, 3)
+    await desk.gate.offer(jobs(3, "other", bucket=OTHER))
+    by_bucket = {one.bucket: one for one in await desk.admitted()}
+    await desk.settle([settlement(by_bucket[HOST], pause_ms=30_000)])
+    assert (await pace_of(desk)).rests_in_ms == 30_000
+    assert names(await desk.admitted()) == ["other-00002"], "whoever is free serves the others"
+    await desk.settle([settlement(by_bucket[OTHER])])
+    assert await later(desk, 29_999) == []
+    assert [one.bucket for one in await later(desk, 1)] == [HOST]
+
+
+async def test_a_bucket_without_a_pace_can_be_paused_too(desk: Desk):
+    await crowd(desk, 2)
+    await desk.gate.offer(jobs(4, bucket=HOST))
+    first, second = await desk.admitted()
+    await desk.settle([settlement(first, pause_ms=5_000)])
+    await desk.settle([settlement(second, pause_ms=2_000)])
+    assert await later(desk, 4_999) == [], "the longer rest counts"
+    assert len(await later(desk, 1)) == 2
+
+
+async def test_a_rest_that_is_told_with_the_pace_lasts_at_least_so_long(desk: Desk):
+    await crowd(desk, 1)
+    await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS, rest_ms=9_000)
+    await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS, rest_ms=1)
+    await desk.gate.offer(jobs(1, bucket=HOST))
+    assert await later(desk, 8_999) == []
+    assert len(await later(desk, 1)) == 1
+
+
+async def test_a_clock_that_was_set_back_makes_no_gap_longer(desk: Desk):
+    await paced(desk)
+    (out,) = await desk.admitted()
+    await desk.settle([settlement(out)])
+    desk.advance(hours=-1)
+    await desk.gate.open("octocat")
+    assert len(await later(desk, GAP_MS)) == 1
+
+
+async def test_a_job_that_keeps_its_credential_gets_its_turn(desk: Desk):
+    """Others are received better, and would go first for ever."""
+    first, second = await crowd(desk, 2)
+    await desk.gate.pace("octocat", HOST, gap_ms=0, one_at_a_time=True)
+    await desk.gate.offer([job("spoils", bucket=HOST, affinity=second)])
+    (out,) = await desk.admitted()
+    await desk.settle([settlement(out, blocked_ms=1, rests_bucket=True)])
+    desk.advance(milliseconds=1)
+    await desk.gate.offer([*jobs(3, bucket=HOST), job("z-bound", run="run-2", bucket=HOST, affinity=second)])
+    served = list[tuple[str, str]]()
+    for _ in range(4):
+        (out,) = await desk.admitted()
+        served.append((out.job, out.credential))
+        await desk.settle([settlement(out)])
+    assert served[:2] == [("job-00000", first), ("z-bound", second)]
+
+
+async def test_many_hosts_whose_gap_ends_together_are_all_opened(desk: Desk):
+    """In several steps, none of which holds the server for long."""
+    await desk.enrol(limits=IDENTITY.model_copy(update={"concurrency": 200}))
+    hosts = [f"host-{n}" for n in range(120)]
+    for host in hosts:
+        await desk.gate.pace("octocat", host, gap_ms=GAP_MS)
+    await desk.gate.offer([job(f"job-{host}", bucket=host) for host in hosts])
+    assert await desk.admitted() == []
+    assert sorted(one.bucket for one in await later(desk, GAP_MS)) == sorted(hosts)
+    assert await desk.gate.fire() is None
+
+
+async def test_a_quiet_bucket_plans_nothing(desk: Desk):
+    await paced(desk, waiting=1)
+    (out,) = await desk.admitted()
+    await desk.settle([settlement(out)])
+    assert await desk.gate.fire() is None
+
+
+async def test_the_status_shows_the_pace(desk: Desk):
+    await paced(desk)
+    (out,) = await desk.admitted()
+    assert await pace_of(desk) == PaceStatus(
+        bucket=HOST,
+        gap_ms=GAP_MS,
+        gap_now_ms=GAP_MS,
+        one_at_a_time=True,
+        healthy=3,
+        is_out=True,
+        rests_in_ms=0,
+    )
+    await desk.settle([settlement(out)])
+    desk.advance(milliseconds=400)
+    pace = await pace_of(desk)
+    assert (pace.is_out, pace.opens_in_ms) == (False, GAP_MS - 400)
+
+
+async def test_nonsense_is_refused(desk: Desk):
+    for gap_ms, rest_ms in [(-1, 0), (1, -1), (10**12, 0), (0, 10**12)]:
+        with pytest.raises(InvalidArgument):
+            await desk.gate.pace("octocat", HOST, gap_ms=gap_ms, rest_ms=rest_ms)
+    for pool, bucket in [("", HOST), ("octocat", ""), ("octocat", "a|b")]:
+        with pytest.raises(InvalidArgument):
+            await desk.gate.pace(pool, bucket, gap_ms=1)
+    await paced(desk)
+    (out,) = await desk.admitted()
+    for wrong in (0, -1, 10**12):
+        with pytest.raises(InvalidArgument):
+            settlement(out, pause_ms=wrong)

@@ -1,0 +1,95 @@
+"""A credential that was asked to rest begins again with one call, and rests longer where it was asked again."""
+
+from tests.primitives.gate.desk import PLENTY, Desk, job, jobs
+from tidegate.primitives.gate import Admitted, Memory, Note, Outcome, settlement
+
+GUESS_MS = 60_000
+
+
+async def refused(desk: Desk, admitted: Admitted, blocked_ms: int = GUESS_MS, *, is_guess: bool = True) -> int:
+    """The upstream refuses a call, whose job waits again; for how long the credential rests now."""
+    again = job(admitted.job, bucket=admitted.bucket)
+    await desk.settle([settlement(admitted, blocked_ms=blocked_ms, is_guess=is_guess)], follow_ups=[again])
+    (credential,) = (await desk.gate.status("octocat")).credentials
+    return credential.blocked_in_ms
+
+
+async def rested(desk: Desk, ms: int, *, later_s: float = 0) -> list[Admitted]:
+    """What is let out when the rest is over."""
+    desk.advance(milliseconds=ms, seconds=later_s)
+    await desk.gate.fire()
+    return await desk.admitted()
+
+
+async def ready(desk: Desk, *waiting: str) -> list[Admitted]:
+    """A credential with its calls under way, and more that wait."""
+    await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 3}))
+    await desk.know(limit=1000)
+    await desk.gate.offer([job(name) for name in ("a", "b", "c", *waiting)])
+    return await desk.admitted()
+
+
+async def test_a_rest_that_nobody_measured_doubles_each_time_it_was_too_short_up_to_an_hour(desk: Desk):
+    (out, *others) = await ready(desk)
+    await desk.settle_as(others, Outcome.UNUSED)
+    rests = list[int]()
+    for _ in range(8):
+        rests.append(await refused(desk, out))
+        (out,) = await rested(desk, rests[-1], later_s=590)
+    assert [ms // GUESS_MS for ms in rests] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+    desk.advance(minutes=11)
+    assert await refused(desk, out) == GUESS_MS, "that one was long enough"
+
+
+async def test_a_rest_lasts_as_long_as_the_upstream_says_however_often_it_asks(desk: Desk):
+    (out, *others) = await ready(desk)
+    await desk.settle_as(others, Outcome.UNUSED)
+    for _ in range(4):
+        assert await refused(desk, out, 7_000, is_guess=False) == 7_000
+        (out,) = await rested(desk, 7_000)
+
+
+async def test_calls_that_are_refused_together_ask_for_one_rest(desk: Desk):
+    out = await ready(desk)
+    assert [await refused(desk, one) for one in out] == [GUESS_MS] * 3
+    (first,) = await rested(desk, GUESS_MS)
+    assert await refused(desk, first) == 2 * GUESS_MS
+
+
+async def test_after_a_rest_one_call_goes_first_and_the_others_when_it_was_answered(desk: Desk):
+    """Whatever bucket they are in: the credential was asked to rest, not one of its allowances."""
+    out = await ready(desk, "d", "e")
+    await desk.gate.offer(jobs(3, "query", bucket="search"))
+    for one in out:
+        await refused(desk, one, 7_000, is_guess=False)
+
+    (first,) = await rested(desk, 7_000)
+    (credential,) = (await desk.gate.status("octocat")).credentials
+    assert {bucket.reason for bucket in credential.buckets} == {"probing"}
+    assert await refused(desk, first, 7_000, is_guess=False) == 7_000
+    (second,) = await rested(desk, 7_000)
+    await desk.settle_as([second], Outcome.UNKNOWN)
+    (third,) = await desk.admitted()
+    await desk.settle_as([third], Outcome.UNUSED)
+    (fourth,) = await desk.admitted()
+
+    await desk.settle([desk.answered(fourth, 1000, 900)])
+    assert len(await desk.admitted()) == 1, "as many as it may have at once after these refusals"
+
+
+async def test_an_answer_to_a_call_from_before_the_rest_proves_nothing(desk: Desk):
+    first, second, third = await ready(desk, "d", "e", "f")
+    await refused(desk, first, 7_000, is_guess=False)
+    await desk.settle([desk.answered(one, 1000, 900) for one in (second, third)])
+    assert len(await rested(desk, 7_000)) == 1
+
+
+async def test_a_gate_that_is_reminded_of_a_rest_is_as_wary_after_it(desk: Desk):
+    await desk.enrol(limits=PLENTY)
+    await desk.know(limit=1000)
+    note = Note(credential="token", bucket="core", blocked_ms=GUESS_MS)
+    await desk.gate.remind(Memory(pool="octocat", started=0, running=0, notes=[note]))
+    await desk.gate.offer(jobs(3))
+    (out,) = await rested(desk, GUESS_MS)
+    assert await refused(desk, out) == 2 * GUESS_MS

@@ -1,0 +1,141 @@
+"""Credentials whose upstream tells no allowance: as many calls as their concurrency, in any number of buckets."""
+
+from tests.primitives.gate.desk import PLENTY, Desk, job, jobs, names
+from tests.primitives.gate.test_pace import HOST, IDENTITY, OTHER, crowd, later
+from tidegate.primitives.gate import Outcome, settlement
+
+MANY = IDENTITY.model_copy(update={"concurrency": 3})
+
+
+async def fields(desk: Desk, part: str) -> set[str]:
+    return {field.decode() for field in await desk.valkey.execute("HKEYS", desk.unit.key(f"gate:{part}"))}
+
+
+async def test_nothing_is_probed_where_there_is_nothing_to_find_out(desk: Desk):
+    await desk.enrol(limits=MANY)
+    await desk.gate.offer(jobs(5, bucket=HOST))
+    out = await desk.admitted()
+    assert len(out) == 3
+    await desk.settle_as(out[:2], Outcome.UNKNOWN)
+    assert len(await desk.admitted()) == 2, "what became of a call makes no difference where nobody counts"
+    (credential,) = (await desk.gate.status("octocat")).credentials
+    assert (credential.buckets[0].lost, credential.buckets[0].held) == (0, 3)
+
+
+async def test_an_allowance_that_is_told_all_the_same_counts(desk: Desk):
+    await desk.enrol(limits=MANY)
+    await desk.gate.offer(jobs(5, bucket=HOST))
+    first, *_ = await desk.admitted()
+    await desk.settle([desk.answered(first, 10, 3)])
+    assert len(await desk.admitted()) == 1, "three are left, and two of them are out"
+    (credential,) = (await desk.gate.status("octocat")).credentials
+    assert (credential.buckets[0].remaining, credential.buckets[0].held) == (3, 3)
+
+
+async def test_an_identity_is_in_use_once_over_all_its_buckets(desk: Desk):
+    await crowd(desk, 2)
+    hosts = [f"host-{n}" for n in range(8)]
+    await desk.gate.offer([job(f"job-{host}", bucket=host) for host in hosts])
+    done = list[str]()
+    while out := await desk.admitted():
+        assert len(out) <= 2
+        assert len({one.credential for one in out}) == len(out)
+        await desk.settle([settlement(out[0])])
+        done.append(out[0].bucket)
+        for one in out[1:]:
+            await desk.settle([settlement(one)])
+            done.append(one.bucket)
+    assert sorted(done) == hosts
+
+
+async def test_buckets_that_wait_for_somebody_to_be_free_are_served_in_the_order_they_came(desk: Desk):
+    await crowd(desk, 1)
+    for n in (3, 1, 2):
+        await desk.gate.offer(jobs(2, f"job-{n}", bucket=f"host-{n}"))
+    served = list[str]()
+    for _ in range(6):
+        (out,) = await desk.admitted()
+        served.append(out.bucket)
+        await desk.settle([settlement(out)])
+    assert served == [f"host-{n}" for n in (3, 3, 1, 2, 1, 2)]
+    assert "H:octocat" not in await fields(desk, "lanes")
+
+
+async def test_a_bucket_with_many_jobs_does_not_keep_whoever_it_has(desk: Desk):
+    await crowd(desk, 2)
+    await desk.gate.offer(jobs(50, "many", bucket=HOST))
+    await desk.gate.offer(jobs(3, "few", bucket=OTHER))
+    for _ in range(4):
+        await desk.settle([settlement(one) for one in await desk.admitted()])
+    assert (await desk.gate.status("octocat")).waiting[HOST] > 40
+    assert OTHER not in (await desk.gate.status("octocat")).waiting
+
+
+async def test_a_free_identity_that_rests_in_one_bucket_serves_the_next(desk: Desk):
+    first, second = await crowd(desk, 2)
+    await desk.gate.offer([job("rests", bucket=HOST, affinity=first)])
+    (out,) = await desk.admitted()
+    await desk.settle([settlement(out, blocked_ms=60_000, rests_bucket=True)])
+    await desk.gate.offer([job("a", bucket="third", affinity=first), job("b", bucket="third", affinity=second)])
+    busy = {one.credential: one for one in await desk.admitted()}
+    await desk.gate.offer([job("host", bucket=HOST), job("other", bucket=OTHER)])
+    await desk.settle([settlement(busy[first])])
+    assert names(await desk.admitted()) == ["other"]
+    await desk.settle([settlement(busy[second])])
+    assert names(await desk.admitted()) == ["host"]
+
+
+async def test_the_minute_of_an_identity_counts_all_its_buckets(desk: Desk):
+    await desk.enrol(limits=IDENTITY.model_copy(update={"concurrency": 9, "per_minute": 4}))
+    await desk.gate.offer([job(f"job-{n}", bucket=f"host-{n}") for n in range(6)])
+    assert len(await desk.admitted()) == 4
+    assert await later(desk, 59_000) == []
+    assert len(await later(desk, 9_000)) == 2
+
+
+async def test_metered_and_unmetered_credentials_serve_one_pool(desk: Desk):
+    await desk.enrol("metered", limits=PLENTY.model_copy(update={"concurrency": 2}))
+    await desk.enrol("unmetered", limits=MANY)
+    await desk.gate.offer(jobs(9, bucket=HOST))
+    out = await desk.admitted()
+    assert sorted(one.credential for one in out) == ["metered", *["unmetered"] * 3]
+    await desk.gate.offer(jobs(3, "other", bucket=OTHER))
+    done = set[str]()
+    while out:
+        for one in out:
+            is_metered = one.credential == "metered"
+            await desk.settle([desk.answered(one, 1000, 900) if is_metered else settlement(one)])
+            done.add(one.job)
+        out = await desk.admitted()
+    assert len(done) == 12
+
+
+async def test_a_credential_that_becomes_metered_still_serves_what_waits(desk: Desk):
+    await desk.enrol(limits=MANY)
+    await desk.gate.offer([job("a", bucket=HOST), job("b", bucket=OTHER)])
+    out = await desk.admitted()
+    await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 2}))
+    await desk.gate.offer([job("c", bucket=HOST), job("d", bucket=OTHER)])
+    await desk.settle([desk.answered(one, 1000, 900) for one in out])
+    assert sorted(names(await desk.admitted())) == ["c", "d"]
+    (credential,) = (await desk.gate.status("octocat")).credentials
+    assert sorted(book.name for book in credential.buckets) == sorted([HOST, OTHER])
+
+
+async def test_a_dismissed_identity_leaves_nothing_behind(desk: Desk):
+    (only,) = await crowd(desk, 1)
+    for n in range(3):
+        await desk.gate.offer([job(f"job-{n}", bucket=f"host-{n}")])
+        (out,) = await desk.admitted()
+        await desk.settle([settlement(out, blocked_ms=1_000, rests_bucket=True)])
+    assert len(await fields(desk, "allowances")) == 5
+    await desk.gate.dismiss(only)
+    assert await fields(desk, "allowances") == set()
+
+
+async def test_looking_at_credentials_writes_nothing(desk: Desk):
+    """A hundred identities that could make a call are read, one is written."""
+    await crowd(desk, 30)
+    assert len(await fields(desk, "allowances")) == 30
+    await desk.gate.offer([job("a", bucket=HOST)])
+    assert len(await fields(desk, "allowances")) == 32, "the book of the one that serves, and the list of its buckets"

@@ -1,0 +1,244 @@
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from pydantic import ValidationError
+
+from tests.waiting import until_due
+from tidegate.core.clock import ManualClock, monotonic_ms
+from tidegate.core.errors import InvalidArgument, LeaseLost
+from tidegate.primitives.membership import Expiry, Member, Presence, PresenceKeys, PresenceSettings
+from tidegate.storage.valkey import Unit, Valkey
+
+A_MS = timedelta(milliseconds=1)
+LEASE = timedelta(seconds=10)
+PROOF = PresenceSettings().proof
+
+
+@pytest.fixture
+def unit(valkey: Valkey) -> Unit:
+    return valkey.unit("house")
+
+
+@pytest.fixture
+def us(valkey: Valkey, unit: Unit, clock: ManualClock) -> Presence:
+    return Presence(valkey, unit, "us", clock)
+
+
+@pytest.fixture
+def them(valkey: Valkey, unit: Unit, clock: ManualClock) -> Presence:
+    return Presence(valkey, unit, "them", clock)
+
+
+async def watched(presence: Presence, clock: ManualClock, span: timedelta) -> list[str]:
+    """Time passes, and `presence` looks whenever it was told to; whom it declared dead."""
+    declared, expiry = list[str](), await presence.expire()
+    while True:
+        declared += expiry.owners
+        if span <= timedelta(0):
+            return declared
+        step = span if expiry.next_in_ms is None else min(span, max(A_MS, expiry.next_in_ms * A_MS))
+        clock.advance(step)
+        span -= step
+        expiry = await presence.expire()
+
+
+async def test_a_process_lives_for_ten_seconds_after_each_sign(us: Presence, them: Presence, clock: ManualClock):
+    await us.join()
+    await them.join()
+    assert await watched(us, clock, LEASE - A_MS) == []
+    assert await them.renew()
+    assert await watched(us, clock, LEASE - A_MS) == []
+    assert await watched(us, clock, A_MS) == ["them"]
+    assert await us.known_dead() == ["them"]
+
+
+async def test_nobody_is_looked_at_while_all_renew_in_time(us: Presence, them: Presence, clock: ManualClock):
+    await us.join()
+    assert await us.expire() == Expiry([], next_in_ms=None)
+    await them.join()
+    assert await us.expire() == Expiry([], next_in_ms=8_500), "a while before its lease ends"
+    clock.advance(us.settings.renew_every)
+    await them.renew()
+    assert await us.expire() == Expiry([], next_in_ms=8_500)
+
+
+async def test_a_lease_does_not_end_because_it_could_not_be_renewed(us: Presence, them: Presence, clock: ManualClock):
+    """Nobody heard of the server for a minute: it was away, or refused everybody."""
+    await them.join()
+    await watched(us, clock, LEASE / 2)
+    clock.advance(timedelta(minutes=1))
+    assert await watched(us, clock, PROOF - A_MS) == []
+    assert await watched(us, clock, A_MS) == ["them"], "it had the time to renew"
+
+
+async def test_whoever_was_refused_begins_anew(
+    us: Presence, them: Presence, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    """Between two looks that succeeded, however near to each other."""
+    await them.join()
+    await watched(us, clock, LEASE - A_MS)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(us, "_valkey", None)
+        with pytest.raises(AttributeError):
+            await us.expire()
+    assert await watched(us, clock, PROOF - A_MS) == []
+    assert await watched(us, clock, A_MS) == ["them"]
+
+
+async def test_a_lease_that_was_broken_has_not_lasted(valkey: Valkey, unit: Unit, clock: ManualClock):
+    """What was held before the break may be with others, though the lease was renewed."""
+    brief = Presence(valkey, unit, "us", clock, PresenceSettings(lease=timedelta(seconds=2), renew_every=A_MS * 500))
+    before_ms = monotonic_ms()
+    assert not brief.lasted_since(before_ms)
+    await brief.join()
+    joined_ms = monotonic_ms()
+    assert (brief.lasted_since(before_ms), brief.lasted_since(joined_ms)) == (False, True)
+
+    clock.advance(timedelta(seconds=3))
+    assert not await brief.renew()
+    assert not brief.lasted_since(joined_ms)
+    assert brief.lasted_since(monotonic_ms())
+
+
+async def test_nobody_declares_itself_dead(us: Presence, them: Presence, clock: ManualClock):
+    """If we die, it is not we who notice."""
+    await us.join()
+    await them.join()
+    assert await watched(us, clock, timedelta(minutes=1)) == ["them"]
+    assert [member.owner for member in await us.members()] == ["us"]
+
+
+async def test_one_who_was_slow_lives_on_and_is_told(us: Presence, clock: ManualClock):
+    await us.join()
+    clock.advance(LEASE - A_MS)
+    assert await us.renew() is True
+    clock.advance(LEASE)
+    assert await us.renew() is False, "others may have acted as if it were dead"
+    assert await us.renew() is True
+
+
+async def test_one_that_was_declared_dead_is_told_so(us: Presence, them: Presence, clock: ManualClock):
+    await them.join()
+    await watched(us, clock, LEASE)
+    for _ in range(2):
+        with pytest.raises(LeaseLost):
+            await them.renew()
+    await them.join()
+    assert await them.renew()
+
+
+async def test_one_whose_server_lost_everything_is_told_so(us: Presence, valkey: Valkey, unit: Unit):
+    await us.join()
+    await valkey.execute("DEL", PresenceKeys(unit).presence)
+    with pytest.raises(LeaseLost):
+        await us.renew()
+
+
+async def test_one_who_left_is_not_looked_for(us: Presence, them: Presence, clock: ManualClock):
+    await them.join()
+    await them.leave()
+    await them.leave()
+    assert await watched(us, clock, LEASE) == []
+    assert await us.members() == []
+
+
+async def test_everybody_is_listed_with_what_remains(us: Presence, them: Presence, clock: ManualClock):
+    await them.join()
+    clock.advance(timedelta(seconds=11))
+    await us.join()
+    assert await us.members() == [Member("them", -1_000), Member("us", 10_000)]
+
+
+async def test_joining_rings_for_whoever_watches_over_the_others(us: Presence, valkey: Valkey, unit: Unit):
+    """The leader may have found nobody to watch, and sleep without an end."""
+    await us.join()
+    assert await valkey.execute("LLEN", PresenceKeys(unit).wake) == 1
+
+
+async def test_a_crowd_that_died_together_is_found_in_parts(
+    us: Presence, valkey: Valkey, unit: Unit, clock: ManualClock
+):
+    for n in range(101):
+        await Presence(valkey, unit, f"p{n}", clock).join()
+    await us.join()
+    assert await watched(us, clock, LEASE - A_MS) == []
+    clock.advance(A_MS)
+    expiry = await us.expire()
+    assert (len(expiry.owners), expiry.next_in_ms) == (100, 0), "at once"
+    expiry = await us.expire()
+    assert (len(expiry.owners), expiry.next_in_ms) == (1, None)
+
+
+async def test_a_process_knows_how_long_it_certainly_lives(us: Presence):
+    assert us.remaining_ms == 0
+    await us.join()
+    assert 0 < us.remaining_ms <= 10_000
+    await us.leave()
+    assert us.remaining_ms == 0
+
+
+async def test_a_sign_of_life_costs_the_server_three_commands(embedded: Valkey):
+    """The call, TIME and ZADD: at one in seven seconds, the greatest part of what an idle process may cost."""
+    us = Presence(embedded, embedded.unit("house"), "us")
+    await us.join()
+    await us.renew()
+    await until_due(2)  # a second renewal in the same millisecond is compared twice
+    before = await calls(embedded)
+    await us.renew()
+    assert await calls(embedded) - before == {
+        "cmdstat_evalsha": 1,
+        "cmdstat_time": 1,
+        "cmdstat_zadd": 1,
+        "cmdstat_info": 1,
+    }
+
+
+async def calls(valkey: Valkey) -> Counter[str]:
+    stats = await valkey.execute("INFO", "commandstats")
+    return Counter({command: each["calls"] for command, each in stats.items()})
+
+
+async def test_nonsense_is_refused(us: Presence, valkey: Valkey, unit: Unit):
+    with pytest.raises(InvalidArgument, match="owner"):
+        Presence(valkey, unit, "")
+    with pytest.raises(ValidationError, match="renew_every"):
+        PresenceSettings(lease=timedelta(seconds=5))
+    with pytest.raises(ValidationError, match="lease"):
+        PresenceSettings(lease=timedelta(0))
+
+
+async def test_a_process_that_is_declared_dead_is_listed_until_it_is_forgotten_or_lives(us: Presence, them: Presence):
+    await us.join()
+    await them.join()
+
+    assert await us.declare_dead("them")
+    assert not await us.declare_dead("them"), "reported before"
+    assert [member.owner for member in await us.members()] == ["us"]
+    assert await us.known_dead() == ["them"]
+
+    await them.join()
+    assert await us.known_dead() == [], "it lives"
+    assert await us.declare_dead("them")
+    await us.forget_dead("them")
+    assert await us.known_dead() == []
+
+
+async def test_one_that_left_or_never_came_cannot_be_declared_dead(us: Presence, them: Presence):
+    await them.join()
+    await them.leave()
+
+    assert not await us.declare_dead("them")
+    assert not await us.declare_dead("stranger")
+    assert await us.known_dead() == []
+    with pytest.raises(InvalidArgument, match="ourselves"):
+        await us.declare_dead("us")
+
+
+async def test_the_timekeeper_is_woken_when_a_process_is_declared_dead(us: Presence, them: Presence, valkey: Valkey):
+    await them.join()
+    await valkey.execute("DEL", PresenceKeys(valkey.unit("house")).wake)
+
+    await us.declare_dead("them")
+
+    assert await valkey.execute("LLEN", PresenceKeys(valkey.unit("house")).wake) == 1

@@ -1,0 +1,20 @@
+"""A process that counts up and rings, many times: `ringer.py URL TIMES`."""
+
+import asyncio
+import sys
+
+from tidegate.primitives.wakeup import Doorbell
+from tidegate.storage.valkey.connection import connected
+
+
+async def main(url: str, times: int) -> None:
+    async with connected(url) as valkey:
+        unit = valkey.unit("bell")
+        bell = Doorbell(valkey, unit.key("wake"))
+        for _ in range(times):
+            await valkey.execute("INCR", unit.key("count"))
+            await bell.ring()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
