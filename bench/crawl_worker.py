@@ -14,10 +14,10 @@ import uvloop
 
 from bench.crawl import Given
 from tidegate.assembly import Collection, open_collection
-from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.core.telemetry.logs import configure
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.crawl.targets import MOST_PAGES, CrawlOptions
+from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.settings import Settings
 
 _PLENTY = 10**6

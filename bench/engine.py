@@ -21,13 +21,13 @@ from bench.figures import Figure, Section
 from bench.server import tcp_server
 from bench.stream import PEER_JOBS, peer_rates
 from tidegate.assembly import build_process, open_parts
-from tidegate.collect.collector import Collector, Ground
-from tidegate.collect.runs import Run
-from tidegate.collect.source import JobSpec, Reading, Subject, Task
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.runs import Run
+from tidegate.engine.source import JobSpec, Reading, Subject, Task
+from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.primitives.gate import Allowance, CredentialLimits
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
-from tidegate.upstream import Answer, Permit, Request
 
 JOBS, LISTS, PER_PAGE = 40_000, 20, 1000
 TARGETS: dict[SqlName, int] = {"sqlite": 15_000, "postgres": 8_000}

@@ -15,14 +15,14 @@ from statistics import median
 from bench.engine import ANSWER, REQUEST, SAID
 from bench.figures import Figure, Section
 from tidegate.assembly import build_process, open_parts
-from tidegate.collect.collector import Collector, Ground
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.runs import Run
-from tidegate.collect.source import JobSpec, Reading, Subject, Task
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.runs import Run
+from tidegate.engine.source import JobSpec, Reading, Subject, Task
+from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
-from tidegate.upstream import Answer, Permit, Request
 
 WAITING, PER_PAGE = 50_000, 1_000
 ANSWER_S, AT_ONCE = 0.1, 50

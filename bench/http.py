@@ -23,12 +23,12 @@ from bench.engine import LIMITS, SAID
 from bench.figures import Figure, Section
 from bench.server import tcp_server
 from tidegate.assembly import build_process, open_parts
-from tidegate.collect.collector import Collector, Ground
-from tidegate.collect.runs import Run
-from tidegate.collect.source import JobSpec, Reading, Subject, Task
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.runs import Run
+from tidegate.engine.source import JobSpec, Reading, Subject, Task
+from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamSettings
 from tidegate.settings import Settings
 from tidegate.storage.documents import Document, SqlDocuments
-from tidegate.upstream import Answer, Request, UpstreamClient, UpstreamSettings
 
 PAGES, PER_LIST = 5_000, 500
 AT_ONCE = 100

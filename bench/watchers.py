@@ -22,9 +22,9 @@ from bench.engine import LIMITS, Measured, NoNetwork
 from bench.figures import Figure, Section
 from bench.whole_site import open_site
 from tidegate.assembly import Collection, build_process, open_collection
-from tidegate.collect.collector import Collector, Ground
-from tidegate.collect.runs import Run
-from tidegate.collect.source import Subject
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.runs import Run
+from tidegate.engine.source import Subject
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
 from tidegate.storage.documents import SqlDocuments

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import column, select, table, text
 
-from tidegate.collect.lifecycle import RunState
+from tidegate.engine.lifecycle import RunState
 from tidegate.storage.sql import Database, Transaction
 
 _moves = table("chaos_moves", column("run_id"), column("state"))

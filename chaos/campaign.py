@@ -19,7 +19,7 @@ from chaos.deployment import Servers, Site, open_site
 from chaos.fleet import Nursery
 from chaos.outcome import Outcome, examine
 from chaos.servers import LosableValkey
-from tidegate.collect.lifecycle import ACTIVE_RUNS
+from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.github import ALL
 from tidegate.runtime.waiting import end
 from tidegate.simulators.github import KINDS, GithubSimulator, Manners, SimulatorConfig, Sizes, WorldShape

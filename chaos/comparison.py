@@ -7,9 +7,9 @@ import msgspec
 from sqlalchemy import func, select
 
 from chaos import audit
-from tidegate.collect.accounts import RUN_ENDED
-from tidegate.collect.lifecycle import UNFINISHED_JOBS, RunState
-from tidegate.collect.tables import collection_runs, page_jobs
+from tidegate.engine.accounts import RUN_ENDED
+from tidegate.engine.lifecycle import UNFINISHED_JOBS, RunState
+from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.simulators.github import GithubSimulator, Truth
 from tidegate.storage.documents import DocumentStore
 from tidegate.storage.sql import Transaction, outbox

@@ -32,13 +32,13 @@ from chaos.crawl_trouble import Roughness, Trouble
 from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
 from tidegate.assembly import Collection, open_collection
-from tidegate.collect.lifecycle import ACTIVE_RUNS
-from tidegate.collect.tables import collection_runs, job_executions
 from tidegate.core.telemetry.logs import configure
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES, Stage
 from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.targets import MOST_PAGES, CrawlOptions
+from tidegate.engine.lifecycle import ACTIVE_RUNS
+from tidegate.engine.tables import collection_runs, job_executions
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import (

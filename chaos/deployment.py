@@ -17,10 +17,10 @@ from chaos.orders import Order
 from chaos.worker import WORKING
 from tidegate.assembly import Collection, open_collection
 from tidegate.assembly.collection import POOL
-from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState
-from tidegate.collect.runs import Run
-from tidegate.collect.source import Subject
-from tidegate.collect.tables import page_jobs
+from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState
+from tidegate.engine.runs import Run
+from tidegate.engine.source import Subject
+from tidegate.engine.tables import page_jobs
 from tidegate.github import ESSENTIAL
 from tidegate.github.kinds import DOCUMENTS, REPOSITORY, USER
 from tidegate.settings import Settings

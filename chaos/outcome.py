@@ -7,8 +7,8 @@ from sqlalchemy import func, select
 
 from chaos.deployment import Site
 from chaos.figures import wrong_figures
-from tidegate.collect.lifecycle import JobState, RunState
-from tidegate.collect.tables import collection_runs, page_jobs
+from tidegate.engine.lifecycle import JobState, RunState
+from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.simulators.github import KINDS
 from tidegate.storage.sql import Transaction
 

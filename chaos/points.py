@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tidegate.collect.completion import Completion
 from tidegate.core.arguments import require_positive
 from tidegate.core.errors import InvalidArgument
+from tidegate.engine.completion import Completion
+from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.gate import Gate
 from tidegate.primitives.membership import Presence
 from tidegate.primitives.stream import Consumer
 from tidegate.storage.sql import Database, Transaction
-from tidegate.upstream import UpstreamClient
 
 _STEPS: dict[str, tuple[type, str]] = {
     "read": (Consumer, "read"),
@@ -81,7 +81,7 @@ def _watch_transactions(trap: _Trap) -> None:
     original: Any = Database.transaction
 
     async def watched(self: Database, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        if not work.__module__.startswith("tidegate.collect"):
+        if not work.__module__.startswith("tidegate.engine"):
             return await original(self, work, *args, **options)
 
         def inside(tx: Transaction, *given: Any) -> Any:

@@ -11,9 +11,9 @@ from chaos.orders import Order
 from chaos.points import die_at
 from tidegate.assembly import Collection, open_collection
 from tidegate.assembly.collection import POOL
-from tidegate.collect import staging, verdicts
-from tidegate.collect.source import Subject
 from tidegate.core.telemetry.logs import configure
+from tidegate.engine import staging, verdicts
+from tidegate.engine.source import Subject
 from tidegate.primitives.gate import promises
 from tidegate.runtime.supervisor import Supervisor
 

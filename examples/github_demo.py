@@ -25,9 +25,9 @@ from tidegate.cli.screens import open_screen
 from tidegate.cli.stats_text import print_user
 from tidegate.cli.summary import result_lines, summarise
 from tidegate.cli.wording import number
-from tidegate.collect.progress import failures_of, unavailable_of
-from tidegate.collect.source import Subject
 from tidegate.core.telemetry.logs import LogSettings
+from tidegate.engine.progress import failures_of, unavailable_of
+from tidegate.engine.source import Subject
 from tidegate.github import GithubSettings
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings

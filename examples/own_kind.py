@@ -20,10 +20,10 @@ from aiohttp import web
 from tidegate.assembly import Snapshots, open_parts, open_snapshots
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry import configure
+from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.limiter import Limit, LimiterSettings, Rate
 from tidegate.settings import Settings
 from tidegate.snapshots.subject import Found, Missing, Unreadable
-from tidegate.upstream import Answer, Request
 
 
 class Measured(msgspec.Struct):

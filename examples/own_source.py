@@ -16,13 +16,13 @@ import uvloop
 from aiohttp import web
 
 from tidegate.assembly import SourceCollection, open_sources
-from tidegate.collect.items import read_items
-from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
-from tidegate.collect.tokens import Tokens
 from tidegate.core.telemetry import configure
+from tidegate.engine.items import read_items
+from tidegate.engine.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
+from tidegate.engine.tokens import Tokens
+from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.gate import Allowance, CredentialLimits
 from tidegate.settings import Settings
-from tidegate.upstream import Answer, Request
 
 SHELVES, BOOKS = "SHELVES", "BOOKS"
 

@@ -9,8 +9,8 @@ from typing import Any
 import tidegate
 from reference.markdown import MADE, code, page, prose, table
 from reference.schemas import in_words
-from tidegate.collect.accounts import RUN_ENDED
 from tidegate.core.telemetry.catalogue import EVENTS
+from tidegate.engine.accounts import RUN_ENDED
 
 _SOURCE = Path(tidegate.__file__).parent
 _LEVELS = ("debug", "info", "warning", "error", "exception", "critical")

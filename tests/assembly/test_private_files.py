@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.assembly.parts import open_parts
-from tidegate.credentials import KeySource
+from tidegate.engine.credentials import KeySource
 from tidegate.settings import Settings
 
 

@@ -22,11 +22,11 @@ from tidegate.campaigns import records
 from tidegate.campaigns.campaign import FIRST_COME, CampaignPlan
 from tidegate.campaigns.campaigns import Campaigns
 from tidegate.campaigns.tables import campaign_entries, campaigns
-from tidegate.collect import runs
-from tidegate.collect.retention import delete_ended
-from tidegate.collect.tables import collection_cursors, collection_runs, job_executions, page_jobs, parked_answers
 from tidegate.core.clock import ManualClock, to_ms
 from tidegate.crowd.waiting_room.tables import room_tokens
+from tidegate.engine import runs
+from tidegate.engine.retention import delete_ended
+from tidegate.engine.tables import collection_cursors, collection_runs, job_executions, page_jobs, parked_answers
 from tidegate.runtime.retention import AT_ONCE, Retention
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox

@@ -12,10 +12,10 @@ from tests.cli.test_runs import begin, installation
 from tests.cli.views import run
 from tidegate.cli.run_text import run_lines
 from tidegate.cli.summary import nobodies
-from tidegate.collect import runs
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.progress import Failure
-from tidegate.collect.tables import collection_runs
+from tidegate.engine import runs
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.progress import Failure
+from tidegate.engine.tables import collection_runs
 from tidegate.storage.documents.export.exporter import ExportFailed
 from tidegate.storage.sql import Transaction
 

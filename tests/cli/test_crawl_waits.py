@@ -10,7 +10,7 @@ from tests.cli.test_runs import installation
 from tidegate.cli.crawl_waits import wait_of
 from tidegate.crawl import hosts, identity_records
 from tidegate.crawl.manner_tables import crawl_identity_health
-from tidegate.credentials.vault import Sealed
+from tidegate.engine.credentials.vault import Sealed
 from tidegate.storage.sql import Transaction
 
 HOST = "shop.example"

@@ -13,7 +13,7 @@ from tidegate.cli import doctor_files
 from tidegate.cli.doctor_files import installation, permissions
 from tidegate.cli.doctor_upstreams import credentials, upstreams
 from tidegate.cli.findings import Finding
-from tidegate.credentials import KeySource
+from tidegate.engine.credentials import KeySource
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 

@@ -22,11 +22,11 @@ def without(*names: str) -> tuple[str, ...]:
 
 
 FORBIDDEN = {
-    "runs list": (*without(), "redis", "aiohttp", "cryptography", "tidegate.credentials"),
-    "schedules list": (*without(), "redis", "aiohttp", "cryptography", "tidegate.credentials"),
-    "settings": (*without(), "redis", "aiohttp", "cryptography", "tidegate.credentials", "tidegate.collect"),
+    "runs list": (*without(), "redis", "aiohttp", "cryptography", "tidegate.engine.credentials"),
+    "schedules list": (*without(), "redis", "aiohttp", "cryptography", "tidegate.engine.credentials"),
+    "settings": (*without(), "redis", "aiohttp", "cryptography", "tidegate.engine.credentials", "tidegate.engine"),
     "doctor": (*without("tidegate.crawl"), "aiohttp", "tidegate.crawl.source"),
-    "campaign list": (*without("tidegate.campaigns"), "aiohttp", "tidegate.credentials"),
+    "campaign list": (*without("tidegate.campaigns"), "aiohttp", "tidegate.engine.credentials"),
     "crawl products": (*without("tidegate.crawl"), "redis", "aiohttp", "tidegate.github.source"),
 }
 """What each of these has nothing to do with."""
@@ -36,7 +36,7 @@ FORBIDDEN = {
 def test_the_list_of_commands_imports_none_of_them(arguments: str):
     looked = imports_of([arguments])[arguments]
 
-    assert looked.of(*SERVERS, "structlog", "rich", "tidegate.settings", "tidegate.collect") == []
+    assert looked.of(*SERVERS, "structlog", "rich", "tidegate.settings", "tidegate.engine") == []
     if arguments == "--help":
         assert [name for name, command in COMMANDS.items() if command.summary not in looked.output] == []
     if arguments == "colect":
@@ -99,7 +99,7 @@ def test_a_shell_completes_a_command_without_importing_it(shell: str):
 
     assert "runs" in looked.output
     assert "collect" not in looked.output
-    assert looked.of(*SERVERS, "tidegate.settings", "tidegate.collect", "tidegate.cli.runs") == []
+    assert looked.of(*SERVERS, "tidegate.settings", "tidegate.engine", "tidegate.cli.runs") == []
 
 
 def test_a_shell_completes_the_commands_of_a_group():

@@ -13,8 +13,8 @@ from tidegate.cli.permits import Permits, waits
 from tidegate.cli.picture import Picture
 from tidegate.cli.screens import Lines, Silence, open_screen
 from tidegate.cli.watching import View
-from tidegate.collect.lifecycle import RunState
 from tidegate.core.telemetry.logs import LogSettings
+from tidegate.engine.lifecycle import RunState
 
 LATER = NOW + timedelta(seconds=130)
 

@@ -10,9 +10,9 @@ from tests.cli.views import NOW, permits, run
 from tidegate.cli.forecast import Forecast, Supply
 from tidegate.cli.plan import ASSUMED_CALLS, Known, Plan, UserPlan, Way, foresee, plan_user, put_together
 from tidegate.cli.plan_text import plan_lines
-from tidegate.collect.history import Marks, Typical
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.source import Subject
+from tidegate.engine.history import Marks, Typical
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.source import Subject
 from tidegate.github import ESSENTIAL
 
 NOTHING = Known(active={}, last={}, marks={}, typical=Typical(users=0, calls=0))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.batch import tidegate_each
 from tests.cli.test_runs import installation
-from tests.collect.busy_day import fill
+from tests.engine.busy_day import fill
 from tidegate.cli.spans import parse_since, parse_span
 from tidegate.core.errors import InvalidArgument
 

@@ -13,12 +13,12 @@ from tests.cli.batch import tidegate_each
 from tests.servers.migrated import migrated_folder
 from tests.waiting import look_again, patience
 from tidegate.assembly import open_collection
-from tidegate.collect import runs
-from tidegate.collect.accounts import RUN_ENDED, ended_key
-from tidegate.collect.lifecycle import JobState, RunState
-from tidegate.collect.progress import jobs_of
-from tidegate.collect.source import Subject
-from tidegate.collect.tables import collection_runs, page_jobs
+from tidegate.engine import runs
+from tidegate.engine.accounts import RUN_ENDED, ended_key
+from tidegate.engine.lifecycle import JobState, RunState
+from tidegate.engine.progress import jobs_of
+from tidegate.engine.source import Subject
+from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.github import GithubSource
 from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape

@@ -9,10 +9,10 @@ from tests.cli.views import NOW, kind, permits, run, view
 from tidegate.cli.collecting import Outcome
 from tidegate.cli.plan import Known, put_together
 from tidegate.cli.summary import Summary, summarise, summary_lines
-from tidegate.collect.history import Typical
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.progress import Failure
-from tidegate.collect.runs import Run
+from tidegate.engine.history import Typical
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.progress import Failure
+from tidegate.engine.runs import Run
 
 PLAN = put_together([], Known(active={}, last={}, marks={}, typical=Typical(users=0, calls=0)), [permits()], None, NOW)
 DONE = run(status=RunState.COMPLETED, succeeded_jobs=10, calls=10, unchanged_calls=7)

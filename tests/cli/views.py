@@ -5,9 +5,9 @@ from typing import Any
 
 from tidegate.cli.permits import Permits
 from tidegate.cli.watching import View
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.progress import KindProgress
-from tidegate.collect.runs import Run
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.progress import KindProgress
+from tidegate.engine.runs import Run
 
 NOW = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
 

@@ -12,12 +12,12 @@ from tests.http.serving import Served, served
 from tests.http.test_events import until
 from tests.http.test_runs import TIGHT, begin
 from tests.waiting import look_again, until_still
-from tidegate.collect.gauges import RunFigures
-from tidegate.collect.overview import Ended
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.dashboard import sampler as sampler_module
 from tidegate.dashboard.history import History
 from tidegate.dashboard.sampler import Sampler
+from tidegate.engine.gauges import RunFigures
+from tidegate.engine.overview import Ended
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.outbox import Depth
 

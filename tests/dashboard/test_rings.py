@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.collect.overview import Ended
 from tidegate.core.errors import InvalidArgument
 from tidegate.dashboard.history import Figure, History
 from tidegate.dashboard.pace import Pace, PaceMaker
+from tidegate.engine.overview import Ended
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 

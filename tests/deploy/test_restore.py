@@ -20,9 +20,9 @@ from tests.servers.migrated import migrated_on
 from tests.servers.registry import skip_or_fail
 from tests.servers.sql import PASSWORD, SqlName
 from tests.waiting import look_again
-from tidegate.collect import runs
-from tidegate.collect.runs import Beginning
-from tidegate.collect.source import JobSpec, Subject
+from tidegate.engine import runs
+from tidegate.engine.runs import Beginning
+from tidegate.engine.source import JobSpec, Subject
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.migrate import pending_migrations

@@ -16,8 +16,8 @@ SOURCE = ROOT / "src" / "tidegate"
 TABLES = {
     "Outbox event": ("tidegate.storage.sql.outbox", "MOVES"),
     "Breaker": ("tidegate.primitives.circuit_breaker.breaker", "MOVES"),
-    "Run": ("tidegate.collect.lifecycle", "RUN_MOVES"),
-    "Page job": ("tidegate.collect.lifecycle", "JOB_MOVES"),
+    "Run": ("tidegate.engine.lifecycle", "RUN_MOVES"),
+    "Page job": ("tidegate.engine.lifecycle", "JOB_MOVES"),
     "Admission": ("tidegate.crowd.waiting_room.tokens", "TOKEN_MOVES"),
     "Kept answer": ("tidegate.crawl.raw_states", "RAW_MOVES"),
 }

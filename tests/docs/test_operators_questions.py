@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.collect.busy_day import fill
 from tests.docs.pages import ROOT, Block, blocks_of
+from tests.engine.busy_day import fill
 from tests.servers.migrated import on_sqlite
 from tidegate.assembly import put_together
 from tidegate.cli import report_text
-from tidegate.collect.kind_reports import failing_kinds, processing_times, retry_counts
-from tidegate.collect.reports import jobs_by_state, queues, runs_by_state, slow_jobs
+from tidegate.engine.kind_reports import failing_kinds, processing_times, retry_counts
+from tidegate.engine.reports import jobs_by_state, queues, runs_by_state, slow_jobs
 from tidegate.http.waiting import waiting_report
 from tidegate.primitives.gate import Gate, Job, Memory, Note
 from tidegate.settings import Settings

@@ -6,7 +6,7 @@ import pytest
 from chaos.worker import LEADING, STOPPING
 
 from tests.faults.conftest import LIMITS, PATIENT, Open, assert_all_is_well
-from tidegate.collect.lifecycle import JobState, RunState
+from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.simulators.github import Sizes
 
 pytestmark = pytest.mark.crash

@@ -9,8 +9,8 @@ from tests.faults.conftest import Open, assert_all_is_well
 from tests.servers.mongo import mongo_database, mongo_port
 from tests.servers.proxy import Proxy
 from tests.waiting import look_again, patience
-from tidegate.collect.lifecycle import JobState
-from tidegate.collect.tables import parked_answers
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.tables import parked_answers
 from tidegate.storage.sql import Transaction
 
 pytestmark = pytest.mark.crash

@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.conftest import LIMITS, Open
 from tests.waiting import look_again, patience
-from tidegate.collect.lifecycle import JobState
+from tidegate.engine.lifecycle import JobState
 
 pytestmark = pytest.mark.crash
 

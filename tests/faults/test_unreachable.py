@@ -10,7 +10,7 @@ from chaos.servers import LosableValkey
 from tests.faults.conftest import CALM, LIMITS, PATIENT, Open, assert_all_is_well
 from tests.servers.proxy import Proxy
 from tests.servers.sql import SqlServer, sql_server
-from tidegate.collect.lifecycle import JobState
+from tidegate.engine.lifecycle import JobState
 from tidegate.simulators.github import Sizes
 
 pytestmark = pytest.mark.crash

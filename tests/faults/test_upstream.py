@@ -8,9 +8,9 @@ from chaos.deployment import Site
 
 from tests.faults.conftest import CALM, LIMITS, PATIENT, Open, assert_all_is_well
 from tests.waiting import stopwatch
-from tidegate.collect.lifecycle import JobState, RunState
-from tidegate.collect.settings import CollectSettings
-from tidegate.credentials import State
+from tidegate.engine.credentials import State
+from tidegate.engine.lifecycle import JobState, RunState
+from tidegate.engine.settings import CollectSettings
 from tidegate.simulators.github import FaultKind, LimitSettings, Manners, Sizes
 
 pytestmark = pytest.mark.crash

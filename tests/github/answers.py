@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from tidegate.collect.source import Cursor, JobSpec, Task
+from tidegate.engine.source import Cursor, JobSpec, Task
+from tidegate.engine.upstream import Answer
 from tidegate.github import kinds
 from tidegate.github.states import Repository
-from tidegate.upstream import Answer
 
 API = "https://api.github.com"
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -14,11 +14,12 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.waiting import look_again, patience
 from tidegate.assembly import Parts, put_together
-from tidegate.collect.collector import Collector, Ground
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.runs import Run
-from tidegate.collect.source import Subject
-from tidegate.collect.tables import page_jobs
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.runs import Run
+from tidegate.engine.source import Subject
+from tidegate.engine.tables import page_jobs
+from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.github import ESSENTIAL, GithubSource
 from tidegate.github.statistics import Statistics
 from tidegate.primitives.gate import CredentialLimits
@@ -34,7 +35,6 @@ from tidegate.simulators.github import (
 )
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database, Transaction
-from tidegate.upstream import UpstreamClient, UpstreamSettings
 
 SMALL = Sizes(issues=7, pulls=5, commits=9, issue_comments=11, review_comments=4, reviews=6)
 LARGE = Sizes(issues=220, pulls=130, commits=250, issue_comments=240, review_comments=120, reviews=160)

@@ -8,10 +8,10 @@ import pytest
 
 from tests.github.answers import API, answer, follow_up, issue, link, task
 from tests.github.deployment import CALM, Deployment, deployed
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.progress import jobs_of
-from tidegate.collect.source import Cursor, Reading, Subject, Task, Verdict
 from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.progress import jobs_of
+from tidegate.engine.source import Cursor, Reading, Subject, Task, Verdict
 from tidegate.github import ALL, GithubSource, kinds
 from tidegate.simulators.github import FaultKind, Sizes, parse_faults
 

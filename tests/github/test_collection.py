@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.github.deployment import CALM, LARGE, assert_complete, assert_talk_is_complete, deployed
-from tidegate.collect.progress import unavailable_of
+from tidegate.engine.progress import unavailable_of
 from tidegate.github import ALL
 from tidegate.simulators.github import KINDS, FaultKind, LimitSettings, Sizes, parse_faults
 

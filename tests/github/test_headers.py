@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.github.answers import ALLOWED, API, NOW, answer, task
-from tidegate.collect.source import Cursor, Subject
 from tidegate.core.errors import InvalidArgument
+from tidegate.engine.source import Cursor, Subject
+from tidegate.engine.upstream.messages import Headers
 from tidegate.github import ALL, ESSENTIAL, GithubSource, kinds, limits
 from tidegate.github.links import ForeignLink, below, links, next_path
 from tidegate.github.requests import require_api_url
-from tidegate.upstream.messages import Headers
 
 
 def headers(*lines: str) -> Headers:

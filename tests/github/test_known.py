@@ -5,9 +5,9 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.github.answers import ALLOWED, API, HELLO, answer, follow_up, message, task
-from tidegate.collect.source import Cursor, JobSpec, Task, Verdict
+from tidegate.engine.source import Cursor, JobSpec, Task, Verdict
+from tidegate.engine.upstream import Answer
 from tidegate.github import GithubSource, kinds
-from tidegate.upstream import Answer
 
 source = GithubSource(API, kinds.ALL)
 NEWEST = "2026-01-02T00:00:00Z"

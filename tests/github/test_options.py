@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tests.github.answers import API, answer, follow_up, link, task
-from tidegate.collect.source import Reading, Subject, Task
 from tidegate.core.errors import InvalidArgument
+from tidegate.engine.source import Reading, Subject, Task
 from tidegate.github import ALL, ESSENTIAL, GithubSource, kinds, parse_login, require_login
 
 HELLO = {"id": 7, "full_name": "octocat/hello", "node_id": "R_7"}

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.github.answers import API, answer, follow_up, issue, link, message, task
-from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.core.errors import InvalidArgument
+from tidegate.engine.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.github import GithubSource, kinds
 from tidegate.storage.documents import Listing
 

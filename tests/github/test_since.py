@@ -8,7 +8,7 @@ import pytest
 
 from tests.github.answers import API, answer, follow_up, issue, link, task
 from tests.github.deployment import LARGE, assert_complete, deployed
-from tidegate.collect.source import Cursor, Reading
+from tidegate.engine.source import Cursor, Reading
 from tidegate.github import GithubSource, kinds
 
 source = GithubSource(API, kinds.ALL)

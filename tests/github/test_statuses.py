@@ -3,7 +3,7 @@
 import pytest
 
 from tests.github.answers import API, answer, follow_up, link, message, task
-from tidegate.collect.source import Cursor, Verdict
+from tidegate.engine.source import Cursor, Verdict
 from tidegate.github import GithubSource, kinds
 from tidegate.storage.documents import Listing
 

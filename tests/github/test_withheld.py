@@ -10,8 +10,8 @@ import pytest
 
 from tests.github.answers import API, NOW, answer, message, task
 from tests.github.deployment import Deployment, deployed
-from tidegate.collect.progress import unavailable_of
-from tidegate.collect.source import Cursor, Subject, Task, Verdict
+from tidegate.engine.progress import unavailable_of
+from tidegate.engine.source import Cursor, Subject, Task, Verdict
 from tidegate.github import ALL, GithubSource, kinds
 from tidegate.simulators.github import Sizes
 

@@ -11,14 +11,14 @@ from examples.own_source import BOOKS, LIMITS, Bookshop, BookshopSource, serve
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tidegate.assembly import SourceCollection, open_sources
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.progress import failures_of
-from tidegate.collect.runs import Run
-from tidegate.collect.source import JobSpec, Subject, Task, Verdict
-from tidegate.collect.tokens import Tokens
 from tidegate.core.errors import NoCredential
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.progress import failures_of
+from tidegate.engine.runs import Run
+from tidegate.engine.source import JobSpec, Subject, Task, Verdict
+from tidegate.engine.tokens import Tokens
+from tidegate.engine.upstream import Answer
 from tidegate.settings import Settings
-from tidegate.upstream import Answer
 
 CORNER = Subject(user_id="corner", login="corner")
 

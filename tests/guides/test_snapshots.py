@@ -26,9 +26,9 @@ from tidegate.assembly.kinds import by_name, load_kind
 from tidegate.cli import app
 from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.core.telemetry.logs import configure
+from tidegate.engine.upstream import Answer
 from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.snapshots.subject import Found, Missing, SnapshotKind, Unreadable
-from tidegate.upstream import Answer
 
 GUIDE = ROOT / "docs" / "guides" / "snapshots.md"
 OF_HTTP = ROOT / "docs" / "guides" / "http.md"

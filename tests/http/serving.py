@@ -19,13 +19,13 @@ from tidegate.assembly import Collection, open_collection
 from tidegate.assembly.crowd import open_reception
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.dashboard import open_dashboard
+from tidegate.engine.upstream import UpstreamSettings
 from tidegate.github import GithubSettings
 from tidegate.http import Binding, serve_collection
 from tidegate.http.channel import Seats
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
-from tidegate.upstream import UpstreamSettings
 
 OVER = ("completed", "failed", "canceled")
 

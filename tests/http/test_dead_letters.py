@@ -6,7 +6,7 @@ import pytest
 
 from tests.http.serving import Served
 from tests.waiting import look_again, patience
-from tidegate.collect.accounts import RUN_ENDED
+from tidegate.engine.accounts import RUN_ENDED
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 

@@ -15,9 +15,9 @@ import pytest_asyncio
 from tests.http.serving import Client, Served, read_events, served
 from tests.http.test_runs import TIGHT, begin
 from tests.waiting import look_again, patience, stopwatch
-from tidegate.collect.bulletin import Bulletin
-from tidegate.collect.lifecycle import RunState
 from tidegate.core.errors import DatabaseUnavailable, NotFound, TooManyWaiting
+from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.lifecycle import RunState
 from tidegate.http.channel import Seats
 from tidegate.http.events import EventStream
 from tidegate.http.feed import RunFeed

@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from tests.credentials.office import app_key
+from tests.engine.credentials.office import app_key
 from tests.http.processes import started
 from tests.snapshots.deployment import game
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from tests.collect.busy_day import fill
+from tests.engine.busy_day import fill
 from tests.http.serving import read_events
 from tests.http.unattended import Unattended, unattended
 from tests.servers.migrated import migrated_folder

@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 from tests.http.serving import Client, figures, served
 from tests.http.wires import Cut, wired_to_servers
 from tests.waiting import look_again, patience
-from tidegate.collect import runs
-from tidegate.collect.runs import Beginning
-from tidegate.collect.source import JobSpec, Subject
+from tidegate.engine import runs
+from tidegate.engine.runs import Beginning
+from tidegate.engine.source import JobSpec, Subject
 from tidegate.simulators.github import Manners
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("figures_are_not_kept")]

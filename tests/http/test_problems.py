@@ -14,7 +14,6 @@ import pytest
 
 from tests.http.serving import Served
 from tests.waiting import look_again, patience
-from tidegate.collect.runs import RunActive
 from tidegate.core.errors import (
     CommitUnknown,
     ContractBroken,
@@ -25,6 +24,7 @@ from tidegate.core.errors import (
     ValkeyUnavailable,
 )
 from tidegate.core.telemetry.logs import configure
+from tidegate.engine.runs import RunActive
 from tidegate.http import dispatch
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from tidegate.assembly import Parts, build_process
-from tidegate.collect.collector import Collector
+from tidegate.engine.collector import Collector
 from tidegate.runtime.supervisor import Supervisor
 
 

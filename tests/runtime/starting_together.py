@@ -11,9 +11,9 @@ import sys
 
 from tests.waiting import look_again
 from tidegate.assembly import open_collection
-from tidegate.collect.lifecycle import ACTIVE_RUNS
-from tidegate.collect.source import Subject
 from tidegate.core.errors import TidegateError
+from tidegate.engine.lifecycle import ACTIVE_RUNS
+from tidegate.engine.source import Subject
 from tidegate.settings import Settings
 
 

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from tests.servers.migrated import migrated_folder
 from tests.waiting import PATIENCE_S, look_again
 from tidegate.assembly import Parts, Snapshots, open_database, open_snapshots, put_together
+from tidegate.engine.upstream import UpstreamSettings
 from tidegate.primitives.circuit_breaker import BreakerSettings
 from tidegate.primitives.limiter import LimiterSettings
 from tidegate.settings import Settings
@@ -24,7 +25,6 @@ from tidegate.snapshots.settings import GameSettings, SnapshotSettings
 from tidegate.snapshots.subject import Subject
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
-from tidegate.upstream import UpstreamSettings
 
 CALM = WorldShape(
     subjects=10_000, missing=0, tempi=(Tempo(share=1, every_s=None),), body_bytes=24_000, kept_bytes=9_000

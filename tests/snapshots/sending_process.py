@@ -16,6 +16,7 @@ from datetime import timedelta
 from tidegate.core.backoff import Backoff
 from tidegate.core.clock import SystemClock
 from tidegate.core.priority import Priority
+from tidegate.engine.upstream import Answer, Permit, Request, UpstreamClient
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.primitives.limiter import Limiter, LimiterSettings
 from tidegate.snapshots.calls import Caller, CallOutcome, Calls, Waiting
@@ -23,7 +24,6 @@ from tidegate.snapshots.event import Reason, UpdateEvent
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import Found, Subject
 from tidegate.storage.valkey import Valkey
-from tidegate.upstream import Answer, Permit, Request, UpstreamClient
 
 
 class Item:

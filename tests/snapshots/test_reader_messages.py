@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tidegate.engine.upstream import ConnectFailed, Request, TooLarge
 from tidegate.snapshots.failures import judge_failure
 from tidegate.snapshots.kept import Failed
 from tidegate.snapshots.store import FAILED, Trouble
-from tidegate.upstream import ConnectFailed, Request, TooLarge
 
 INTERNAL = "http://game.internal:8080/v1/characters/7"
 

@@ -12,15 +12,15 @@ import uvloop
 
 from tests.github.deployment import LIMITS
 from tidegate.assembly import build_process, open_parts
-from tidegate.collect.collector import Collector, Ground
-from tidegate.collect.runs import Run
 from tidegate.core.telemetry.logs import configure
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.runs import Run
+from tidegate.engine.upstream import UpstreamClient
 from tidegate.github import ALL, GithubSource
 from tidegate.github.statistics import Statistics
 from tidegate.primitives.membership import PresenceSettings
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
-from tidegate.upstream import UpstreamClient
 
 POOL = "pool"
 

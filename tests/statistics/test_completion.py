@@ -11,16 +11,16 @@ from sqlalchemy import insert
 from tests.runtime.test_relay import running
 from tests.statistics.world import Repository, World
 from tests.waiting import look_again, patience
-from tidegate.collect import runs
-from tidegate.collect.accounts import RUN_ENDED
-from tidegate.collect.burials import buried
-from tidegate.collect.completion import Completion
-from tidegate.collect.lifecycle import JobState, RunState
-from tidegate.collect.runs import Run, RunActive
-from tidegate.collect.source import Subject
-from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
+from tidegate.engine import runs
+from tidegate.engine.accounts import RUN_ENDED
+from tidegate.engine.burials import buried
+from tidegate.engine.completion import Completion
+from tidegate.engine.lifecycle import JobState, RunState
+from tidegate.engine.runs import Run, RunActive
+from tidegate.engine.source import Subject
+from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.runtime.relay import Relay
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event

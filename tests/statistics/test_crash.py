@@ -13,10 +13,10 @@ from tests.statistics.collecting_process import POOL
 from tests.statistics.truth import PROMPT, assert_true
 from tests.waiting import look_again, patience
 from tidegate.assembly import open_parts
-from tidegate.collect import runs
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.orchestrator import Orchestrator
-from tidegate.collect.source import Subject
+from tidegate.engine import runs
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.orchestrator import Orchestrator
+from tidegate.engine.source import Subject
 from tidegate.github import ALL, GithubSource
 from tidegate.github.statistics import Statistics
 from tidegate.settings import Settings

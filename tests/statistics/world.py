@@ -12,8 +12,8 @@ from sqlalchemy import delete
 
 from tests.statistics.oracle import Oracle, all_documents
 from tests.storage.documents.shelf import Shelf, StoreName, open_shelf
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.runs import Run
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.runs import Run
 from tidegate.github.statistics import Statistics, UserStatistics
 from tidegate.github.statistics.tables import statistics_items, statistics_users
 from tidegate.storage.documents import Document, Listing

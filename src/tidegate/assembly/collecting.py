@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from tidegate.assembly.parts import Parts
 from tidegate.assembly.process import build_process
-from tidegate.collect.bulletin import Bulletin
-from tidegate.collect.collector import Collector
-from tidegate.collect.due_schedules import DueSchedules, PoolFor
-from tidegate.collect.orchestrator import Orchestrator
-from tidegate.collect.schedules import Schedules
-from tidegate.collect.source import Source
-from tidegate.collect.triggers import Triggers
+from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.collector import Collector
+from tidegate.engine.due_schedules import DueSchedules, PoolFor
+from tidegate.engine.orchestrator import Orchestrator
+from tidegate.engine.schedules import Schedules
+from tidegate.engine.source import Source
+from tidegate.engine.triggers import Triggers
 from tidegate.primitives.stream import Stream
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.recoverer import Estate

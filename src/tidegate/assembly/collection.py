@@ -11,21 +11,21 @@ from tidegate.assembly.credentials import Stranding, put_book_together
 from tidegate.assembly.late_token import AWAY, LateToken
 from tidegate.assembly.parts import open_parts
 from tidegate.assembly.preflight import check_before_migration
-from tidegate.aws import open_aws
-from tidegate.collect.bulletin import Bulletin
-from tidegate.collect.collector import Collector, Ground
-from tidegate.collect.places import OtherPlace, settle_place
 from tidegate.core.errors import InvalidSettings
 from tidegate.crawl.crawls import Crawls
-from tidegate.credentials import GENERAL_POOL, CredentialBook
+from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.credentials import GENERAL_POOL, CredentialBook
+from tidegate.engine.places import OtherPlace, settle_place
+from tidegate.engine.sqs import open_aws
+from tidegate.engine.upstream import UpstreamClient
+from tidegate.engine.upstream.addresses import PrivateHosts
 from tidegate.github import GithubSettings, GithubSource
 from tidegate.github.statistics import Statistics
 from tidegate.primitives.stream import Passage
 from tidegate.settings import Settings
 from tidegate.storage.documents import open_documents
 from tidegate.storage.sql import Database
-from tidegate.upstream import UpstreamClient
-from tidegate.upstream.addresses import PrivateHosts
 
 POOL = GENERAL_POOL
 """The pool of credentials that serve everybody."""

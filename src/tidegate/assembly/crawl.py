@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from tidegate.assembly.collecting import Addition
 from tidegate.assembly.credentials import open_vault
 from tidegate.assembly.parts import Parts
-from tidegate.collect.calls import Caller, Way
 from tidegate.crawl.eligibility import Eligibility
 from tidegate.crawl.finalizing import CrawlFinalizer
 from tidegate.crawl.identities import IdentityBook
@@ -18,6 +17,7 @@ from tidegate.crawl.raws import Raws
 from tidegate.crawl.site import Sites, load_site
 from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.writing import RAWS_STORED, CrawlWriter
+from tidegate.engine.calls import Caller, Way
 from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.settings import Settings

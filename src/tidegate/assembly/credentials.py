@@ -5,22 +5,22 @@ from contextlib import asynccontextmanager
 
 from tidegate.assembly.parts import Parts, open_parts
 from tidegate.assembly.vault import open_vault
-from tidegate.collect import stranded
-from tidegate.collect.bulletin import Bulletin
-from tidegate.collect.committer import Moved
-from tidegate.collect.places import at_place
-from tidegate.collect.recovery import Recovery
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.credentials import CredentialBook, records
-from tidegate.credentials.book import HOW_TO_GET_ONE
-from tidegate.credentials.pools import has_credentials
-from tidegate.credentials.rotation import Holding
+from tidegate.engine import stranded
+from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.committer import Moved
+from tidegate.engine.credentials import CredentialBook, records
+from tidegate.engine.credentials.book import HOW_TO_GET_ONE
+from tidegate.engine.credentials.pools import has_credentials
+from tidegate.engine.credentials.rotation import Holding
+from tidegate.engine.places import at_place
+from tidegate.engine.recovery import Recovery
+from tidegate.engine.upstream import UpstreamClient
 from tidegate.github import GithubSource
 from tidegate.github.authority import GithubAuthority
 from tidegate.primitives.gate import Gate
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
-from tidegate.upstream import UpstreamClient
 
 log = get_logger(__name__)
 

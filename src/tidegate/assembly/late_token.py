@@ -8,10 +8,10 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import InvalidSettings, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import redact_text
-from tidegate.credentials import CredentialBook
-from tidegate.credentials.borrowing import VARIABLE
+from tidegate.engine.credentials import CredentialBook
+from tidegate.engine.credentials.borrowing import VARIABLE
+from tidegate.engine.upstream import UpstreamFailed
 from tidegate.runtime.waiting import occurs
-from tidegate.upstream import UpstreamFailed
 
 log = get_logger(__name__)
 

@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from tidegate.assembly.crawl import crawl_sites
 from tidegate.assembly.kinds import by_name, configured_kinds
 from tidegate.assembly.vault import key_source
-from tidegate.aws.opening import require_library
 from tidegate.core.errors import InvalidSettings, TidegateError
 from tidegate.core.telemetry.redaction import redact_text
-from tidegate.credentials import NotNow, SecretRefused
-from tidegate.credentials.borrowing import VARIABLE
-from tidegate.credentials.checks import require_token
+from tidegate.engine.credentials import NotNow, SecretRefused
+from tidegate.engine.credentials.borrowing import VARIABLE
+from tidegate.engine.credentials.checks import require_token
+from tidegate.engine.sqs.opening import require_library
+from tidegate.engine.upstream import UpstreamClient, UpstreamFailed
 from tidegate.github.authority import GithubAuthority
 from tidegate.settings import Settings
 from tidegate.snapshots.transport.kafka.opening import open_kafka
 from tidegate.storage.documents.opening import check_documents
-from tidegate.upstream import UpstreamClient, UpstreamFailed
 
 
 async def check_before_migration(settings: Settings, token: str | None = None) -> None:

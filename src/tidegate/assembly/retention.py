@@ -40,9 +40,9 @@ def retention_rules(parts: Parts) -> list[RetentionRule]:
     from datetime import timedelta
 
     from tidegate.campaigns import retention as campaigns
-    from tidegate.collect import retention as collect
     from tidegate.crawl import retention as crawl
     from tidegate.crowd.waiting_room import retention as waiting_room
+    from tidegate.engine import retention as collect
     from tidegate.snapshots.prefetch import retention as prefetch
 
     database, valkey, kept = parts.database, parts.valkey, parts.settings.retention

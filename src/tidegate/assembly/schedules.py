@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from tidegate.assembly.parts import open_parts
-from tidegate.collect.schedules import Schedules
+from tidegate.engine.schedules import Schedules
 from tidegate.github import GithubSource
 from tidegate.settings import Settings
 

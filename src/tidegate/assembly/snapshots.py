@@ -14,6 +14,7 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.circuit_breaker import Breaker
 from tidegate.primitives.coalescer import Coalescer, Outcome
 from tidegate.primitives.limiter import Limiter
@@ -42,7 +43,6 @@ from tidegate.snapshots.transport.moving import MovingTransport
 from tidegate.snapshots.transport.streams import StreamTransport
 from tidegate.snapshots.valkey_guard import ValkeyGuard
 from tidegate.snapshots.wanting import Wanting
-from tidegate.upstream import UpstreamClient
 
 log = get_logger(__name__)
 

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from tidegate.assembly.collecting import Collecting, put_schedules_together
 from tidegate.assembly.parts import Parts, open_parts
-from tidegate.collect import stranded
-from tidegate.collect.bulletin import Bulletin
-from tidegate.collect.collector import Collector, Ground
-from tidegate.collect.committer import Moved
-from tidegate.collect.completion import Finalizer
-from tidegate.collect.lifecycle import ACTIVE_RUNS
-from tidegate.collect.recovery import Recovery
-from tidegate.collect.runs import Run, RunActive
-from tidegate.collect.source import Source, Subject
-from tidegate.collect.tokens import Tokens
+from tidegate.engine import stranded
+from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.committer import Moved
+from tidegate.engine.completion import Finalizer
+from tidegate.engine.lifecycle import ACTIVE_RUNS
+from tidegate.engine.recovery import Recovery
+from tidegate.engine.runs import Run, RunActive
+from tidegate.engine.source import Source, Subject
+from tidegate.engine.tokens import Tokens
+from tidegate.engine.upstream import UpstreamClient
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 from tidegate.storage.documents import open_documents
-from tidegate.upstream import UpstreamClient
 
 _LOOK_AGAIN_S = 30.0
 """Should the news of a run's end be lost, somebody looks after this long."""

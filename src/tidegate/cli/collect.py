@@ -18,7 +18,7 @@ from tidegate.github.kinds import DOCUMENTS, REPOSITORY, USER, require_kinds
 if TYPE_CHECKING:
     from tidegate.assembly import Collection
     from tidegate.cli.summary import Summary
-    from tidegate.collect.source import Subject
+    from tidegate.engine.source import Subject
     from tidegate.settings import Settings
 
 _TOKEN = "GITHUB_TOKEN"  # noqa: S105 - the name of a variable
@@ -77,7 +77,7 @@ async def _collect(settings: Settings, token: str | None, subjects: Sequence[Sub
     from tidegate.cli.collecting import collect_all
     from tidegate.cli.screens import open_screen
     from tidegate.cli.summary import summarise
-    from tidegate.collect.progress import failures_of, unavailable_of
+    from tidegate.engine.progress import failures_of, unavailable_of
 
     console = Console(stderr=True, highlight=False)
     async with open_collection(settings, token=token) as collection:
@@ -125,7 +125,7 @@ def _options(include: Sequence[str] | None, since: str | None, *, full: bool) ->
 
 def subjects_of(logins: Sequence[str], options: dict[str, object]) -> list[Subject]:
     """The subjects of these logins, each once; refuses an empty list."""
-    from tidegate.collect.source import Subject
+    from tidegate.engine.source import Subject
     from tidegate.github import parse_login
 
     if not logins:

@@ -13,10 +13,10 @@ from tidegate.cli.planning import labels, make_plan
 from tidegate.cli.screens import Screen
 from tidegate.cli.stopping import work_until_over
 from tidegate.cli.watching import View, Watcher
-from tidegate.collect.bulletin import Bulletin
-from tidegate.collect.recovery import Recovery
-from tidegate.collect.runs import RunActive
-from tidegate.collect.source import Subject
+from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.recovery import Recovery
+from tidegate.engine.runs import RunActive
+from tidegate.engine.source import Subject
 from tidegate.github import GithubSource
 
 T = TypeVar("T")

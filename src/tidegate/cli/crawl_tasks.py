@@ -10,13 +10,13 @@ import typer
 
 from tidegate.cli.crawl_opening import LIMIT, LINES, look, print_json
 from tidegate.cli.wording import clock
-from tidegate.collect.lifecycle import JobState
+from tidegate.engine.lifecycle import JobState
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from tidegate.collect.executions import Execution
-    from tidegate.collect.progress import JobView
+    from tidegate.engine.executions import Execution
+    from tidegate.engine.progress import JobView
     from tidegate.storage.sql import Transaction
 
 
@@ -61,9 +61,9 @@ def tasks(
 
 
 def _tasks(tx: Transaction, run: int, states: tuple[JobState, ...], after: int, limit: int) -> list[Task]:
-    from tidegate.collect import runs
-    from tidegate.collect.executions import of_jobs
-    from tidegate.collect.progress import jobs_of
+    from tidegate.engine import runs
+    from tidegate.engine.executions import of_jobs
+    from tidegate.engine.progress import jobs_of
 
     runs.get(tx, run)  # no tasks and no run are two things
     found = jobs_of(tx, run, states=states, after=after, limit=limit)
@@ -74,7 +74,7 @@ def _tasks(tx: Transaction, run: int, states: tuple[JobState, ...], after: int, 
 def _cells(one: Task, now: datetime) -> list[str | Text]:
     from rich.text import Text
 
-    from tidegate.collect.source import FIRST_PAGE
+    from tidegate.engine.source import FIRST_PAGE
 
     job = one.task
     moment = job.completed_at or job.not_before or job.started_at or job.created_at

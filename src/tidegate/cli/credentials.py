@@ -19,7 +19,7 @@ from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.core.telemetry.redaction import redact_text
 
 if TYPE_CHECKING:
-    from tidegate.credentials import Credential, CredentialBook, CredentialCheck, Rotation
+    from tidegate.engine.credentials import Credential, CredentialBook, CredentialCheck, Rotation
     from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Whose tokens and apps may be used.")
@@ -182,7 +182,7 @@ async def _remove(settings: Settings, name: str) -> Credential:
 
 async def _test(settings: Settings, names: Sequence[str]) -> list[CredentialCheck]:
     from tidegate.assembly.credentials import open_credentials
-    from tidegate.credentials import Kind
+    from tidegate.engine.credentials import Kind
 
     async with open_credentials(settings) as book:
         stored = [one for one in await book.list() if one.kind is not Kind.ENVIRONMENT]
@@ -194,7 +194,7 @@ async def _test(settings: Settings, names: Sequence[str]) -> list[CredentialChec
 
 async def _test_one(book: CredentialBook, name: str) -> CredentialCheck:
     """Of many, one that cannot be tested does not keep the others from it."""
-    from tidegate.credentials import CredentialCheck
+    from tidegate.engine.credentials import CredentialCheck
 
     try:
         return await book.test(name)
@@ -281,7 +281,7 @@ def _print_table(credentials: Sequence[Credential]) -> None:
 
 
 def _described(one: Credential) -> str:
-    from tidegate.credentials import Kind
+    from tidegate.engine.credentials import Kind
 
     match one.kind:
         case Kind.INSTALLATION:
@@ -297,7 +297,7 @@ def _served(one: Credential) -> str:
 
 
 def _state(one: Credential, now: datetime) -> str:
-    from tidegate.credentials import State
+    from tidegate.engine.credentials import State
 
     if one.state is State.VALID:
         return "valid"

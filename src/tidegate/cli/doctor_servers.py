@@ -99,7 +99,7 @@ async def queues(settings: Settings) -> AsyncIterator[Finding]:
     """The queues on SQS, as far as the settings name them."""
     if settings.aws.trigger_queue_url is None and settings.aws.task_queue_url is None:
         return
-    from tidegate.aws.opening import check_queues
+    from tidegate.engine.sqs.opening import check_queues
 
     try:
         for url in await check_queues(settings.aws):

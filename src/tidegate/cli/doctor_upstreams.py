@@ -20,7 +20,7 @@ from tidegate.storage.sql import Database
 from tidegate.storage.sql.migrate import pending_migrations
 
 if TYPE_CHECKING:
-    from tidegate.credentials.records import Stored
+    from tidegate.engine.credentials.records import Stored
 
 _CONNECT_WITHIN_S = 5.0
 _MOST_SCHEDULES = 500
@@ -39,9 +39,9 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 
 async def credentials(settings: Settings) -> AsyncIterator[Finding]:
     """Whether anything may call GitHub: a stored credential, or the token of the environment."""
-    from tidegate.credentials import State
-    from tidegate.credentials.book import HOW_TO_GET_ONE
-    from tidegate.credentials.borrowing import VARIABLE
+    from tidegate.engine.credentials import State
+    from tidegate.engine.credentials.book import HOW_TO_GET_ONE
+    from tidegate.engine.credentials.borrowing import VARIABLE
 
     known, audience = await _known(settings), settings.github.api_url
     ours = [one.credential for one in known.credentials if one.credential.audience == audience and one.sealed]
@@ -63,7 +63,7 @@ async def credentials(settings: Settings) -> AsyncIterator[Finding]:
 
 async def upstreams(settings: Settings) -> AsyncIterator[Finding]:
     """Whether each upstream accepts connections. No request is sent, so nothing is spent."""
-    from tidegate.credentials.borrowing import VARIABLE
+    from tidegate.engine.credentials.borrowing import VARIABLE
 
     known, urls = await _known(settings), dict[str, str]()
     if known.credentials or os.environ.get(VARIABLE):
@@ -77,8 +77,8 @@ async def upstreams(settings: Settings) -> AsyncIterator[Finding]:
 
 async def _known(settings: Settings) -> _Known:
     from tidegate.assembly.vault import open_vault
-    from tidegate.collect.schedules import listed
-    from tidegate.credentials import records
+    from tidegate.engine.credentials import records
+    from tidegate.engine.schedules import listed
 
     try:
         async with await Database.open(settings.effective_database_url) as database:
@@ -100,10 +100,10 @@ async def _known(settings: Settings) -> _Known:
 
 
 async def _check_token(settings: Settings, token: str) -> Finding:
-    from tidegate.credentials import NotNow, SecretRefused
-    from tidegate.credentials.borrowing import VARIABLE
+    from tidegate.engine.credentials import NotNow, SecretRefused
+    from tidegate.engine.credentials.borrowing import VARIABLE
+    from tidegate.engine.upstream import UpstreamClient, UpstreamFailed
     from tidegate.github.authority import GithubAuthority
-    from tidegate.upstream import UpstreamClient, UpstreamFailed
 
     try:
         async with UpstreamClient(settings.upstream) as client:

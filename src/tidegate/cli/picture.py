@@ -12,9 +12,9 @@ from tidegate.cli.permits import Permits, named, told, waits
 from tidegate.cli.run_text import STATISTICS, buried_lines, users_line
 from tidegate.cli.watching import View
 from tidegate.cli.wording import clock, counted, number, span
-from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
-from tidegate.collect.progress import KindProgress
-from tidegate.collect.runs import Run
+from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
+from tidegate.engine.progress import KindProgress
+from tidegate.engine.runs import Run
 from tidegate.github import NAMES
 
 _BAR, _SHORT_BAR = 20, 10

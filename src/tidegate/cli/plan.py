@@ -9,9 +9,9 @@ import msgspec
 
 from tidegate.cli.forecast import Forecast, Supply, forecast
 from tidegate.cli.permits import Permits
-from tidegate.collect.history import Marks, Typical
-from tidegate.collect.runs import Run
-from tidegate.collect.source import Subject
+from tidegate.engine.history import Marks, Typical
+from tidegate.engine.runs import Run
+from tidegate.engine.source import Subject
 
 ASSUMED_CALLS = 100
 """For a user of whom nothing is known, where nobody was collected before: some thirty repositories."""

@@ -8,17 +8,17 @@ import msgspec
 from tidegate.assembly import Collection
 from tidegate.cli.permits import permits_of, supplies
 from tidegate.cli.plan import Known, Plan, foresee, plan_user, put_together
-from tidegate.collect import history
-from tidegate.collect.source import Subject
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import TidegateError
-from tidegate.credentials import Credential, Kind
-from tidegate.credentials.authority import Seen
+from tidegate.engine import history
+from tidegate.engine.credentials import Credential, Kind
+from tidegate.engine.credentials.authority import Seen
+from tidegate.engine.source import Subject
+from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.github import GithubSource
 from tidegate.github.authority import GithubAuthority
 from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus
 from tidegate.storage.sql import Transaction
-from tidegate.upstream import UpstreamClient, UpstreamSettings
 
 _MOST_POOLS = 20
 _MOST_ASKED = 8

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.wording import clock, counted, listed, number, span, whose
-from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
-from tidegate.collect.progress import Failure, JobView, KindProgress
-from tidegate.collect.runs import Run
+from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
+from tidegate.engine.progress import Failure, JobView, KindProgress
+from tidegate.engine.runs import Run
 from tidegate.github import NAMES
 
 WITHHELD = "withheld"

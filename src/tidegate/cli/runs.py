@@ -13,14 +13,14 @@ import typer
 from tidegate import crawl
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted, whose
-from tidegate.collect.lifecycle import ACTIVE_RUNS, JobState, RunState
 from tidegate.core.errors import InvalidArgument, Unavailable, ValkeyUnavailable
+from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
 
 if TYPE_CHECKING:
     from tidegate.assembly import Parts
-    from tidegate.collect.orchestrator import Orchestrator
-    from tidegate.collect.progress import Failure, JobView, KindProgress
-    from tidegate.collect.runs import Run
+    from tidegate.engine.orchestrator import Orchestrator
+    from tidegate.engine.progress import Failure, JobView, KindProgress
+    from tidegate.engine.runs import Run
     from tidegate.settings import Settings
     from tidegate.storage.sql import Database, Transaction
 
@@ -73,7 +73,7 @@ def list_(
     """Show runs, the newest first."""
     from tidegate.cli.run_text import run_table
     from tidegate.cli.tables import table_console
-    from tidegate.collect.progress import list_runs
+    from tidegate.engine.progress import list_runs
     from tidegate.github import parse_login
 
     wanted = partial(
@@ -211,9 +211,9 @@ async def _has_workers(settings: Settings, database: Database, shown: Sequence[R
 
 async def _show(settings: Settings, number: int, states: Sequence[JobState] | None, after: int, limit: int) -> Shown:
     from tidegate.assembly import open_database
-    from tidegate.collect import runs as records
-    from tidegate.collect.burials import buried
-    from tidegate.collect.progress import failures_of, jobs_of, kinds_of, retrying_of, unavailable_of
+    from tidegate.engine import runs as records
+    from tidegate.engine.burials import buried
+    from tidegate.engine.progress import failures_of, jobs_of, kinds_of, retrying_of, unavailable_of
 
     async with open_database(settings) as database:
         listed = partial(jobs_of, states=states or (), after=after, limit=limit)
@@ -233,8 +233,8 @@ async def _show(settings: Settings, number: int, states: Sequence[JobState] | No
 async def _cancel(settings: Settings, number: int) -> Canceled:
     """SQL decides. Where the gate cannot be told, its jobs leave it when their turn comes, without a call."""
     from tidegate.assembly import open_database, open_parts
-    from tidegate.collect import runs as records
-    from tidegate.collect.orchestrator import Orchestrator
+    from tidegate.engine import runs as records
+    from tidegate.engine.orchestrator import Orchestrator
 
     try:
         async with open_parts(settings) as parts:
@@ -249,7 +249,7 @@ async def _cancel(settings: Settings, number: int) -> Canceled:
 
 
 async def _canceled(database: Database, before: Run) -> Canceled:
-    from tidegate.collect import runs as records
+    from tidegate.engine import runs as records
 
     run_ = await database.read(records.get, before.id)
     return Canceled(run=run_, was_active=before.status in ACTIVE_RUNS and run_.status is RunState.CANCELED)
@@ -258,7 +258,7 @@ async def _canceled(database: Database, before: Run) -> Canceled:
 async def _retry(settings: Settings, numbers: Sequence[int], job: int | None) -> list[_Retried]:
     """All of them, or none where one is not there."""
     from tidegate.assembly import open_parts
-    from tidegate.collect.orchestrator import Orchestrator
+    from tidegate.engine.orchestrator import Orchestrator
 
     async with open_parts(settings) as parts:
         orchestrator = Orchestrator(parts.database, parts.gate, {})
@@ -272,8 +272,8 @@ async def _retry(settings: Settings, numbers: Sequence[int], job: int | None) ->
 
 
 async def _retry_one(parts: Parts, orchestrator: Orchestrator, number: int, job: int | None) -> _Retried:
-    from tidegate.collect.burials import buried
-    from tidegate.collect.recovery import Recovery
+    from tidegate.engine.burials import buried
+    from tidegate.engine.recovery import Recovery
 
     computes = job is None and number in await parts.database.read(buried, [number])
     again = await orchestrator.retry(number) if job is None else int(await orchestrator.retry_job(job))
@@ -283,8 +283,8 @@ async def _retry_one(parts: Parts, orchestrator: Orchestrator, number: int, job:
 
 
 def _require_job(tx: Transaction, number: int, job: int) -> None:
-    from tidegate.collect import runs as records
-    from tidegate.collect.progress import jobs_of
+    from tidegate.engine import runs as records
+    from tidegate.engine.progress import jobs_of
 
     records.get(tx, number)
     found = jobs_of(tx, number, after=job - 1, limit=1)

@@ -18,9 +18,9 @@ from tidegate.cli.wording import whose
 from tidegate.github.kinds import require_kinds
 
 if TYPE_CHECKING:
-    from tidegate.collect.firings import Firing
-    from tidegate.collect.schedules import Schedule
-    from tidegate.collect.source import Subject
+    from tidegate.engine.firings import Firing
+    from tidegate.engine.schedules import Schedule
+    from tidegate.engine.source import Subject
     from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Runs that begin by the clock.")
@@ -140,7 +140,7 @@ async def _add(settings: Settings, subjects: Sequence[Subject], cron: str, timez
 
 async def _list(settings: Settings, login: str | None) -> list[Schedule]:
     from tidegate.assembly import open_database
-    from tidegate.collect.schedules import listed
+    from tidegate.engine.schedules import listed
 
     async with open_database(settings) as database:
         return await database.read(listed, login)
@@ -158,7 +158,7 @@ async def _each(settings: Settings, what: str, numbers: Sequence[int]) -> list[S
 
 async def _trigger(settings: Settings, number: int, key: str) -> Firing:
     from tidegate.assembly import open_collection
-    from tidegate.credentials.borrowing import VARIABLE
+    from tidegate.engine.credentials.borrowing import VARIABLE
 
     token = os.environ.get(VARIABLE) or None
     async with open_collection(settings, token=token, needs_credential=False) as collection:

@@ -18,9 +18,9 @@ from tidegate.cli.run_text import (
     users_line,
 )
 from tidegate.cli.wording import counted, listed, number, span
-from tidegate.collect.lifecycle import ACTIVE_RUNS, RunState
-from tidegate.collect.progress import Failure
-from tidegate.collect.runs import Run
+from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
+from tidegate.engine.progress import Failure
+from tidegate.engine.runs import Run
 from tidegate.github.kinds import USER_BASIC
 from tidegate.storage.documents.export import installed_formats
 

@@ -139,7 +139,7 @@ async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_js
     from tidegate.assembly.crowd import open_reception
     from tidegate.assembly.kinds import configured_kinds
     from tidegate.assembly.rankings import open_ranking
-    from tidegate.credentials.borrowing import VARIABLE
+    from tidegate.engine.credentials.borrowing import VARIABLE
     from tidegate.runtime.garbage import settle_in
 
     async with AsyncExitStack() as stack:
@@ -255,8 +255,8 @@ def greeting(role: Role, banner: Banner) -> str:
 
 
 def _credentials(banner: Banner) -> str:
-    from tidegate.credentials.book import HOW_TO_GET_ONE
-    from tidegate.credentials.borrowing import VARIABLE
+    from tidegate.engine.credentials.book import HOW_TO_GET_ONE
+    from tidegate.engine.credentials.borrowing import VARIABLE
 
     names = listed(banner.credentials, _MOST_NAMES)
     if banner.waits_for is not None:

@@ -10,11 +10,11 @@ import msgspec
 
 from tidegate.cli.forecast import Forecast, forecast
 from tidegate.cli.permits import Permits, permits_of, supplies
-from tidegate.collect.burials import buried as without_statistics
-from tidegate.collect.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
-from tidegate.collect.progress import KindProgress, kinds_of, runs_by_id
-from tidegate.collect.runs import Run
 from tidegate.core.errors import Unavailable
+from tidegate.engine.burials import buried as without_statistics
+from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
+from tidegate.engine.progress import KindProgress, kinds_of, runs_by_id
+from tidegate.engine.runs import Run
 from tidegate.github import bucket_of
 from tidegate.primitives.gate import CredentialLimits, Gate, PoolStatus
 from tidegate.storage.sql import Database, Transaction

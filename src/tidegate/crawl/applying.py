@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tidegate.collect.ledger import LONGEST_REASON
-from tidegate.collect.lifecycle import UNFINISHED_JOBS, JobState
 from tidegate.core.backoff import Backoff
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.crawl.live import WAITS_AT_MOST, Key, Live, Parts, known_parts, let_go, live_raws
@@ -13,6 +11,8 @@ from tidegate.crawl.outcomes import Outcome, ProductRow, jobs_before, lock_raws,
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES, Stage, earlier, place_of
 from tidegate.crawl.turns import take_turn
+from tidegate.engine.ledger import LONGEST_REASON
+from tidegate.engine.lifecycle import UNFINISHED_JOBS, JobState
 from tidegate.storage.sql import Transaction
 
 _UNFINISHED = frozenset(UNFINISHED_JOBS)

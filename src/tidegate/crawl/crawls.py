@@ -6,16 +6,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tidegate.collect.orchestrator import Orchestrator
-from tidegate.collect.runs import RunActive, RunCanceled
-from tidegate.collect.schedules import Schedule, Schedules
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.crawl.hosts import host_of
 from tidegate.crawl.identities import IdentityBook
 from tidegate.crawl.raws import Raws
 from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.targets import CrawlOptions
-from tidegate.upstream.addresses import PrivateHosts
+from tidegate.engine.orchestrator import Orchestrator
+from tidegate.engine.runs import RunActive, RunCanceled
+from tidegate.engine.schedules import Schedule, Schedules
+from tidegate.engine.upstream.addresses import PrivateHosts
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):

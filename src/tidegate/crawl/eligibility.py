@@ -9,10 +9,10 @@ given back is not assigned to the same identity again.
 from collections.abc import Sequence
 from typing import Protocol
 
-from tidegate.collect.ledger import StoredJob
-from tidegate.collect.source import JobSpec
 from tidegate.crawl.host_book import POOL
 from tidegate.crawl.identities import IdentityBook
+from tidegate.engine.ledger import StoredJob
+from tidegate.engine.source import JobSpec
 
 
 class Addressed(Protocol):

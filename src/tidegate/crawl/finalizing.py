@@ -13,9 +13,6 @@ from typing import Any
 
 from sqlalchemy import delete, exists, select, update
 
-from tidegate.collect.lifecycle import JobState
-from tidegate.collect.runs import Run
-from tidegate.collect.tables import collection_runs, page_jobs
 from tidegate.crawl import SOURCE
 from tidegate.crawl.live import Key, Parts, known_parts
 from tidegate.crawl.outcomes import missing_text
@@ -25,6 +22,9 @@ from tidegate.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.crawl.tables import crawl_products, crawl_raws, crawl_sightings
 from tidegate.crawl.targets import CrawlOptions
 from tidegate.crawl.turns import take_turn
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.runs import Run
+from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.statements import Statement
 

@@ -20,10 +20,10 @@ from tidegate.crawl.hosts import Host, require_host
 from tidegate.crawl.refusals import retry_after
 from tidegate.crawl.robots import Found, RobotsState, Rules, meaning_of, moved_to, text_of
 from tidegate.crawl.settings import CrawlSettings
+from tidegate.engine.upstream import Answer
+from tidegate.engine.upstream.messages import shown
 from tidegate.primitives.gate import Gate
 from tidegate.storage.sql import Database
-from tidegate.upstream import Answer
-from tidegate.upstream.messages import shown
 
 log = get_logger(__name__)
 

@@ -13,8 +13,8 @@ from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.crawl.manner_tables import LONGEST_HOST, LONGEST_REASON, crawl_hosts
+from tidegate.engine.upstream.messages import shown
 from tidegate.storage.sql import Transaction
-from tidegate.upstream.messages import shown
 
 _AFTER_SCHEME = len("https://")
 _DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -21,7 +21,7 @@ from tidegate.crawl.host_book import POOL, HostBook
 from tidegate.crawl.identity_records import StoredIdentity, credential_of, name_of
 from tidegate.crawl.manners_records import HostHealth
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.credentials.vault import Vault
+from tidegate.engine.credentials.vault import Vault
 from tidegate.primitives.gate import Gate, Memory, Note
 from tidegate.storage.sql import Database, Transaction
 

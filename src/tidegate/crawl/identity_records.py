@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, select, update
 
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.crawl.manner_tables import crawl_identities
-from tidegate.credentials.vault import Label, Sealed
+from tidegate.engine.credentials.vault import Label, Sealed
 from tidegate.storage.sql import Transaction
 
 _PREFIX = "crawl:"

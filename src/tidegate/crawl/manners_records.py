@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 import msgspec
 from sqlalchemy import delete, select, update
 
-from tidegate.collect.ledger import Ending
-from tidegate.collect.lifecycle import JobState
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.crawl import hosts
 from tidegate.crawl.health import HEALTHY, Health
 from tidegate.crawl.identity_records import name_of
 from tidegate.crawl.manner_tables import LONGEST_REASON, crawl_identity_health
 from tidegate.crawl.refusals import Refused
+from tidegate.engine.ledger import Ending
+from tidegate.engine.lifecycle import JobState
 from tidegate.storage.sql import Transaction
 
 _ANSWERED = frozenset({JobState.SUCCEEDED, JobState.UNAVAILABLE})

@@ -7,10 +7,10 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from tidegate.collect.items import read_items
 from tidegate.core.errors import UNDECODABLE
 from tidegate.crawl.site import Challenged, Listing, Unreadable
 from tidegate.crawl.stages import Stage
+from tidegate.engine.items import read_items
 
 _END = b"</html>"
 _AFTER_END = 400

@@ -17,15 +17,15 @@ from typing import NoReturn
 from urllib.parse import urljoin, urlsplit
 from weakref import WeakValueDictionary
 
-from tidegate.collect.calls import Caller, NotCalled
-from tidegate.collect.source import Verdict
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import DatabaseUnavailable, ValkeyUnavailable
 from tidegate.crawl.host_book import HostBook
 from tidegate.crawl.hosts import Host, host_of
 from tidegate.crawl.robots import PATH, Found, RobotsState
-from tidegate.upstream import AddressRefused, Answer, Permit, Request, UpstreamFailed
-from tidegate.upstream.messages import shown
+from tidegate.engine.calls import Caller, NotCalled
+from tidegate.engine.source import Verdict
+from tidegate.engine.upstream import AddressRefused, Answer, Permit, Request, UpstreamFailed
+from tidegate.engine.upstream.messages import shown
 
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "range", "if-range"})
 """Headers that are about the page that was asked for, and not about robots.txt."""

@@ -9,7 +9,6 @@ import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 from sqlalchemy import ColumnElement, Row, func, select, update
 
-from tidegate.collect.parking import Parked
 from tidegate.core.arguments import require_whole
 from tidegate.core.errors import NotFound, Unavailable
 from tidegate.crawl import bodies
@@ -17,8 +16,9 @@ from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import SEARCH, PageKind, Stage
 from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.writing import RAWS_STORED
+from tidegate.engine.parking import Parked
+from tidegate.engine.upstream import Answer
 from tidegate.storage.sql import Database, Transaction
-from tidegate.upstream import Answer
 
 MOST_AT_ONCE = 1_000
 _MOST_PRUNED = 1_000

@@ -15,10 +15,10 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from tidegate.collect.source import Reading, Verdict
 from tidegate.core.clock import milliseconds
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.upstream import Head
+from tidegate.engine.source import Reading, Verdict
+from tidegate.engine.upstream import Head
 
 _REASONS = {401: "the host wants to know who calls", 403: "the host refuses this identity", 429: "called too often"}
 _BUSY, _BANS = 503, (401, 403)

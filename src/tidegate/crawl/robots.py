@@ -17,7 +17,7 @@ from urllib.parse import urljoin
 from protego import Protego
 
 from tidegate.crawl.hosts import host_of
-from tidegate.upstream import Answer, Request
+from tidegate.engine.upstream import Answer, Request
 
 PATH = "/robots.txt"
 LARGEST = 500 * 1024

@@ -17,8 +17,6 @@ from functools import lru_cache
 
 import msgspec
 
-from tidegate.collect.settings import CollectSettings
-from tidegate.collect.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.core.errors import ContractBroken, InvalidArgument
 from tidegate.crawl import SOURCE, bodies, refusals
 from tidegate.crawl.effects import Confirmed, RawStored, Sighted
@@ -27,7 +25,9 @@ from tidegate.crawl.settings import CrawlSettings
 from tidegate.crawl.site import Challenged, Listing, Sites, Unreadable, explain
 from tidegate.crawl.stages import SEARCH, PageKind, Stage, stage_of
 from tidegate.crawl.targets import CrawlOptions, Target, first_searches, found_on, name_in, redirected
-from tidegate.upstream import Answer, Request
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
+from tidegate.engine.upstream import Answer, Request
 
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _NOT_THERE = frozenset({404, 410, 451})

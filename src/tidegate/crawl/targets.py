@@ -8,14 +8,14 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 
-from tidegate.collect.source import FIRST_PAGE, JobSpec, Subject
 from tidegate.core.arguments import require_name, require_whole
 from tidegate.core.errors import InvalidArgument
 from tidegate.crawl.hosts import host_of
 from tidegate.crawl.site import Found, Listing
 from tidegate.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.crawl.tables import LONGEST_HOST, LONGEST_SITE
-from tidegate.upstream import Request
+from tidegate.engine.source import FIRST_PAGE, JobSpec, Subject
+from tidegate.engine.upstream import Request
 
 MOST_REDIRECTS = 5
 MOST_PAGES = 10_000

@@ -30,10 +30,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import delete
 
-from tidegate.collect.cursors import Move, move_cursors
-from tidegate.collect.ledger import LONGEST_REASON, Ending
-from tidegate.collect.lifecycle import JobState
-from tidegate.collect.source import Cursor
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import CRAWL_PAGES, CRAWL_RAWS
 from tidegate.core.telemetry.redaction import fit_to_keep
@@ -44,9 +40,13 @@ from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import PageKind, Stage, place_of, stage_of
 from tidegate.crawl.tables import crawl_raws
 from tidegate.crawl.targets import Target, name_in
+from tidegate.engine.cursors import Move, move_cursors
+from tidegate.engine.ledger import LONGEST_REASON, Ending
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.source import Cursor
+from tidegate.engine.upstream import Answer
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.statements import Statement, parts
-from tidegate.upstream import Answer
 
 log = get_logger(__name__)
 

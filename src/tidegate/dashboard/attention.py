@@ -6,13 +6,13 @@ from typing import Literal
 
 import msgspec
 
-from tidegate.collect.overview import FailedJob, JobCounts, RunCounts
-from tidegate.credentials import Credential, State
-from tidegate.credentials.book import HOW_TO_GET_ONE
-from tidegate.credentials.borrowing import VARIABLE
 from tidegate.dashboard.community import Community
 from tidegate.dashboard.dead import DeadCount
 from tidegate.dashboard.waits import RESTING, PoolWait
+from tidegate.engine.credentials import Credential, State
+from tidegate.engine.credentials.book import HOW_TO_GET_ONE
+from tidegate.engine.credentials.borrowing import VARIABLE
+from tidegate.engine.overview import FailedJob, JobCounts, RunCounts
 
 Severity = Literal["critical", "warning", "info"]
 _ORDER: Sequence[Severity] = ("critical", "warning", "info")

@@ -8,9 +8,6 @@ import msgspec
 from sqlalchemy import func, select
 
 from tidegate.assembly import Collection
-from tidegate.collect.overview import newest_active
-from tidegate.collect.progress import kinds_of
-from tidegate.collect.runs import Run
 from tidegate.crawl import hosts
 from tidegate.crawl.hosts import Host
 from tidegate.crawl.identities import Identity, listed
@@ -18,6 +15,9 @@ from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.tables import crawl_raws
 from tidegate.dashboard.looks import DATABASE, Looks, Unknown
+from tidegate.engine.overview import newest_active
+from tidegate.engine.progress import kinds_of
+from tidegate.engine.runs import Run
 from tidegate.http.crawls import CrawledHost
 from tidegate.storage.sql import Transaction
 

@@ -14,9 +14,9 @@ from datetime import timedelta
 
 import msgspec
 
-from tidegate.collect.bulletin import Bulletin
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.bulletin import Bulletin
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
 from tidegate.runtime.waiting import end, occurs

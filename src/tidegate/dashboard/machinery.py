@@ -7,9 +7,9 @@ from datetime import datetime
 import msgspec
 
 from tidegate.assembly import Collection, Snapshots
-from tidegate.collect.overview import busy_pools
 from tidegate.dashboard.community import CommunityReader, ProcessView
 from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
+from tidegate.engine.overview import busy_pools
 from tidegate.primitives.circuit_breaker import Breaker, BreakerState
 from tidegate.primitives.gate import PoolStatus
 from tidegate.primitives.stream import Stream

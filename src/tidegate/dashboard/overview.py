@@ -9,16 +9,16 @@ import msgspec
 
 from tidegate import __version__
 from tidegate.assembly import Collection, Snapshots
-from tidegate.collect import overview
-from tidegate.collect.overview import FailedJob, JobCounts, RunCounts
-from tidegate.collect.runs import Run
-from tidegate.credentials import Credential
-from tidegate.credentials.records import everything
 from tidegate.dashboard.attention import MOST_FAILED, Attention, Sight, attention_to
 from tidegate.dashboard.community import Community, CommunityReader
 from tidegate.dashboard.dead import DeadCount, DeadReader
 from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
 from tidegate.dashboard.waits import PoolWait, pool_waits
+from tidegate.engine import overview
+from tidegate.engine.credentials import Credential
+from tidegate.engine.credentials.records import everything
+from tidegate.engine.overview import FailedJob, JobCounts, RunCounts
+from tidegate.engine.runs import Run
 from tidegate.primitives.circuit_breaker import BreakerState
 from tidegate.storage.sql import Transaction
 

@@ -12,15 +12,15 @@ from datetime import datetime, timedelta
 
 from tidegate.assembly import Collection as Installation
 from tidegate.assembly import Snapshots
-from tidegate.collect import gauges
-from tidegate.collect.overview import Ended, ended_of
 from tidegate.core.clock import monotonic_ms
-from tidegate.credentials import GENERAL_POOL, Credential
-from tidegate.credentials.records import everything
 from tidegate.dashboard.history import Figure, History
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks
 from tidegate.dashboard.pace import PaceMaker
 from tidegate.dashboard.refreshes import SnapshotsReader
+from tidegate.engine import gauges
+from tidegate.engine.credentials import GENERAL_POOL, Credential
+from tidegate.engine.credentials.records import everything
+from tidegate.engine.overview import Ended, ended_of
 from tidegate.primitives.gate import CredentialStatus
 from tidegate.primitives.stream import Stream
 from tidegate.runtime.waiting import first_of, occurs

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from tidegate.credentials import Credential
+from tidegate.engine.credentials import Credential
 from tidegate.http.views import Wait, moment, waits_of
 from tidegate.primitives.gate import PoolStatus
 

@@ -1,6 +1,6 @@
 """GitHub: profile, events, repositories, issues, pull requests, commits, comments and reviews of users.
 
-`GithubSource` is all that others need; it is pure, and the engine of `tidegate.collect` does the rest.
+`GithubSource` is all that others need; it is pure, and the engine of `tidegate.engine` does the rest.
 """
 
 from typing import TYPE_CHECKING

@@ -11,9 +11,9 @@ import jwt
 import msgspec
 
 from tidegate.core.errors import UNDECODABLE
-from tidegate.credentials import Installation, IssuedToken, NotNow
+from tidegate.engine.credentials import Installation, IssuedToken, NotNow
+from tidegate.engine.upstream import Answer, Request
 from tidegate.github.requests import Call, to_request
-from tidegate.upstream import Answer, Request
 
 _BACKDATED = timedelta(minutes=1)
 _LASTS = timedelta(minutes=9)

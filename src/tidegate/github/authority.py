@@ -14,15 +14,15 @@ import msgspec
 
 from tidegate.core.clock import Clock, SystemClock
 from tidegate.core.errors import UNDECODABLE
-from tidegate.credentials import Account, Checked, Installation, IssuedToken, NotNow, SecretRefused
-from tidegate.credentials.authority import Seen
+from tidegate.engine.credentials import Account, Checked, Installation, IssuedToken, NotNow, SecretRefused
+from tidegate.engine.credentials.authority import Seen
+from tidegate.engine.upstream import Answer, Request
+from tidegate.engine.upstream.messages import shown
+from tidegate.engine.upstream.redirects import is_redirect
 from tidegate.github import limits
 from tidegate.github.apps import ask_for_token, read_token
 from tidegate.github.requests import FREE, Call, require_api_url, to_request
 from tidegate.github.statuses import explain
-from tidegate.upstream import Answer, Request
-from tidegate.upstream.messages import shown
-from tidegate.upstream.redirects import is_redirect
 
 T = TypeVar("T")
 

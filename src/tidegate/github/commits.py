@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tidegate.collect.items import Items
-from tidegate.collect.source import Cursor, JobSpec, Reading, Task
+from tidegate.engine.items import Items
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task
+from tidegate.engine.upstream import Answer
 from tidegate.github import items, kinds
 from tidegate.github.requests import PER_PAGE, Call
 from tidegate.github.states import OfRepository, passed_to
 from tidegate.storage.documents import Listing
-from tidegate.upstream import Answer
 
 _EMPTY = "empty"
 """In the place of a head, where the repository had no commit."""

@@ -8,11 +8,11 @@ from datetime import timedelta
 
 import msgspec
 
-from tidegate.collect.source import Cursor, JobSpec, Reading, Task
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task
+from tidegate.engine.upstream import Answer
 from tidegate.github import items, kinds
 from tidegate.github.requests import PER_PAGE, Call
 from tidegate.github.states import Wishes, another_account
-from tidegate.upstream import Answer
 
 LATEST = timedelta(hours=6)
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from tidegate.collect.items import Items, read_items
-from tidegate.collect.source import Task
+from tidegate.engine.items import Items, read_items
+from tidegate.engine.source import Task
+from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document
-from tidegate.upstream import Answer
 
 Text = Annotated[str, Meta(min_length=1)]
 

@@ -5,11 +5,11 @@ A GitHub of one's own may have no limits, and then not this call either. Its 404
 
 import msgspec
 
-from tidegate.collect.source import Reading, Task, Verdict
+from tidegate.engine.source import Reading, Task, Verdict
+from tidegate.engine.upstream import Answer
 from tidegate.github import commits, kinds, limits, reviews
 from tidegate.github.requests import FREE, Call
 from tidegate.github.states import Withheld
-from tidegate.upstream import Answer
 
 
 def stands_in(task: Task) -> bool:

@@ -5,9 +5,9 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.collect.source import Reading, Verdict
+from tidegate.engine.source import Reading, Verdict
+from tidegate.engine.upstream import Answer
 from tidegate.primitives.gate import Allowance
-from tidegate.upstream import Answer
 
 LEAST_PAUSE_MS = 60_000
 """Where a secondary limit does not say how long, no less than this."""

@@ -3,7 +3,7 @@
 import re
 from urllib.parse import urlsplit
 
-from tidegate.upstream.messages import Headers
+from tidegate.engine.upstream.messages import Headers
 
 _LINK = re.compile(r'<([^<>]*)>((?:\s*;\s*[a-zA-Z*]+\s*=\s*(?:"[^"]*"|[^",;\s]+))*)')
 _RELATION = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^",;\s]+))', re.IGNORECASE)

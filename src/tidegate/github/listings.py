@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tidegate.collect.items import Items
-from tidegate.collect.source import Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.engine.items import Items
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.engine.upstream import Answer
 from tidegate.github import items, kinds, reviews
 from tidegate.github.items import Item
 from tidegate.github.requests import PER_PAGE, Call
 from tidegate.github.states import OfRepository, passed_to
 from tidegate.storage.documents import Listing
-from tidegate.upstream import Answer
 
 MOST_LAPS = 6
 _PATHS = {

@@ -6,12 +6,12 @@ left it, so that one more call tells what the user is called now.
 
 import msgspec
 
-from tidegate.collect.source import Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.engine.upstream import Answer
 from tidegate.github import kinds
 from tidegate.github.items import document
 from tidegate.github.requests import Call
 from tidegate.github.states import Wishes, another_account
-from tidegate.upstream import Answer
 
 _BY_NUMBER = "by number"
 _LONGEST_SHOWN = 40

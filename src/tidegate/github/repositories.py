@@ -10,14 +10,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tidegate.collect.items import read_items
-from tidegate.collect.source import Cursor, JobSpec, Reading, Task
 from tidegate.core.errors import InvalidArgument
+from tidegate.engine.items import read_items
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task
+from tidegate.engine.upstream import Answer
 from tidegate.github import items, kinds
 from tidegate.github.requests import PER_PAGE, Call
 from tidegate.github.states import Repository, Wishes, another_account, repository_jobs, upstream_time
 from tidegate.storage.documents import Document, Listing
-from tidegate.upstream import Answer
 
 _INSIDE = tuple(document for kind, document in kinds.DOCUMENTS.items() if kind != kinds.USER_EVENTS)
 """The kinds of documents that a repository holds."""

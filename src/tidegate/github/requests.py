@@ -7,7 +7,7 @@ import msgspec
 
 from tidegate import __version__
 from tidegate.core.errors import InvalidArgument
-from tidegate.upstream import Request
+from tidegate.engine.upstream import Request
 
 API_VERSION = "2022-11-28"
 USER_AGENT = f"tidegate/{__version__}"

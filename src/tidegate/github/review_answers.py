@@ -9,11 +9,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tidegate.collect.items import read_items
-from tidegate.collect.source import Reading, Verdict
+from tidegate.engine.items import read_items
+from tidegate.engine.source import Reading, Verdict
+from tidegate.engine.upstream import Answer
 from tidegate.github import limits
 from tidegate.github.limits import Limit
-from tidegate.upstream import Answer
 
 _LIMITED = frozenset({"RATE_LIMITED", "RATE_LIMIT"})
 _NULL = msgspec.Raw(b"null")

@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from tidegate.collect.items import read_items
-from tidegate.collect.source import Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.engine.items import read_items
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.engine.upstream import Answer
 from tidegate.github import items, kinds
 from tidegate.github.requests import Call
 from tidegate.github.review_answers import PageInfo, Pull, Review, parse
 from tidegate.github.states import OfRepository
 from tidegate.storage.documents import Document, Listing
-from tidegate.upstream import Answer
 
 PULLS_AT_ONCE = 50
 _REVIEWS = """

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from tidegate.collect.source import JobSpec, Reading, Subject, Task, Verdict
+from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
+from tidegate.engine.upstream import Answer, Request
 from tidegate.github import commits, events, kinds, known, limits, profile, reviews
 from tidegate.github.listings import Lists
 from tidegate.github.logins import require_login
@@ -14,7 +15,6 @@ from tidegate.github.requests import require_api_url, to_request
 from tidegate.github.settings import API_URL
 from tidegate.github.states import Wishes, Withheld, included
 from tidegate.github.statuses import Reader, interpret
-from tidegate.upstream import Answer, Request
 
 _REPOSITORIES = "/repos"
 

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import msgspec
 
-from tidegate.collect.source import FIRST_PAGE, Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.core.errors import InvalidArgument
+from tidegate.engine.source import FIRST_PAGE, Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.github import kinds
 
 _WITHHELD = "withheld:"

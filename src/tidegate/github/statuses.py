@@ -4,14 +4,14 @@ from typing import Protocol
 
 import msgspec
 
-from tidegate.collect.source import Reading, Task, Verdict
 from tidegate.core.errors import UNDECODABLE
+from tidegate.engine.source import Reading, Task, Verdict
+from tidegate.engine.upstream import Answer
+from tidegate.engine.upstream.redirects import is_redirect
 from tidegate.github import kinds, limits
 from tidegate.github.limits import Limit
 from tidegate.github.links import ForeignLink, next_path
 from tidegate.github.requests import Call
-from tidegate.upstream import Answer
-from tidegate.upstream.redirects import is_redirect
 
 _LONGEST_MESSAGE = 300
 _REFUSALS = frozenset({403, 429})

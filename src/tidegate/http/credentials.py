@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from tidegate.assembly import Collection
-from tidegate.credentials import Credential, CredentialCheck
+from tidegate.engine.credentials import Credential, CredentialCheck
 from tidegate.http.endpoints import Answer, Endpoint, Given, given, one_of
 from tidegate.http.logins import Login, read_login
 from tidegate.http.problems import ProblemType, Trouble

@@ -11,12 +11,12 @@ from datetime import timedelta
 
 import msgspec
 
-from tidegate.collect.bulletin import Bulletin, Watch
-from tidegate.collect.lifecycle import ACTIVE_RUNS
 from tidegate.core.backoff import Backoff
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import NotFound, Unavailable
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.bulletin import Bulletin, Watch
+from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
 from tidegate.http.events import ENDED
 from tidegate.http.views import RunDetail

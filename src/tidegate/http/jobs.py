@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Meta
 
 from tidegate.assembly import Collection
-from tidegate.collect import executions, ledger, runs
-from tidegate.collect.executions import Execution
-from tidegate.collect.job_details import JobDetail, job_of
-from tidegate.collect.lifecycle import JobState
-from tidegate.collect.progress import JobView, jobs_of
 from tidegate.core.errors import NotFound
+from tidegate.engine import executions, ledger, runs
+from tidegate.engine.executions import Execution
+from tidegate.engine.job_details import JobDetail, job_of
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.progress import JobView, jobs_of
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.runs import Retried

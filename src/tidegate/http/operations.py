@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from tidegate import __version__
 from tidegate.assembly import Parts
-from tidegate.collect.gauges import Gauges
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import TIDEGATE_BUILD, exposition
+from tidegate.engine.gauges import Gauges
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.runtime.patience import Outage

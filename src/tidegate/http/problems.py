@@ -12,9 +12,6 @@ import msgspec
 from starlette.responses import Response
 
 from tidegate.campaigns.campaign import CampaignExists, CampaignInUse
-from tidegate.collect.firings import ScheduleInactive
-from tidegate.collect.places import OtherPlace
-from tidegate.collect.runs import RunActive, RunCanceled
 from tidegate.core.errors import (
     CommitUnknown,
     InvalidArgument,
@@ -25,9 +22,12 @@ from tidegate.core.errors import (
     Unavailable,
 )
 from tidegate.core.telemetry.redaction import redact_text
-from tidegate.credentials import AllowanceElsewhere, NameTaken, NotNow, SecretRefused
 from tidegate.crowd.waiting_room import NotActive, PassRefused, RoomClosed, RoomExists, RoomInUse
-from tidegate.upstream import UpstreamFailed
+from tidegate.engine.credentials import AllowanceElsewhere, NameTaken, NotNow, SecretRefused
+from tidegate.engine.firings import ScheduleInactive
+from tidegate.engine.places import OtherPlace
+from tidegate.engine.runs import RunActive, RunCanceled
+from tidegate.engine.upstream import UpstreamFailed
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_AFTER = {"Retry-After": "5"}

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from tidegate.assembly import Collection
-from tidegate.credentials import GENERAL_POOL, Credential
+from tidegate.engine.credentials import GENERAL_POOL, Credential
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.views import Limit, moment
 from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus

@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.assembly import Collection
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.orchestrator import Trigger
-from tidegate.collect.progress import list_runs
-from tidegate.collect.runs import Run
-from tidegate.collect.source import Subject
 from tidegate.core.errors import TidegateError
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.orchestrator import Trigger
+from tidegate.engine.progress import list_runs
+from tidegate.engine.runs import Run
+from tidegate.engine.source import Subject
 from tidegate.github import ALL
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given, one_of
 from tidegate.http.events import ENDED, EventStream

@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Meta
 
 from tidegate.assembly import Collection
-from tidegate.collect.firings import LONGEST_KEY, Firing
-from tidegate.collect.schedules import Schedule
-from tidegate.collect.source import Subject
 from tidegate.core.ids import new_id
+from tidegate.engine.firings import LONGEST_KEY, Firing
+from tidegate.engine.schedules import Schedule
+from tidegate.engine.source import Subject
 from tidegate.github import ALL, GithubSource
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.logins import Login, read_login

@@ -9,13 +9,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tidegate.collect import runs
-from tidegate.collect.lifecycle import OPEN_RUNS
-from tidegate.collect.progress import Failure, KindProgress, failures_of, kinds_of, unavailable_of
-from tidegate.collect.runs import Run
 from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.credentials import Credential, CredentialBook
+from tidegate.engine import runs
+from tidegate.engine.credentials import Credential, CredentialBook
+from tidegate.engine.lifecycle import OPEN_RUNS
+from tidegate.engine.progress import Failure, KindProgress, failures_of, kinds_of, unavailable_of
+from tidegate.engine.runs import Run
 from tidegate.primitives.gate import CredentialStatus, Gate, PoolStatus
 from tidegate.runtime.patience import Outage
 from tidegate.storage.sql import Database, Transaction

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tidegate.collect.reports import PoolQueue, queues
 from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.credentials import Credential
-from tidegate.credentials.records import everything
+from tidegate.engine.credentials import Credential
+from tidegate.engine.credentials.records import everything
+from tidegate.engine.reports import PoolQueue, queues
 from tidegate.http.views import Wait, waits_of
 from tidegate.primitives.gate import Gate
 from tidegate.runtime.patience import Outage

@@ -9,9 +9,7 @@ from platformdirs import user_data_path
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from tidegate.aws.settings import AwsSettings
 from tidegate.campaigns.settings import CampaignSettings
-from tidegate.collect.settings import CollectSettings
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.core.telemetry.logs import LogSettings
@@ -19,6 +17,9 @@ from tidegate.core.telemetry.traces import TraceSettings
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.crowd.ranking.settings import RankingSettings
 from tidegate.crowd.waiting_room.settings import WaitingRoomSettings
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.sqs.settings import AwsSettings
+from tidegate.engine.upstream.settings import UpstreamSettings
 from tidegate.github.settings import GithubSettings
 from tidegate.primitives.circuit_breaker.settings import BreakerSettings
 from tidegate.primitives.coalescer.settings import CoalescerSettings
@@ -34,7 +35,6 @@ from tidegate.snapshots.settings import SnapshotSettings
 from tidegate.storage.documents.settings import DocumentSettings
 from tidegate.storage.sql.urls import parse_address
 from tidegate.storage.valkey.urls import require_url
-from tidegate.upstream.settings import UpstreamSettings
 
 # The parts themselves bear less, as their tests show; a deployment would do little else.
 _SHORTEST_BEAT = timedelta(milliseconds=100)

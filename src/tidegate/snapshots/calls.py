@@ -12,6 +12,9 @@ from tidegate.core.clock import from_ms, monotonic_ms
 from tidegate.core.errors import GrantVoid, InvalidArgument, TooManyWaiting, Unavailable
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.upstream import Answer, Permit, Request, UpstreamFailed
+from tidegate.engine.upstream.redirects import MOST_REDIRECTS, redirected
+from tidegate.engine.upstream.tracing import called
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.primitives.limiter import Grant, Limiter
 from tidegate.runtime.gathering import Gatherer
@@ -22,9 +25,6 @@ from tidegate.snapshots.failures import Again, Dead, Moved, Rest, Verdict, judge
 from tidegate.snapshots.precedence import version_of_result
 from tidegate.snapshots.store import Refreshed
 from tidegate.snapshots.subject import LONGEST_UPSTREAM_ID, Found, Missing, SnapshotKind, Subject
-from tidegate.upstream import Answer, Permit, Request, UpstreamFailed
-from tidegate.upstream.redirects import MOST_REDIRECTS, redirected
-from tidegate.upstream.tracing import called
 
 log = get_logger(__name__)
 

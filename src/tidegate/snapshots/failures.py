@@ -19,10 +19,10 @@ import msgspec
 
 from tidegate.core.errors import InvalidArgument, Unavailable
 from tidegate.core.telemetry.redaction import fit_to_keep
+from tidegate.engine.upstream import Answer, Head, UpstreamFailed
+from tidegate.engine.upstream.redirects import is_redirect, target_of
 from tidegate.snapshots.event import DeadUpdate, DeathReason, as_json
 from tidegate.snapshots.subject import Found, Missing, SnapshotKind, Unreadable
-from tidegate.upstream import Answer, Head, UpstreamFailed
-from tidegate.upstream.redirects import is_redirect, target_of
 
 _REST = timedelta(seconds=1)
 """Where the upstream says "too many" and not for how long."""

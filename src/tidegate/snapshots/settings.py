@@ -8,10 +8,10 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
 
 from tidegate.core.errors import InvalidArgument
+from tidegate.engine.upstream import Request
 from tidegate.snapshots.archive.settings import ArchiveSettings
 from tidegate.snapshots.prefetch.settings import PrefetchSettings
 from tidegate.snapshots.transport.kafka import KafkaSettings
-from tidegate.upstream import Request
 
 _NONE = timedelta(0)
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

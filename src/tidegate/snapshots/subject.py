@@ -10,7 +10,7 @@ import msgspec
 
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, TidegateError
-from tidegate.upstream import Answer, Request
+from tidegate.engine.upstream import Answer, Request
 
 LONGEST_KEY = 120
 LONGEST_UPSTREAM_ID = 200

@@ -21,10 +21,10 @@ from pydantic import SecretStr, ValidationError
 from tests.cli.test_commands import tidegate
 from tests.core.telemetry.collector import Collector, Received, collecting
 from tests.docs.pages import ROOT, blocks_of
+from tests.engine.schedules.clockwork import HOUR, Clockwork, clockwork_at
 from tests.http.asgi import ask
 from tests.http.processes import started
 from tests.http.test_commands import client_of
-from tests.schedules.clockwork import HOUR, Clockwork, clockwork_at
 from tests.servers.migrated import migrated_file
 from tests.snapshots.deployment import deployed, game
 from tests.waiting import look_again

@@ -9,14 +9,6 @@ import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 from sqlalchemy import select
 
-from tidegate.collect import runs
-from tidegate.collect.ledger import Claim
-from tidegate.collect.rounds import Group, Round, write_round
-from tidegate.collect.runs import Beginning, Run
-from tidegate.collect.source import FIRST_PAGE, Task
-from tidegate.collect.tables import page_jobs
-from tidegate.collect.terms import Terms
-from tidegate.collect.verdicts import Finished, from_reading
 from tidegate.core.clock import ManualClock
 from tidegate.crawl.finalizing import CrawlFinalizer
 from tidegate.crawl.processing import RawProcessor
@@ -29,9 +21,17 @@ from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.crawl.targets import CrawlOptions
 from tidegate.crawl.writing import CrawlWriter
+from tidegate.engine import runs
+from tidegate.engine.ledger import Claim
+from tidegate.engine.rounds import Group, Round, write_round
+from tidegate.engine.runs import Beginning, Run
+from tidegate.engine.source import FIRST_PAGE, Task
+from tidegate.engine.tables import page_jobs
+from tidegate.engine.terms import Terms
+from tidegate.engine.upstream import Answer
+from tidegate.engine.verdicts import Finished, from_reading
 from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql import Database, Transaction
-from tidegate.upstream import Answer
 
 HOST, SHOP = "shop.example", "s1"
 SETTINGS = CrawlSettings(raw_attempts=3)

@@ -12,20 +12,20 @@ from tests.processes.at_work import at_work
 from tests.waiting import look_again, patience
 from tidegate.assembly import Collection as Opened
 from tidegate.assembly import open_collection
-from tidegate.collect import runs
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.parking import Parked
-from tidegate.collect.rounds import Group, Round, write_round
-from tidegate.collect.runs import RunActive
-from tidegate.collect.verdicts import from_poison
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.raws import Raw
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.crawl.stages import SEARCH, STAGES
 from tidegate.crawl.targets import CrawlOptions
+from tidegate.engine import runs
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.parking import Parked
+from tidegate.engine.rounds import Group, Round, write_round
+from tidegate.engine.runs import RunActive
+from tidegate.engine.upstream import UpstreamSettings
+from tidegate.engine.verdicts import from_poison
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import LimitSettings, MarketplaceConfig, MarketplaceSimulator, WorldShape
-from tidegate.upstream import UpstreamSettings
 
 PRODUCTS = 3
 MARKET = MarketplaceConfig(

@@ -10,8 +10,6 @@ from sqlalchemy.util import await_only
 from tests.crawl.core.plain import HOST, SETTINGS, Stall, answered, content, finish, later
 from tests.servers.migrated import on_sqlite
 from tests.waiting import look_again, patience, simulated_delay
-from tidegate.collect.lifecycle import JobState
-from tidegate.collect.rounds import Group, Round, write_round
 from tidegate.core.clock import SystemClock
 from tidegate.crawl import applying
 from tidegate.crawl.applying import Patience, Prepared
@@ -20,6 +18,8 @@ from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.settings import CrawlSettings
 from tidegate.crawl.site import Sites
 from tidegate.crawl.stages import STAGES
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.storage.sql import Database, Transaction
 
 MINI, DETAIL, OPTION = STAGES

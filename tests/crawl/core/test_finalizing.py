@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from tests.crawl.core.plain import SETTINGS, Stall, answered, content, later
-from tidegate.collect import runs
-from tidegate.collect.terms import Terms
 from tidegate.crawl import finalizing
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES
+from tidegate.engine import runs
+from tidegate.engine.terms import Terms
 
 MINI, DETAIL, OPTION = STAGES
 

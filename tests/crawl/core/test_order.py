@@ -5,10 +5,10 @@ from itertools import permutations
 import pytest
 
 from tests.crawl.core.plain import HOST, Stall, answered, content, later
-from tidegate.collect import runs
-from tidegate.collect.lifecycle import JobState
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES, PageKind
+from tidegate.engine import runs
+from tidegate.engine.lifecycle import JobState
 
 MINI, DETAIL, OPTION = STAGES
 

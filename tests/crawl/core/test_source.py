@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from tests.crawl.core.plain import HOST, SETTINGS, PlainSite, answered
-from tidegate.collect.source import Cursor, JobSpec, Task, Verdict
 from tidegate.core.errors import InvalidArgument, InvalidSettings, NotFound
 from tidegate.crawl.effects import Confirmed, RawStored, Sighted
 from tidegate.crawl.politeness import PoliteRequest
@@ -14,6 +13,7 @@ from tidegate.crawl.site import Challenged, Found, Listing, Sites, load_site
 from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.crawl.targets import CrawlOptions
+from tidegate.engine.source import Cursor, JobSpec, Task, Verdict
 
 URL = f"https://{HOST}"
 SECRET = '{"User-Agent":"Mozilla/5.0","Cookie":"sid=1"}'

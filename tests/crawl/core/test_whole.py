@@ -12,10 +12,6 @@ from tests.processes.at_work import at_work
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
 from tidegate.assembly import build_process, put_together
-from tidegate.collect.collector import Collector, Ground
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.runs import Run
-from tidegate.collect.settings import CollectSettings
 from tidegate.crawl.finalizing import CrawlFinalizer
 from tidegate.crawl.marketplace import MarketplaceSite
 from tidegate.crawl.processing import RawProcessor
@@ -28,6 +24,11 @@ from tidegate.crawl.source import CrawlSource
 from tidegate.crawl.stages import SEARCH
 from tidegate.crawl.targets import CrawlOptions
 from tidegate.crawl.writing import CrawlWriter
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.runs import Run
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import (
@@ -41,7 +42,6 @@ from tidegate.simulators.marketplace import (
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
-from tidegate.upstream import UpstreamClient, UpstreamSettings
 
 PRODUCTS, TRIES = 60, 9
 FAULTS = "500=0.03,invalid=0.05,wrong=0.05,redirect=0.05,reset=0.03,truncated=0.03"

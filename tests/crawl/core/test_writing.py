@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import select
 
 from tests.crawl.core.plain import HOST, SETTINGS, Stall, answered, content, later
-from tidegate.collect.lifecycle import JobState
 from tidegate.crawl.effects import Confirmed
 from tidegate.crawl.raw_states import RawState
 from tidegate.crawl.stages import STAGES
 from tidegate.crawl.tables import crawl_products, crawl_raws, crawl_sightings
+from tidegate.engine.lifecycle import JobState
 from tidegate.storage.sql import Transaction
 
 MINI, DETAIL, OPTION = STAGES

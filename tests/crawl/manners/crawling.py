@@ -12,12 +12,6 @@ from tests.processes.at_work import at_work, collecting
 from tests.waiting import look_again, patience
 from tidegate.assembly import Parts, put_together
 from tidegate.assembly.vault import open_vault
-from tidegate.collect.calls import Way
-from tidegate.collect.collector import Collector, Ground
-from tidegate.collect.ledger import Ending
-from tidegate.collect.lifecycle import RunState
-from tidegate.collect.source import JobSpec, Reading, Subject, Task, Verdict
-from tidegate.collect.tables import page_jobs
 from tidegate.crawl import manners_records
 from tidegate.crawl.eligibility import Eligibility
 from tidegate.crawl.host_book import POOL
@@ -26,12 +20,18 @@ from tidegate.crawl.identities import IdentityBook
 from tidegate.crawl.politeness import PoliteCaller, PoliteRequest
 from tidegate.crawl.refusals import refusal
 from tidegate.crawl.settings import CrawlSettings
+from tidegate.engine.calls import Way
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.ledger import Ending
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
+from tidegate.engine.tables import page_jobs
+from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamSettings
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import MarketplaceSimulator
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.upstream import Answer, Request, UpstreamClient, UpstreamSettings
 
 
 class PageSource:

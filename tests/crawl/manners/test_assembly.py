@@ -9,15 +9,15 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from tests.crawl.manners.visit import Visit
 from tidegate.assembly import put_together
 from tidegate.assembly.crawl import put_crawl_together
-from tidegate.collect.calls import Calls, NotCalled
-from tidegate.collect.ledger import Claim, StoredJob
-from tidegate.collect.lifecycle import JobState
-from tidegate.collect.settings import CollectSettings
-from tidegate.collect.source import JobSpec, Task, Verdict
 from tidegate.crawl.effects import RawStored
 from tidegate.crawl.targets import CrawlOptions
+from tidegate.engine.calls import Calls, NotCalled
+from tidegate.engine.ledger import Claim, StoredJob
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source import JobSpec, Task, Verdict
+from tidegate.engine.upstream import Answer
 from tidegate.primitives.gate import Admitted, Outcome
-from tidegate.upstream import Answer
 
 
 async def test_a_page_that_cannot_be_read_is_kept_at_the_last_try_that_the_settings_allow(visit: Visit):

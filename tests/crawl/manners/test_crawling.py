@@ -12,8 +12,8 @@ from tests.crawl.manners.crawling import Crawler, crawlers
 from tests.crawl.manners.visit import SMALL
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import connected
-from tidegate.collect.progress import jobs_of
 from tidegate.crawl.settings import CrawlSettings
+from tidegate.engine.progress import jobs_of
 from tidegate.simulators.marketplace import (
     FaultKind,
     LimitSettings,

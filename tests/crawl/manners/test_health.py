@@ -11,14 +11,14 @@ from sqlalchemy import event, func, select
 
 from tests.crawl.manners.visit import Visit
 from tests.examples import examples
-from tidegate.collect.ledger import Claim, Ending, StoredJob
-from tidegate.collect.lifecycle import JobState
-from tidegate.collect.source import JobSpec
 from tidegate.crawl.health import Health
 from tidegate.crawl.identity_records import credential_of
 from tidegate.crawl.manner_tables import crawl_identity_health
 from tidegate.crawl.manners_records import health_of, note
 from tidegate.crawl.refusals import Refused
+from tidegate.engine.ledger import Claim, Ending, StoredJob
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.source import JobSpec
 from tidegate.primitives.gate import Admitted, Job, settlement
 from tidegate.primitives.stream import Message
 from tidegate.storage.sql import Transaction

@@ -11,15 +11,15 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.crawl.manners.conftest import Open
 from tests.crawl.manners.visit import Visit
-from tidegate.collect.calls import NotCalled
-from tidegate.collect.source import Verdict
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.crawl import hosts
 from tidegate.crawl.host_book import HostBook
 from tidegate.crawl.hosts import host_of
 from tidegate.crawl.politeness import PoliteCaller
+from tidegate.engine.calls import NotCalled
+from tidegate.engine.source import Verdict
+from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.simulators.marketplace import RobotsGroup, RobotsSettings
-from tidegate.upstream import Answer, Permit, Request
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from tidegate.crawl.identity_records import credential_of, has_identities, name_
 from tidegate.crawl.manner_tables import crawl_identity_health
 from tidegate.crawl.politeness import PoliteRequest
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.credentials.rotation import rotate_key
-from tidegate.credentials.vault import CannotOpen, KeyMissing
+from tidegate.engine.credentials.rotation import rotate_key
+from tidegate.engine.credentials.vault import CannotOpen, KeyMissing
 from tidegate.simulators.marketplace import MarketplaceConfig
 from tidegate.storage.sql import Database, Transaction
 

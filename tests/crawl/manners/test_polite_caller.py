@@ -11,13 +11,13 @@ import pytest
 
 from tests.crawl.manners.conftest import Open
 from tests.crawl.manners.visit import POLITE, Visit
-from tidegate.collect.calls import NotCalled
-from tidegate.collect.source import Verdict
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.crawl.politeness import PoliteCaller
 from tidegate.crawl.settings import CrawlSettings
+from tidegate.engine.calls import NotCalled
+from tidegate.engine.source import Verdict
+from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamFailed
 from tidegate.simulators.marketplace import FaultKind, LimitSettings, RobotsGroup, RobotsSettings, Route
-from tidegate.upstream import Answer, Request, UpstreamClient, UpstreamFailed
 
 DAY = timedelta(days=1)
 STRICT = RobotsSettings(groups=(RobotsGroup(disallow=("/search",), crawl_delay_s=7),))

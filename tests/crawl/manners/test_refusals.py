@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from tidegate.collect.source import Verdict
 from tidegate.crawl.refusals import Refused, challenged, refusal, retry_after
 from tidegate.crawl.settings import CrawlSettings
-from tidegate.upstream import Head
+from tidegate.engine.source import Verdict
+from tidegate.engine.upstream import Head
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 HOST, IDENTITY = CrawlSettings(), CrawlSettings(retry_after_binds="identity")

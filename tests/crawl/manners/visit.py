@@ -16,13 +16,13 @@ from tidegate.crawl.identities import IdentityBook
 from tidegate.crawl.identity_records import credential_of
 from tidegate.crawl.politeness import PoliteCaller, PoliteRequest
 from tidegate.crawl.settings import CrawlSettings
+from tidegate.engine.upstream import Answer, UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import Gate, Job
 from tidegate.primitives.gate.status import CredentialStatus, PaceStatus
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import MarketplaceConfig, MarketplaceSimulator, WorldShape
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
-from tidegate.upstream import Answer, UpstreamClient, UpstreamSettings
 
 SMALL = WorldShape(products=12, keywords=2, per_page=4, products_per_shop=4)
 LOCAL = UpstreamSettings(private_hosts=("127.0.0.1",))

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from sqlalchemy import select
 
-from tidegate.collect.runs import Run
 from tidegate.core.arguments import require_name, require_whole
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.runs import Run
 from tidegate.github.source import GithubSource
 from tidegate.github.statistics import everybody, ledger, summary
 from tidegate.github.statistics.deeds import deeds_of

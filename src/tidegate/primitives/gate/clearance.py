@@ -30,7 +30,7 @@ class PermitWithdrawn(GrantVoid):
 
 @dataclass(eq=False)
 class GatePermit:
-    """The permit of a job; see `tidegate.upstream.Permit`."""
+    """The permit of a job; see `tidegate.engine.upstream.Permit`."""
 
     admitted: Admitted
     clearances: "Clearances"

@@ -9,8 +9,8 @@ from datetime import timedelta
 import msgspec
 
 from tidegate.core.errors import UNDECODABLE, InvalidArgument
+from tidegate.engine.upstream import Answer, Request
 from tidegate.snapshots.subject import Found, Missing, Unreadable
-from tidegate.upstream import Answer, Request
 
 KEPT_FIELDS = (
     *("id", "name", "realm", "version", "profile", "stats"),

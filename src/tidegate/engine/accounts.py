@@ -1,0 +1,166 @@
+"""What jobs that ended mean for their runs: counters, the end of planning, and the end of a run.
+
+The rows of the runs are locked, in the order of their numbers, and written last: whoever waits for one holds no job
+that somebody else with that lock could want.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from sqlalchemy import exists, update
+
+from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
+from tidegate.core.telemetry.redaction import fit_to_keep
+from tidegate.engine.additions import add_jobs
+from tidegate.engine.ledger import LONGEST_REASON, Ending, StoredJob
+from tidegate.engine.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState, RunState
+from tidegate.engine.source import JobSpec
+from tidegate.engine.tables import collection_runs, page_jobs
+from tidegate.engine.terms import Planning, Terms
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.outbox import Event
+from tidegate.storage.sql.statements import Statement
+
+RUN_ENDED = "collection.run_ended"
+"""The event that a run has no job left to do."""
+_LEADS_ON = frozenset({JobState.SUCCEEDED, JobState.FAILED})
+
+
+def ended_key(run_id: int) -> str:
+    """The key of the event that a run ended."""
+    return f"run:{run_id}"
+
+
+class _Change:
+    """By how much the counters of a run move."""
+
+    def __init__(self) -> None:
+        self.total = self.succeeded = self.failed = 0
+        self.calls = self.unchanged_calls = self.documents = self.skipped = 0
+        self.last_error: str | None = None
+
+    def called(self, ending: Ending) -> None:
+        """Calls count whatever came of them."""
+        self.calls += ending.calls
+        self.unchanged_calls += ending.unchanged_calls
+
+    def ended(self, ending: Ending) -> None:
+        self.called(ending)
+        self.documents += ending.documents
+        self.skipped += ending.skipped
+        if ending.state in (JobState.SUCCEEDED, JobState.UNAVAILABLE):  # of both nothing is left to do
+            self.succeeded += 1
+        elif ending.state is JobState.FAILED:
+            self.failed += 1
+            why = explain(ending.claim.job.spec.kind, ending.claim.job.spec.resource, ending.reason)
+            self.last_error = fit_to_keep(why, most=LONGEST_REASON)
+
+    def row(self, run_id: int) -> tuple[int | str | None, ...]:
+        jobs = (self.total, self.succeeded, self.failed)
+        return (run_id, *jobs, self.calls, self.unchanged_calls, self.documents, self.skipped, self.last_error)
+
+
+def explain(kind: str, resource: str, reason: str | None) -> str:
+    """Why a job failed, for whoever looks at its run."""
+    return f"{kind} of {resource}: {reason or 'no reason was given'}"
+
+
+def account_for(
+    tx: Transaction, endings: Sequence[Ending], terms: Terms, *, late: Sequence[Ending] = ()
+) -> list[StoredJob]:
+    """Add the follow-ups of jobs that ended, move their runs' counters, and end the runs that have no job left.
+
+    Returns the new jobs. Of results that came too `late` only the calls count, which were made.
+    """
+    changes: defaultdict[int, _Change] = defaultdict(_Change)
+    for ending in endings:
+        changes[ending.claim.job.run_id].ended(ending)
+        if ending.skipped:
+            tx.after_commit(partial(_count_skipped, ending))
+    for ending in late:
+        changes[ending.claim.job.run_id].called(ending)
+    if not changes:
+        return []
+    run_ids = sorted(changes)
+    lock_runs(tx, run_ids)
+    found = ((ending.claim.job.run_id, spec) for ending in endings for spec in _found_by(ending))
+    added = add_jobs(tx, found, max_attempts=terms.max_attempts)
+    for job in added:
+        changes[job.run_id].total += 1
+    _COUNT.run(tx, moved=[changes[run_id].row(run_id) for run_id in run_ids], now=tx.now)
+    _note_planned(tx, endings, terms.planning)
+    end_if_done(tx, run_ids)
+    return added
+
+
+def _found_by(ending: Ending) -> Sequence[JobSpec]:
+    """The jobs that begin with this end: those that its answer led to, and those that waited for it."""
+    if ending.state not in _LEADS_ON or not ending.claim.job.spec.followed_by:
+        return ending.follow_ups
+    return [*ending.follow_ups, *ending.claim.job.spec.successors]
+
+
+def _count_skipped(ending: Ending) -> None:
+    COLLECT_ITEMS_SKIPPED.labels(ending.claim.source, ending.claim.job.spec.kind).inc(ending.skipped)
+
+
+def end_if_done(tx: Transaction, run_ids: Sequence[int]) -> None:
+    """End those that have no job left, each by exactly one transaction, which also writes the event."""
+    done = [run_id for (run_id,) in _DONE.rows(tx, ids=run_ids)]
+    if done:
+        ended = update(collection_runs).where(collection_runs.c.id.in_(done))
+        tx.execute(ended.values(status=RunState.FINALIZING))
+    for run_id in done:
+        outbox.add(tx, Event(RUN_ENDED, key=ended_key(run_id), payload={"run_id": run_id}))
+
+
+def lock_runs(tx: Transaction, run_ids: Sequence[int]) -> None:
+    """One transaction at a time may move a run's counters; the next sees what it wrote. SQLite has one in any case."""
+    if tx.dialect != "sqlite":
+        _LOCK.rows(tx, ids=run_ids)
+
+
+def _note_planned(tx: Transaction, endings: Iterable[Ending], planning: Planning) -> None:
+    """A run is planned when no job of a planning kind is left."""
+    by_source: defaultdict[str, set[int]] = defaultdict(set)
+    for ending in endings:
+        if ending.claim.job.spec.kind in planning.get(ending.claim.source, ()):
+            by_source[ending.claim.source].add(ending.claim.job.run_id)
+    run, job = collection_runs.c, page_jobs.c
+    for source, run_ids in by_source.items():
+        left = exists().where(job.run_id == run.id, job.job_type.in_(planning[source]), job.status.in_(UNFINISHED_JOBS))
+        planned = update(collection_runs).where(run.id.in_(sorted(run_ids)), run.status == RunState.PLANNING, ~left)
+        tx.execute(planned.values(status=RunState.RUNNING))
+
+
+_LOCK = Statement("SELECT id FROM collection_runs WHERE id IN :ids[] ORDER BY id FOR UPDATE")
+_OPEN = ", ".join(f"'{state}'" for state in OPEN_RUNS)
+_DONE = Statement(
+    f"""
+SELECT id FROM collection_runs
+WHERE id IN :ids[] AND status IN ({_OPEN}) AND succeeded_jobs + failed_jobs + canceled_jobs = total_jobs""",  # noqa: S608
+    returns=("id",),
+)
+_MOVED = """:moved(
+  run_id number, total number, succeeded number, failed number,
+  called number, unchanged number, brought number, unread number, error text
+)"""
+_CHANGES = """
+SET total_jobs = total_jobs + moved.total,
+    succeeded_jobs = succeeded_jobs + moved.succeeded,
+    failed_jobs = failed_jobs + moved.failed,
+    calls = calls + moved.called,
+    unchanged_calls = unchanged_calls + moved.unchanged,
+    documents = documents + moved.brought,
+    skipped_items = skipped_items + moved.unread,
+    last_error = coalesce(moved.error, last_error),
+    started_at = coalesce(started_at, :now)"""
+_FROM_MOVED = f"UPDATE collection_runs {_CHANGES} FROM {_MOVED} WHERE id = moved.run_id"
+_COUNT = Statement(
+    {
+        "sqlite": _FROM_MOVED,
+        "postgresql": _FROM_MOVED,
+        "mysql": f"UPDATE collection_runs JOIN {_MOVED} ON id = moved.run_id {_CHANGES}",
+    }
+)

@@ -1,0 +1,285 @@
+"""One job, one call: the source makes the request and reads the answer, and nothing that goes wrong gets further."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+import msgspec
+
+from tidegate.core.arguments import require_not_negative
+from tidegate.core.clock import Clock, milliseconds
+from tidegate.core.errors import GrantVoid, InvalidArgument, TidegateError, Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.ledger import Claim
+from tidegate.engine.parking import Parked
+from tidegate.engine.refusals import Secrets, from_lack, heed
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source import JobSpec, Reading, Source, Task, Verdict
+from tidegate.engine.upstream import AddressRefused, Answer, Head, Permit, Request, UpstreamFailed
+from tidegate.engine.upstream.redirects import MOST_REDIRECTS, may_follow, redirected, target_of
+from tidegate.engine.upstream.tracing import called
+from tidegate.engine.verdicts import (
+    Finished,
+    from_defect,
+    from_failure,
+    from_omission,
+    from_parked,
+    from_poison,
+    from_reading,
+    from_redirect,
+    from_success,
+)
+from tidegate.primitives.gate import Admitted, Clearances, GatePermit, PermitWithdrawn
+
+log = get_logger(__name__)
+
+_WHOLE = 200
+_MOST_TRIES = 5
+_GATE_AWAY = timedelta(seconds=5)
+"""After which a request is tried again that could not be sent for want of the gate's word."""
+
+
+class Caller(Protocol):
+    """Whoever makes the calls."""
+
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        """One request, one answer. `permit` is used right before the request leaves.
+
+        Raises `UpstreamFailed`, or `NotCalled` where it would not make the call.
+        """
+        ...
+
+
+class NotCalled(TidegateError):
+    """Raised by a caller in the place of the call. `reading` says what that means for the job, as an answer would.
+
+    `calls` is how many others it made with the permit of this one; where it made none, the permit goes back unused.
+    """
+
+    def __init__(
+        self,
+        verdict: Verdict,
+        reason: str,
+        *,
+        delay_ms: int | None = None,
+        pause_ms: int | None = None,
+        blocked_ms: int | None = None,
+        is_guess: bool = False,
+        rests_bucket: bool = False,
+        calls: int = 0,
+    ) -> None:
+        if verdict is Verdict.DONE:
+            raise InvalidArgument("verdict", verdict, "a call that was not made has brought nothing")
+        require_not_negative("calls", calls)
+        super().__init__(reason)
+        self.verdict, self.reason, self.calls = verdict, reason, calls
+        self.delay_ms, self.pause_ms = delay_ms, pause_ms
+        self.reading = Reading(
+            verdict=verdict,
+            reason=reason,
+            delay_ms=delay_ms,
+            pause_ms=pause_ms,
+            blocked_ms=blocked_ms,
+            is_guess=is_guess,
+            rests_bucket=rests_bucket,
+        )
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the calls of a source are made."""
+
+    caller: Caller
+    secrets: Secrets
+    keeps_answers: bool = False
+    """Whether every 200 is stored before it is read. For sources whose readers are the user's own code: a reader that
+    fails, or takes its process down with it, is given the stored answer again, and no call is repeated."""
+
+
+Keep = Callable[[Claim, Parked], Awaitable[bool]]
+"""Stores an answer with its job; see `Committer.keep`."""
+
+
+class Calls:
+    """Works on claimed jobs; `ways` are those of sources that do not go the usual `way`."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        way: Way,
+        clock: Clock,
+        *,
+        ways: Mapping[str, Way] | None = None,
+        settings: CollectSettings | None = None,
+        most_redirects: int = MOST_REDIRECTS,
+        keep: Keep | None = None,
+        clearances: Clearances | None = None,
+    ) -> None:
+        """Without `clearances`, for tests, requests are sent without asking the gate again."""
+        self._keep = keep
+        self._sources, self._way, self._ways, self._clock = sources, way, ways or {}, clock
+        self._pauses, self._most_redirects = (settings or CollectSettings()).pauses, most_redirects
+        self._clearances = clearances
+
+    async def clear(self, admitted: Sequence[Admitted]) -> None:
+        """Ask the gate for all of a batch whether their requests may be sent, right before they are made."""
+        if self._clearances is not None:
+            with suppress(Unavailable):  # each of them asks again, and says what that means
+                await self._clearances.clear(admitted)
+
+    async def make(self, claim: Claim, admitted: Admitted) -> Finished:
+        """Work on one job, and say what came of it."""
+        permit = None if self._clearances is None else self._clearances.permit(admitted)
+        is_taken_over = admitted.deliveries > 1
+        if is_taken_over and claim.attempt > claim.max_attempts:
+            return from_poison(claim, admitted)
+        if claim.parked is not None:
+            return self._read_again(claim, admitted)
+        if is_taken_over:
+            return self._ask_anew(claim, admitted)
+        way = self._ways.get(claim.source, self._way)
+        try:
+            secret = await way.secrets.secret_of(admitted.credential)
+        except TidegateError as lack:
+            return from_lack(claim, admitted, lack, self._clock.now(), pauses=self._pauses)
+        finished = await self._call(claim, admitted, way, secret, permit)
+        said = finished.settlement
+        if self._clearances is None or (said.blocked_ms is None and said.pause_ms is None):
+            return finished
+        # At once, and not with the settlement: until the gate knows, other processes go on with this credential.
+        told = await self._clearances.report(said)
+        if told is None:
+            return finished
+        said = msgspec.structs.replace(said, is_reported=True)
+        return msgspec.structs.replace(finished, settlement=said, learned=told.learned)
+
+    def _ask_anew(self, claim: Claim, admitted: Admitted) -> Finished:
+        """Whoever had it before died, and may have called: the permit is spent, for all we know, and the call needs
+        another. With that one deliveries begin anew, so deaths are counted as attempts."""
+        said = Reading(verdict=Verdict.LATER, reason="a worker died with it, and may have called", delay_ms=0)
+        return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
+
+    async def _call(
+        self, claim: Claim, admitted: Admitted, way: Way, secret: str, permit: GatePermit | None
+    ) -> Finished:
+        task, calls = _task(claim, admitted.credential), 0
+        try:
+            source = self._sources[claim.source]
+            request = source.request(task, secret)
+            if task.spec.redirects:
+                request = redirected(request, task.spec.redirects)
+            calls = 1
+            answer = await _fetch(way.caller, request, permit)
+            claim = await self._kept(claim, admitted, way, answer)
+            reading = source.read(task, answer)
+            if reading.verdict is Verdict.DONE:
+                return from_success(claim, admitted, reading, answer, self._clock.now())
+            if reading.verdict is Verdict.MOVED:
+                following = self._following(task.spec, request, answer)
+                return from_redirect(claim, admitted, reading, following, self._clock.now(), pauses=self._pauses)
+            reading = await heed(reading, way.secrets, admitted.credential, secret)
+            return from_reading(claim, admitted, reading, answer, self._clock.now(), pauses=self._pauses)
+        except NotCalled as omitted:
+            said = omitted.reading
+            return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses, calls=omitted.calls)
+        except PermitWithdrawn as withdrawn:
+            back = Reading(verdict=Verdict.LATER, reason=str(withdrawn), delay_ms=0)
+            return from_omission(claim, admitted, back, self._clock.now(), pauses=self._pauses)
+        except AddressRefused as failure:
+            said = Reading(verdict=Verdict.GONE, reason=failure.reason)
+            return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
+        except UpstreamFailed as failure:
+            said = self._said(claim.source, task, failure)
+            return from_failure(claim, admitted, failure, self._clock.now(), said, pauses=self._pauses)
+        except Exception as error:
+            return self._defect(claim, admitted, error, calls)
+
+    def _following(self, spec: JobSpec, request: Request, answer: Answer) -> JobSpec | str:
+        """What to ask for where a redirect leads; or why it is not followed."""
+        try:
+            target = target_of(answer)
+        except InvalidArgument as error:
+            return str(error)
+        if not may_follow(request, answer, target):
+            return f"a redirect of {request.method} is not followed"
+        if len(spec.redirects) >= self._most_redirects:
+            return f"redirected more than {self._most_redirects} times"
+        return msgspec.structs.replace(spec, redirects=(*spec.redirects, target))
+
+    async def _kept(self, claim: Claim, admitted: Admitted, way: Way, answer: Answer) -> Claim:
+        """The claim with its answer, once that is stored; unchanged where the source does not ask for that."""
+        if self._keep is None or not way.keeps_answers or answer.status != _WHOLE:
+            return claim
+        parked = Parked(admitted.credential, answer.pack(), self._clock.now())
+        return msgspec.structs.replace(claim, parked=parked) if await self._keep(claim, parked) else claim
+
+    def _said(self, source: str, task: Task, failure: UpstreamFailed) -> Reading | None:
+        """What an interrupted answer said: it is read as one with an empty body, as far as that can be read."""
+        if failure.head is None:
+            return None
+        try:
+            return self._sources[source].read(task, _without_body(failure.head))
+        except Exception:  # many a body must not be empty; that the call failed is told anyway
+            return None
+
+    def _read_again(self, claim: Claim, admitted: Admitted) -> Finished:
+        """The answer is there; whoever got it counts as the reader."""
+        assert claim.parked is not None
+        try:
+            answer = Answer.unpack(claim.parked.answer)
+            reading = self._sources[claim.source].read(_task(claim, claim.parked.credential), answer)
+            return from_parked(claim, admitted, reading, answer, self._clock.now(), pauses=self._pauses)
+        except Exception as error:
+            return self._defect(claim, admitted, error, 0)
+
+    def _defect(self, claim: Claim, admitted: Admitted, error: Exception, calls: int) -> Finished:
+        kind, job = claim.job.spec.kind, claim.job.id
+        log.error("collect.source_failed", source=claim.source, kind=kind, job=job, exc_info=error)
+        return from_defect(claim, admitted, error, self._clock.now(), pauses=self._pauses, calls=calls)
+
+
+async def _fetch(caller: Caller, request: Request, permit: GatePermit | None) -> Answer:
+    """Send the request with the gate's word that it may leave; raises `PermitWithdrawn` where it may not.
+
+    The word may end while a connection is made. The connection is kept, so the next try finds it.
+    """
+    fetch = called(caller.fetch)
+    if permit is None:
+        return await fetch(request, None)
+    for _ in range(_MOST_TRIES):
+        try:
+            await permit.confirm()
+        except Unavailable as away:
+            wait_ms = milliseconds(_GATE_AWAY)
+            raise NotCalled(Verdict.LATER, f"not sent: {away}", delay_ms=wait_ms) from None
+        try:
+            return await fetch(request, permit)
+        except PermitWithdrawn:
+            raise
+        except GrantVoid:
+            continue
+    raise PermitWithdrawn(f"not sent: held up {_MOST_TRIES} times on its way")
+
+
+def _without_body(head: Head) -> Answer:
+    return Answer(
+        status=head.status,
+        headers=head.headers,
+        url=head.url,
+        received_at=head.received_at,
+        body=b"",
+        elapsed_ms=0.0,
+    )
+
+
+def _task(claim: Claim, credential: str) -> Task:
+    return Task(
+        spec=claim.job.spec,
+        run_id=claim.job.run_id,
+        user_id=claim.user_id,
+        credential=credential,
+        attempt=claim.attempt,
+        cursor=claim.cursor,
+    )

@@ -1,0 +1,59 @@
+"""Whose tokens we may use: encrypted at rest, known to everybody else by names that tell nothing of them."""
+
+from typing import TYPE_CHECKING
+
+from tidegate.core.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.engine.credentials.authority import (
+        Account,
+        Authority,
+        Checked,
+        Installation,
+        IssuedToken,
+        NotNow,
+        SecretRefused,
+    )
+    from tidegate.engine.credentials.book import CredentialBook
+    from tidegate.engine.credentials.checks import CredentialCheck
+    from tidegate.engine.credentials.keys import KeySource
+    from tidegate.engine.credentials.pools import GENERAL_POOL, pool_of
+    from tidegate.engine.credentials.records import AllowanceElsewhere, Credential, Kind, NameTaken, State
+    from tidegate.engine.credentials.rotation import Rotation
+    from tidegate.engine.credentials.vault import CannotOpen
+
+__all__ = [
+    "GENERAL_POOL",
+    "Account",
+    "AllowanceElsewhere",
+    "Authority",
+    "CannotOpen",
+    "Checked",
+    "Credential",
+    "CredentialBook",
+    "CredentialCheck",
+    "Installation",
+    "IssuedToken",
+    "KeySource",
+    "Kind",
+    "NameTaken",
+    "NotNow",
+    "Rotation",
+    "SecretRefused",
+    "State",
+    "pool_of",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.engine.credentials.authority": "Account Authority Checked Installation IssuedToken NotNow SecretRefused",
+        "tidegate.engine.credentials.book": "CredentialBook",
+        "tidegate.engine.credentials.checks": "CredentialCheck",
+        "tidegate.engine.credentials.keys": "KeySource",
+        "tidegate.engine.credentials.pools": "GENERAL_POOL pool_of",
+        "tidegate.engine.credentials.records": "AllowanceElsewhere Credential Kind NameTaken State",
+        "tidegate.engine.credentials.rotation": "Rotation",
+        "tidegate.engine.credentials.vault": "CannotOpen",
+    },
+)

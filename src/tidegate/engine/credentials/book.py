@@ -1,0 +1,383 @@
+"""The credentials of an installation: added, shown, tested and removed by people, lent to workers, known to the gate.
+
+SQL is the truth, and is written first. Whoever changes it tells the gate right after; if he dies in between, the next
+leader does, since it makes the gate agree with SQL when it begins.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from tidegate.core.arguments import require_whole
+from tidegate.core.errors import InvalidArgument, InvalidSettings, NoCredential
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.credentials import records
+from tidegate.engine.credentials.authority import Account, Authority, Checked, Installation, NotNow, SecretRefused
+from tidegate.engine.credentials.borrowing import VARIABLE, borrow
+from tidegate.engine.credentials.checks import (
+    CredentialCheck,
+    details_of,
+    require_private_key,
+    require_text,
+    require_token,
+)
+from tidegate.engine.credentials.pools import GENERAL_POOL, pool_of
+from tidegate.engine.credentials.records import Credential, Kind, NewCredential, State, Stored
+from tidegate.engine.credentials.rotation import Holding, Rotation, rotate_key
+from tidegate.engine.credentials.vault import Label, Vault
+from tidegate.engine.credentials.wallet import Wallet, installation_of
+from tidegate.primitives.gate import CredentialLimits, Gate
+from tidegate.storage.sql import Database
+
+log = get_logger(__name__)
+
+HOW_TO_GET_ONE = "set GITHUB_TOKEN to a token, or store one with `tidegate credentials add`"
+_REMOVED = f" ({VARIABLE} was removed or refused while this process ran; a new start tries it again)"
+_LONGEST_NAME, _LONGEST_OWNER = 100, 200
+_AT_ONCE = 50
+
+
+class CredentialBook:
+    """The credentials of one installation, for one upstream.
+
+    `on_unserved` is called with a pool that has nobody left who could make its calls. `before_enrolment` is awaited
+    before the gate is told of any credential: one that lost its data lets a credential work as soon as it knows it, so
+    it has to be reminded first that it must rest.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        gate: Gate,
+        vault: Vault,
+        authority: Authority,
+        *,
+        limits: CredentialLimits,
+        on_unserved: Callable[[str], Awaitable[None]],
+        before_enrolment: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._database, self._gate, self._limits, self._on_unserved = database, gate, limits, on_unserved
+        self._vault, self._authority, self._before_enrolment = vault, authority, before_enrolment
+        self.wallet = Wallet(database, vault, authority)
+        self.holdings: list[Callable[[], Holding]] = []
+        """Each opens what else is encrypted with the same keys; called when the keys are rotated."""
+
+    async def list(self) -> Sequence[Credential]:
+        """All credentials, the oldest first; never a secret."""
+        return [stored.credential for stored in await self._database.read(records.everything)]
+
+    async def get(self, name: str) -> Credential:
+        """One credential; raise `NotFound`."""
+        return (await self._database.read(records.get, name)).credential
+
+    async def labels(self) -> Mapping[str, str]:
+        """What people call the credentials of the gate: `octocat`, `installation 5`; by the gate's names."""
+        return {one.allowance: one.account for one in await self.list()}
+
+    async def add_token(
+        self,
+        secret: str,
+        *,
+        owner: str | None = None,
+        user_id: str | None = None,
+        name: str | None = None,
+        check: bool = True,
+    ) -> Credential:
+        """Store a token, or give the credential `name` this one; it serves from now on.
+
+        The upstream is asked whose it is, since all tokens of an account share one allowance. Without `check` the
+        token is taken for the only one of its account until it is tested. The owner on record is the account's login
+        unless it is given.
+        """
+        token = require_token(secret)
+        checked = await self._authority.check(token, identify=True) if check else None
+        account = await self._account_of(token, checked)
+        if owner is None and checked is None:
+            raise InvalidArgument("owner", None, "must be given where the upstream is not asked")
+        return await self._add(
+            Kind.TOKEN, token, account, checked, owner=owner or account.login, user_id=user_id, name=name
+        )
+
+    async def add_installation(
+        self,
+        private_key: str,
+        *,
+        app_id: int,
+        installation_id: int,
+        owner: str,
+        user_id: str | None = None,
+        name: str | None = None,
+        check: bool = True,
+    ) -> Credential:
+        """Store the key of an app for one of its installations; tokens are issued when they are needed."""
+        require_whole("app_id", app_id, least=1, most=10**15)
+        require_whole("installation_id", installation_id, least=1, most=10**15)
+        key, installation = (
+            require_private_key(private_key),
+            Installation(app_id=app_id, installation_id=installation_id),
+        )
+        checked = await self._check_installation(installation, key) if check else None
+        account = self._authority.account_of(installation)
+        return await self._add(
+            Kind.INSTALLATION,
+            key,
+            account,
+            checked,
+            owner=owner,
+            user_id=user_id,
+            name=name,
+            installation=installation,
+        )
+
+    async def remove(self, name: str) -> Credential:
+        """Delete a credential; from now on nobody uses it. Calls under way end as they will."""
+        credential, is_left = await self._database.transaction(records.remove, name)
+        log.info("credentials.removed", credential_name=name)
+        self.wallet.forget(credential.allowance)
+        if not is_left:
+            await self._withdraw(credential)
+        return credential
+
+    async def test(self, name: str) -> CredentialCheck:
+        """Ask the upstream, and note what it says: what it takes is valid from now on, what it refuses is not.
+
+        Raises `NotNow` and `UpstreamFailed` where it could not be asked; then nothing is noted.
+        """
+        stored = await self._database.read(records.get, name)
+        await self._require_rested(stored.credential)
+        try:
+            checked = await self._check(stored)
+        except SecretRefused as refused:
+            await self.wallet.condemn(stored, refused.reason)
+            if not await self._database.read(records.usable_of, stored.credential.allowance, self._authority.audience):
+                await self._withdraw(stored.credential)
+            account = stored.credential.account
+            return CredentialCheck(name=name, is_valid=False, reason=refused.reason, account=account)
+        await self._confirm(stored, checked)
+        account = stored.credential.account if checked.account is None else checked.account.login
+        return CredentialCheck(
+            name=name,
+            is_valid=True,
+            account=account,
+            scopes=checked.scopes,
+            expires_at=checked.expires_at,
+            left=checked.left,
+        )
+
+    async def secret_of(self, credential: str) -> str:
+        """What is sent for a credential of the gate; raise `NoCredential` where there is no valid secret any more."""
+        try:
+            return await self.wallet.secret_of(credential)
+        except NoCredential:
+            await self._look_after(credential)
+            raise
+
+    async def rejected(self, credential: str, secret: str, reason: str) -> bool:
+        """The upstream refused `secret`. True if there is another one for the same allowance: try again.
+
+        False if there is none: the gate must retire the credential. Where its whole pool has nobody left, those who
+        wait for it are told.
+        """
+        if await self.wallet.rejected(credential, secret, reason):
+            return True
+        await self._look_after(credential)
+        return False
+
+    async def pool_for(self, user_id: str) -> str:
+        """The pool for a user's runs: his own where he has a valid credential, else everybody's.
+
+        Raises `NoCredential` where nobody could make the calls: neither this process nor, for all that is written,
+        another one.
+        """
+        pool_of(user_id)
+        own = await self._database.read(records.pool_of_user, user_id, self._authority.audience)
+        if own is not None:
+            return own
+        if not await self.serves(GENERAL_POOL):
+            removed = "" if self.wallet.borrowed is None else _REMOVED
+            raise NoCredential(f"there is no valid credential for {user_id!r}{removed}: {HOW_TO_GET_ONE}")
+        return GENERAL_POOL
+
+    async def serves(self, pool: str) -> bool:
+        """Whether calls can be made for a pool, by this process or another.
+
+        What is written decides, also on tokens that processes have in memory: one that was removed or refused is used
+        by nobody, and one that is good serves runs that are begun by a process without it.
+        """
+        return await self._database.read(records.is_served, pool, self._authority.audience)
+
+    async def borrow(self, token: str) -> None:
+        """Use a token that is kept in the memory of this process alone; not where stored ones serve everybody."""
+        borrowed = await borrow(token, self._database, self._vault, self._authority, dismiss=self._dismiss)
+        self.wallet.borrowed = borrowed
+        if borrowed is not None:
+            await self.enrol_one(borrowed.stored.credential.allowance, GENERAL_POOL)
+
+    async def require_any(self) -> None:
+        """Raise `InvalidSettings` where this process could make no call at all, and say what to do.
+
+        Raises `CannotOpen` where it lacks a key that stored secrets need.
+        """
+        audience = self._authority.audience
+        usable = await self._database.read(records.usable, audience)
+        for key_id, name in {one.sealed.key_id: one.credential.name for one in usable if one.sealed}.items():
+            await self._vault.require_key(name, key_id)
+        if self.wallet.borrowed is not None or usable:
+            return
+        present = await self.list()
+        refused = [each.name for each in present if each.state is State.INVALID and each.audience == audience]
+        others = sorted({each.audience for each in present} - {audience})
+        known = f" ({', '.join(refused)}: refused before; `tidegate credentials list` tells why)" if refused else ""
+        known += f" (there are some for {', '.join(others)}, which are sent nowhere else)" if others else ""
+        raise InvalidSettings(f"there is no credential for {audience}{known}: {HOW_TO_GET_ONE}")
+
+    async def rotate_key(self) -> Rotation:
+        """Encrypt every secret with a new key."""
+        return await rotate_key(self._database, self._vault, [made() for made in self.holdings])
+
+    async def enrol(self) -> None:
+        """Make the gate agree with SQL; always right, at any moment."""
+        pools = await self._allowances()
+        allowances = list(pools)
+        await self._before_enrolment()
+        for start in range(0, len(allowances), _AT_ONCE):
+            some = allowances[start : start + _AT_ONCE]
+            await asyncio.gather(*(self._tell_gate(allowance, pools[allowance]) for allowance in some))
+        # Whoever stores a credential writes SQL before he tells the gate; so the gate is looked at first.
+        present = [member.name for member in (await self._gate.status(GENERAL_POOL)).credentials]
+        known = await self._allowances()
+        for allowance in present:
+            if known.get(allowance) != GENERAL_POOL:
+                await self._dismiss(allowance)
+
+    async def enrol_one(self, allowance: str, pool: str) -> None:
+        """Let a pool use an allowance from now on, also one that was retired."""
+        await self._before_enrolment()
+        await self._tell_gate(allowance, pool)
+
+    async def close(self) -> None:
+        """Let go of all secrets."""
+        await self.wallet.close()
+
+    async def _tell_gate(self, allowance: str, pool: str) -> None:
+        try:
+            await self._gate.enrol(allowance, pool=pool, limits=self._limits)
+        except InvalidArgument:  # it is in another pool still, from which SQL has taken it
+            await self._gate.dismiss(allowance)
+            await self._gate.enrol(allowance, pool=pool, limits=self._limits)
+
+    async def _account_of(self, token: str, checked: Checked | None) -> Account:
+        if checked is None:
+            unknown = f"token-{(await self._vault.fingerprint(token))[:16]}"
+            return Account(allowance=unknown, login="unknown")
+        if checked.account is None:
+            raise NotNow("nothing is left of its allowance, so nobody can be asked whose it is")
+        return checked.account
+
+    async def _add(
+        self,
+        kind: Kind,
+        secret: str,
+        account: Account,
+        checked: Checked | None,
+        *,
+        owner: str,
+        user_id: str | None,
+        name: str | None,
+        installation: Installation | None = None,
+    ) -> Credential:
+        name = require_text("name", name or await self._name_for(kind, account), _LONGEST_NAME)
+        audience = self._authority.audience
+        new = NewCredential(
+            name=name,
+            kind=kind,
+            owner=require_text("owner", owner, _LONGEST_OWNER),
+            account=account,
+            audience=audience,
+            pool=pool_of(user_id),
+            user_id=user_id,
+            details=details_of(checked, installation),
+            sealed=await self._vault.seal(Label(name, kind, audience), secret),
+            is_checked=checked is not None,
+        )
+        credential = await self._database.transaction(records.put, new)
+        log.info("credentials.added", credential_name=name, kind=str(kind), pool=new.pool)
+        self.wallet.forget(credential.allowance)
+        await self.enrol_one(credential.allowance, credential.pool)
+        return credential
+
+    async def _name_for(self, kind: Kind, account: Account) -> str:
+        """The login; where another account has that name, what the gate calls it."""
+        if kind is Kind.INSTALLATION or account.login == "unknown":
+            return account.allowance
+        present = await self._database.read(records.find, account.login)
+        is_free = present is None or present.credential.allowance == account.allowance
+        return account.login if is_free else account.allowance
+
+    async def _check(self, stored: Stored) -> Checked:
+        credential, borrowed = stored.credential, self.wallet.borrowed
+        if stored.sealed is None:
+            if borrowed is None or borrowed.stored.fingerprint != stored.fingerprint:
+                raise InvalidArgument(
+                    "name", credential.name, "is not stored; it is tested when a process starts with it"
+                )
+            return await self._authority.check(borrowed.token, identify=False)
+        if credential.audience != self._authority.audience:
+            raise InvalidArgument("name", credential.name, f"is for {credential.audience}, and is sent nowhere else")
+        secret = await self._vault.open(stored.label, stored.sealed)
+        if credential.kind is Kind.INSTALLATION:
+            return await self._check_installation(installation_of(credential), secret)
+        return await self._authority.check(secret, identify=True)
+
+    async def _check_installation(self, installation: Installation, private_key: str) -> Checked:
+        issued = await self._authority.issue(installation, private_key)
+        return await self._authority.check(issued.token, identify=False)
+
+    async def _confirm(self, stored: Stored, checked: Checked) -> None:
+        """Note that it is good; one that was stored unasked now gets the allowance that is really its own."""
+        credential, account = stored.credential, checked.account
+        details = {**credential.details, **details_of(checked)}
+        await self._database.transaction(records.confirm, stored, details)
+        allowance = credential.allowance
+        if account is not None and account.allowance != allowance:
+            await self._database.transaction(records.move, stored, account)
+            await self._dismiss(allowance)
+            allowance = account.allowance
+        self.wallet.forget(credential.allowance)
+        await self.enrol_one(allowance, credential.pool)
+
+    async def _require_rested(self, credential: Credential) -> None:
+        """The upstream asked some credentials for a pause, and a test is a call too."""
+        for member in (await self._gate.status(credential.pool)).credentials:
+            if member.name == credential.allowance and member.blocked_in_ms > 0:
+                raise NotNow(f"the upstream asked for a pause of {member.blocked_in_ms / 1000:.0f} s more")
+
+    async def _look_after(self, allowance: str) -> None:
+        """A secret of this allowance is no good: tell those who wait for its pool, if nobody is left there."""
+        pool = await self._database.read(records.pool_of_allowance, allowance)
+        if pool is not None and not await self.serves(pool):
+            await self._on_unserved(pool)
+
+    async def _withdraw(self, credential: Credential) -> None:
+        await self._dismiss(credential.allowance)
+        if not await self._database.read(records.is_served, credential.pool, credential.audience):
+            await self._on_unserved(credential.pool)
+
+    async def _allowances(self) -> Mapping[str, str]:
+        """Those that may be spent, with their pools; a given token's only where no stored one serves everybody."""
+        audience = self._authority.audience
+        usable = await self._database.read(records.usable, audience)
+        pools = {stored.credential.allowance: stored.credential.pool for stored in usable}
+        if GENERAL_POOL in pools.values():
+            return pools
+        return pools | dict.fromkeys(await self._database.read(records.borrowed, audience), GENERAL_POOL)
+
+    async def _dismiss(self, allowance: str) -> None:
+        """Take an allowance from the gate, unless somebody has stored a credential for it meanwhile.
+
+        Whoever stores one writes SQL before he tells the gate. So one that we take away by mistake is in SQL when we
+        look afterwards, and one that is stored later is told to the gate later.
+        """
+        await self._gate.dismiss(allowance)
+        pool = (await self._allowances()).get(allowance)
+        if pool is not None:
+            await self.enrol_one(allowance, pool)

@@ -1,0 +1,70 @@
+"""The token that a process is given by whoever starts it: kept in memory alone, for a start.
+
+It serves everybody's pool, and only while no stored credential does. What is known of it is written down without the
+token itself, under a keyed hash: whose it is, so that it need not be asked again, and that it was refused.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from tidegate.core.errors import InvalidSettings
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.redaction import redact_text
+from tidegate.engine.credentials import records
+from tidegate.engine.credentials.authority import Authority, NotNow, SecretRefused
+from tidegate.engine.credentials.checks import details_of, require_token
+from tidegate.engine.credentials.pools import GENERAL_POOL
+from tidegate.engine.credentials.records import Kind, NewCredential
+from tidegate.engine.credentials.vault import Vault
+from tidegate.engine.credentials.wallet import Borrowed
+from tidegate.storage.sql import Database, Transaction
+
+log = get_logger(__name__)
+
+VARIABLE = "GITHUB_TOKEN"
+
+
+async def borrow(
+    token: str, database: Database, vault: Vault, authority: Authority, *, dismiss: Callable[[str], Awaitable[None]]
+) -> Borrowed | None:
+    """Take the token into use; None where stored credentials serve everybody already.
+
+    `dismiss` is awaited with the allowance of a token whose place this one took, unless they share it. Raises
+    `InvalidSettings` where the upstream refuses the token, or where its account serves one user only.
+    """
+    token = require_token(token)
+    if await database.read(_is_needless, authority.audience):
+        log.info("credentials.environment_ignored", variable=VARIABLE)
+        return None
+    fingerprint = await vault.fingerprint(token)
+    known = await database.read(records.find, VARIABLE)
+    if known is not None and known.is_valid_token(fingerprint, authority.audience):
+        return Borrowed(token, known)
+    try:
+        checked = await authority.check(token, identify=True)
+    except SecretRefused as refused:
+        raise InvalidSettings(
+            f"{VARIABLE} cannot be used: {authority.audience} says {redact_text(refused.reason)}"
+        ) from None
+    if checked.account is None:
+        raise NotNow(f"nothing is left of the allowance of {VARIABLE}, so nobody can be asked whose it is")
+    new = NewCredential(
+        name=VARIABLE,
+        kind=Kind.ENVIRONMENT,
+        owner=checked.account.login,
+        account=checked.account,
+        audience=authority.audience,
+        pool=GENERAL_POOL,
+        user_id=None,
+        details=details_of(checked),
+        sealed=None,
+        fingerprint=fingerprint,
+        is_checked=True,
+    )
+    stored, replaced = await database.transaction(records.adopt, new)
+    if replaced is not None and replaced.credential.allowance != checked.account.allowance:
+        await dismiss(replaced.credential.allowance)
+    return Borrowed(token, stored)
+
+
+def _is_needless(tx: Transaction, audience: str) -> bool:
+    return records.is_served(tx, GENERAL_POOL, audience, by_stored=True)

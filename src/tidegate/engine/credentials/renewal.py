@@ -1,0 +1,117 @@
+"""A token that ends by itself: issued when it is first needed, renewed in time, one renewal at a time."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from time import monotonic
+
+import msgspec
+
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import TidegateError
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.credentials.authority import IssuedToken, NotNow, SecretRefused
+from tidegate.engine.upstream import UpstreamFailed
+
+log = get_logger(__name__)
+
+_PAUSES = Backoff(first=timedelta(seconds=5), most=timedelta(minutes=2))
+_LONGEST_MARGIN_S = 30.0
+_PROBATION_S = 30.0
+"""A token that takes the place of a refused one, and is refused in this time too, shows that others would be."""
+
+
+class _Current(msgspec.Struct, frozen=True):
+    token: str
+    issued_at: float
+    renew_at: float
+    useless_at: float
+
+    def __repr__(self) -> str:
+        return "_Current(…)"
+
+
+class RenewedToken:
+    """One installation's token in this process's memory.
+
+    It is renewed after 70 to 90 % of its life: chance spreads the processes, which all began together. Until it is
+    close to its end the old one is used while the new one comes, so a renewal holds nobody up.
+    """
+
+    def __init__(self, name: str, issue: Callable[[], Awaitable[IssuedToken]]) -> None:
+        self._name, self._issue = name, issue
+        self._current: _Current | None = None
+        self._renewing: asyncio.Task[str] | None = None
+        self._failures, self._not_before = 0, 0.0
+        self._last_error: TidegateError | None = None
+        self._was_refused = False
+
+    async def get(self) -> str:
+        """A token that is good now; raises what the issuer raises."""
+        now, current = monotonic(), self._current
+        if current is None or now >= current.useless_at:
+            if now < self._not_before:  # the next try is not due, however many ask
+                raise NotNow(f"no new token could be had: {_told(self._last_error)}")
+            return await asyncio.shield(self._begin())
+        if now >= current.renew_at and now >= self._not_before:
+            self._begin()
+        return current.token
+
+    def refuse(self, token: str) -> bool:
+        """The upstream refused `token`. False if a new one would fare no better."""
+        current = self._current
+        if current is None or current.token != token:
+            return True
+        if self._was_refused and monotonic() - current.issued_at < _PROBATION_S:
+            return False
+        self._current, self._was_refused = None, True
+        return True
+
+    def is_current(self, token: str) -> bool:
+        """Whether it is the one in use."""
+        return self._current is not None and self._current.token == token
+
+    @property
+    def renewing(self) -> asyncio.Task[str] | None:
+        """A renewal that is under way."""
+        return None if self._renewing is None or self._renewing.done() else self._renewing
+
+    def _begin(self) -> asyncio.Task[str]:
+        task = self.renewing
+        if task is None:
+            task = self._renewing = asyncio.create_task(self._renew(), name=f"renew {self._name}")
+            task.add_done_callback(_seen)
+        return task
+
+    async def _renew(self) -> str:
+        asked_at = monotonic()
+        try:
+            issued = await self._issue()
+        except TidegateError as error:
+            self._failures, self._last_error = self._failures + 1, error
+            self._not_before = monotonic() + _PAUSES.delay(self._failures).total_seconds()
+            is_final = isinstance(error, SecretRefused)
+            log.warning("credentials.renewal_failed", credential_name=self._name, final=is_final, error=str(error))
+            raise
+        margin_s = min(_LONGEST_MARGIN_S, issued.lasts_s / 10)
+        share = 0.7 + 0.2 * random.random()  # noqa: S311 - spreads load, guards nothing
+        self._current = _Current(
+            issued.token, asked_at, asked_at + share * issued.lasts_s, asked_at + issued.lasts_s - margin_s
+        )
+        self._failures, self._not_before = 0, 0.0
+        metrics.CREDENTIAL_TOKENS_ISSUED.inc()
+        log.info("credentials.token_issued", credential_name=self._name, lasts_s=round(issued.lasts_s))
+        return issued.token
+
+
+def _seen(task: asyncio.Task[str]) -> None:
+    """Nobody may have waited for it: then its error was logged, and is not asked for again."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _told(error: TidegateError | None) -> str:
+    """What callers are told of an error: without the address of the upstream."""
+    return error.summary if isinstance(error, UpstreamFailed) else str(error)

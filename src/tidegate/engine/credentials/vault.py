@@ -1,0 +1,127 @@
+"""Secrets at rest: encrypted, and bound to what they belong to.
+
+AES-256-GCM. The name, kind and audience of a credential are authenticated with it, so that a secret that was moved to
+another row, or whose row was changed to send it elsewhere, does not open.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import os
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from tidegate.core.errors import TidegateError
+from tidegate.engine.credentials.keys import Key, KeySource
+
+_FORM = b"\x01"
+_NONCE = 12
+
+
+class CannotOpen(TidegateError):
+    """A stored secret cannot be read: its key is not here, or it was changed."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the secret of the credential {name!r} cannot be read: {reason}")
+        self.name, self.reason = name, reason
+
+
+class KeyMissing(TidegateError):
+    """The key file is gone, and stored secrets need it."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            f"{place} is missing, and stored credentials need it. Bring it back, name the key in "
+            "TIDEGATE_CREDENTIALS_KEY, or remove those credentials and add them again"
+        )
+
+
+class Label(msgspec.Struct, frozen=True):
+    """What a secret belongs to."""
+
+    name: str
+    kind: str
+    audience: str
+
+    @property
+    def bound(self) -> bytes:
+        """What is authenticated with it."""
+        return msgspec.json.encode(["tidegate credential", self.name, self.kind, self.audience])
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """A secret as it is stored."""
+
+    text: str
+    key_id: str
+
+
+class Vault:
+    """Seals and opens. Keys are read at the first use, and again when a secret needs one that is not known."""
+
+    def __init__(self, source: KeySource, *, is_in_use: Callable[[], Awaitable[bool]]) -> None:
+        self.source, self._is_in_use = source, is_in_use
+        self._keys: Sequence[Key] = ()
+
+    async def seal(self, label: Label, secret: str) -> Sealed:
+        """Encrypt, with the key that is the first at this moment."""
+        self._keys = await self._read_or_make()
+        key, nonce = self._keys[0], os.urandom(_NONCE)
+        hidden = AESGCM(key.derive("secrets")).encrypt(nonce, secret.encode(), label.bound)
+        return Sealed(base64.b64encode(_FORM + nonce + hidden).decode(), key.id)
+
+    async def open(self, label: Label, sealed: Sealed) -> str:
+        """The secret; raise `CannotOpen` where that is not possible."""
+        key = await self.require_key(label.name, sealed.key_id)
+        try:
+            raw = base64.b64decode(sealed.text, validate=True)
+            nonce, hidden = raw[1 : 1 + _NONCE], raw[1 + _NONCE :]
+            if raw[:1] != _FORM:
+                raise ValueError("an unknown form")
+            return AESGCM(key.derive("secrets")).decrypt(nonce, hidden, label.bound).decode()
+        except (InvalidTag, ValueError):
+            raise CannotOpen(label.name, "it was changed, or damaged. Add it again") from None
+
+    async def fingerprint(self, secret: str) -> str:
+        """A keyed hash: the same for the same secret, and of no use to anybody without the key."""
+        if not self._keys:
+            self._keys = await self._read_or_make()
+        return hmac.new(self._keys[0].derive("fingerprints"), secret.encode(), hashlib.sha256).hexdigest()
+
+    async def derive(self, purpose: str) -> list[bytes]:
+        """Bytes for a purpose other than secrets, from each key, that of the first one first."""
+        self._keys = await self._read_or_make()
+        return [key.derive(purpose) for key in self._keys]
+
+    async def current_key_id(self) -> str:
+        """The key that encrypts at this moment."""
+        self._keys = await self._read_or_make()
+        return self._keys[0].id
+
+    async def require_key(self, name: str, wanted: str) -> Key:
+        """The key that the secret of `name` needs; raise `CannotOpen` where it is not here."""
+        for is_first in (True, False):
+            found = next((key for key in self._keys if key.id == wanted), None)
+            if found is not None:
+                return found
+            if is_first:
+                self._keys = await asyncio.to_thread(self.source.read) or ()
+        there = ", ".join(key.id for key in self._keys) or "no key"
+        raise CannotOpen(
+            name,
+            f"it was encrypted with the key {wanted}, and {self.source.place} holds {there}. "
+            "Bring that key back, or add the credential again",
+        )
+
+    async def _read_or_make(self) -> Sequence[Key]:
+        """A new key is made only where nothing needs an old one: a lost file must be noticed, not replaced."""
+        present = await asyncio.to_thread(self.source.read)
+        if present is None and await self._is_in_use():
+            present = await asyncio.to_thread(self.source.read)  # somebody may have made it and used it meanwhile
+            if present is None:
+                raise KeyMissing(self.source.place)
+        return present or await asyncio.to_thread(self.source.make)

@@ -1,0 +1,194 @@
+"""What workers ask: the secret of a credential that the gate has chosen, and what to do when the upstream refuses it.
+
+Secrets are read from SQL when they are needed and not at hand, and kept for a minute. A credential that is removed
+leaves the gate at once, so nobody asks for it any more. One whose secret was replaced is noticed after that minute, or
+by the upstream's refusal, after which the row is read again before anything is held against it.
+"""
+
+import asyncio
+from collections import OrderedDict
+from time import monotonic
+
+import msgspec
+
+from tidegate.core.errors import NoCredential, TidegateError, Unavailable
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.redaction import redact_text
+from tidegate.engine.credentials import records
+from tidegate.engine.credentials.authority import Authority, Installation, SecretRefused
+from tidegate.engine.credentials.records import Credential, Kind, Stored
+from tidegate.engine.credentials.renewal import RenewedToken
+from tidegate.engine.credentials.vault import Vault
+from tidegate.runtime.waiting import end
+from tidegate.storage.sql import Database
+
+log = get_logger(__name__)
+
+_KEPT_S = 60.0
+_MOST_KEPT = 1_000
+
+
+class SecretElsewhere(Unavailable):
+    """A token that other processes have in memory, and this one has not: one of them may do the job in a while."""
+
+    def __init__(self, variable: str) -> None:
+        super().__init__(
+            f"this process was not given {variable}, with which others work. Give it to every process, or store the "
+            "token with `tidegate credentials add`"
+        )
+
+
+class Borrowed(msgspec.Struct, frozen=True):
+    """The token that this process was given, and the row that remembers what is known of it."""
+
+    token: str
+    stored: Stored
+
+    def known_as(self, present: Stored) -> Stored:
+        """The row of this token, given the one that is there now for its account.
+
+        Any process may have written that one anew. Where it is for another token of the account, this token may be
+        used too, and what is found out about it does not concern that row.
+        """
+        return present if present.fingerprint == self.stored.fingerprint else self.stored
+
+    def __repr__(self) -> str:
+        return f"Borrowed({self.stored.credential.allowance})"
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """A secret at hand, or whatever issues it."""
+
+    stored: Stored
+    secret: str | RenewedToken
+    read_at: float
+
+    def __repr__(self) -> str:
+        return f"_Held({self.stored.credential.name})"
+
+    @property
+    def is_old(self) -> bool:
+        return monotonic() - self.read_at > _KEPT_S
+
+    async def get(self) -> str:
+        return self.secret if isinstance(self.secret, str) else await self.secret.get()
+
+    def is_in_use(self, secret: str) -> bool:
+        return self.secret == secret if isinstance(self.secret, str) else self.secret.is_current(secret)
+
+
+class Wallet:
+    """The secrets of one process."""
+
+    def __init__(self, database: Database, vault: Vault, authority: Authority) -> None:
+        self._database, self._vault, self._authority = database, vault, authority
+        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._leaving: set[asyncio.Task[str]] = set()
+        self.borrowed: Borrowed | None = None
+
+    async def secret_of(self, allowance: str) -> str:
+        """The secret to be sent, and forgotten; raise `NoCredential` where no valid one is known."""
+        while True:
+            held = self._held.get(allowance)
+            if held is None or held.is_old:
+                held = await self._read(allowance)
+            if held is None:
+                raise await self._lack_of(allowance)
+            try:
+                return await held.get()
+            except SecretRefused as refused:  # the key of an app: each time round there is one less
+                await self.condemn(held.stored, refused.reason)
+
+    async def rejected(self, allowance: str, secret: str, reason: str) -> bool:
+        """The upstream refused `secret`. True if there is another one to try, here or in another process.
+
+        Asked many times for one secret, which calls in flight do, it condemns that one once, and no other.
+        """
+        held = await self._read(allowance)
+        if held is None:
+            return bool(await self._in_memory(allowance))
+        if not held.is_in_use(secret):  # replaced or condemned meanwhile
+            return True
+        if isinstance(held.secret, RenewedToken) and held.secret.refuse(secret):
+            return True
+        await self.condemn(held.stored, reason)
+        return await self._read(allowance) is not None or bool(await self._in_memory(allowance))
+
+    async def condemn(self, stored: Stored, reason: str) -> None:
+        """Use this secret no more, here and anywhere, until somebody says that it is good."""
+        reason = redact_text(reason)
+        if await self._database.transaction(records.condemn, stored, reason):
+            metrics.CREDENTIALS_REFUSED.inc()
+            log.warning("credentials.refused", credential_name=stored.credential.name, reason=reason)
+        if stored.credential.kind is Kind.ENVIRONMENT:
+            self.borrowed = None
+        self.forget(stored.credential.allowance)
+
+    def forget(self, allowance: str) -> None:
+        """Read it again when it is next needed."""
+        held = self._held.pop(allowance, None)
+        task = held.secret.renewing if held is not None and isinstance(held.secret, RenewedToken) else None
+        if task is not None:  # somebody may wait for it
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        self.borrowed = None
+        for allowance in list(self._held):
+            self.forget(allowance)
+        await end(*self._leaving)
+
+    async def _lack_of(self, allowance: str) -> TidegateError:
+        """Why there is no secret."""
+        for stored in await self._in_memory(allowance):
+            return SecretElsewhere(stored.credential.name)
+        return NoCredential(f"there is no valid secret for {allowance}")
+
+    async def _read(self, allowance: str) -> _Held | None:
+        """What SQL has now; the token of this process comes after what is stored."""
+        found = await self._database.read(records.usable_of, allowance, self._authority.audience)
+        if found:
+            return await self._hold(allowance, found[0])
+        self.forget(allowance)
+        for known in await self._in_memory(allowance):
+            borrowed = self.borrowed
+            if borrowed is not None and borrowed.stored.credential.allowance == allowance:
+                held = self._held[allowance] = _Held(borrowed.known_as(known), borrowed.token, monotonic())
+                return held
+        return None
+
+    async def _in_memory(self, allowance: str) -> list[Stored]:
+        """The row of a token that processes have in memory for an allowance, if there is one that is valid."""
+        return await self._database.read(records.borrowed_of, allowance)
+
+    async def _hold(self, allowance: str, stored: Stored) -> _Held:
+        """What is at hand already, if it is the same; many may come here at once, and must leave with one."""
+        secret = self._at_hand(allowance, stored)
+        if secret is None:
+            opened = await self._open(stored)
+            secret = self._at_hand(allowance, stored) or opened
+        self.forget(allowance)
+        held = self._held[allowance] = _Held(stored, secret, monotonic())
+        while len(self._held) > _MOST_KEPT:
+            self.forget(next(iter(self._held)))
+        return held
+
+    def _at_hand(self, allowance: str, stored: Stored) -> str | RenewedToken | None:
+        held = self._held.get(allowance)
+        is_same = held is not None and (held.stored.id, held.stored.version) == (stored.id, stored.version)
+        return held.secret if held is not None and is_same else None
+
+    async def _open(self, stored: Stored) -> str | RenewedToken:
+        assert stored.sealed is not None
+        secret = await self._vault.open(stored.label, stored.sealed)
+        if stored.credential.kind is not Kind.INSTALLATION:
+            return secret
+        installation = installation_of(stored.credential)
+        return RenewedToken(stored.credential.name, lambda: self._authority.issue(installation, secret))
+
+
+def installation_of(credential: Credential) -> Installation:
+    """Which installation of which app."""
+    return msgspec.convert({name: credential.details[name] for name in ("app_id", "installation_id")}, Installation)

@@ -1,0 +1,88 @@
+"""Where the next run of a user goes on; written by the transaction that ends a listing.
+
+A list of which items could not be read, though their pages were read twice, keeps its former cursor once: the next run
+reads the same pages again, and finds the items if the fault has passed. If it finds gaps again the cursor moves, so an
+item that is never readable costs this once. After a run without gaps the list may keep its cursor once again.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+from sqlalchemy import and_, insert, select, update
+
+from tidegate.engine.source import Cursor, JobSpec
+from tidegate.engine.tables import collection_cursors
+from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.statements import Statement, parts
+
+_LONGEST_ETAG = 200
+_c = collection_cursors.c
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """The end of a listing."""
+
+    user_id: str
+    run_id: int
+    spec: JobSpec
+    cursor: Cursor
+    has_gaps: bool = False
+    """Some of its items could not be read."""
+
+
+def move_cursors(tx: Transaction, moves: Iterable[Move]) -> None:
+    """Write cursors; of several for a resource the last counts."""
+    last = {(move.user_id, move.spec.kind, move.spec.resource): move for move in moves}
+    # Sorted: two writers meet in one order.
+    rows = [_row(last[key]) for key in sorted(last) if not last[key].has_gaps or not _is_held(tx, last[key])]
+    for part in parts(rows, lambda row: len(str(row[3] or ""))):
+        _MOVE.run(tx, moved=part, now=tx.now)
+
+
+def _is_held(tx: Transaction, move: Move) -> bool:
+    """Keep the former cursor of a list with gaps, unless the run before left gaps too.
+
+    A list without a cursor gets an empty one, which only notes the gaps.
+    """
+    key = {"user_id": move.user_id, "resource_type": move.spec.kind, "resource_key": move.spec.resource}
+    same = and_(*(_c[name] == value for name, value in key.items()))
+    had_gaps = tx.execute(select(_c.has_gaps).where(same)).scalar_one_or_none()
+    if had_gaps:
+        return False
+    noted = {"has_gaps": 1, "updated_at": tx.now}
+    if had_gaps is None:
+        tx.execute(insert(collection_cursors).values(**key, **noted, last_run_id=move.run_id))
+    else:
+        tx.execute(update(collection_cursors).where(same).values(noted))
+    return True
+
+
+def _row(move: Move) -> tuple[str | int | None, ...]:
+    cursor, key = move.cursor, (move.user_id, move.spec.kind, move.spec.resource)
+    values = (cursor.cursor, cursor.timestamp, _kept(cursor), cursor.credential)
+    return (*key, *values, move.run_id, int(move.has_gaps))
+
+
+def _kept(cursor: Cursor) -> str | None:
+    """An ETag only saves a call. One that does not fit is better forgotten than in the way."""
+    return cursor.etag if cursor.etag is not None and len(cursor.etag) <= _LONGEST_ETAG else None
+
+
+_KEY = ("user_id", "resource_type", "resource_key")
+_TEXTS = ("last_cursor", "last_timestamp", "last_etag", "last_credential")
+_NUMBERS = ("last_run_id", "has_gaps")
+_VALUES = (*_TEXTS, *_NUMBERS)
+_INSERT = f"INSERT INTO collection_cursors ({', '.join((*_KEY, *_VALUES, 'updated_at'))})"
+_GIVEN = ", ".join((*(f"{name} text" for name in (*_KEY, *_TEXTS)), *(f"{name} number" for name in _NUMBERS)))
+_TAKEN = ", ".join(f"moved.{name}" for name in (*_KEY, *_VALUES))
+_REPLACE = ", ".join(f"{name} = excluded.{name}" for name in (*_VALUES, "updated_at"))
+_ON_CONFLICT = f"ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET {_REPLACE}"
+_ON_DUPLICATE = ", ".join(f"{name} = VALUES({name})" for name in (*_VALUES, "updated_at"))
+_MOVE = Statement(
+    {
+        # Without a WHERE, SQLite would take ON for the beginning of a join's condition.
+        "sqlite": f"{_INSERT} SELECT {_TAKEN}, :now FROM :moved({_GIVEN}) WHERE true {_ON_CONFLICT}",  # noqa: S608
+        "postgresql": f"{_INSERT} SELECT {_TAKEN}, :now::timestamptz FROM :moved({_GIVEN}) {_ON_CONFLICT}",  # noqa: S608
+        "mysql": f"{_INSERT} SELECT {_TAKEN}, :now FROM :moved({_GIVEN}) ON DUPLICATE KEY UPDATE {_ON_DUPLICATE}",  # noqa: S608
+    }
+)

@@ -1,0 +1,253 @@
+"""Begins the runs of schedules that are due; the leader's timekeeper calls, and sleeps until the next one.
+
+A run and the next due time of its schedule are one transaction, so a due time begins one run at most, whoever dies or
+believes to lead. It also records the firing, with the due time as its key: where somebody else has fired that very
+time already, no run begins. Times that were missed, because nobody was there, begin one run together. Many that are due
+at once are done in small transactions, between which everybody else has a turn.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+from sqlalchemy import func, select, update
+from sqlalchemy.exc import IntegrityError
+
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import InvalidArgument, NoCredential
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import SCHEDULES_FIRED
+from tidegate.engine import firings, runs, tracing
+from tidegate.engine.firings import Firing, FiringOutcome, due_key
+from tidegate.engine.ledger import StoredJob
+from tidegate.engine.orchestrator import Trigger
+from tidegate.engine.runs import Beginning, RunActive
+from tidegate.engine.schedule_tables import collection_schedules
+from tidegate.engine.schedule_times import next_time
+from tidegate.engine.schedules import Schedule, to_schedule
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source import Source
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.sql.faults import Kind, classify
+
+log = get_logger(__name__)
+
+_AT_ONCE = 50
+"""So few that a worker who wants to commit meanwhile waits for a moment only."""
+_c = collection_schedules.c
+_NONE: Mapping[int, str | None] = {}
+
+PoolFor = Callable[[str, str], Awaitable[str]]
+"""Which pool serves a user of a source at present: `await pool_for(source, user_id)`; raises `NoCredential`."""
+Pools = Mapping[tuple[str, str], str | NoCredential]
+"""The pools of some users, by source and user, or why there is none."""
+
+
+class Fired(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that was due."""
+
+    schedule: Schedule
+    outcome: FiringOutcome
+    run_id: int | None = None
+    jobs: Sequence[StoredJob] = ()
+    reason: str | None = None
+
+    def firing(self, key: str, at: datetime) -> Firing:
+        """As it is recorded."""
+        return Firing(
+            schedule_id=self.schedule.id,
+            firing_key=key,
+            fired_at=at,
+            outcome=self.outcome,
+            run_id=self.run_id,
+            reason=self.reason,
+        )
+
+
+class DueSchedules:
+    """A source of the timekeeper.
+
+    `pool_for` tells which pool serves a user of a source at present, and raises `NoCredential` where none does; `offer`
+    tells the gate of new jobs. Where we cannot know whether that was done, `on_doubt` has what is unfinished offered.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        sources: Mapping[str, Source],
+        *,
+        pool_for: PoolFor,
+        offer: Callable[[Sequence[StoredJob]], Awaitable[None]],
+        on_doubt: Callable[[], object],
+        settings: CollectSettings | None = None,
+    ) -> None:
+        self._database, self._sources, self._settings = database, sources, settings or CollectSettings()
+        self._pool_for, self._offer, self._on_doubt = pool_for, offer, on_doubt
+
+    async def fire(self) -> int | None:
+        """Begin what is due, or a part of it; return in how many ms more is due, None if nothing is planned."""
+        next_at = await self._database.read(_earliest)
+        if next_at is not None and next_at <= self._database.clock.now():
+            await self._fire_some()
+            next_at = await self._database.read(_earliest)
+        if next_at is None:
+            return None
+        return max(0, math.ceil((next_at - self._database.clock.now()) / timedelta(milliseconds=1)))
+
+    async def _fire_some(self) -> None:
+        due = await self._database.read(_due, _AT_ONCE)
+        pools = {who: await self._pool_of(*who) for who in {(each.source, each.user_id) for each in due}}
+        spans = tracing.begin_firings({each.id: due_key(each.next_at) for each in due if each.next_at is not None})
+        traced = {schedule_id: span.traceparent for schedule_id, span in spans.items()}
+        ids = [each.id for each in due]
+        try:
+            fire = partial(fire_some, traced=traced)
+            fired = await self._database.transaction(fire, self._sources, pools, ids, self._settings)
+            for each in fired:
+                _tell(each, self._database.clock.now())
+                tracing.end_firing(spans.get(each.schedule.id), each.outcome, each.run_id, each.reason)
+            jobs = [job for each in fired for job in each.jobs]
+            if jobs:
+                await self._offer(jobs)
+        except BaseException:
+            # The commit may have happened, and nobody else will come back to its jobs.
+            self._on_doubt()
+            raise
+
+    async def _pool_of(self, source: str, user_id: str) -> str | NoCredential:
+        if source not in self._sources:
+            return ""  # nobody needs one: it fails for that reason
+        try:
+            return await self._pool_for(source, user_id)
+        except NoCredential as lack:
+            return lack
+
+    def __repr__(self) -> str:
+        return f"DueSchedules({self._database.name})"
+
+
+def fire_some(
+    tx: Transaction,
+    sources: Mapping[str, Source],
+    pools: Pools,
+    ids: Sequence[int],
+    settings: CollectSettings,
+    *,
+    traced: Mapping[int, str | None] = _NONE,
+) -> list[Fired]:
+    """Begin the runs of those of these schedules that are due, and plan them anew. `pools` tells who serves a user.
+
+    `traced` are the traces of those schedules that have one.
+    """
+    due = select(collection_schedules).where(_c.id.in_(ids), _c.next_at <= tx.now).order_by(_c.id)
+    # Locked: of two who believe to lead, the second waits, and then finds them moved.
+    schedules = [to_schedule(row) for row in tx.execute(due.with_for_update()).all()]
+    keys = {each.id: due_key(each.next_at) for each in schedules if each.next_at is not None}
+    before = firings.find(tx, keys)
+    fired = [
+        _repeated(each, before[each.id])
+        if each.id in before
+        else _begin(tx, sources, pools, each, settings, traceparent=traced.get(each.id))
+        for each in schedules
+    ]
+    for each in fired:
+        _plan_anew(tx, each)
+    new = [each for each in fired if each.schedule.id not in before]
+    firings.record(tx, [each.firing(keys[each.schedule.id], tx.now) for each in new])
+    return fired
+
+
+def begin_run(
+    tx: Transaction,
+    sources: Mapping[str, Source],
+    schedule: Schedule,
+    pool: str,
+    settings: CollectSettings,
+    *,
+    traceparent: str | None = None,
+) -> Fired:
+    """Begin the run of a schedule, unless its user has an active one. Raises what the source or the run does."""
+    try:
+        source, subject = _source(sources, schedule), schedule.subject
+        beginning = Beginning.of(source, subject, pool, Trigger.SCHEDULED, settings, traceparent=traceparent)
+        with tx.savepoint():
+            run_id, jobs = runs.begin(tx, beginning)
+    except RunActive as active:
+        return Fired(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=str(active))
+    except IntegrityError:  # not every server lets this transaction see the run that was in its way
+        reason = f"a run of {schedule.login} began in this very moment"
+        return Fired(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=reason)
+    return Fired(schedule=schedule, outcome=FiringOutcome.BEGUN, run_id=run_id, jobs=jobs)
+
+
+def _begin(
+    tx: Transaction,
+    sources: Mapping[str, Source],
+    pools: Pools,
+    schedule: Schedule,
+    settings: CollectSettings,
+    *,
+    traceparent: str | None,
+) -> Fired:
+    pool = pools[schedule.source, schedule.user_id]
+    if isinstance(pool, NoCredential):
+        return Fired(schedule=schedule, outcome=FiringOutcome.FAILED, reason=str(pool))
+    try:
+        return begin_run(tx, sources, schedule, pool, settings, traceparent=traceparent)
+    except Exception as error:
+        if classify(error).kind is not Kind.OTHER:
+            raise  # the database's trouble, and not the schedule's
+        reason = f"{type(error).__name__}: {error}"[:2000]
+        return Fired(schedule=schedule, outcome=FiringOutcome.FAILED, reason=reason)
+
+
+def _repeated(schedule: Schedule, before: Firing) -> Fired:
+    """Somebody has fired this very time."""
+    reason = before.reason or f"this time was fired already: run {before.run_id}"
+    return Fired(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=reason)
+
+
+def _source(sources: Mapping[str, Source], schedule: Schedule) -> Source:
+    if schedule.source not in sources:
+        raise InvalidArgument("source", schedule.source, f"this process knows {', '.join(sorted(sources)) or 'none'}")
+    return sources[schedule.source]
+
+
+def _plan_anew(tx: Transaction, fired: Fired) -> None:
+    """From now on, and not from when it was due: times that were missed are not made up for one by one."""
+    schedule, reason = fired.schedule, fired.reason
+    next_at = None
+    try:
+        next_at = next_time(schedule.cron, schedule.timezone, after=tx.now)
+    except InvalidArgument as error:  # a zone that this machine does not know: paused until somebody looks
+        reason = f"paused: {error}"
+    values: dict[str, Any] = {"next_at": next_at, "last_due_at": schedule.next_at, "last_error": reason}
+    if fired.run_id is not None:
+        values["last_run_id"] = fired.run_id
+    tx.execute(update(collection_schedules).where(_c.id == schedule.id).values(values))
+
+
+def _due(tx: Transaction, limit: int) -> list[Schedule]:
+    """The longest due first."""
+    due = select(collection_schedules).where(_c.next_at <= tx.now).order_by(_c.next_at, _c.id)
+    return [to_schedule(row) for row in tx.execute(due.limit(limit))]
+
+
+def _earliest(tx: Transaction) -> datetime | None:
+    return tx.execute(select(func.min(_c.next_at))).scalar_one()
+
+
+def _tell(fired: Fired, now: datetime) -> None:
+    schedule = fired.schedule
+    SCHEDULES_FIRED.labels(fired.outcome).inc()
+    late_ms = 0 if schedule.next_at is None else milliseconds(now - schedule.next_at)
+    match fired.outcome:
+        case FiringOutcome.BEGUN:
+            log.info("schedule.fired", schedule=schedule.id, login=schedule.login, run=fired.run_id, late_ms=late_ms)
+        case FiringOutcome.SKIPPED:
+            log.info("schedule.skipped", schedule=schedule.id, login=schedule.login, reason=fired.reason)
+        case FiringOutcome.FAILED:
+            log.error("schedule.failed", schedule=schedule.id, login=schedule.login, reason=fired.reason)

@@ -1,0 +1,108 @@
+"""Firings of schedules: each has a key, and begins one run at most, whoever asks for it and how often.
+
+Whoever fires locks the row of the schedule, looks whether the key has begun a run, and writes it in the transaction
+that begins one. A key that began none, because its user had an active run, may be fired again. The clock's own firings
+have their due time as key, so that a trigger that names it is the same firing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from sqlalchemy import delete, select
+
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.schedule_tables import schedule_firings
+from tidegate.storage.sql import Transaction
+
+log = get_logger(__name__)
+
+_c = schedule_firings.c
+LONGEST_KEY = 200
+
+
+class FiringOutcome(StrEnum):
+    """What became of a firing."""
+
+    BEGUN = "begun"
+    SKIPPED = "skipped"  # the user has an active run; another firing, or the same key again, may begin one later
+    FAILED = "failed"  # this schedule cannot begin a run; others are not concerned
+
+
+class Firing(msgspec.Struct, frozen=True, kw_only=True):
+    """A firing as its row has it."""
+
+    schedule_id: int
+    firing_key: str
+    fired_at: datetime
+    outcome: FiringOutcome
+    run_id: int | None = None
+    """The run that it began."""
+    reason: str | None = None
+    """Why it began none."""
+
+
+class ScheduleInactive(TidegateError):
+    """The schedule is paused, and so nobody fires it; the firing is not recorded, and may be tried again."""
+
+    def __init__(self, schedule_id: int) -> None:
+        super().__init__(f"schedule {schedule_id} is paused; resume it first")
+        self.schedule_id = schedule_id
+
+
+def require_key(firing_key: str) -> str:
+    """`firing_key`, if it can be one."""
+    require_name("firing_key", firing_key)
+    if len(firing_key) > LONGEST_KEY:
+        raise InvalidArgument("firing_key", firing_key[:32] + "…", f"must have at most {LONGEST_KEY} characters")
+    return firing_key
+
+
+def due_key(due_at: datetime) -> str:
+    """The key of what the clock fires: `2026-11-16T03:00:00Z`."""
+    return f"{due_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def find(tx: Transaction, keys: Mapping[int, str]) -> dict[int, Firing]:
+    """Of these schedules, each with a key, the firings that began a run. It stays so if their rows are locked."""
+    found = _present(tx, keys, *_c)
+    return {
+        row.schedule_id: _firing(row)
+        for row in found
+        if row.firing_key == keys[row.schedule_id] and row.run_id is not None
+    }
+
+
+def _present(tx: Transaction, keys: Mapping[int, str], *columns: Any) -> Sequence[Any]:
+    """Rows of these schedules that have one of these keys."""
+    those = (_c.schedule_id.in_(sorted(keys)), _c.firing_key.in_(sorted(set(keys.values()))))
+    return tx.execute(select(*columns).where(*those)).all() if keys else []
+
+
+def begun(tx: Transaction, schedule_id: int, firing_key: str) -> Firing | None:
+    """One firing, if it has begun a run by now."""
+    return find(tx, {schedule_id: firing_key}).get(schedule_id)
+
+
+def of_schedule(tx: Transaction, schedule_id: int, limit: int = 100) -> list[Firing]:
+    """The last firings of a schedule, the latest first."""
+    those = select(schedule_firings).where(_c.schedule_id == schedule_id)
+    return [_firing(row) for row in tx.execute(those.order_by(_c.fired_at.desc(), _c.firing_key).limit(limit))]
+
+
+def record(tx: Transaction, firings: Iterable[Firing]) -> None:
+    """Write them down, each in the place of an earlier one that has the same key. Their schedules must be locked."""
+    rows = [msgspec.structs.asdict(firing) for firing in firings]
+    keys = {row["schedule_id"]: row["firing_key"] for row in rows}
+    for schedule_id, firing_key in _present(tx, keys, _c.schedule_id, _c.firing_key):
+        if keys[schedule_id] == firing_key:
+            tx.execute(delete(schedule_firings).where(_c.schedule_id == schedule_id, _c.firing_key == firing_key))
+    tx.insert_many(schedule_firings, rows)
+
+
+def _firing(row: object) -> Firing:
+    return msgspec.convert(row, Firing, from_attributes=True)

@@ -1,0 +1,139 @@
+"""What is true of the whole deployment at the moment when somebody asks: runs, jobs, streams, delays, blocked tokens.
+
+Nobody computes these while nobody asks. Each source is looked at with a deadline, and beside the others: one that is
+away costs its own figures, which are then not a number (so that no alert compares an old one), and nothing else.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import case, func, or_, select
+
+from tidegate.core.clock import milliseconds, monotonic_ms
+from tidegate.core.telemetry import metrics
+from tidegate.engine.lifecycle import ACTIVE_RUNS
+from tidegate.engine.tables import collection_runs
+from tidegate.primitives.gate import Gate
+from tidegate.primitives.stream import Stream
+from tidegate.primitives.timers import Timers
+from tidegate.runtime.figures import WITHIN_S, find_out
+from tidegate.storage.sql import Database, Transaction, outbox
+
+_RECENT = timedelta(minutes=15)
+_LOOKED_AT = 1000
+"""Runs among which those that ended lately are looked for: the newest, so that the look costs the same for ever."""
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """Runs and their jobs, all told."""
+
+    active: int
+    pending: int
+    """Jobs of active runs that have not ended."""
+    failed: int
+    """Jobs that failed, of runs that are active or ended lately."""
+    ended: int
+
+    @property
+    def failed_rate(self) -> float:
+        """Failed jobs among those that ended."""
+        return self.failed / self.ended if self.ended else 0.0
+
+
+@dataclass(frozen=True)
+class _Source:
+    look: Callable[[], Awaitable[None]]
+    gauges: Sequence[metrics.Gauge]
+    """Those that it sets; their labels are our own."""
+
+
+class Gauges:
+    """Sets the gauges that are states; for whoever is about to show them."""
+
+    def __init__(
+        self,
+        database: Database,
+        gate: Gate,
+        timers: Timers,
+        streams: Sequence[Stream],
+        *,
+        fresh_for: timedelta = timedelta(milliseconds=1500),
+    ) -> None:
+        self._database, self._gate, self._timers, self._streams = database, gate, timers, streams
+        self._fresh_ms = milliseconds(fresh_for)
+        self._refreshed_ms = -math.inf
+        self._refreshing = asyncio.Lock()
+
+    async def refresh(self) -> None:
+        """Look at every source, unless that was done a moment ago. Never raises, and takes no longer than its deadline.
+
+        Those who come at once wait for one look.
+        """
+        async with self._refreshing:
+            if monotonic_ms() - self._refreshed_ms < self._fresh_ms:
+                return
+            sources = self._sources().items()
+            await asyncio.gather(*(find_out(name, source.look, source.gauges) for name, source in sources))
+            self._refreshed_ms = monotonic_ms()
+
+    def _sources(self) -> Mapping[str, _Source]:
+        runs = (metrics.COLLECTION_RUNS_ACTIVE, metrics.PAGE_JOBS_PENDING, metrics.PAGE_JOBS_FAILED_RATE)
+        events = (metrics.OUTBOX_PENDING, metrics.OUTBOX_DEAD, metrics.OUTBOX_OLDEST)
+        streams = (
+            metrics.STREAM_DEPTH,
+            metrics.STREAM_PENDING_COUNT,
+            metrics.STREAM_CONSUMER_LAG,
+            metrics.STREAM_DEAD_LETTERS,
+        )
+        gate = (
+            metrics.GATE_WAITING,
+            metrics.DELAYED_QUEUE_SIZE,
+            metrics.RATE_LIMIT_TOKENS_BLOCKED,
+            metrics.RATE_LIMIT_LONGEST_BLOCK,
+        )
+        return {
+            "database": _Source(self._look_at_runs, runs),
+            "outbox": _Source(self._look_at_events, events),
+            "streams": _Source(self._look_at_streams, streams),
+            "gate": _Source(self._look_at_gate, gate),
+        }
+
+    async def _look_at_runs(self) -> None:
+        figures = await self._database.read(count_runs, timeout=timedelta(seconds=WITHIN_S))
+        metrics.COLLECTION_RUNS_ACTIVE.set(figures.active)
+        metrics.PAGE_JOBS_PENDING.set(figures.pending)
+        metrics.PAGE_JOBS_FAILED_RATE.set(figures.failed_rate)
+
+    async def _look_at_events(self) -> None:
+        depth = await self._database.read(outbox.depth, timeout=timedelta(seconds=WITHIN_S))
+        waits = timedelta() if depth.oldest is None else self._database.clock.now() - depth.oldest
+        metrics.OUTBOX_PENDING.set(depth.pending)
+        metrics.OUTBOX_DEAD.set(depth.dead)
+        metrics.OUTBOX_OLDEST.set(max(0.0, waits.total_seconds()))
+
+    async def _look_at_streams(self) -> None:
+        for stream in self._streams:
+            await stream.status()  # which sets its own
+
+    async def _look_at_gate(self) -> None:
+        await self._gate.census()  # likewise
+        metrics.DELAYED_QUEUE_SIZE.labels(self._timers.name).set((await self._timers.status()).count)
+
+
+def count_runs(tx: Transaction) -> RunFigures:
+    """The figures of all runs, in two queries that indexes serve."""
+    run = collection_runs.c
+    ended = run.succeeded_jobs + run.failed_jobs + run.canceled_jobs
+    active = select(func.count(), func.coalesce(func.sum(run.total_jobs - ended), 0))
+    runs, pending = tx.execute(active.where(run.status.in_(ACTIVE_RUNS))).one()
+    newest = select(func.coalesce(func.max(run.id), 0)).scalar_subquery()
+    counts = or_(run.status.in_(ACTIVE_RUNS), run.completed_at >= tx.now - _RECENT)
+    tried = case((counts, run.succeeded_jobs + run.failed_jobs), else_=0)
+    failed = case((counts, run.failed_jobs), else_=0)
+    lately = select(func.coalesce(func.sum(failed), 0), func.coalesce(func.sum(tried), 0))
+    failures, tries = tx.execute(lately.where(run.id > newest - _LOOKED_AT)).one()
+    return RunFigures(active=runs, pending=int(pending), failed=int(failures), ended=int(tries))

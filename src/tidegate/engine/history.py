@@ -1,0 +1,91 @@
+"""What is known of users before a run begins: the run they have, the last one that ended, and what it left."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import msgspec
+from sqlalchemy import func, select
+
+from tidegate.core.arguments import require_positive
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.runs import Run, from_row
+from tidegate.engine.tables import collection_cursors, collection_runs
+from tidegate.storage.sql import Transaction
+
+_USERS_AT_ONCE = 500
+
+
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
+    """How many resources of one kind a user's runs have read to their end; the next run asks for each of them once."""
+
+    kind: str
+    resources: int
+    credential: str | None
+    """Who can ask for nothing, if nothing changed; None: nobody."""
+
+
+class Typical(msgspec.Struct, frozen=True):
+    """What the runs of users took so far."""
+
+    users: int
+    calls: float
+    """On average, of the run of each user that took the most."""
+
+
+def active_runs(tx: Transaction, source: str, user_ids: Sequence[str]) -> dict[str, Run]:
+    """The runs of these users that are not over, by user."""
+    run = collection_runs.c
+    found: dict[str, Run] = {}
+    for some in _portions(user_ids):
+        wanted = select(collection_runs).where(run.active_key.in_([f"{source}:{user_id}" for user_id in some]))
+        found |= {row.user_id: from_row(row) for row in tx.execute(wanted)}
+    return found
+
+
+def last_completed(tx: Transaction, source: str, user_ids: Sequence[str]) -> dict[str, Run]:
+    """The last run of each of these users that was completed, by user."""
+    run = collection_runs.c
+    found: dict[str, Run] = {}
+    for some in _portions(user_ids):
+        newest = (
+            select(func.max(run.id))
+            .where(run.user_id.in_(some), run.source == source, run.status == RunState.COMPLETED)
+            .group_by(run.user_id)
+        )
+        rows = tx.execute(select(collection_runs).where(run.id.in_(newest)))
+        found |= {row.user_id: from_row(row) for row in rows}
+    return found
+
+
+def marks_of(tx: Transaction, user_ids: Sequence[str]) -> dict[str, list[Marks]]:
+    """What earlier runs of these users left behind, by user; who has none is not in it."""
+    at = collection_cursors.c
+    found: defaultdict[str, list[Marks]] = defaultdict(list)
+    for some in _portions(user_ids):
+        counted = (
+            select(at.user_id, at.resource_type, at.last_credential, func.count())
+            .where(at.user_id.in_(some))
+            .group_by(at.user_id, at.resource_type, at.last_credential)
+        )
+        for user_id, kind, credential, count in tx.execute(counted):
+            found[user_id].append(Marks(kind=kind, resources=count, credential=credential))
+    return dict(found)
+
+
+def typical(tx: Transaction, source: str, most: int = 500) -> Typical:
+    """What users took, by the last `most` runs that were completed."""
+    require_positive("most", most)
+    run = collection_runs.c
+    recent = select(run.user_id, run.calls).where(run.status == RunState.COMPLETED, run.source == source)
+    recent = recent.order_by(run.id.desc()).limit(most).subquery()
+    largest = select(func.max(recent.c.calls).label("calls")).group_by(recent.c.user_id).subquery()
+    users, calls = tx.execute(select(func.count(), func.avg(largest.c.calls)).select_from(largest)).one()
+    return Typical(users=users, calls=float(calls or 0))
+
+
+def _portions(user_ids: Sequence[str]) -> Iterator[list[str]]:
+    """A few hundred at a time: servers bound the parameters of a statement."""
+    remaining = iter(sorted(set(user_ids)))
+    while some := list(islice(remaining, _USERS_AT_ONCE)):
+        yield some

@@ -1,0 +1,111 @@
+"""One log line for each job whose end was committed, and for each run that began or ended.
+
+Successes are for the level `debug`; retries, failures and runs for `info`. Where a level is off nothing is formatted,
+and the engine does not even look at the jobs.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidegate.core.telemetry.logs import get_logger, is_enabled
+from tidegate.engine.lifecycle import JobState, RunState
+from tidegate.engine.verdicts import Finished
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tidegate.engine.runs import Beginning, Run
+
+log = get_logger(__name__)
+
+
+def timed(finished: Finished, took_s: float) -> Finished:
+    """The same result with the time that the job took, where a line will tell it."""
+    is_success = finished.ending.state is JobState.SUCCEEDED
+    if not is_enabled("debug" if is_success else "info"):
+        return finished
+    return msgspec.structs.replace(finished, duration_ms=round(took_s * 1000, 1))
+
+
+def log_jobs(finished: Sequence[Finished]) -> None:
+    """Tell of jobs whose ends were committed."""
+    if not is_enabled("info"):
+        return
+    tells_all = is_enabled("debug")
+    for one in finished:
+        ending = one.ending
+        if ending.state is JobState.SUCCEEDED:
+            if tells_all:
+                log.debug("job.succeeded", **_facts(one))
+        elif ending.state is JobState.FAILED:
+            log.info("job.failed", **_facts(one), reason=ending.reason)
+        elif ending.state is JobState.UNAVAILABLE:
+            log.info("job.withheld", **_facts(one), reason=ending.reason)
+        elif ending.is_attempt:
+            log.info("job.retried", **_facts(one), reason=ending.reason, not_before=_shown(ending.not_before))
+        elif tells_all:
+            log.debug("job.deferred", **_facts(one), reason=ending.reason, not_before=_shown(ending.not_before))
+
+
+def log_started(run_id: int, beginning: "Beginning") -> None:
+    """Tell of a run that began."""
+    log.info(
+        "run.started",
+        run_id=run_id,
+        source=beginning.source,
+        subject=beginning.subject.login,
+        pool=beginning.pool,
+        triggered_by=beginning.triggered_by,
+        jobs=len(beginning.specs),
+    )
+
+
+def log_ended(run: "Run") -> None:
+    """Tell of a run that is over, however it ended."""
+    if run.status is RunState.COMPLETED:
+        log.info("run.completed", **_run_facts(run))
+    elif run.status is RunState.CANCELED:
+        log.info("run.canceled", **_run_facts(run))
+    else:
+        log.info("run.failed", **_run_facts(run), reason=run.last_error)
+
+
+def log_resumed(run: "Run", jobs: int) -> None:
+    """Tell of a run whose failed jobs are done again; `run` is as it was before."""
+    log.info("run.resumed", run_id=run.id, source=run.source, subject=run.login, status=run.status.value, jobs=jobs)
+
+
+def _facts(one: Finished) -> dict[str, Any]:
+    claim = one.ending.claim
+    return {
+        "run_id": claim.job.run_id,
+        "job_id": claim.job.id,
+        "source": claim.source,
+        "kind": claim.job.spec.kind,
+        "resource": claim.job.spec.resource,
+        "page": claim.job.spec.page,
+        "status": one.status,
+        "attempt": claim.attempt,
+        "duration_ms": one.duration_ms,
+    }
+
+
+def _run_facts(run: "Run") -> dict[str, Any]:
+    began, ended = run.started_at or run.created_at, run.completed_at
+    return {
+        "run_id": run.id,
+        "source": run.source,
+        "subject": run.login,
+        "status": run.status.value,
+        "jobs": run.total_jobs,
+        "failed_jobs": run.failed_jobs,
+        "calls": run.calls,
+        "documents": run.documents,
+        "duration_ms": None if ended is None else round((ended - began).total_seconds() * 1000),
+    }
+
+
+def _shown(moment: "datetime | None") -> str | None:
+    return None if moment is None else moment.isoformat(timespec="milliseconds")

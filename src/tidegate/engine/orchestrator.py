@@ -1,0 +1,160 @@
+"""The one door through which runs begin, are canceled, and are taken up again."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from enum import StrEnum
+
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
+from tidegate.core.telemetry import traces
+from tidegate.engine import burials, parking, runs
+from tidegate.engine.committer import Moved
+from tidegate.engine.firings import ScheduleInactive
+from tidegate.engine.ledger import StoredJob
+from tidegate.engine.offers import Barred, none_barred, to_gate_jobs
+from tidegate.engine.parking import Parked
+from tidegate.engine.places import OtherPlace
+from tidegate.engine.runs import Run, RunActive, RunCanceled
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source import Source, Subject
+from tidegate.primitives.gate import Gate
+from tidegate.storage.sql import Database, Transaction
+
+
+class Trigger(StrEnum):
+    """Why a run began."""
+
+    SIGNUP = "signup"
+    SCHEDULED = "scheduled"
+    MANUAL = "manual"
+
+
+class Orchestrator:
+    """Writes first, and tells the gate after the commit. If we die between the two, recovery tells it: we promise to do
+    so before we write, and the leader looks for what was promised and did not come.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        gate: Gate,
+        sources: Mapping[str, Source],
+        after_offer: Callable[[str], Awaitable[None]] | None = None,
+        *,
+        on_moved: Moved = lambda _: None,
+        settings: CollectSettings | None = None,
+        barred: Barred = none_barred,
+    ) -> None:
+        self._barred = barred
+        self._database, self._gate, self._sources, self._on_moved = database, gate, sources, on_moved
+        self._settings = settings or CollectSettings()
+        self._after_offer = after_offer or _nothing
+        """Told of every pool that was given work, so that somebody looks whether anybody serves it."""
+
+    async def begin(self, source: str, subject: Subject, *, pool: str, trigger: Trigger = Trigger.MANUAL) -> int:
+        """Begin a run; raise `RunActive` where the user has one that is not over. Returns its number.
+
+        Raises `OtherPlace` where the data is to come from another address than this process collects from.
+        """
+        require_name("pool", pool)
+        require_name("user_id", subject.user_id)
+        if source not in self._sources:
+            raise InvalidArgument("source", source, f"must be one of {', '.join(sorted(self._sources))}")
+        facts = {"tidegate.source": source, "tidegate.user": subject.user_id, "tidegate.pool": pool}
+        with traces.span("begin run", {**facts, "tidegate.trigger": trigger.value}, kind="producer") as span:
+            beginning = runs.Beginning.of(
+                self._sources[source],
+                subject,
+                pool,
+                trigger,
+                self._settings,
+                traceparent=None if span is None else span.traceparent,
+            )
+            run_id, jobs = await self._begin(beginning)
+            if span is not None:
+                span.note({"tidegate.run": run_id, "tidegate.jobs": len(jobs)})
+        return run_id
+
+    async def _begin(self, beginning: runs.Beginning) -> tuple[int, list[StoredJob]]:
+        if not beginning.specs:
+            raise InvalidArgument("subject", beginning.subject.login, "the source has nothing to do for it")
+        async with self.promised():
+            run_id, jobs = await self._database.transaction(runs.begin, beginning)
+            await self.offer(jobs)
+        return run_id, jobs
+
+    async def cancel(self, run_id: int) -> bool:
+        """Begin nothing more of a run. Calls under way end, and change nothing. False where it was over already."""
+        canceled = await self._database.transaction(runs.cancel, run_id)
+        if canceled is None:
+            return False
+        self._on_moved([run_id])
+        await self._gate.forget([str(job_id) for job_id in canceled])
+        return True
+
+    async def retry(self, run_id: int) -> int:
+        """Do the failed jobs of a run again, and what failed for good at its end; return how many jobs there are.
+
+        Raises `RunActive` where the user has another run by now, `RunCanceled` where this one was canceled.
+        """
+        async with self.promised():
+            jobs = await self._database.transaction(_retry, run_id)
+            await self.offer(jobs)
+        return len(jobs)
+
+    async def retry_job(self, job_id: int) -> bool:
+        """Do one failed job again. False where it has not failed; raises `NotFound`, and like `retry`."""
+        async with self.promised():
+            jobs = await self._database.transaction(runs.retry_job, job_id)
+            await self.offer(jobs)
+        return bool(jobs)
+
+    async def read_again(self, job_id: int, parked: Parked) -> bool:
+        """Do one failed job again with an answer that is there already: no call is made. Else as `retry_job`."""
+        async with self.promised():
+            jobs = await self._database.transaction(_read_again, job_id, parked)
+            await self.offer(jobs)
+        return bool(jobs)
+
+    async def show(self, run_id: int) -> Run:
+        """One run, as it stands."""
+        return await self._database.read(runs.get, run_id)
+
+    async def offer(self, jobs: Sequence[StoredJob]) -> None:
+        """Tell the gate, and whoever watches, of jobs that are committed; for those too who begin runs in bulk."""
+        self._on_moved({job.run_id for job in jobs})
+        await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now(), barred=self._barred))
+        for pool in sorted({job.pool for job in jobs}):
+            await self._after_offer(pool)
+
+    @asynccontextmanager
+    async def promised(self) -> AsyncGenerator[None]:
+        """For the length of a commit and its offer. Where we cannot know how it ended, the promise stands."""
+        promise = await self._gate.promises.make()
+        try:
+            yield
+        except (RunActive, RunCanceled, OtherPlace, NotFound, ScheduleInactive):
+            await self._keep(promise)
+            raise
+        await self._keep(promise)
+
+    async def _keep(self, promise: str) -> None:
+        with suppress(Unavailable):  # somebody will look in vain
+            await self._gate.promises.keep(promise)
+
+
+def _retry(tx: Transaction, run_id: int) -> list[StoredJob]:
+    jobs = runs.retry_failed(tx, run_id)
+    burials.replay(tx, run_id)
+    return jobs
+
+
+def _read_again(tx: Transaction, job_id: int, parked: Parked) -> list[StoredJob]:
+    jobs = runs.retry_job(tx, job_id)
+    if jobs:
+        parking.park(tx, job_id, parked)
+    return jobs
+
+
+async def _nothing(_pool: str) -> None:
+    """Nobody looks."""

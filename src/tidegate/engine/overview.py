@@ -1,0 +1,172 @@
+"""What an operator wants to see of all runs together. Every question looks at what is active or new, and at no more."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+from sqlalchemy import func, select
+
+from tidegate.core.arguments import require_positive
+from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, JobState
+from tidegate.engine.reports import runs_by_state
+from tidegate.engine.runs import Run, from_row
+from tidegate.engine.tables import collection_runs, page_jobs
+from tidegate.storage.sql import Transaction
+
+_LOOKED_AT = 1000
+"""Runs among which failed jobs are looked for: the newest, so that the look costs the same for ever."""
+_AT_ONCE = 500
+_LATELY = timedelta(hours=24)
+_run, _job = collection_runs.c, page_jobs.c
+
+
+class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs by state: those that are active, and those that ended lately."""
+
+    planning: int = 0
+    running: int = 0
+    finalizing: int = 0
+    completed: int = 0
+    """Within the last 24 hours."""
+    failed: int = 0
+    """Likewise."""
+    canceled: int = 0
+    """Likewise."""
+
+    @property
+    def active(self) -> int:
+        """Those that are not over."""
+        return self.planning + self.running + self.finalizing
+
+
+class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs of active runs."""
+
+    total: int = 0
+    waiting: int = 0
+    """For a permit, or for whoever takes them."""
+    running: int = 0
+    retrying: int = 0
+    """To be tried again, not before a moment."""
+    succeeded: int = 0
+    failed: int = 0
+    canceled: int = 0
+
+    @property
+    def pending(self) -> int:
+        """Those that have not ended."""
+        return self.waiting + self.running + self.retrying
+
+
+class FailedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that failed, whose it is, and why."""
+
+    job_id: int
+    run_id: int
+    source: str
+    login: str
+    kind: str
+    resource: str
+    attempts: int
+    reason: str
+    at: datetime | None
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of a run have ended."""
+
+    created_at: datetime
+    """When the run began."""
+    succeeded: int
+    failed: int
+
+
+# Made once: while somebody watches, these are asked every second, and making a statement takes longer than running it.
+_SUMMED = select(
+    *(
+        func.coalesce(func.sum(each), 0)
+        for each in (_run.total_jobs, _run.succeeded_jobs, _run.failed_jobs, _run.canceled_jobs)
+    )
+).where(_run.status.in_(ACTIVE_RUNS))
+_UNDER_WAY = (
+    select(_job.status, func.count())
+    .join(collection_runs, _run.id == _job.run_id)
+    .where(_run.status.in_(OPEN_RUNS), _job.status.in_((JobState.RUNNING, JobState.READY)))
+    .group_by(_job.status)
+)
+_ACTIVE = select(collection_runs).where(_run.status.in_(ACTIVE_RUNS)).order_by(_run.id.desc())
+_POOLS = select(_run.pool).where(_run.status.in_(OPEN_RUNS)).distinct().order_by(_run.pool)
+_NEWEST = select(func.coalesce(func.max(_run.id), 0)).scalar_subquery()
+_LATELY_FAILED = select(_run.id).where(_run.id > _NEWEST - _LOOKED_AT, _run.failed_jobs > 0).order_by(_run.id.desc())
+_ACTIVE_FAILED = select(_run.id).where(_run.status.in_(ACTIVE_RUNS), _run.failed_jobs > 0).order_by(_run.id.desc())
+_FAILED = (
+    select(
+        *(_job.id.label("job_id"), _job.run_id, _run.source, _run.github_login.label("login")),
+        *(_job.job_type.label("kind"), _job.resource_key.label("resource"), _job.attempt_count.label("attempts")),
+        *(func.coalesce(_job.last_error, "").label("reason"), _job.completed_at.label("at")),
+    )
+    .join(collection_runs, _run.id == _job.run_id)
+    .where(_job.status == JobState.FAILED)
+    .order_by(_job.id.desc())
+)
+
+
+def count_runs(tx: Transaction) -> RunCounts:
+    """How many runs there are in each state."""
+    report = runs_by_state(tx, since=tx.now - _LATELY)
+    return RunCounts(**{str(each.state): each.runs for each in report.states})
+
+
+def count_jobs(tx: Transaction) -> JobCounts:
+    """How many jobs of active runs there are in each state: from the counters of the runs, as far as they tell."""
+    total, succeeded, failed, canceled = (int(each) for each in tx.execute(_SUMMED).one())
+    counts: dict[str, int] = {row[0]: row[1] for row in tx.execute(_UNDER_WAY)}
+    running, retrying = counts.get(JobState.RUNNING, 0), counts.get(JobState.READY, 0)
+    # What is left; never less than nothing, since the two questions may see two moments.
+    waiting = max(0, total - succeeded - failed - canceled - running - retrying)
+    return JobCounts(
+        total=total,
+        waiting=waiting,
+        running=running,
+        retrying=retrying,
+        succeeded=succeeded,
+        failed=failed,
+        canceled=canceled,
+    )
+
+
+def newest_active(tx: Transaction, limit: int, *, source: str | None = None) -> list[Run]:
+    """The newest runs that are not over, of one source or of all."""
+    require_positive("limit", limit)
+    wanted = _ACTIVE if source is None else _ACTIVE.where(_run.source == source)
+    return [from_row(row) for row in tx.execute(wanted.limit(limit))]
+
+
+def busy_pools(tx: Transaction, limit: int) -> list[str]:
+    """The pools of runs with jobs that may still be done, by name."""
+    require_positive("limit", limit)
+    return list(tx.execute(_POOLS.limit(limit)).scalars())
+
+
+def latest_failures(tx: Transaction, limit: int) -> list[FailedJob]:
+    """The jobs that failed last, of runs that are active or new; the latest first."""
+    require_positive("limit", limit)
+    run_ids = set[int]()
+    for those in (_LATELY_FAILED, _ACTIVE_FAILED):
+        run_ids |= set(tx.execute(those.limit(limit)).scalars())
+    if not run_ids:
+        return []
+    failed = _FAILED.where(_job.run_id.in_(sorted(run_ids))).limit(limit)
+    found = [FailedJob(**row) for row in tx.execute(failed).mappings()]
+    return sorted(found, key=lambda job: (job.at is not None, job.at, job.job_id), reverse=True)
+
+
+def ended_of(tx: Transaction, run_ids: Sequence[int]) -> dict[int, Ended]:
+    """How many jobs of these runs have ended so far, by run; what there is not is left out."""
+    found: dict[int, Ended] = {}
+    for start in range(0, len(run_ids), _AT_ONCE):
+        some = run_ids[start : start + _AT_ONCE]
+        wanted = select(_run.id, _run.created_at, _run.succeeded_jobs, _run.failed_jobs).where(_run.id.in_(some))
+        for run_id, created_at, succeeded, failed in tx.execute(wanted):
+            found[run_id] = Ended(created_at=created_at, succeeded=succeeded, failed=failed)
+    return found

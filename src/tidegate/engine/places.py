@@ -1,0 +1,86 @@
+"""Where the data of a source comes from: one place, for as long as there is data.
+
+Numbers, logins, ETags and cursors mean something at one address only. Were two of them collected into one database,
+each would overwrite the other's items, and call gone what the other has.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
+from urllib.parse import urlsplit, urlunsplit
+
+from sqlalchemy import select, update
+
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.engine.tables import collection_places, collection_runs
+from tidegate.storage.sql import Transaction
+
+_LONGEST = 500
+
+
+class OtherPlace(TidegateError):
+    """The data that is there was collected from another address."""
+
+    def __init__(self, source: str, present: str, wanted: str) -> None:
+        super().__init__(f"the {source} data in this database is from {present}, and {wanted} is another place")
+        self.source, self.present, self.wanted = source, present, wanted
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A source that has one address, which whoever opens it has settled."""
+
+    @property
+    def address(self) -> str:
+        """Where its data comes from."""
+        ...
+
+
+def settle_place(tx: Transaction, source: str, address: str, moved_from: str | None = None) -> bool:
+    """Remember that the data of `source` comes from `address`; True if that is new.
+
+    Raises `OtherPlace` where runs have collected from another one, unless that is the one it `moved_from`: the same
+    upstream, under a new address.
+    """
+    wanted = _normal(address)
+    place = collection_places.c
+    settled, is_new = tx.insert_or_lock(collection_places, _row(source, wanted), key="source")
+    present: str = settled.address
+    if is_new:
+        return True
+    if present == wanted:
+        return False
+    has_runs = tx.execute(select(collection_runs.c.id).where(collection_runs.c.source == source).limit(1)).first()
+    if has_runs is not None and (moved_from is None or _normal(moved_from) != present):
+        raise OtherPlace(source, present, wanted)
+    tx.execute(update(collection_places).where(place.source == source).values(address=wanted))
+    return True
+
+
+def require_place(tx: Transaction, source: str, address: str) -> None:
+    """Raise `OtherPlace` where the data of `source` is to come from another address by now.
+
+    Until the commit nobody can move it; many may ask at once.
+    """
+    place = collection_places.c
+    present = tx.execute(select(place.address).where(place.source == source).with_for_update(read=True)).scalar()
+    if present is not None and present != _normal(address):
+        raise OtherPlace(source, present, _normal(address))
+
+
+def at_place(tx: Transaction, source: str, addresses: Iterable[str]) -> list[str]:
+    """Those of `addresses` at which the data of `source` is; all of them where no place is settled."""
+    present = tx.execute(select(collection_places.c.address).where(collection_places.c.source == source)).scalar()
+    return [address for address in addresses if present is None or _normal(address) == present]
+
+
+def _row(source: str, address: str) -> dict[str, str]:
+    return {"source": require_name("source", source), "address": address}
+
+
+def _normal(address: str) -> str:
+    """Hosts are the same in any case, and with or without a slash behind them."""
+    if len(address) > _LONGEST:
+        raise InvalidArgument("address", address[:32] + "…", f"must have at most {_LONGEST} characters")
+    parts = urlsplit(address)
+    return urlunsplit((parts.scheme.lower(), parts.netloc.lower(), parts.path.rstrip("/"), "", ""))

@@ -1,0 +1,190 @@
+"""What an operator wants to know of runs and their jobs; every query is one that an index serves."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import ColumnElement, Select, asc, desc, func, select, union_all
+
+from tidegate.core.arguments import require_not_negative, require_positive
+from tidegate.engine import runs
+from tidegate.engine.lifecycle import JobState, RunState
+from tidegate.engine.runs import Run
+from tidegate.engine.tables import collection_runs, page_jobs
+from tidegate.storage.sql import Transaction
+
+
+class KindProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of one kind a run has, and in which states they are."""
+
+    run_id: int
+    kind: str
+    total: int
+    waiting: int
+    """Offered to the gate, or about to be."""
+    running: int
+    retrying: int
+    """To be tried again, not before a moment."""
+    succeeded: int
+    unavailable: int
+    """Done, though the upstream shows what they asked for to nobody; the run counts them as succeeded."""
+    failed: int
+    canceled: int
+
+    @property
+    def ended(self) -> int:
+        """Those that need no more work."""
+        return self.succeeded + self.unavailable + self.failed + self.canceled
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as its row has it, without what only its source understands."""
+
+    id: int
+    run_id: int
+    kind: str
+    resource: str
+    page: str
+    status: JobState
+    attempts: int
+    max_attempts: int
+    created_at: datetime
+    not_before: datetime | None
+    started_at: datetime | None
+    completed_at: datetime | None
+    last_error: str | None
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that failed, or whose answer nobody gets, and why."""
+
+    run_id: int
+    job_id: int
+    kind: str
+    resource: str
+    reason: str
+
+
+def list_runs(
+    tx: Transaction,
+    *,
+    login: str | None = None,
+    states: Sequence[RunState] = (),
+    before: int | None = None,
+    limit: int = 50,
+) -> list[Run]:
+    """Runs, the newest first: of one user, in some states, older than the run `before`; no more than `limit`."""
+    require_positive("limit", limit)
+    run = collection_runs.c
+    those = [] if before is None else [run.id < before]
+    if login is not None:
+        those.append(run.github_login == login)
+        if states:  # a user has few runs: coalesce keeps the server from going through all that are in these states
+            those.append(func.coalesce(run.status, "").in_(states))
+    elif states:
+        pages = [select(run.id).where(*those, run.status == state) for state in set(states)]
+        those = [run.id.in_(_first_of(tx, pages, limit, desc))]
+    wanted = select(collection_runs).where(*those).order_by(run.id.desc()).limit(limit)
+    return [runs.from_row(row) for row in tx.execute(wanted)]
+
+
+def runs_by_id(tx: Transaction, run_ids: Sequence[int]) -> list[Run]:
+    """These runs, in the order of their numbers; what there is not is left out."""
+    wanted = select(collection_runs).where(collection_runs.c.id.in_(sorted(set(run_ids))))
+    return [runs.from_row(row) for row in tx.execute(wanted.order_by(collection_runs.c.id))]
+
+
+def kinds_of(tx: Transaction, run_ids: Sequence[int]) -> list[KindProgress]:
+    """The jobs of these runs, counted by run and kind, in that order; a run without jobs is not in it."""
+    job = page_jobs.c
+    counted = (
+        select(job.run_id, job.job_type, job.status, func.count())
+        .where(job.run_id.in_(sorted(set(run_ids))))
+        .group_by(job.run_id, job.status, job.job_type)  # in the order of the index, which alone answers it
+    )
+    found: dict[tuple[int, str], dict[JobState, int]] = {}
+    for run_id, kind, status, count in tx.execute(counted):
+        found.setdefault((run_id, kind), {})[JobState(status)] = count
+    return [_kind(run_id, kind, counts) for (run_id, kind), counts in sorted(found.items())]
+
+
+def jobs_of(
+    tx: Transaction, run_id: int, *, states: Sequence[JobState] = (), after: int = 0, limit: int = 100
+) -> list[JobView]:
+    """Jobs of a run in the order of their numbers, from the one behind `after` on; no more than `limit`."""
+    require_positive("limit", limit)
+    require_not_negative("after", after)
+    job = page_jobs.c
+    # By state also where all are wanted: of each the index has the numbers in order, and no server goes through jobs of
+    # other runs instead. Whole rows, which may be long, are read for one page only.
+    numbers = select(job.id).where(job.run_id == run_id, job.id > after)
+    pages = [numbers.where(job.status == state) for state in set(states or JobState)]
+    rows = tx.execute(_VIEWED.where(job.id.in_(_first_of(tx, pages, limit, asc))).order_by(job.id))
+    return [msgspec.convert(row, JobView, from_attributes=True) for row in rows]
+
+
+def failures_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> list[Failure]:
+    """The first failed jobs of these runs."""
+    return _reasons_of(tx, run_ids, JobState.FAILED, limit)
+
+
+def unavailable_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> list[Failure]:
+    """The first jobs of these runs that asked for what the upstream shows to nobody."""
+    return _reasons_of(tx, run_ids, JobState.UNAVAILABLE, limit)
+
+
+def retrying_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> list[Failure]:
+    """The first jobs of these runs that are tried again after a while, and what their last try came to."""
+    return _reasons_of(tx, run_ids, JobState.READY, limit)
+
+
+def _first_of(
+    tx: Transaction, pages: Sequence[Select[int]], limit: int, order: Callable[[ColumnElement[int]], ColumnElement[int]]
+) -> list[int]:
+    """The first numbers of all pages together: an index has those of each in order, but not all of them."""
+    firsts = [page.order_by(order(page.selected_columns[0])).limit(limit).subquery() for page in pages]
+    merged = union_all(*(select(first.c.id) for first in firsts)).subquery()
+    return list(tx.execute(select(merged.c.id).order_by(order(merged.c.id)).limit(limit)).scalars())
+
+
+def _reasons_of(tx: Transaction, run_ids: Sequence[int], state: JobState, limit: int) -> list[Failure]:
+    job = page_jobs.c
+    those = select(job.run_id, job.id, job.job_type, job.resource_key, job.last_error).where(
+        job.run_id.in_(run_ids), job.status == state
+    )
+    return [
+        Failure(run_id=row[0], job_id=row[1], kind=row[2], resource=row[3], reason=row[4] or "")
+        for row in tx.execute(those.order_by(job.id).limit(limit))
+    ]
+
+
+_VIEWED = select(
+    page_jobs.c.id,
+    page_jobs.c.run_id,
+    page_jobs.c.job_type.label("kind"),
+    page_jobs.c.resource_key.label("resource"),
+    page_jobs.c.page_key.label("page"),
+    page_jobs.c.status,
+    page_jobs.c.attempt_count.label("attempts"),
+    page_jobs.c.max_attempts,
+    page_jobs.c.created_at,
+    page_jobs.c.not_before,
+    page_jobs.c.started_at,
+    page_jobs.c.completed_at,
+    page_jobs.c.last_error,
+)
+
+
+def _kind(run_id: int, kind: str, counts: Mapping[JobState, int]) -> KindProgress:
+    return KindProgress(
+        run_id=run_id,
+        kind=kind,
+        total=sum(counts.values()),
+        waiting=counts.get(JobState.ENQUEUED, 0),
+        running=counts.get(JobState.RUNNING, 0),
+        retrying=counts.get(JobState.READY, 0),
+        succeeded=counts.get(JobState.SUCCEEDED, 0),
+        unavailable=counts.get(JobState.UNAVAILABLE, 0),
+        failed=counts.get(JobState.FAILED, 0),
+        canceled=counts.get(JobState.CANCELED, 0),
+    )

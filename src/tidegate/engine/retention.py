@@ -1,0 +1,82 @@
+"""How long runs, cursors and firings are kept."""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete, exists, or_, select
+
+from tidegate.engine import parking
+from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
+from tidegate.engine.schedule_tables import schedule_firings
+from tidegate.engine.tables import allowance_notes, collection_cursors, collection_runs, page_jobs, parked_answers
+from tidegate.runtime.retention import RetentionRule, TableRule
+from tidegate.storage.sql import Database, Transaction
+
+ENDED_RUNS = tuple(sorted(state for state in RunState if state not in ACTIVE_RUNS))
+_RUNS_AT_ONCE = 100
+_run, _job, _cursor, _note = collection_runs.c, page_jobs.c, collection_cursors.c, allowance_notes.c
+
+
+class RunRule:
+    """Deletes runs that ended long ago: first their jobs, which take executions and parked answers along.
+
+    A run is locked while jobs of it are deleted, as by every transaction that ends or retries it. Its counters are its
+    own, so a run that is retried between two batches completes with the failed jobs that are left.
+    """
+
+    name = "collection_runs"
+    tables: Collection[str] = ("collection_runs", "page_jobs", "job_executions", "parked_answers")
+
+    def __init__(self, database: Database, keep: timedelta) -> None:
+        self._database, self._keep = database, keep
+
+    async def prune(self, most: int) -> int:
+        """Delete up to `most` jobs of some runs, and those runs that have none left; return how many rows."""
+        before = self._database.clock.now() - self._keep
+        found = await self._database.read(_ended_before, before)
+        return await self._database.transaction(delete_ended, found, before, most) if found else 0
+
+
+def _ended_before(tx: Transaction, before: datetime) -> list[int]:
+    old = select(_run.id).where(_run.status.in_(ENDED_RUNS), _run.completed_at < before)
+    return list(tx.execute(old.order_by(_run.completed_at, _run.id).limit(_RUNS_AT_ONCE)).scalars())
+
+
+def delete_ended(tx: Transaction, found: list[int], before: datetime, most: int) -> int:
+    """Delete up to `most` jobs of those of these runs that ended before a moment, and the runs that have none left."""
+    still = select(_run.id).where(_run.id.in_(found), _run.status.in_(ENDED_RUNS), _run.completed_at < before)
+    runs = list(tx.execute(still.order_by(_run.id).with_for_update()).scalars())
+    jobs = list(tx.execute(select(_job.id).where(_job.run_id.in_(runs)).order_by(_job.id).limit(most)).scalars())
+    if jobs:
+        tx.execute(delete(page_jobs).where(_job.id.in_(jobs)))
+    empty = delete(collection_runs).where(_run.id.in_(runs), ~exists().where(_job.run_id == _run.id))
+    return len(jobs) + (tx.execute(empty).rowcount if len(jobs) < most else 0)
+
+
+def rules(database: Database, *, runs: timedelta, cursors: timedelta, firings: timedelta) -> list[RetentionRule]:
+    """Of everything that collection writes."""
+    asked_for = (
+        select(_job.id)
+        .join(collection_runs, _run.id == _job.run_id)
+        .where(_run.user_id == _cursor.user_id)
+        .where(_job.job_type == _cursor.resource_type, _job.resource_key == _cursor.resource_key)
+    )
+    ends = (_note.resets_at, _note.blocked_until, _note.learned_until)
+    return [
+        RunRule(database, runs),
+        TableRule(
+            database,
+            collection_cursors,
+            cursors,
+            lambda before: [_cursor.updated_at < before],
+            unused=[~asked_for.exists()],
+        ),
+        TableRule(database, schedule_firings, firings, lambda before: [schedule_firings.c.fired_at < before]),
+        TableRule(database, parked_answers, parking.KEPT_FOR, lambda before: [parked_answers.c.parked_at < before]),
+        TableRule(
+            database,
+            allowance_notes,
+            timedelta(),
+            lambda now: [or_(column.is_(None), column <= now) for column in ends],
+        ),
+    ]

@@ -1,0 +1,303 @@
+"""A run's beginning, its end, and what people do with it in between: cancel it, have its failures done again."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from tidegate.core.errors import NotFound, TidegateError
+from tidegate.core.telemetry.logs import is_enabled
+from tidegate.core.transitions import sources_of
+from tidegate.engine import parking
+from tidegate.engine.accounts import explain, lock_runs
+from tidegate.engine.additions import add_jobs, key_of
+from tidegate.engine.executions import ExecutionOutcome, abandon_run
+from tidegate.engine.job_log import log_ended, log_resumed, log_started
+from tidegate.engine.ledger import StoredJob, stored_jobs
+from tidegate.engine.lifecycle import (
+    ACTIVE_RUNS,
+    JOB_MOVES,
+    OPEN_RUNS,
+    UNFINISHED_JOBS,
+    JobState,
+    RunState,
+)
+from tidegate.engine.places import Placed, require_place
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source import JobSpec, Source, Subject
+from tidegate.engine.tables import collection_runs, page_jobs
+from tidegate.storage.sql import Transaction
+
+_USUAL = CollectSettings()
+
+
+class RunActive(TidegateError):
+    """The user has an active run already; a second one would fetch the same things twice."""
+
+    def __init__(self, user_id: str, run_id: int) -> None:
+        super().__init__(f"{user_id} has an active run already: {run_id}")
+        self.user_id, self.run_id = user_id, run_id
+
+
+class RunCanceled(TidegateError):
+    """Somebody canceled this run, and so nothing of it is done again."""
+
+    def __init__(self, run_id: int) -> None:
+        super().__init__(f"run {run_id} was canceled, and stays so; begin a new one")
+        self.run_id = run_id
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as its row has it."""
+
+    id: int
+    source: str
+    user_id: str
+    login: str
+    pool: str
+    status: RunState
+    total_jobs: int
+    succeeded_jobs: int
+    """Those of which nothing is left to do; also those that asked for what the upstream shows to nobody."""
+    failed_jobs: int
+    canceled_jobs: int
+    last_error: str | None
+    """Why the last job failed that did."""
+    calls: int
+    """Made to the upstream, whatever came of them."""
+    unchanged_calls: int
+    """Those that were answered "nothing changed", which the upstream does not count."""
+    documents: int
+    """Read, and written where they were new."""
+    skipped_items: int = 0
+    """Items of lists that were left out because they could not be read: null, without an id, of another type."""
+    triggered_by: str
+    traceparent: str | None = None
+    """The trace that it belongs to, where it is traced."""
+    options: Mapping[str, Any]
+    created_at: datetime
+    started_at: datetime | None
+    """When its first job was worked on."""
+    completed_at: datetime | None
+
+    @property
+    def ended_jobs(self) -> int:
+        """Those that need no more work."""
+        return self.succeeded_jobs + self.failed_jobs + self.canceled_jobs
+
+    @property
+    def active_key(self) -> str:
+        """Which no two active runs have in common."""
+        return _active_key(self.source, self.user_id)
+
+
+class Beginning(msgspec.Struct, frozen=True):
+    """What a run begins with."""
+
+    source: str
+    subject: Subject
+    pool: str
+    triggered_by: str
+    specs: list[JobSpec]
+    address: str | None = None
+    """Where whoever begins it would collect from."""
+    max_attempts: int = _USUAL.max_attempts
+    """How often each of its first jobs is tried."""
+    traceparent: str | None = None
+    """The trace that it belongs to, where it is traced."""
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        subject: Subject,
+        pool: str,
+        triggered_by: str,
+        settings: CollectSettings | None = None,
+        *,
+        traceparent: str | None = None,
+    ) -> "Beginning":
+        """As the source would have it."""
+        address, tries = source.address if isinstance(source, Placed) else None, (settings or _USUAL).max_attempts
+        specs = list(source.first_jobs(subject))
+        return cls(source.name, subject, pool, triggered_by, specs, address, tries, traceparent)
+
+
+def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
+    """Write the run and its first jobs; raise `RunActive` where the user has one that is not over.
+
+    Raises `OtherPlace` where somebody has moved the source's place, which is possible until there is a run.
+    """
+    source, subject, pool = beginning.source, beginning.subject, beginning.pool
+    if beginning.address is not None:
+        require_place(tx, source, beginning.address)
+    active_key = _active_key(source, subject.user_id)
+    _refuse_second(tx, subject.user_id, active_key)
+    values = {
+        "source": source,
+        "user_id": subject.user_id,
+        "github_login": subject.login,
+        "pool": pool,
+        "options": dict(subject.options),
+        "status": RunState.PLANNING,
+        "triggered_by": beginning.triggered_by,
+        "active_key": active_key,
+        "traceparent": beginning.traceparent,
+        "created_at": tx.now,
+        "total_jobs": len({key_of(0, spec) for spec in beginning.specs}),
+        "succeeded_jobs": 0,
+        "failed_jobs": 0,
+        "canceled_jobs": 0,
+    }
+    try:
+        with tx.savepoint():
+            (run_id,) = tx.execute(insert(collection_runs).values(values)).inserted_primary_key or (0,)
+    except IntegrityError:  # somebody else began one in this very moment
+        _refuse_second(tx, subject.user_id, active_key)
+        raise
+    first = [(run_id, spec) for spec in beginning.specs]
+    tx.after_commit(partial(log_started, run_id, beginning))
+    return run_id, add_jobs(tx, first, max_attempts=beginning.max_attempts)
+
+
+def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = frozenset()) -> bool:
+    """The run is over, its statistics are there; the user may have another one. False where it goes on.
+
+    It failed where it could not be planned: nobody knows what it lacks.
+    """
+    lock_runs(tx, [run_id])
+    job, run = page_jobs.c, collection_runs.c
+    unplanned = select(job.job_type, job.resource_key, job.last_error).where(
+        job.run_id == run_id, job.status == JobState.FAILED, job.job_type.in_(planning_kinds)
+    )
+    # The last one: where a job looks into why another one failed, it knows more.
+    failure = tx.execute(unplanned.order_by(job.id.desc()).limit(1)).one_or_none()
+    result: dict[str, Any] = {"status": RunState.COMPLETED}
+    if failure is not None:
+        result = {"status": RunState.FAILED, "last_error": explain(*failure)}
+    over = update(collection_runs).where(run.id == run_id, run.status == RunState.FINALIZING)
+    is_over = tx.execute(over.values(completed_at=tx.now, active_key=None, **result)).rowcount == 1
+    if is_over:
+        tell_end(tx, run_id)
+    return is_over
+
+
+def release(tx: Transaction, run_id: int) -> None:
+    """Let the user have another run, while something is still to be computed of this one."""
+    run = collection_runs.c
+    tx.execute(
+        update(collection_runs).where(run.id == run_id, run.status == RunState.FINALIZING).values(active_key=None)
+    )
+
+
+def cancel(tx: Transaction, run_id: int) -> list[int] | None:
+    """End a run at once: nothing of it is begun any more. The jobs that the gate should forget; None if it was over."""
+    job, run = page_jobs.c, collection_runs.c
+    # Jobs before their run, in the order of whoever ends them; those that begin to run meanwhile are met below.
+    running = select(job.id).where(job.run_id == run_id, job.status == JobState.RUNNING)
+    tx.execute(running.order_by(job.id).with_for_update()).all()
+    lock_runs(tx, [run_id])
+    if get(tx, run_id).status not in OPEN_RUNS:
+        return None
+    waiting = select(job.id).where(job.run_id == run_id, job.status.in_(UNFINISHED_JOBS))
+    ids = [row.id for row in tx.execute(waiting.order_by(job.id))]
+    abandon_run(tx, run_id, ExecutionOutcome.CANCELED)
+    canceled = tx.execute(
+        update(page_jobs)
+        .where(job.run_id == run_id, job.status.in_(sources_of(JOB_MOVES, JobState.CANCELED)))
+        .values(status=JobState.CANCELED, completed_at=tx.now)
+    )
+    parking.forget_run(tx, run_id)
+    over = {"status": RunState.CANCELED, "completed_at": tx.now, "active_key": None}
+    counted = {"canceled_jobs": run.canceled_jobs + canceled.rowcount}
+    tx.execute(update(collection_runs).where(run.id == run_id).values(over | counted))
+    tell_end(tx, run_id)
+    return ids
+
+
+def retry_failed(tx: Transaction, run_id: int) -> list[StoredJob]:
+    """Let the failed jobs of a run be done again, from their first attempt. Raises `RunActive`, `RunCanceled`."""
+    return _do_again(tx, run_id, page_jobs.c.run_id == run_id)
+
+
+def retry_job(tx: Transaction, job_id: int) -> list[StoredJob]:
+    """Let one job be done again; none where it has not failed. Raises `NotFound`, `RunActive`, `RunCanceled`."""
+    run_id = tx.execute(select(page_jobs.c.run_id).where(page_jobs.c.id == job_id)).scalar_one_or_none()
+    if run_id is None:
+        raise NotFound("job", job_id)
+    return _do_again(tx, run_id, page_jobs.c.id == job_id)
+
+
+def get(tx: Transaction, run_id: int) -> Run:
+    """One run; raise `NotFound` where there is none."""
+    row = tx.execute(select(collection_runs).where(collection_runs.c.id == run_id)).one_or_none()
+    if row is None:
+        raise NotFound("run", run_id)
+    return from_row(row)
+
+
+def tell_end(tx: Transaction, run_id: int) -> None:
+    """Have it logged after the commit that this run is over."""
+    if is_enabled("info"):
+        tx.after_commit(partial(log_ended, get(tx, run_id)))
+
+
+def active(tx: Transaction) -> list[Run]:
+    """The runs that are not over."""
+    return [
+        from_row(row) for row in tx.execute(select(collection_runs).where(collection_runs.c.status.in_(ACTIVE_RUNS)))
+    ]
+
+
+def from_row(row: Any) -> Run:
+    """A whole row of `collection_runs` as a run."""
+    values = {name: getattr(row, name) for name in Run.__struct_fields__ if name not in ("login", "status")}
+    return Run(login=row.github_login, status=RunState(row.status), **values)
+
+
+def _active_key(source: str, user_id: str) -> str:
+    return f"{source}:{user_id}"
+
+
+def _refuse_second(tx: Transaction, user_id: str, active_key: str) -> None:
+    present = select(collection_runs.c.id).where(collection_runs.c.active_key == active_key)
+    if (other := tx.execute(present).scalar()) is not None:
+        raise RunActive(user_id, other)
+
+
+def _do_again(tx: Transaction, run_id: int, those: ColumnElement[bool]) -> list[StoredJob]:
+    lock_runs(tx, [run_id])
+    run, failed = get(tx, run_id), (those, page_jobs.c.status == JobState.FAILED)
+    if run.status is RunState.CANCELED:
+        raise RunCanceled(run_id)
+    jobs = stored_jobs(tx, *failed)
+    if not jobs:
+        return []
+    _take_up_again(tx, run, fewer=len(jobs))
+    tx.after_commit(partial(log_resumed, run, len(jobs)))
+    tx.execute(
+        update(page_jobs)
+        .where(*failed)
+        .values(status=JobState.ENQUEUED, attempt_count=0, not_before=None, completed_at=None, last_error=None)
+    )
+    return jobs
+
+
+def _take_up_again(tx: Transaction, run: Run, *, fewer: int) -> None:
+    """The run has `fewer` failed jobs; if it was over, it is no longer."""
+    row = collection_runs.c
+    values: dict[str, Any] = {"failed_jobs": row.failed_jobs - fewer}
+    if fewer == run.failed_jobs:
+        values["last_error"] = None
+    if run.status not in OPEN_RUNS:
+        values |= {"status": RunState.RUNNING, "active_key": run.active_key, "completed_at": None}
+    try:
+        with tx.savepoint():
+            tx.execute(update(collection_runs).where(row.id == run.id).values(values))
+    except IntegrityError:  # the user has another one
+        _refuse_second(tx, run.user_id, run.active_key)
+        raise

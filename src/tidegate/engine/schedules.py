@@ -1,0 +1,206 @@
+"""Schedules: for whom runs begin by the clock, and when. Whoever changes one wakes the leader, who keeps the time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sqlalchemy import delete, select, update
+
+from tidegate.core.arguments import require_name, require_not_negative, require_positive
+from tidegate.core.errors import ContractBroken, InvalidArgument, NotFound, Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.firings import Firing, require_key
+from tidegate.engine.schedule_tables import collection_schedules
+from tidegate.engine.schedule_times import next_time, require_cron, require_timezone
+from tidegate.engine.source import Source, Subject
+from tidegate.storage.sql import Database, Transaction
+
+if TYPE_CHECKING:
+    from tidegate.primitives.wakeup import Doorbell
+
+log = get_logger(__name__)
+
+_c = collection_schedules.c
+_LONGEST_NAME = 100
+_AT_ONCE = 200
+_KEY = ("source", "user_id", "cron", "timezone")
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as its row has it."""
+
+    id: int
+    source: str
+    user_id: str
+    login: str
+    options: dict[str, Any]
+    cron: str
+    timezone: str
+    next_at: datetime | None
+    """When it is due; None while it is paused."""
+    created_at: datetime
+    last_due_at: datetime | None
+    """When it was last due."""
+    last_run_id: int | None
+    """The last run that it began."""
+    last_error: str | None
+    """Why its last due time began no run."""
+
+    @property
+    def subject(self) -> Subject:
+        """Whom its runs are about."""
+        return Subject(user_id=self.user_id, login=self.login, options=self.options)
+
+
+class Schedules:
+    """The door to schedules. A change is committed before the leader is woken.
+
+    `fire` is `Triggers.fire`, where runs may begin through this door.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        sources: Mapping[str, Source],
+        doorbell: Doorbell,
+        fire: Callable[[int, str], Awaitable[Firing]] | None = None,
+    ) -> None:
+        self._database, self._sources, self._doorbell, self._fire = database, sources, doorbell, fire
+
+    async def add(
+        self, source: str, subjects: Sequence[Subject], *, cron: str, timezone: str = "UTC"
+    ) -> list[Schedule]:
+        """Begin a run for each of `subjects` whenever `cron` says so, by the clocks of `timezone`.
+
+        The same again changes the options, and nothing else. Raises `InvalidArgument` for what could never run.
+        """
+        cron, timezone = require_cron(cron), require_timezone(timezone)
+        if source not in self._sources:
+            raise InvalidArgument("source", source, f"must be one of {', '.join(sorted(self._sources))}")
+        for subject in subjects:
+            _require_short("user_id", subject.user_id)
+            _require_short("login", subject.login)
+            if not self._sources[source].first_jobs(subject):
+                raise InvalidArgument("subject", subject.login, "the source has nothing to do for it")
+        next_at = next_time(cron, timezone, after=self._database.clock.now())
+        common = {"source": source, "cron": cron, "timezone": timezone, "next_at": next_at}
+        wanted = sorted({subject.user_id: subject for subject in subjects}.items())
+        added: list[Schedule] = []
+        for start in range(0, len(wanted), _AT_ONCE):
+            part = [subject for _, subject in wanted[start : start + _AT_ONCE]]
+            added += await self._database.transaction(_write, common, part)
+        await self._wake()
+        return added
+
+    async def list_schedules(
+        self, login: str | None = None, *, source: str | None = None, after: int = 0, limit: int | None = None
+    ) -> list[Schedule]:
+        """Those of one login and source, or all, by their numbers: `limit` of them, from `after` a number on."""
+        require_not_negative("after", after)
+        if limit is not None:
+            require_positive("limit", limit)
+        return await self._database.read(listed, login, after, limit, source)
+
+    async def show(self, schedule_id: int) -> Schedule:
+        """One schedule; raise `NotFound` where there is none."""
+        return await self._database.read(get, schedule_id)
+
+    async def remove(self, schedule_id: int) -> Schedule:
+        """Forget a schedule, and return what it was; a run that it began goes on. Raises `NotFound`."""
+        return await self._database.transaction(_remove, schedule_id)
+
+    async def pause(self, schedule_id: int) -> Schedule:
+        """Let it begin nothing until it is resumed. Raises `NotFound`."""
+        return await self._database.transaction(_plan, schedule_id, None)
+
+    async def resume(self, schedule_id: int) -> Schedule:
+        """Go on with the next due time from now; what came due meanwhile is left out. Raises `NotFound`."""
+        schedule = await self.show(schedule_id)
+        if schedule.next_at is not None:
+            return schedule
+        next_at = next_time(schedule.cron, schedule.timezone, after=self._database.clock.now())
+        resumed = await self._database.transaction(_plan, schedule_id, next_at)
+        await self._wake()
+        return resumed
+
+    async def trigger(self, schedule_id: int, firing_key: str) -> Firing:
+        """Begin a run now. `firing_key` names this firing: the same key begins one run at most, whoever asks, and how
+        often; asked again, what became of it is returned. Where the user has an active run, the firing is SKIPPED, and
+        the key may be fired again when that run has ended.
+
+        Raises `NotFound`, `NoCredential`, and `ScheduleInactive` where it is paused: then the key may be tried again.
+        """
+        require_key(firing_key)
+        if self._fire is None:
+            raise ContractBroken("no runs can begin through this door: it was opened for changing schedules alone")
+        return await self._fire(schedule_id, firing_key)
+
+    async def _wake(self) -> None:
+        """Where the leader cannot be told, it finds the change when it next looks, in a quarter of an hour at most."""
+        try:
+            await self._doorbell.ring()
+        except Unavailable as error:
+            log.warning("schedule.announce_failed", error=str(error))
+
+
+def listed(
+    tx: Transaction, login: str | None = None, after: int = 0, limit: int | None = None, source: str | None = None
+) -> list[Schedule]:
+    """Those of one login and source, or all, in the order of their numbers."""
+    found = select(collection_schedules).where(_c.id > after).order_by(_c.id).limit(limit)
+    wanted = [_c[name] == value for name, value in (("login", login), ("source", source)) if value is not None]
+    return [to_schedule(row) for row in tx.execute(found.where(*wanted))]
+
+
+def get(tx: Transaction, schedule_id: int) -> Schedule:
+    """One schedule; raise `NotFound` where there is none."""
+    row = tx.execute(select(collection_schedules).where(_c.id == schedule_id)).one_or_none()
+    if row is None:
+        raise NotFound("schedule", schedule_id)
+    return to_schedule(row)
+
+
+def to_schedule(row: Any) -> Schedule:
+    """A row of the table."""
+    return Schedule(**row._mapping)
+
+
+def _write(tx: Transaction, common: Mapping[str, Any], subjects: Sequence[Subject]) -> list[Schedule]:
+    rows = [
+        {
+            **common,
+            "user_id": subject.user_id,
+            "login": subject.login,
+            "options": dict(subject.options),
+            "created_at": tx.now,
+        }
+        for subject in subjects
+    ]
+    tx.insert_many(collection_schedules, rows, skip_existing=True)
+    written: list[Schedule] = []
+    for row in rows:
+        same = [_c[name] == row[name] for name in _KEY]
+        changed = {name: row[name] for name in ("login", "options")}
+        tx.execute(update(collection_schedules).where(*same).values(changed))
+        written.append(to_schedule(tx.execute(select(collection_schedules).where(*same)).one()))
+    return written
+
+
+def _remove(tx: Transaction, schedule_id: int) -> Schedule:
+    removed = get(tx, schedule_id)
+    tx.execute(delete(collection_schedules).where(_c.id == schedule_id))
+    return removed
+
+
+def _plan(tx: Transaction, schedule_id: int, next_at: datetime | None) -> Schedule:
+    tx.execute(update(collection_schedules).where(_c.id == schedule_id).values(next_at=next_at))
+    return get(tx, schedule_id)
+
+
+def _require_short(name: str, value: str) -> None:
+    require_name(name, value)
+    if len(value) > _LONGEST_NAME:
+        raise InvalidArgument(name, value[:32] + "…", f"must have at most {_LONGEST_NAME} characters")

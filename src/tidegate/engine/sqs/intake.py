@@ -1,0 +1,110 @@
+"""Where a worker gets its jobs if they come by SQS; to the worker it is what a consumer of the stream is.
+
+A ticket is deleted as soon as the message it tells of is with this worker, or turns out to be with another, or gone.
+From then on the message itself stands in the worker's name, and with it everything that a dead worker's messages are
+taken over by. To keep the ticket hidden until the job has ended would add nothing but requests, and a second clock that
+may run out. See `forwarder` for what becomes of what.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from tidegate.core.arguments import require_not_negative, require_positive
+from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.sqs.queue import LARGEST_BATCH, LONGEST_WAIT_S, Queue, Received
+from tidegate.engine.sqs.tickets import read_ticket
+from tidegate.primitives.stream import Message, Passage
+from tidegate.runtime.waiting import end
+
+log = get_logger(__name__)
+
+_MOST_AT_ONCE = 10
+"""Requests under way together, where there is plenty."""
+_LAST_DELETES_WITHIN_S = 2.0
+
+
+class QueueIntake:
+    """Takes jobs by their tickets. At any time there is one per process, and one `read` under way on it."""
+
+    def __init__(self, queue: Queue, passage: Passage, owner: str) -> None:
+        self._queue, self._passage, self._owner = queue, passage, owner
+        self._stream = str(passage.stream.keys.stream)
+        self._held: set[str] = set()
+        self._deleting: set[asyncio.Task[None]] = set()
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The ids of the messages that were read and not yet settled or given back."""
+        return frozenset(self._held)
+
+    async def read(self, count: int, within_s: float) -> list[Message]:
+        """At most `count` messages as soon as there are some; none when `within_s` seconds passed without any.
+
+        Raises `Unavailable` where SQS or Valkey is away: simply call it again.
+        """
+        require_positive("count", count)
+        require_not_negative("within_s", within_s)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while True:
+            left_s = max(0.0, deadline - loop.time())
+            received = await self._receive(count, min(left_s, LONGEST_WAIT_S))
+            if messages := await self._take(received):
+                return messages
+            if left_s == 0:
+                return []
+
+    def settled(self, ids: Iterable[str]) -> None:
+        """These were acknowledged, or somebody else will see to them; forget them."""
+        self._held.difference_update(ids)
+
+    async def leave(self, *, counts: bool = False) -> int:
+        """Give back what was read and not settled, at once, uncounted or not; how many messages that were."""
+        if self._deleting:
+            await asyncio.wait(self._deleting, timeout=_LAST_DELETES_WITHIN_S)
+            await end(*self._deleting)
+        released = await self._passage.release(self._owner, counts=counts)
+        self._held.clear()
+        return released
+
+    async def _receive(self, count: int, wait_s: float) -> list[Received]:
+        """One request that waits; and where it brings all it can, some more that do not."""
+        first = await self._queue.receive(min(count, LARGEST_BATCH), wait_s)
+        more = min((count - len(first)) // LARGEST_BATCH, _MOST_AT_ONCE)
+        if len(first) < LARGEST_BATCH or more == 0:
+            return first
+        others = await asyncio.gather(
+            *(self._queue.receive(LARGEST_BATCH, 0) for _ in range(more)), return_exceptions=True
+        )
+        for found in others:
+            if isinstance(found, list):
+                first += found
+            elif not isinstance(found, TidegateError):  # a server that is away now is told of by the next request
+                raise found
+        return first
+
+    async def _take(self, received: Sequence[Received]) -> list[Message]:
+        ids = {message.id: self._read(message) for message in received}
+        wanted = {ticket for ticket in ids.values() if ticket is not None} - self._held
+        taken = await self._passage.take(self._owner, sorted(wanted))
+        self._held.update(message.id for message in taken)
+        metrics.SQS_TICKETS.labels("taken").inc(len(taken))
+        metrics.SQS_TICKETS.labels("void").inc(len(received) - len(taken))
+        self._delete([message.receipt for message in received])
+        return taken
+
+    def _read(self, message: Received) -> str | None:
+        try:
+            return read_ticket(message.body, stream=self._stream)
+        except InvalidArgument as error:
+            log.warning("sqs.ticket_malformed", message=message.id, error=str(error))
+            return None
+
+    def _delete(self, receipts: list[str]) -> None:
+        """Meanwhile the jobs can begin."""
+        if receipts:
+            task = asyncio.create_task(self._queue.delete(receipts), name="delete tickets")
+            self._deleting.add(task)
+            task.add_done_callback(self._deleting.discard)

@@ -1,0 +1,103 @@
+"""Has documents written, or made ready to be, before the round that ends their jobs.
+
+While the store writes, other rounds go on. Where it cannot be reached, nothing is held up either: the answers are
+parked with their jobs, for a moment without asking the store again, so that not everybody waits for its silence.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from tidegate.core.clock import Clock
+from tidegate.core.errors import Unavailable
+from tidegate.engine.rounds import Group, take
+from tidegate.engine.verdicts import Finished, to_parked
+from tidegate.runtime.patience import Outage
+from tidegate.runtime.waiting import end
+from tidegate.storage.documents import DocumentStore, Written
+from tidegate.storage.sql import Transaction
+
+_REST = timedelta(seconds=5)
+
+
+class _Unstaged:
+    """Documents that the store would not take."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def apply(self, tx: Transaction) -> Written:
+        """See `Staged.apply`."""
+        del tx
+        raise self._error
+
+
+class Staging:
+    """The way of results to the round; `on_ready` is given each group in the order in which the store was done.
+
+    One group is ready at a time: what comes meanwhile is staged together.
+    """
+
+    def __init__(self, store: DocumentStore, clock: Clock, on_ready: Callable[[Group], None]) -> None:
+        self._store, self._clock, self._on_ready = store, clock, on_ready
+        self._waiting: deque[Finished] = deque()
+        self._running: asyncio.Task[None] | None = None
+        self._taken = asyncio.Event()
+        self._away: tuple[datetime, str] | None = None
+        self._outage = Outage("collect.documents")
+
+    def add(self, finished: Finished) -> None:
+        """Stage the documents of a result, with those of others that come meanwhile."""
+        self._waiting.append(finished)
+        if self._running is None:
+            self._running = asyncio.create_task(self._run(), name="stage documents")
+
+    @property
+    def waiting(self) -> int:
+        """How many results are not staged yet."""
+        return len(self._waiting)
+
+    def go_on(self) -> None:
+        """What was ready goes into a round now; make the next group ready meanwhile."""
+        self._taken.set()
+
+    async def close(self) -> None:
+        """Stop, whatever is under way."""
+        if self._running is not None:
+            await end(self._running)
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                batch = take(self._waiting)
+                self._taken.clear()
+                try:
+                    self._on_ready(await self.stage(batch))
+                except Exception as error:  # the round fails with it, and finds out whose fault it is
+                    self._on_ready(Group(batch, _Unstaged(error)))
+                await self._taken.wait()
+        finally:
+            self._running = None
+
+    async def stage(self, batch: Sequence[Finished]) -> Group:
+        """One group, ready for a round: with its documents, or parked."""
+        now = self._clock.now()
+        if self._away is not None and now < self._away[0]:
+            return self._park(batch, self._away[1], now)
+        try:
+            staged = await self._store.stage(
+                [document for one in batch for document in one.documents],
+                completed=[listing for one in batch for listing in one.completed],
+            )
+        except Unavailable as error:
+            self._outage.note(error)
+            now = self._clock.now()
+            self._away = (now + _REST, str(error))
+            return self._park(batch, str(error), now)
+        self._away = None
+        self._outage.over()
+        return Group(batch, staged)
+
+    def _park(self, batch: Sequence[Finished], why: str, now: datetime) -> Group:
+        return Group([to_parked(one, why, now) if one.needs_store else one for one in batch])

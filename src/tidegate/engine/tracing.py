@@ -1,0 +1,142 @@
+"""What a trace says of runs and jobs. A run's row holds the trace it belongs to, so it goes on wherever the run does.
+
+    POST /v1/runs | tidegate collect | schedule 7
+      begin run                     whose place in the trace the row of the run holds
+        job commits_list            by whichever process claims it; as often as it is claimed
+          claim, call, commit
+        event collection.run_ended  from its commit to its delivery
+          complete run
+            statistics
+
+Nothing here is called where no trace is wanted, or where the run is none of the sample.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.core.clock import to_ms
+from tidegate.core.telemetry import traces
+from tidegate.engine.executions import ExecutionOutcome, outcome_of
+from tidegate.engine.firings import Firing, FiringOutcome
+from tidegate.engine.ledger import Claim
+from tidegate.engine.runs import Run
+from tidegate.engine.verdicts import Finished
+from tidegate.primitives.gate import Admitted
+from tidegate.storage.sql.outbox import Event
+
+if TYPE_CHECKING:
+    from tidegate.core.telemetry.spans import Span
+
+_WRONG = (ExecutionOutcome.FAILED, ExecutionOutcome.RETRIED, ExecutionOutcome.LOST)
+
+
+def firing(schedule_id: int, key: str) -> "AbstractContextManager[Span | None]":
+    """A schedule that somebody fires; whoever asks for it may be in a trace already."""
+    return traces.span(f"schedule {schedule_id}", _of_firing(schedule_id, key), kind="producer")
+
+
+def fired(span: "Span | None", firing: Firing) -> None:
+    """Say what became of it."""
+    if span is not None:
+        _note_firing(span, firing.outcome, firing.run_id, firing.reason)
+
+
+def begin_firings(due: Mapping[int, str]) -> dict[int, "Span"]:
+    """A trace for each schedule that the clock fires, by its number; `due` has their keys."""
+    tracer = traces.tracer()
+    if tracer is None:
+        return {}
+    return {each: tracer.begin(f"schedule {each}", _of_firing(each, key)) for each, key in due.items()}
+
+
+def end_firing(span: "Span | None", outcome: FiringOutcome, run_id: int | None, reason: str | None) -> None:
+    """Say what became of one of those; one that nobody ends is not sent."""
+    if span is not None:
+        _note_firing(span, outcome, run_id, reason)
+        span.end()
+
+
+def _of_firing(schedule_id: int, key: str) -> traces.Facts:
+    return {"tidegate.schedule": schedule_id, "tidegate.firing": key, "tidegate.trigger": "scheduled"}
+
+
+def _note_firing(span: "Span", outcome: FiringOutcome, run_id: int | None, reason: str | None) -> None:
+    span.note({"tidegate.outcome": outcome.value, **({} if run_id is None else {"tidegate.run": run_id})})
+    if outcome is FiringOutcome.FAILED:
+        span.fail(reason or "")
+
+
+def begin_job(claim: Claim, admitted: Admitted, read_ns: int) -> "Span | None":
+    """The span of a job that was read at a time and is claimed by now; None where this process traces nothing."""
+    tracer = traces.tracer()
+    if tracer is None:
+        return None
+    job = claim.job
+    facts = {
+        "tidegate.run": job.run_id,
+        "tidegate.job": job.id,
+        "tidegate.source": claim.source,
+        "tidegate.kind": job.spec.kind,
+        "tidegate.resource": job.spec.resource,
+        "tidegate.page": job.spec.page,
+        "tidegate.user": claim.user_id,
+        "tidegate.attempt": claim.attempt,
+        "tidegate.fence": claim.fence,
+        "tidegate.deliveries": admitted.deliveries,
+        "tidegate.credential.name": admitted.credential,
+    }
+    span = tracer.begin(f"job {job.spec.kind}", facts, parent=claim.traceparent, kind="consumer", began_ns=read_ns)
+    span.child("claim", began_ns=read_ns)
+    return span
+
+
+async def work_on(
+    make: Callable[[Claim, Admitted], Awaitable[Finished]], claim: Claim, admitted: Admitted, span: "Span"
+) -> Finished:
+    """Have a job worked on inside its span, which goes on with what came of it."""
+    with span.current():
+        finished = await make(claim, admitted)
+    return msgspec.structs.replace(finished, span=span)
+
+
+def end_jobs(finished: Iterable[Finished], late: Sequence[Finished], began_ns: int) -> None:
+    """The spans of jobs whose results are written, or came too late to be."""
+    for one in finished:
+        if one.span is not None:
+            _end_job(one, one.span, outcome_of(one.ending), began_ns)
+    for one in late:
+        if one.span is not None:
+            _end_job(one, one.span, ExecutionOutcome.LOST, began_ns)
+
+
+def _end_job(one: Finished, span: "Span", outcome: ExecutionOutcome, began_ns: int) -> None:
+    span.child("commit", began_ns=began_ns)
+    came = {"tidegate.storage.documents": one.ending.documents, "tidegate.follow_ups": len(one.ending.follow_ups)}
+    span.note({"tidegate.outcome": outcome.value, **came})
+    if outcome in _WRONG:
+        span.fail(one.ending.reason)
+    span.end()
+
+
+@contextmanager
+def completion(run: Run, event: Event) -> Generator[None]:
+    """The end of a run, below the event that told of it, which lay in the outbox until now."""
+    tracer = traces.tracer()
+    if tracer is None or run.traceparent is None:
+        yield
+        return
+    facts = {"tidegate.run": run.id, "tidegate.source": run.source, "tidegate.user": run.user_id}
+    created = None if event.created_at is None else to_ms(event.created_at) * 1_000_000
+    told = tracer.begin(f"event {event.kind}", facts, parent=run.traceparent, kind="producer", began_ns=created)
+    told.end()
+    counted = {"tidegate.jobs": run.total_jobs, "tidegate.failed_jobs": run.failed_jobs, "tidegate.calls": run.calls}
+    with tracer.span("complete run", {**facts, **counted}, parent=told.traceparent, kind="consumer"):
+        yield
+
+
+def finalizer(finalize: object) -> "AbstractContextManager[Span | None]":
+    """One of the things that are computed at the end of a run, named after its class."""
+    return traces.span(getattr(finalize, "__qualname__", "finalizer").partition(".")[0].lower())

@@ -1,0 +1,50 @@
+"""One HTTP client for all sources: a request in, an answer out, or an error that says whether the call may count."""
+
+from typing import TYPE_CHECKING
+
+from tidegate.core.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.engine.upstream.client import UpstreamClient
+    from tidegate.engine.upstream.errors import (
+        AddressRefused,
+        ConnectFailed,
+        ConnectionBroken,
+        TimedOut,
+        TooLarge,
+        Truncated,
+        Undecodable,
+        UpstreamFailed,
+    )
+    from tidegate.engine.upstream.messages import Answer, Head, Headers, Permit, Request
+    from tidegate.engine.upstream.settings import UpstreamSettings
+
+__all__ = [
+    "AddressRefused",
+    "Answer",
+    "ConnectFailed",
+    "ConnectionBroken",
+    "Head",
+    "Headers",
+    "Permit",
+    "Request",
+    "TimedOut",
+    "TooLarge",
+    "Truncated",
+    "Undecodable",
+    "UpstreamClient",
+    "UpstreamFailed",
+    "UpstreamSettings",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.engine.upstream.client": "UpstreamClient",
+        "tidegate.engine.upstream.errors": (
+            "AddressRefused ConnectFailed ConnectionBroken TimedOut TooLarge Truncated Undecodable UpstreamFailed"
+        ),
+        "tidegate.engine.upstream.messages": "Answer Head Headers Permit Request",
+        "tidegate.engine.upstream.settings": "UpstreamSettings",
+    },
+)

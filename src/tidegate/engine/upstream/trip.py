@@ -1,0 +1,146 @@
+"""One request on its way: whether it may leave, what is known so far, and what an error means at this point."""
+
+import errno
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+from aiohttp.client_reqrep import ClientRequest, ClientResponse
+from aiohttp.connector import Connection
+from yarl import URL
+
+from tidegate.core.errors import GrantVoid
+from tidegate.engine.upstream.addresses import Guard, PrivateAddress, PrivateHosts
+from tidegate.engine.upstream.decoding import BadEncoding, BodyCutShort, BodyTooLarge
+from tidegate.engine.upstream.errors import (
+    AddressRefused,
+    ConnectFailed,
+    ConnectionBroken,
+    Phase,
+    TimedOut,
+    TooLarge,
+    Truncated,
+    Undecodable,
+    UpstreamFailed,
+)
+from tidegate.engine.upstream.messages import Head, Request
+
+_NOT_PUBLIC = "the host has no public address; `upstream.private_hosts` lists those that may be called all the same"
+FAILURES = (aiohttp.ClientError, OSError, BadEncoding, BodyCutShort, BodyTooLarge)
+"""Everything that `Trip.explain` explains. A timeout is an OSError."""
+
+
+class CheckedRequest(ClientRequest):
+    """A request that asks for leave when it has its connection, right before its first byte is written.
+
+    A connection may take long to be made. A permit that was checked before would be used when it has ended.
+    """
+
+    sent = False
+    on_send: Callable[[], None] | None = None
+    guard: Guard | None = None
+
+    async def send(self, conn: Connection) -> ClientResponse:
+        """Send it, or give the connection back unused for the next request."""
+        try:
+            if self.guard is not None:
+                # The connection may have been opened for another request.
+                self.guard.require(_peer(conn))
+            if self.on_send is not None:
+                self.on_send()
+        except (GrantVoid, PrivateAddress):
+            conn.release()
+            raise
+        self.sent = True
+        return await super().send(conn)
+
+
+def _why(error: aiohttp.ClientConnectorError) -> str:
+    """Why there is no connection, without the address, which aiohttp and asyncio put into their texts."""
+    cause = error.os_error
+    if isinstance(cause, ssl.SSLError):
+        return getattr(cause, "verify_message", None) or cause.reason or "the TLS handshake failed"
+    if isinstance(error, aiohttp.ClientConnectorDNSError) or isinstance(cause, socket.gaierror):
+        return "the name of the host cannot be resolved"
+    known = cause.errno if cause.errno in errno.errorcode else None
+    return type(cause).__name__ if known is None else os.strerror(known)
+
+
+def _peer(conn: Connection) -> str:
+    peer = None if conn.transport is None else conn.transport.get_extra_info("peername")
+    return "" if peer is None else str(peer[0])
+
+
+class _BrokeBeforeAnswer(aiohttp.ClientError):
+    """In the place of errors after which aiohttp would send the request once more, without a permit for it."""
+
+
+class Trip:
+    """A request from its beginning to its answer. `on_send` is called right before it leaves, and may raise
+    `GrantVoid`: then nothing is sent."""
+
+    def __init__(self, request: Request, on_send: Callable[[], None], private: PrivateHosts) -> None:
+        self.request = request
+        self.url = URL(request.url, encoded=True)
+        self.head: Head | None = None
+        self.guard = Guard(private, self.url.host or "") if request.public_only else None
+        self._on_send = on_send
+        self._sending: ClientRequest | None = None
+
+    async def send_once(
+        self, sending: ClientRequest, send: Callable[[ClientRequest], Awaitable[ClientResponse]]
+    ) -> ClientResponse:
+        """A middleware of aiohttp's: note what is sent, and see that it is sent no more than once."""
+        self._sending = sending
+        if isinstance(sending, CheckedRequest):
+            sending.on_send, sending.guard = self._on_send, self.guard
+        try:
+            return await send(sending)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+            raise _BrokeBeforeAnswer from None
+
+    def explain(self, error: Exception) -> UpstreamFailed:
+        """What `error` means, given how far we had come."""
+        if self.guard is not None and self.guard.refused is not None and self.head is None and not self._has_left:
+            return self._failed(AddressRefused, _NOT_PUBLIC)
+        match error:
+            case aiohttp.InvalidURL():
+                return self._failed(AddressRefused, "the host is a number that is not written as an address")
+            case aiohttp.ClientConnectorError():
+                return self._failed(ConnectFailed, f"no connection: {_why(error)}")
+            case TimeoutError():
+                return TimedOut(self.request, self._phase, was_sent=self._was_sent, head=self.head)
+            case BodyTooLarge():
+                return self._failed(TooLarge, "the body is larger than `largest_body`")
+            case BadEncoding():
+                return self._failed(Undecodable, str(error))
+            case aiohttp.ClientResponseError() if self.head is None:
+                # Its text quotes what came, and it knows our headers: neither is shown.
+                return self._failed(Undecodable, "what came is not HTTP")
+            case _ if self.head is None:
+                return self._failed(ConnectionBroken, "the connection ended before an answer came")
+            case _:
+                return self._failed(Truncated, "the body ended too early")
+
+    @property
+    def _has_left(self) -> bool:
+        return isinstance(self._sending, CheckedRequest) and self._sending.sent
+
+    @property
+    def _was_sent(self) -> bool | None:
+        if self.head is not None:
+            return True
+        return None if self._has_left else False
+
+    @property
+    def _phase(self) -> Phase:
+        if self.head is not None:
+            return "body"
+        return "answer" if self._has_left else "connect"
+
+    def _failed(self, kind: type[UpstreamFailed], reason: str) -> UpstreamFailed:
+        return kind(self.request, reason, was_sent=self._was_sent, head=self.head)

@@ -1,0 +1,183 @@
+"""Reads jobs that have their permit, has their calls made, and hands what came of it to the committer.
+
+While some jobs are being claimed others are called, and the next are read. Calls are made in lanes: a lane takes one
+job after the other, and another is opened only where a call has to be waited for. So a source that answers at once
+costs no task for each job, and one that takes its time has as many calls under way as it may.
+
+A job that cannot be claimed has ended already, or was canceled: its permit goes back unused, and what is unfinished of
+its run is offered again, since its follow-ups may have been lost with the worker that ended it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import cache, partial
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING, Any
+
+from tidegate.core.arguments import require_positive
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine import ledger, tracing
+from tidegate.engine.calls import Calls
+from tidegate.engine.committer import Committer
+from tidegate.engine.job_log import timed
+from tidegate.engine.ledger import Claim
+from tidegate.engine.recovery import Recovery
+from tidegate.primitives.gate import Admitted, Gate, Outcome, settlement
+from tidegate.primitives.stream import Intake
+from tidegate.runtime.patience import Outage
+from tidegate.runtime.waiting import end, unless
+from tidegate.storage.sql import Database
+
+if TYPE_CHECKING:
+    from tidegate.core.telemetry.spans import Span
+
+log = get_logger(__name__)
+
+_WAIT_S = 300.0
+_MOST_READ = 500
+_MOST_CLAIMING = 2
+"""Batches: one that is being written, and one that goes into the next round."""
+
+
+class Worker:
+    """A service: many jobs at once."""
+
+    def __init__(
+        self,
+        consumer: Intake,
+        committer: Committer,
+        calls: Calls,
+        *,
+        database: Database,
+        gate: Gate,
+        recovery: Recovery,
+        at_once: int = 200,
+    ) -> None:
+        require_positive("at_once", at_once)
+        self._consumer, self._committer, self._calls = consumer, committer, calls
+        self._database, self._gate, self._recovery = database, gate, recovery
+        self._at_once = self._most_in_hand = at_once
+        self._claiming = 0
+        """Batches of jobs that were read, and whose claims are not written."""
+        self._claimed: deque[tuple[Claim, Admitted, Span | None]] = deque()
+        self._calling = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_opening = False
+        self._room = asyncio.Event()
+        self._outage = Outage("collect.read")
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Work until told to stop; then finish what is begun and give the rest back.
+
+        Where there is no time for that, calls are cut off that may have been made, and answers lost. Then whatever we
+        had counts as that of a dead worker: nobody makes another call with the same permit.
+        """
+        is_cut_off = True
+        try:
+            await unless(stopping, self._take_all())
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+            await self._committer.settled()
+            is_cut_off = False
+        finally:
+            await end(*self._tasks)
+            self._claimed.clear()
+            self._is_opening = False
+            await self._consumer.leave(counts=is_cut_off)
+
+    async def _take_all(self) -> None:
+        while True:
+            await self._patiently(self._take_some)
+
+    async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Until the server is back, or serves us again; calls that are under way go on meanwhile."""
+        await self._outage.outlast(step)
+
+    async def _take_some(self) -> None:
+        """Read a batch while another is being claimed, but none that nobody here has time for."""
+        while self._has_room <= 0 or self._claiming >= _MOST_CLAIMING:
+            self._room.clear()
+            await self._room.wait()
+        messages = await self._consumer.read(min(_MOST_READ, self._has_room), within_s=_WAIT_S)
+        admitted = {int(m.fields[b"job"]): Admitted.from_fields(m.id, m.fields, m.deliveries) for m in messages}
+        if admitted:
+            # A task of its own: a claim that was made must be worked on, also when we are told to stop meanwhile.
+            self._start(self._claim(admitted), f"claim {len(admitted)} jobs")
+
+    @property
+    def _has_room(self) -> int:
+        return self._most_in_hand - len(self._claimed) - self._calling
+
+    async def _claim(self, admitted: dict[int, Admitted]) -> None:
+        self._claiming += 1
+        read_ns = time_ns()
+        try:
+            claims = await self._committer.claim(list(admitted), admitted)
+            await self._calls.clear([admitted[job_id] for job_id in claims])
+            for job_id, one in admitted.items():
+                if (claim := claims.get(job_id)) is not None:
+                    span = None if claim.traceparent is None else tracing.begin_job(claim, one, read_ns)
+                    self._claimed.append((claim, one, span))
+        finally:
+            self._claiming -= 1
+            self._room.set()
+        self._open_lane()
+        if unclaimed := [one for job_id, one in admitted.items() if job_id not in claims]:
+            await self._patiently(partial(self._give_back, unclaimed))
+
+    def _open_lane(self) -> None:
+        if self._claimed and not self._is_opening and self._calling < self._at_once:
+            self._is_opening = True
+            self._start(self._lane(), "lane")
+
+    async def _lane(self) -> None:
+        self._is_opening = False
+        self._calling += 1
+        jobs = 0
+        try:
+            while self._claimed:
+                claim, admitted, span = self._claimed.popleft()
+                self._open_lane()  # for the next one, in case this call has to be waited for
+                began = monotonic()
+                if span is None:
+                    finished = await self._calls.make(claim, admitted)
+                else:
+                    finished = await tracing.work_on(self._calls.make, claim, admitted, span)
+                await self._committer.finish(timed(finished, monotonic() - began))
+                _time_of(claim.job.spec.kind).observe(monotonic() - began)
+                jobs += 1
+        finally:
+            if self._calling > 1:
+                self._most_in_hand = self._at_once
+            elif jobs > 1:  # one after the other, without waiting: nobody else would be done with them sooner
+                self._most_in_hand = max(self._at_once, _MOST_READ)
+            self._calling -= 1
+            self._room.set()
+
+    async def _give_back(self, unclaimed: list[Admitted]) -> None:
+        """Offers first: after the acknowledgement nobody would come back to them."""
+        job_ids = [int(one.job) for one in unclaimed]
+        for run_id in await self._database.read(ledger.runs_of, job_ids):
+            await self._recovery.offer_run(run_id)
+        await self._gate.settle([settlement(one, Outcome.UNUSED) for one in unclaimed])
+        self._consumer.settled(one.message for one in unclaimed)
+        # Until now these were inside: whoever had one of them done again meanwhile offered it in vain.
+        await self._recovery.offer_jobs(job_ids)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("collect.job_crashed", job=task.get_name(), exc_info=error)
+
+
+@cache
+def _time_of(kind: str) -> metrics.Histogram:
+    """Where the time of a kind of jobs is counted; to look it up each time would cost more than to count."""
+    return metrics.JOB_PROCESSING_TIME.labels(kind)

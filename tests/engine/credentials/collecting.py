@@ -1,0 +1,36 @@
+"""`-m tests.engine.credentials.collecting DATA_DIR API_URL LOGIN`: one run, and all that can be said of it in the log."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from tests.waiting import look_again
+from tidegate.assembly import open_collection
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import configure
+from tidegate.engine.lifecycle import ACTIVE_RUNS
+from tidegate.engine.source import Subject
+from tidegate.github import GithubSettings
+from tidegate.settings import Settings
+
+
+async def main(settings: Settings, login: str) -> None:
+    async with open_collection(settings, token=os.environ.get("GITHUB_TOKEN")) as collection:
+        process = collection.process()
+        running = asyncio.create_task(process.run())
+        pool = await collection.credentials.pool_for(login)
+        run_id = await collection.orchestrator.begin("github", Subject(user_id=login, login=login), pool=pool)
+        while (run := await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS:
+            await look_again()
+        print(run, await collection.parts.gate.status(pool), await collection.credentials.list())
+        print(collection.credentials, vars(collection.credentials.wallet))
+        print(metrics.exposition().decode())
+        process.stop()
+        await running
+
+
+if __name__ == "__main__":
+    configure(level="debug")
+    data_dir, api_url, login = sys.argv[1:]
+    asyncio.run(main(Settings(data_dir=Path(data_dir), github=GithubSettings(api_url=api_url)), login))

@@ -1,0 +1,457 @@
+"""Credentials as people look after them, on every database."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import insert
+
+from tests.engine.credentials.office import APP, INSTALLATION, POOL, Office, app_key
+from tidegate.core.errors import InvalidArgument, NoCredential, NotFound
+from tidegate.engine.credentials import AllowanceElsewhere, Credential, Kind, NameTaken, SecretRefused, State, pool_of
+from tidegate.engine.credentials.keys import Key
+from tidegate.engine.tables import allowance_notes
+from tidegate.primitives.gate import PoolStatus
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
+
+
+async def test_a_token_is_stored_with_its_owner_and_serves_everybody(office: Office):
+    added = await office.book.add_token(office.token())
+
+    assert (added.name, added.account, added.owner) == (office.login(),) * 3
+    assert (added.kind, added.state, added.pool, added.user_id) == (Kind.TOKEN, State.VALID, POOL, None)
+    assert added.details == {"scopes": ["read:user", "repo"]}
+    assert added.checked_at == added.created_at
+    assert await office.book.list() == [added]
+    assert await office.book.get(added.name) == added
+    assert await office.good_members() == [added.allowance]
+    assert await office.book.secret_of(added.allowance) == office.token()
+    assert await office.book.pool_for("anybody") == POOL
+
+
+@pytest.mark.parametrize("how", ["enrol", "add_token", "test", "borrow"])
+async def test_whoever_tells_an_empty_gate_of_a_credential_reminds_it_first_of_what_must_rest(
+    how: str, small_office: Office, embedded: Valkey
+):
+    book, token = small_office.book, small_office.token()
+    if how == "borrow":
+        await book.borrow(token)
+    else:
+        await book.add_token(token)
+    (known,) = await book.list()
+    await small_office.database.transaction(must_rest, known.allowance)
+    await embedded.execute("FLUSHALL")
+
+    match how:
+        case "enrol":
+            await book.enrol()
+        case "add_token":
+            await book.add_token(token)
+        case "test":
+            await book.test(known.name)
+        case _:
+            await book.borrow(token)
+
+    assert (await small_office.members())[known.allowance].blocked_in_ms > 50_000
+
+
+def must_rest(tx: Transaction, credential: str) -> None:
+    """As the answer to a call would have written it."""
+    until = tx.now + timedelta(minutes=1)
+    note = {"credential": credential, "bucket": "core", "pool": POOL, "blocked_until": until}
+    tx.execute(insert(allowance_notes).values(note))
+
+
+async def test_two_tokens_of_one_account_are_one_credential_for_the_gate(small_office: Office):
+    office = small_office
+    first = await office.book.add_token(office.token())
+    second = await office.book.add_token(office.token(ordinal=1), name="laptop", owner="Ada")
+
+    assert first.allowance == second.allowance
+    assert await office.good_members() == [first.allowance]
+    assert await office.book.secret_of(first.allowance) == office.token(), "always the same one: ETags belong to it"
+
+
+async def test_an_account_that_serves_everybody_cannot_serve_one_user_too(office: Office):
+    await office.book.add_token(office.token())
+
+    with pytest.raises(AllowanceElsewhere, match=f"{office.login()} already serves everybody"):
+        await office.book.add_token(office.token(ordinal=1), name="mine", user_id="ada")
+    await office.book.remove(office.login())
+    await office.book.add_token(office.token(ordinal=1), name="mine", user_id="ada")
+    with pytest.raises(AllowanceElsewhere, match="already serves only the user 'ada'"):
+        await office.book.add_token(office.token())
+
+
+async def test_a_users_own_credential_serves_his_runs_and_nobody_elses(small_office: Office):
+    office = small_office
+    own = await office.book.add_token(office.token(), user_id="ada")
+
+    assert own.pool == pool_of("ada") != POOL
+    assert await office.book.pool_for("ada") == own.pool
+    with pytest.raises(NoCredential, match=r"no valid credential for 'bob'.*credentials add"):
+        await office.book.pool_for("bob")
+    assert await office.members() == {}
+    assert await office.good_members(own.pool) == [own.allowance]
+
+    shared = await office.book.add_token(office.token(1))
+    assert (await office.book.pool_for("bob"), await office.book.pool_for("ada")) == (shared.pool, own.pool)
+    await office.book.remove(own.name)
+    assert await office.book.pool_for("ada") == POOL
+
+
+async def test_the_same_name_gets_the_new_secret(small_office: Office):
+    office = small_office
+    first = await office.book.add_token(office.token())
+    second = await office.book.add_token(office.token(ordinal=1), owner="Ada")
+
+    assert [one.name for one in await office.book.list()] == [first.name]
+    assert (second.owner, second.created_at) == ("Ada", first.created_at)
+    assert await office.book.secret_of(first.allowance) == office.token(ordinal=1)
+
+
+async def test_a_name_stays_with_its_account(small_office: Office):
+    office = small_office
+    await office.book.add_token(office.token(), name="ours")
+
+    with pytest.raises(NameTaken, match=f"'ours' is the name of a credential of {office.login()}"):
+        await office.book.add_token(office.token(1), name="ours")
+    assert await office.good_members() == [(await office.book.get("ours")).allowance]
+
+
+async def test_a_login_that_is_taken_as_a_name_gives_way(small_office: Office):
+    office = small_office
+    await office.book.add_token(office.token(1), name=office.login(0))
+
+    added = await office.book.add_token(office.token(0))
+
+    assert added.name == added.allowance != office.login(0)
+
+
+@pytest.mark.every_server
+async def test_a_removed_credential_is_used_no_more(office: Office):
+    added = await office.book.add_token(office.token())
+    elsewhere = office.again().book
+    await elsewhere.secret_of(added.allowance)
+
+    assert await office.book.remove(added.name) == added
+
+    assert await office.members() == {}
+    assert await office.book.list() == []
+    assert await office.rows("SELECT * FROM credential_allowances") == []
+    with pytest.raises(NoCredential):
+        await office.book.secret_of(added.allowance)
+    with pytest.raises(NotFound, match=added.name):
+        await office.book.remove(added.name)
+
+
+async def test_what_is_left_of_an_account_goes_on(small_office: Office):
+    office = small_office
+    first = await office.book.add_token(office.token())
+    await office.book.add_token(office.token(ordinal=1), name="laptop")
+
+    await office.book.remove(first.name)
+
+    assert await office.good_members() == [first.allowance]
+    assert await office.book.secret_of(first.allowance) == office.token(ordinal=1)
+
+
+async def test_a_token_that_the_upstream_refuses_is_not_stored(small_office: Office):
+    office = small_office
+    with pytest.raises(SecretRefused, match="401: Bad credentials"):
+        await office.book.add_token("ghp_nonsense")
+
+    assert await office.book.list() == []
+    assert await office.members() == {}
+
+
+async def test_a_test_tells_what_is_left_and_what_it_may_do(small_office: Office):
+    office = small_office
+    added = await office.book.add_token(office.token())
+
+    check = await office.book.test(added.name)
+
+    assert (check.is_valid, check.account, check.scopes) == (True, office.login(), ["read:user", "repo"])
+    assert (check.left["core"].limit, check.left["core"].remaining) == (5_000, 4_999)
+    assert check.left["core"].resets_at > added.created_at
+    assert (await office.book.get(added.name)).checked_at != added.checked_at
+
+
+async def test_a_test_that_fails_is_noted_and_one_that_succeeds_makes_it_good_again(office: Office):
+    added = await office.book.add_token(office.token())
+    office.sim.credentials.revoke(office.token())
+
+    check = await office.book.test(added.name)
+
+    assert (check.is_valid, check.reason) == (False, "401: Bad credentials")
+    found = await office.book.get(added.name)
+    assert (found.state, found.invalid_reason) == (State.INVALID, "401: Bad credentials")
+    assert found.invalid_at is not None
+    assert found.invalid_at - found.created_at < timedelta(minutes=1)
+    assert await office.good_members() == []
+    await office.book.enrol()
+    assert await office.good_members() == [], "a new start does not use it either"
+
+    office.sim.credentials.reinstate(office.token())
+    assert (await office.book.test(added.name)).is_valid
+    found = await office.book.get(added.name)
+    assert (found.state, found.invalid_reason, found.invalid_at) == (State.VALID, None, None)
+    assert await office.good_members() == [added.allowance]
+
+
+async def test_a_new_secret_makes_an_invalid_credential_good_again(small_office: Office):
+    office = small_office
+    added = await office.book.add_token(office.token())
+    office.sim.credentials.revoke(office.token())
+    await office.book.test(added.name)
+
+    again = await office.book.add_token(office.token(ordinal=1))
+
+    assert (again.name, again.state, again.invalid_reason) == (added.name, State.VALID, None)
+    assert await office.good_members() == [added.allowance]
+
+
+async def test_a_token_that_was_stored_unasked_finds_its_account_when_it_is_tested(small_office: Office):
+    office = small_office
+    known = await office.book.add_token(office.token())
+    unasked = await office.book.add_token(office.token(ordinal=1), name="second", owner="Ada", check=False)
+    assert unasked.allowance.startswith("token-")
+    assert unasked.checked_at is None
+    assert await office.good_members() == sorted([known.allowance, unasked.allowance])
+
+    await office.book.test("second")
+
+    assert (await office.book.get("second")).allowance == known.allowance
+    assert await office.good_members() == [known.allowance]
+    assert len(await office.rows("SELECT * FROM credential_allowances")) == 1
+
+
+async def test_who_stores_unasked_says_whose_it_is(small_office: Office):
+    office = small_office
+    with pytest.raises(InvalidArgument, match="owner"):
+        await office.book.add_token(office.token(), check=False)
+
+
+async def test_an_app_is_stored_with_its_key_and_is_issued_tokens(small_office: Office):
+    office = small_office
+    private, public = app_key()
+    office.sim.credentials.register_app(APP, public, {INSTALLATION: (1, 1)})
+
+    added = await office.book.add_installation(private, app_id=APP, installation_id=INSTALLATION, owner="Platform team")
+
+    assert added.kind is Kind.INSTALLATION
+    assert added.details == {"app_id": APP, "installation_id": INSTALLATION}
+    assert await office.good_members() == [added.allowance]
+    issued = await office.book.secret_of(added.allowance)
+    assert issued.startswith("ghs_")
+    assert await office.book.secret_of(added.allowance) == issued
+    check = await office.book.test(added.name)
+    assert (check.is_valid, check.left["core"].limit) == (True, 5_000)
+
+
+@pytest.mark.parametrize("trouble", ["another key", "no such installation", "no such app"])
+async def test_an_app_that_is_issued_no_token_is_not_stored(small_office: Office, trouble: str):
+    office = small_office
+    private, public = app_key()
+    _, other = app_key(1)
+    office.sim.credentials.register_app(APP, other if trouble == "another key" else public, {INSTALLATION: (1, 1)})
+
+    with pytest.raises(SecretRefused):
+        await office.book.add_installation(
+            private,
+            app_id=APP + (trouble == "no such app"),
+            installation_id=INSTALLATION + (trouble == "no such installation"),
+            owner="Platform team",
+        )
+    assert await office.book.list() == []
+
+
+@pytest.mark.smoke
+@pytest.mark.every_server
+@pytest.mark.race
+async def test_of_two_who_add_one_account_to_different_pools_at_once_one_is_refused(office: Office):
+    other = office.again().book
+
+    results = await asyncio.gather(
+        office.book.add_token(office.token(), name="all", owner="x"),
+        other.add_token(office.token(ordinal=1), name="one", owner="x", user_id="ada"),
+        return_exceptions=True,
+    )
+
+    assert sorted(type(result).__name__ for result in results) == ["AllowanceElsewhere", "Credential"]
+    (stored,) = await office.book.list()
+    assert await office.good_members(stored.pool) == [stored.allowance]
+
+
+@pytest.mark.every_server
+@pytest.mark.race
+async def test_credentials_added_and_removed_at_once_leave_no_trace(office: Office):
+    tokens = {f"t{n}": office.token(ordinal=n) for n in range(6)}
+    offices = {name: office.again() for name in tokens}
+
+    added = await asyncio.gather(*(offices[n].book.add_token(token, name=n) for n, token in tokens.items()))
+    assert len({one.allowance for one in added}) == 1
+    assert len(await office.book.list()) == 6
+    await asyncio.gather(*(offices[name].book.remove(name) for name in tokens))
+
+    assert await office.book.list() == []
+    assert await office.rows("SELECT * FROM credential_allowances") == []
+    await office.book.enrol()
+    assert await office.members() == {}
+
+
+@pytest.mark.race
+async def test_a_credential_that_is_added_again_while_it_is_being_removed_serves(
+    small_office: Office, monkeypatch: pytest.MonkeyPatch
+):
+    office, other = small_office, small_office.again()
+    added = await office.book.add_token(office.token())
+    dismiss = office.gate.dismiss
+
+    async def too_late(credential: str) -> None:
+        await other.book.add_token(office.token())
+        await dismiss(credential)
+
+    monkeypatch.setattr(office.gate, "dismiss", too_late)
+    await office.book.remove(added.name)
+
+    assert [one.name for one in await office.book.list()] == [added.name]
+    assert await office.good_members() == [added.allowance]
+
+
+@pytest.mark.smoke
+@pytest.mark.race
+async def test_a_credential_that_is_added_while_a_leader_looks_is_left_alone(
+    small_office: Office, monkeypatch: pytest.MonkeyPatch
+):
+    office, other = small_office, small_office.again()
+    status = office.gate.status
+
+    async def after_another_came(pool: str) -> PoolStatus:
+        await other.book.add_token(office.token())
+        return await status(pool)
+
+    async def never(credential: str) -> None:
+        raise AssertionError(f"{credential} was dismissed, and what is known of its allowance with it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(office.gate, "status", after_another_came)
+        patched.setattr(office.gate, "dismiss", never)
+        await office.book.enrol()
+
+    (added,) = await office.book.list()
+    assert await office.good_members() == [added.allowance]
+
+
+async def test_the_gate_agrees_with_sql_after_an_enrolment(small_office: Office):
+    office = small_office
+    stays = await office.book.add_token(office.token(0))
+    moved = await office.book.add_token(office.token(1))
+    await office.book.remove(moved.name)
+    await office.gate.enrol(moved.allowance, pool=POOL)  # as if whoever removed it had died before he told the gate
+    await office.gate.dismiss(stays.allowance)
+    back = await office.book.add_token(office.token(1), user_id="ada")
+
+    await office.book.enrol()
+
+    assert await office.good_members() == [stays.allowance]
+    assert await office.good_members(back.pool) == [back.allowance]
+
+
+@pytest.mark.full
+async def test_many_credentials_are_enrolled(small_office: Office):
+    office = small_office
+    tokens = [f"ghp_{n:036}" for n in range(120)]
+    for n, token in enumerate(tokens):
+        await office.book.add_token(token, name=f"n{n}", owner="x", user_id=f"u{n}", check=False)
+    other = office.again()
+    await office.gate.dismiss((await other.book.get("n7")).allowance)
+
+    await other.book.enrol()
+
+    assert await office.good_members(pool_of("u7")) == [(await other.book.get("n7")).allowance]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"secret": ""}, "must not be empty"),
+        ({"secret": "two words"}, "one line of printable ASCII"),
+        ({"secret": "ghp_é"}, "one line of printable ASCII"),
+        ({"secret": "x" * 5_000}, "one line of printable ASCII"),
+        ({"secret": "-----BEGIN PRIVATE KEY-----"}, "--app-id"),
+        ({"name": "a|b"}, "none of"),
+        ({"name": "x" * 101}, "at most 100"),
+        ({"owner": "x" * 201}, "at most 200"),
+        ({"user_id": "x" * 81}, "at most 80"),
+        ({"user_id": ""}, "must not be empty"),
+    ],
+)
+async def test_nonsense_is_refused_and_no_secret_is_shown(small_office: Office, given: dict[str, str], why: str):
+    arguments = {"secret": "ghp_hunter2", "owner": "x", **given}
+    secret = arguments.pop("secret")
+
+    with pytest.raises(InvalidArgument, match=why) as told:
+        await small_office.book.add_token(secret, check=False, **arguments)  # pyright: ignore[reportArgumentType]
+    assert not secret or secret not in str(told.value)
+    assert await small_office.book.list() == []
+
+
+@pytest.mark.parametrize("key", ["", "hunter2", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"])
+async def test_what_is_no_private_key_is_refused_and_not_shown(small_office: Office, key: str):
+    with pytest.raises(InvalidArgument, match="must be an RSA key in PEM") as told:
+        await small_office.book.add_installation(key, app_id=1, installation_id=1, owner="x", check=False)
+    assert "hunter2" not in str(told.value)
+
+
+async def test_a_credential_for_another_place_is_not_sent_here(small_office: Office):
+    office = small_office
+    added = await office.book.add_token(office.token())
+    github = office.settings.github.model_copy(update={"api_url": "http://127.0.0.1:9"})
+    other = office.again(github=github).book
+
+    with pytest.raises(NoCredential):
+        await other.secret_of(added.allowance)
+    with pytest.raises(InvalidArgument, match="sent nowhere else"):
+        await other.test(added.name)
+    with pytest.raises(NoCredential):
+        await other.pool_for("anybody")
+    await other.enrol()
+    assert [one.name for one in await other.list()] == [added.name]
+
+
+@pytest.mark.every_server
+async def test_rotating_the_key_changes_every_row_and_loses_nothing(office: Office):
+    first = await office.book.add_token(office.token(0))
+    second = await office.book.add_token(office.token(1))
+    early = office.again().book
+    before = await office.rows("SELECT secret, key_id FROM credentials")
+
+    done = await office.book.rotate_key()
+
+    after = await office.rows("SELECT secret, key_id FROM credentials")
+    assert done.encrypted_anew == 2
+    assert {row.key_id for row in after} == {done.key_id}
+    assert {row.secret for row in before}.isdisjoint({row.secret for row in after})
+    assert await early.secret_of(first.allowance) == office.token(0), "who has the old keys reads the new ones"
+    await office.book.rotate_key()
+    assert await office.again().book.secret_of(second.allowance) == office.token(1)
+
+
+async def test_keys_of_the_environment_are_rotated_by_their_order(small_office: Office):
+    old, new = Key.new(), Key.new()
+    first = small_office.again(credentials_key=SecretStr(old.text))
+    added = await first.book.add_token(small_office.token())
+
+    both = small_office.again(credentials_key=SecretStr(f"{new.text},{old.text}"))
+    done = await both.book.rotate_key()
+
+    assert (done.key_id, done.encrypted_anew, done.place) == (new.id, 1, "TIDEGATE_CREDENTIALS_KEY")
+    alone = small_office.again(credentials_key=SecretStr(new.text))
+    assert await alone.book.secret_of(added.allowance) == small_office.token()
+
+
+def test_a_credential_has_no_place_for_a_secret():
+    assert not {"secret", "sealed", "token", "fingerprint", "key_id"} & set(Credential.__struct_fields__)

@@ -1,0 +1,64 @@
+"""A process whose only token could not be asked about at its start."""
+
+import asyncio
+import socket
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.github.deployment import SMALL
+from tests.waiting import patience
+from tidegate.assembly import open_collection
+from tidegate.assembly.late_token import LateToken
+from tidegate.cli.up import UP, Banner, greeting
+from tidegate.core.backoff import Backoff
+from tidegate.engine.credentials.borrowing import VARIABLE
+from tidegate.engine.upstream import UpstreamFailed
+from tidegate.github import GithubSettings
+from tidegate.settings import Settings
+from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
+
+SOON = Backoff(first=timedelta(milliseconds=20), most=timedelta(milliseconds=50))
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+@pytest.mark.full
+async def test_a_token_serves_as_soon_as_github_answers(tmp_path: Path):
+    world = WorldShape(users=1, repositories=1, sizes=SMALL, quirks=False)
+    sim = GithubSimulator(SimulatorConfig(world=world, port=free_port()))
+    token = sim.token_of(sim.world.operators()[0])
+    url = f"http://127.0.0.1:{sim.config.port}"
+    settings = Settings(data_dir=tmp_path, github=GithubSettings(api_url=url))
+    async with open_collection(settings, token=token, needs_credential=False) as collection:
+        late = collection.late_token
+        assert late is not None
+        assert "no connection" in late.reason
+        assert token not in late.reason
+        used, stopping = asyncio.Event(), asyncio.Event()
+        again = LateToken(collection.credentials, token, ConnectionError(late.reason), used.set, pauses=SOON)
+        running = asyncio.create_task(again.run(stopping))
+        async with sim, patience():
+            await used.wait()
+        stopping.set()
+        await running
+
+        assert not again.is_awaited
+        assert [each.name for each in await collection.credentials.list()] == [VARIABLE]
+
+    with pytest.raises(UpstreamFailed):  # whoever collects at once has to know at once
+        async with open_collection(settings.model_copy(update={"data_dir": tmp_path / "other"}), token=token):
+            pass
+
+
+def test_the_greeting_says_what_is_waited_for():
+    banner = Banner(
+        role="up", version="1", pid=7, url=None, needs_key=False, database="d", server="s", credentials=[],
+        waits_for="no connection",
+    )  # fmt: skip
+
+    assert "GITHUB_TOKEN is tried again until GitHub answers: no connection" in greeting(UP, banner)

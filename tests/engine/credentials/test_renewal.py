@@ -1,0 +1,177 @@
+"""Tokens that end: one renewal at a time, in time, and never in a loop."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tests.waiting import patience
+from tidegate.engine.credentials import renewal
+from tidegate.engine.credentials.authority import IssuedToken, NotNow, SecretRefused
+from tidegate.engine.credentials.renewal import RenewedToken
+
+
+class Time:
+    """The process's clock, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Issuer:
+    """Issues tokens that last an hour, or fails as it is told; `hold` keeps callers waiting."""
+
+    def __init__(self) -> None:
+        self.issued = 0
+        self.trouble: list[Exception] = []
+        self.hold = asyncio.Event()
+        self.hold.set()
+
+    async def __call__(self) -> IssuedToken:
+        self.issued += 1
+        number = self.issued
+        await self.hold.wait()
+        if self.trouble:
+            raise self.trouble.pop(0)
+        return IssuedToken(token=f"ghs_{number}", lasts_s=3_600)
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    time = Time()
+    monkeypatch.setattr(renewal, "monotonic", time)
+    return time
+
+
+@pytest.fixture
+def issuer() -> Issuer:
+    return Issuer()
+
+
+async def settled(until: Callable[[], bool]) -> None:
+    async with patience():
+        while not until():
+            await asyncio.sleep(0)
+
+
+async def test_many_who_ask_at_once_are_given_one_token(time: Time, issuer: Issuer):
+    token = RenewedToken("app", issuer)
+    issuer.hold.clear()
+    asking = [asyncio.create_task(token.get()) for _ in range(20)]
+    await settled(lambda: issuer.issued == 1)
+    issuer.hold.set()
+
+    assert set(await asyncio.gather(*asking)) == {"ghs_1"}
+    time.now += 1800
+    assert await token.get() == "ghs_1"
+    assert issuer.issued == 1
+
+
+async def test_it_is_renewed_before_its_end_while_the_old_one_goes_on(time: Time, issuer: Issuer):
+    token = RenewedToken("app", issuer)
+    await token.get()
+    issuer.hold.clear()
+
+    time.now += 3_600 * 0.9
+    assert {await token.get() for _ in range(5)} == {"ghs_1"}, "nobody waits for the new one"
+    await settled(lambda: issuer.issued == 2)
+    issuer.hold.set()
+    await settled(lambda: token.renewing is None)
+
+    assert await token.get() == "ghs_2"
+    assert issuer.issued == 2
+
+
+async def test_a_token_near_its_end_is_not_used(time: Time, issuer: Issuer):
+    token = RenewedToken("app", issuer)
+    await token.get()
+
+    time.now += 3_600 - 29
+
+    assert await token.get() == "ghs_2"
+
+
+async def test_processes_do_not_renew_together(time: Time):
+    del time
+    renewals: set[float] = set()
+    for _ in range(20):
+        token = RenewedToken("app", Issuer())
+        await token.get()
+        current = token._current  # pyright: ignore[reportPrivateUsage]
+        assert current is not None
+        renewals.add(current.renew_at)
+
+    assert len(renewals) > 10
+    assert all(1000 + 0.7 * 3_600 <= at <= 1000 + 0.9 * 3_600 for at in renewals)
+
+
+async def test_a_renewal_that_fails_in_time_harms_nobody_and_is_tried_again_later(time: Time, issuer: Issuer):
+    token = RenewedToken("app", issuer)
+    await token.get()
+    issuer.trouble = [NotNow("502")]
+    time.now += 3_600 * 0.9
+
+    assert await token.get() == "ghs_1"
+    await settled(lambda: token.renewing is None and issuer.issued == 2)
+    time.now += 130  # longer than any pause after the first failure
+    assert await token.get() == "ghs_1"
+    await settled(lambda: token.renewing is None)
+
+    assert await token.get() == "ghs_3"
+
+
+async def test_while_none_can_be_had_the_issuer_is_asked_with_pauses(time: Time, issuer: Issuer):
+    token = RenewedToken("app", issuer)
+    issuer.trouble = [NotNow("502")] * 1000
+    for _ in range(200):
+        with pytest.raises(NotNow, match="502"):
+            await token.get()
+        time.now += 0.01
+
+    assert issuer.issued < 50
+    issuer.trouble = []
+    time.now += 130
+    assert (await token.get()).startswith("ghs_")
+
+
+async def test_who_gives_up_waiting_does_not_take_the_renewal_with_him(time: Time, issuer: Issuer):
+    del time
+    token = RenewedToken("app", issuer)
+    issuer.hold.clear()
+    impatient, patient = asyncio.create_task(token.get()), asyncio.create_task(token.get())
+    await settled(lambda: issuer.issued == 1)
+    impatient.cancel()
+    issuer.hold.set()
+
+    assert await patient == "ghs_1"
+
+
+async def test_a_refused_token_is_replaced_once_and_the_next_refusal_is_final(time: Time, issuer: Issuer):
+    token = RenewedToken("app", issuer)
+    first = await token.get()
+    assert token.refuse(first), "somebody may have revoked it"
+    assert token.refuse(first), "the calls that were under way with it say nothing new"
+
+    second = await token.get()
+    assert second != first
+    assert not token.refuse(second), "a new one fares no better"
+
+    time.now += 60
+    assert token.refuse(second), "it was good for a while"
+
+
+async def test_what_is_refused_for_good_says_so(time: Time, issuer: Issuer):
+    del time
+    issuer.trouble = [SecretRefused("404: Not Found")]
+
+    with pytest.raises(SecretRefused, match="404"):
+        await RenewedToken("app", issuer).get()
+
+
+def test_nothing_shows_a_token():
+    issued = IssuedToken(token="ghs_hunter2", lasts_s=1)
+
+    assert "hunter2" not in f"{issued!r} {issued}"

@@ -1,0 +1,137 @@
+"""Secrets at rest: they open for whom they were sealed, and for nobody and nothing else."""
+
+import base64
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.examples import examples
+from tidegate.engine.credentials.keys import Key, KeySource
+from tidegate.engine.credentials.vault import CannotOpen, KeyMissing, Label, Sealed, Vault
+
+LABEL = Label("octocat", "token", "https://api.github.com")
+SECRET = "ghp_0123456789abcdef"
+
+
+async def no() -> bool:
+    return False
+
+
+async def yes() -> bool:
+    return True
+
+
+def vault(*keys: Key) -> Vault:
+    given = ",".join(key.text for key in keys)
+    return Vault(KeySource(Path("/nowhere"), given), is_in_use=no)
+
+
+KEY = Key.new()
+
+
+@given(secret=st.text(max_size=200), name=st.text(max_size=50))
+@settings(max_examples=examples(30))
+async def test_what_was_sealed_opens_and_shows_nothing(secret: str, name: str):
+    label = Label(name, "token", "https://api.github.com")
+    try:
+        secret.encode()
+    except UnicodeEncodeError:
+        return
+    sealed = await vault(KEY).seal(label, secret)
+
+    assert await vault(KEY).open(label, sealed) == secret
+    if len(secret.encode()) >= 4:  # shorter ones may occur in random bytes
+        assert secret.encode() not in base64.b64decode(sealed.text)
+        assert secret not in sealed.text + sealed.key_id
+
+
+async def test_the_same_secret_is_never_sealed_the_same():
+    sealed = {(await vault(KEY).seal(LABEL, SECRET)).text for _ in range(5)}
+
+    assert len(sealed) == 5
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Label("mallory", "token", "https://api.github.com"),
+        Label("octocat", "installation", "https://api.github.com"),
+        Label("octocat", "token", "https://evil.example"),
+    ],
+)
+async def test_a_secret_that_was_moved_elsewhere_does_not_open(other: Label):
+    sealed = await vault(KEY).seal(LABEL, SECRET)
+
+    with pytest.raises(CannotOpen, match="changed, or damaged"):
+        await vault(KEY).open(other, sealed)
+
+
+@given(data=st.data())
+@settings(max_examples=examples(30))
+async def test_whatever_byte_is_changed_it_does_not_open(data: st.DataObject):
+    sealed = await vault(KEY).seal(LABEL, SECRET)
+    raw = bytearray(base64.b64decode(sealed.text))
+    at = data.draw(st.integers(0, len(raw) - 1))
+    raw[at] ^= data.draw(st.integers(1, 255))
+
+    with pytest.raises(CannotOpen) as told:
+        await vault(KEY).open(LABEL, Sealed(base64.b64encode(bytes(raw)).decode(), sealed.key_id))
+    assert SECRET not in str(told.value)
+
+
+@pytest.mark.parametrize("text", ["", "AQ==", "no base64!", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"])
+async def test_what_is_no_sealed_secret_does_not_open(text: str):
+    with pytest.raises(CannotOpen):
+        await vault(KEY).open(LABEL, Sealed(text, KEY.id))
+
+
+async def test_another_key_is_told_by_its_number_and_gives_no_garbage():
+    sealed, other = await vault(KEY).seal(LABEL, SECRET), Key.new()
+
+    with pytest.raises(CannotOpen, match=f"with the key {KEY.id}, and TIDEGATE_CREDENTIALS_KEY holds {other.id}"):
+        await vault(other).open(LABEL, sealed)
+
+
+async def test_an_old_key_opens_and_the_first_one_seals():
+    sealed, new = await vault(KEY).seal(LABEL, SECRET), Key.new()
+    both = vault(new, KEY)
+
+    assert await both.open(LABEL, sealed) == SECRET
+    assert (await both.seal(LABEL, SECRET)).key_id == new.id
+
+
+async def test_a_key_that_others_rotated_is_read_again(tmp_path: Path):
+    early = Vault(KeySource(tmp_path), is_in_use=no)
+    await early.seal(LABEL, SECRET)
+
+    KeySource(tmp_path).begin_rotation(needed=set())
+    sealed = await Vault(KeySource(tmp_path), is_in_use=no).seal(LABEL, SECRET)
+
+    assert await early.open(LABEL, sealed) == SECRET
+
+
+async def test_a_key_file_that_was_lost_is_noticed_and_not_replaced(tmp_path: Path):
+    with pytest.raises(KeyMissing, match=r"credentials\.key is missing, and stored credentials need it"):
+        await Vault(KeySource(tmp_path), is_in_use=yes).seal(LABEL, SECRET)
+
+    assert not (tmp_path / "credentials.key").exists()
+
+
+async def test_a_key_that_was_made_and_used_while_we_looked_is_taken(tmp_path: Path):
+    async def made_meanwhile() -> bool:
+        KeySource(tmp_path).make()
+        return True
+
+    sealed = await Vault(KeySource(tmp_path), is_in_use=made_meanwhile).seal(LABEL, SECRET)
+
+    assert await Vault(KeySource(tmp_path), is_in_use=yes).open(LABEL, sealed) == SECRET
+
+
+async def test_a_fingerprint_is_the_same_for_the_same_key_only():
+    ours = await vault(KEY).fingerprint(SECRET)
+
+    assert ours == await vault(KEY).fingerprint(SECRET)
+    assert ours != await vault(KEY).fingerprint(SECRET + "x")
+    assert ours != await vault(Key.new()).fingerprint(SECRET)

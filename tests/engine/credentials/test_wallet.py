@@ -1,0 +1,338 @@
+"""What workers get: the right secret, another one when it is refused, and a clear no when there is none."""
+
+import asyncio
+
+import pytest
+
+from tests.engine.credentials.office import APP, INSTALLATION, Office, app_key
+from tidegate.core.errors import InvalidSettings, NoCredential, Unavailable
+from tidegate.engine.credentials import State, records, wallet
+from tidegate.engine.credentials.wallet import SecretElsewhere
+
+REASON = "401: Bad credentials"
+
+
+async def app_added(office: Office) -> str:
+    private, public = app_key()
+    office.sim.credentials.register_app(APP, public, {INSTALLATION: (1, 1)})
+    added = await office.book.add_installation(private, app_id=APP, installation_id=INSTALLATION, owner="x")
+    return added.allowance
+
+
+async def state_of(office: Office, name: str) -> State:
+    return (await office.book.get(name)).state
+
+
+async def test_a_refused_secret_is_condemned_and_there_is_no_other(office: Office):
+    added = await office.book.add_token(office.token())
+    secret = await office.book.secret_of(added.allowance)
+
+    assert not await office.book.rejected(added.allowance, secret, REASON)
+
+    found = await office.book.get(added.name)
+    assert (found.state, found.invalid_reason) == (State.INVALID, REASON)
+    with pytest.raises(NoCredential, match=added.allowance):
+        await office.book.secret_of(added.allowance)
+
+
+@pytest.mark.every_server
+@pytest.mark.race
+async def test_many_refusals_of_one_secret_condemn_that_one_and_no_other(office: Office):
+    """Fifty calls were under way when it was revoked."""
+    first = await office.book.add_token(office.token())
+    await office.book.add_token(office.token(ordinal=1), name="second")
+    await office.book.secret_of(first.allowance)
+
+    answers = await asyncio.gather(
+        *(office.again().book.rejected(first.allowance, office.token(), REASON) for _ in range(10)),
+        *(office.book.rejected(first.allowance, office.token(), REASON) for _ in range(10)),
+    )
+
+    assert set(answers) == {True}
+    assert await state_of(office, first.name) is State.INVALID
+    assert await state_of(office, "second") is State.VALID
+    assert await office.book.secret_of(first.allowance) == office.token(ordinal=1)
+
+
+async def test_a_secret_that_was_replaced_meanwhile_is_not_held_against_the_new_one(small_office: Office):
+    office = small_office
+    added = await office.book.add_token(office.token())
+    worker = office.again().book
+    old = await worker.secret_of(added.allowance)
+    await office.book.add_token(office.token(ordinal=1))
+    assert await worker.secret_of(added.allowance) == old, "it is kept for a while"
+
+    assert await worker.rejected(added.allowance, old, REASON)
+
+    assert await worker.secret_of(added.allowance) == office.token(ordinal=1)
+    assert await state_of(office, added.name) is State.VALID
+
+
+@pytest.mark.every_server
+async def test_what_is_found_out_about_an_old_secret_does_not_concern_the_new_one(office: Office):
+    added = await office.book.add_token(office.token())
+    old = await office.database.read(records.get, added.name)
+    assert old.sealed is not None
+    await office.book.add_token(office.token(ordinal=1))
+
+    assert not await office.database.transaction(records.condemn, old, REASON)
+    assert not await office.database.transaction(records.reseal, old, old.sealed)
+    assert await state_of(office, added.name) is State.VALID
+    assert await office.again().book.secret_of(added.allowance) == office.token(ordinal=1)
+
+    await office.book.rejected(added.allowance, office.token(ordinal=1), REASON)
+    assert not await office.database.transaction(records.confirm, old, {})
+    assert await state_of(office, added.name) is State.INVALID
+
+
+async def test_a_replaced_secret_is_noticed_after_a_minute_at_the_latest(
+    small_office: Office, monkeypatch: pytest.MonkeyPatch
+):
+    office, now = small_office, 1000.0
+    monkeypatch.setattr(wallet, "monotonic", lambda: now)
+    added = await office.book.add_token(office.token())
+    worker = office.again().book
+    await worker.secret_of(added.allowance)
+    await office.book.add_token(office.token(ordinal=1))
+
+    now += 59
+    assert await worker.secret_of(added.allowance) == office.token()
+    now += 2
+    assert await worker.secret_of(added.allowance) == office.token(ordinal=1)
+
+
+async def test_only_so_many_secrets_are_kept(small_office: Office, monkeypatch: pytest.MonkeyPatch):
+    office = small_office
+    monkeypatch.setattr(wallet, "_MOST_KEPT", 2)
+    for of in range(3):
+        added = await office.book.add_token(office.token(of))
+        await office.book.secret_of(added.allowance)
+
+    assert len(office.book.wallet._held) == 2  # pyright: ignore[reportPrivateUsage]
+    for one in await office.book.list():
+        assert await office.book.secret_of(one.allowance)
+
+
+async def test_one_installation_has_one_token_however_many_ask(small_office: Office):
+    allowance = await app_added(small_office)
+    worker = small_office.again().book
+
+    tokens = await asyncio.gather(*(worker.secret_of(allowance) for _ in range(30)))
+
+    assert len(set(tokens)) == 1
+    await worker.close()
+
+
+async def test_an_installations_token_that_was_revoked_is_replaced(small_office: Office):
+    allowance = await app_added(small_office)
+    first = await small_office.book.secret_of(allowance)
+    small_office.sim.credentials.revoke(first)
+
+    assert await small_office.book.rejected(allowance, first, REASON)
+
+    second = await small_office.book.secret_of(allowance)
+    assert second != first
+    assert {one.state for one in await small_office.book.list()} == {State.VALID}
+    assert not await small_office.book.rejected(allowance, second, REASON), "not in a loop"
+    assert {one.state for one in await small_office.book.list()} == {State.INVALID}
+
+
+async def test_an_app_that_was_thrown_out_is_condemned_with_the_reason(small_office: Office):
+    allowance = await app_added(small_office)
+    small_office.sim.credentials.uninstall(APP, INSTALLATION)
+    worker = small_office.again().book
+
+    with pytest.raises(NoCredential):
+        await worker.secret_of(allowance)
+
+    (found,) = await worker.list()
+    assert (found.state, found.invalid_reason) == (
+        State.INVALID,
+        f"the app {APP} has no installation {INSTALLATION}",
+    )
+
+
+@pytest.mark.every_server
+async def test_a_given_token_serves_everybody_while_nothing_is_stored(office: Office):
+    await office.book.borrow(office.token())
+    await office.book.enrol()
+
+    (known,) = await office.book.list()
+    assert (known.name, known.kind, known.account) == ("GITHUB_TOKEN", "environment", office.login())
+    assert await office.good_members() == [known.allowance]
+    assert await office.book.secret_of(known.allowance) == office.token()
+    assert await office.book.pool_for("anybody") == "github"
+    rows = await office.rows("SELECT secret, fingerprint FROM credentials")
+    assert rows[0].secret is None
+    assert office.token() not in rows[0].fingerprint
+
+
+async def test_a_process_without_the_given_token_begins_runs_for_those_who_have_it(small_office: Office):
+    await small_office.book.borrow(small_office.token())
+    without = small_office.again().book
+
+    assert await without.pool_for("anybody") == "github"
+
+
+async def test_a_given_token_that_was_removed_elsewhere_serves_nobody(small_office: Office):
+    await small_office.book.borrow(small_office.token())
+    await small_office.again().book.remove("GITHUB_TOKEN")
+
+    with pytest.raises(
+        NoCredential, match=r"GITHUB_TOKEN was removed or refused while this process ran.*credentials add"
+    ):
+        await small_office.book.pool_for("anybody")
+
+
+async def test_a_given_token_is_asked_whose_it_is_only_once(small_office: Office):
+    await small_office.book.borrow(small_office.token())
+    calls = small_office.sim.report().calls
+
+    again = small_office.again().book
+    await again.borrow(small_office.token())
+
+    assert small_office.sim.report().calls == calls
+    assert again.wallet.borrowed is not None
+
+
+async def test_a_stored_credential_takes_the_place_of_a_given_token(small_office: Office):
+    office = small_office
+    await office.book.borrow(office.token(0))
+    await office.book.enrol()
+    stored = await office.book.add_token(office.token(1))
+    later = office.again().book
+    await later.borrow(office.token(0))
+    await later.enrol()
+
+    assert later.wallet.borrowed is None
+    assert await office.good_members() == [stored.allowance]
+
+
+async def test_a_given_token_and_a_stored_one_of_the_same_account_share_an_allowance(small_office: Office):
+    office = small_office
+    await office.book.borrow(office.token(ordinal=0))
+    await office.book.enrol()
+
+    stored = await office.book.add_token(office.token(ordinal=1))
+    await office.book.enrol()
+
+    assert await office.good_members() == [stored.allowance]
+    assert await office.book.secret_of(stored.allowance) == office.token(ordinal=1)
+
+
+async def test_a_given_token_of_another_account_takes_the_place_of_the_last_one(small_office: Office):
+    office = small_office
+    await office.book.borrow(office.token(0))
+    await office.book.enrol()
+    later = office.again().book
+
+    await later.borrow(office.token(1))
+    await later.enrol()
+
+    (known,) = await later.list()
+    assert (known.account, await office.good_members()) == (office.login(1), [known.allowance])
+
+
+async def test_a_given_token_that_is_refused_is_said_so_at_the_start(small_office: Office):
+    with pytest.raises(InvalidSettings, match=r"GITHUB_TOKEN cannot be used: .* says 401: Bad credentials") as told:
+        await small_office.book.borrow("ghp_nonsense")
+    assert "nonsense" not in str(told.value)
+
+
+async def test_a_given_token_that_was_refused_is_asked_about_again_at_the_next_start(small_office: Office):
+    office = small_office
+    await office.book.borrow(office.token())
+    (known,) = await office.book.list()
+    office.sim.credentials.revoke(office.token())
+    assert not await office.book.rejected(known.allowance, office.token(), REASON)
+    assert (await office.book.list())[0].state is State.INVALID
+    with pytest.raises(NoCredential):
+        await office.book.secret_of(known.allowance)
+
+    with pytest.raises(InvalidSettings):
+        await office.again().book.borrow(office.token())
+    office.sim.credentials.reinstate(office.token())
+    later = office.again().book
+    await later.borrow(office.token())
+    assert await later.secret_of(known.allowance) == office.token()
+
+
+async def test_who_was_not_given_the_token_says_what_to_do(small_office: Office):
+    await small_office.book.borrow(small_office.token())
+    (known,) = await small_office.book.list()
+
+    with pytest.raises(SecretElsewhere, match=r"not given GITHUB_TOKEN.*credentials add") as told:
+        await small_office.again().book.secret_of(known.allowance)
+    assert isinstance(told.value, Unavailable), "another process can do the job: that is no attempt of the job's"
+
+
+async def test_without_any_credential_both_ways_are_told(small_office: Office):
+    office = small_office
+    with pytest.raises(InvalidSettings, match=r"set GITHUB_TOKEN .* or store one with `tidegate credentials add`"):
+        await office.book.require_any()
+
+    added = await office.book.add_token(office.token())
+    await office.book.require_any()
+    await office.book.rejected(added.allowance, office.token(), REASON)
+    with pytest.raises(InvalidSettings, match=f"{added.name}: refused before"):
+        await office.book.require_any()
+
+
+@pytest.mark.race
+async def test_processes_that_start_together_with_one_token_all_have_it(office: Office):
+    processes = [office.again().book for _ in range(8)]
+
+    await asyncio.gather(*(book.borrow(office.token()) for book in processes))
+
+    (known,) = await office.book.list()
+    assert [await book.secret_of(known.allowance) for book in processes] == [office.token()] * 8
+
+
+@pytest.mark.race
+async def test_processes_that_start_together_with_tokens_of_two_accounts_leave_one_row(office: Office):
+    processes = [(office.again().book, office.token(of)) for of in (0, 1) * 4]
+
+    await asyncio.gather(*(book.borrow(token) for book, token in processes))
+
+    (known,) = await office.book.list()
+    winner = [office.token(of) for of in (0, 1) if office.login(of) == known.account]
+    assert await office.rows("SELECT name FROM credential_allowances") == [(known.allowance,)]
+    assert {await book.secret_of(known.allowance) for book, token in processes if token in winner} == set(winner)
+
+
+async def test_a_given_token_serves_whose_row_was_written_for_another_one_of_its_account(small_office: Office):
+    office = small_office
+    first, second = office.again().book, office.again().book
+    await first.borrow(office.token(ordinal=0))
+    await second.borrow(office.token(ordinal=1))
+    (known,) = await office.book.list()
+
+    assert await first.secret_of(known.allowance) == office.token(ordinal=0)
+    assert await first.rejected(known.allowance, office.token(ordinal=0), REASON), "another process can make the call"
+    assert await first.rejected(known.allowance, office.token(ordinal=0), REASON), "and so for calls under way"
+
+    with pytest.raises(SecretElsewhere):
+        await first.secret_of(known.allowance)
+    assert await state_of(office, known.name) is State.VALID
+    assert await second.secret_of(known.allowance) == office.token(ordinal=1)
+
+
+async def test_a_given_token_does_not_take_the_place_of_a_stored_one_of_its_name(small_office: Office):
+    office = small_office
+    await office.book.add_token(office.token(1), name="GITHUB_TOKEN", user_id="ada")
+
+    with pytest.raises(records.NameTaken):
+        await office.again().book.borrow(office.token(0))
+
+    assert (await office.book.get("GITHUB_TOKEN")).user_id == "ada"
+
+
+@pytest.mark.race
+async def test_of_two_accounts_that_are_added_under_one_name_at_once_one_is_refused(office: Office):
+    books = [office.again().book for _ in range(2)]
+
+    added = await asyncio.gather(
+        *(book.add_token(office.token(of), name="ours") for of, book in enumerate(books)), return_exceptions=True
+    )
+
+    assert sorted(type(one).__name__ for one in added) == ["Credential", "NameTaken"]

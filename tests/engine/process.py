@@ -1,0 +1,70 @@
+"""One process that collects shelves: `-m tests.engine.process DATA_DIR URL LEASE_MS`; its test kills it."""
+
+import asyncio
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import uvloop
+
+from tests.engine.conftest import LIMITS, POOL
+from tests.engine.shelf import HOST, ShelfSource
+from tidegate.assembly import build_process, open_parts
+from tidegate.core.telemetry.logs import configure
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.source import Task
+from tidegate.engine.upstream import Request, UpstreamClient
+from tidegate.primitives.membership import PresenceSettings
+from tidegate.settings import Settings
+from tidegate.storage.documents import SqlDocuments
+
+
+class RemoteShelfSource(ShelfSource):
+    """The same source, with its upstream in another process."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    def request(self, task: Task, secret: str) -> Request:
+        local = super().request(task, secret)
+        return Request(url=local.url.replace(HOST, self._url), purpose=local.purpose, headers=local.headers)
+
+
+class Ready:
+    """Says that the process works and heeds signals."""
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        print("working", flush=True)
+        await stopping.wait()
+
+
+class Secrets:
+    async def secret_of(self, credential: str) -> str:
+        return f"secret of {credential}"
+
+
+async def main(data_dir: Path, url: str, lease: timedelta) -> None:
+    presence = PresenceSettings(lease=lease, renew_every=lease * 0.7)
+    async with open_parts(Settings(data_dir=data_dir, presence=presence)) as parts, UpstreamClient() as client:
+        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
+
+        async def enrol() -> None:
+            await parts.gate.enrol("librarian", pool=POOL, limits=LIMITS)
+
+        collector = Collector(
+            ground, [RemoteShelfSource(url)], caller=client, secrets=Secrets(), enrol_credentials=enrol
+        )
+        process = build_process(
+            parts,
+            handlers=collector.handlers,
+            services={**collector.services, "ready": Ready()},
+            duties={"recovery": collector.duty},
+            on_death=[collector.duty.ring],
+        )
+        await process.run(handle_signals=True)
+
+
+if __name__ == "__main__":
+    configure(level="error")
+    uvloop.run(main(Path(sys.argv[1]), sys.argv[2], timedelta(milliseconds=int(sys.argv[3]))))

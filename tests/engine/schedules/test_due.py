@@ -1,0 +1,238 @@
+"""What happens when schedules are due: one run each, none lost, none twice, and none in the way of another."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import update
+
+from tests.engine.schedules.clockwork import DAY, FORGIVING, HOUR, POOL, Clockwork, clockwork_at
+from tests.processes import start_warm
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import ValkeyUnavailable
+from tidegate.core.telemetry.metrics import REGISTRY
+from tidegate.engine.due_schedules import fire_some
+from tidegate.engine.ledger import StoredJob
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.recovery import Recovery
+from tidegate.engine.schedule_tables import collection_schedules
+from tidegate.engine.settings import CollectSettings
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
+
+
+def told(outcome: str) -> float:
+    return REGISTRY.get_sample_value("schedules_fired_total", {"outcome": outcome}) or 0
+
+
+async def test_nothing_is_begun_before_its_time(local: Clockwork, clock: ManualClock):
+    assert await local.due.fire() is None
+    await local.add("ada")
+
+    assert await local.due.fire() == 3 * 3600 * 1000
+    clock.advance(3 * HOUR - timedelta(microseconds=500))
+    assert await local.due.fire() == 1, "rounded up: whoever sleeps so long is not early"
+    assert await local.runs() == []
+
+
+async def test_a_due_time_begins_one_run_and_plans_the_next(works: Clockwork, clock: ManualClock):
+    [schedule] = await works.add("ada", full=True)
+    clock.advance(3 * HOUR)
+
+    assert await works.due.fire() == DAY.total_seconds() * 1000
+
+    [run] = await works.runs()
+    assert (run.github_login, run.pool, run.triggered_by, run.options) == ("ada", POOL, "scheduled", {"full": True})
+    assert run.status == RunState.PLANNING
+    assert await works.offered() == 1
+    fired = await works.schedules.show(schedule.id)
+    assert (fired.last_run_id, fired.last_due_at, fired.last_error) == (run.id, clock.now(), None)
+    assert fired.next_at == clock.now() + DAY
+
+
+async def test_it_goes_on_day_after_day(local: Clockwork, clock: ManualClock):
+    await local.add("ada")
+    for day in range(1, 4):
+        clock.advance(DAY)
+        await local.fire_all()
+        await local.end_runs()
+        assert len(await local.runs()) == day
+
+
+@pytest.mark.every_server
+async def test_times_that_were_missed_begin_one_run_together(works: Clockwork, clock: ManualClock):
+    [hourly] = await works.add("ada", cron="0 * * * *")
+    clock.advance(timedelta(days=40, minutes=20))
+
+    assert await works.due.fire() == 40 * 60 * 1000, "all of them are over at once"
+    await works.end_runs()
+    assert await works.due.fire() == 40 * 60 * 1000
+
+    assert len(await works.runs()) == 1
+    assert (await works.schedules.show(hourly.id)).next_at == clock.now() + timedelta(minutes=40)
+
+
+async def test_a_user_with_an_active_run_is_left_out_once(works: Clockwork, clock: ManualClock):
+    [schedule] = await works.add("ada")
+    before = told("skipped")
+    clock.advance(DAY)
+    await works.fire_all()
+    clock.advance(DAY)
+
+    await works.fire_all()  # the first run is not over
+
+    [run] = await works.runs()
+    skipped = await works.schedules.show(schedule.id)
+    assert told("skipped") == before + 1
+    assert "active run" in (skipped.last_error or "")
+    assert (skipped.last_run_id, skipped.last_due_at) == (run.id, clock.now() - 21 * HOUR)
+    await works.end_runs()
+    clock.advance(DAY)
+    await works.fire_all()
+    assert len(await works.runs()) == 2
+    assert (await works.schedules.show(schedule.id)).last_error is None
+
+
+async def test_two_schedules_of_one_user_at_the_same_time_begin_one_run(local: Clockwork, clock: ManualClock):
+    await local.add("ada", cron="0 3 * * *")
+    await local.add("ada", cron="0 3 1 * *", full=True)
+    clock.advance(DAY)
+
+    await local.fire_all()
+
+    [run] = await local.runs()
+    assert run.options == {}
+    assert await local.offered() == 1
+
+
+@pytest.mark.every_server
+async def test_one_that_cannot_begin_is_in_nobodys_way(works: Clockwork, clock: ManualClock):
+    """A defect of the source, rows that cannot be written, a source that is not here, a user whom nobody serves."""
+    added = await works.add("ada", "broken", "endless", "stranger", "unserved", "unwritable", "zoe")
+    await works.database.transaction(_change, "stranger", {"source": "elsewhere"})
+    clock.advance(DAY)
+
+    await works.fire_all()
+
+    begun = {run.github_login for run in await works.runs()}
+    assert {"ada", "zoe"} <= begun
+    errors = {each.login: each.last_error for each in await works.schedules.list_schedules()}
+    assert "LookupError: the source has a defect" in (errors["broken"] or "")
+    assert "elsewhere" in (errors["stranger"] or "")
+    if works.database.dialect != "sqlite":  # which takes a text of any length
+        assert "endless" not in begun
+        assert errors["endless"]
+    assert {each.next_at for each in await works.schedules.list_schedules()} == {clock.now() + 3 * HOUR}
+    assert "no valid credential" in (errors["unserved"] or "")
+    assert "unwritable" not in begun, "of a run whose jobs cannot be written, nothing stays"
+    assert errors["unwritable"]
+    assert len(added) == 7
+
+
+async def test_one_whose_time_zone_is_gone_is_paused_and_says_so(local: Clockwork, clock: ManualClock):
+    await local.add("ada", "zoe")
+    await local.database.transaction(_change, "ada", {"timezone": "Mars/Base"})
+    clock.advance(DAY)
+
+    await local.fire_all()
+
+    assert {run.github_login for run in await local.runs()} == {"ada", "zoe"}
+    [ada] = await local.schedules.list_schedules("ada")
+    assert ada.next_at is None
+    assert "Mars/Base" in (ada.last_error or "")
+
+
+@pytest.mark.full
+async def test_many_at_once_are_begun_in_small_transactions(local: Clockwork, clock: ManualClock):
+    await local.add(*(f"user{number:03}" for number in range(120)))
+    clock.advance(DAY)
+    sizes: list[int] = []
+    while await local.due.fire() == 0:
+        sizes.append(len(await local.runs()))
+    sizes.append(len(await local.runs()))
+
+    assert sizes == [50, 100, 120]
+    assert await local.offered() == 120
+
+
+@pytest.mark.every_server
+@pytest.mark.race
+async def test_of_several_who_believe_to_lead_each_time_is_taken_by_one(
+    works: Clockwork, clock: ManualClock, migrated_url: str, embedded: Valkey
+):
+    await works.add(*(f"user{number:03}" for number in range(120)))
+    clock.advance(DAY)
+    async with (
+        clockwork_at(migrated_url, embedded, clock) as other,
+        clockwork_at(migrated_url, embedded, clock) as third,
+    ):
+        await asyncio.gather(*(each.fire_all() for each in (works, other, third)))
+
+    assert Counter(run.github_login for run in await works.runs()) == {f"user{number:03}": 1 for number in range(120)}
+    assert {each.last_error for each in await works.schedules.list_schedules()} == {None}
+
+
+async def test_jobs_that_could_not_be_offered_are_left_to_recovery(local: Clockwork, clock: ManualClock):
+    async def unreachable(_jobs: Sequence[StoredJob]) -> None:
+        raise ValkeyUnavailable("away")
+
+    due = local.due_with(unreachable)
+    await local.add("ada")
+    clock.advance(DAY)
+
+    with pytest.raises(ValkeyUnavailable):
+        await due.fire()
+
+    assert local.doubts == 1
+    assert await local.due.fire() == 3 * 3600 * 1000, "the time was taken, and is not taken again"
+    assert (len(await local.runs()), await local.offered()) == (1, 0)
+    await Recovery(local.database, local.parts.gate).offer_everything()
+    assert await local.offered() == 1
+
+
+async def test_an_unfinished_transaction_begins_nothing(works: Clockwork, clock: ManualClock):
+    [schedule] = await works.add("ada")
+    clock.advance(DAY)
+
+    def fails(tx: Transaction) -> None:
+        assert len(fire_some(tx, FORGIVING, {("clockwork", "ada"): POOL}, [schedule.id], CollectSettings())) == 1
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        await works.database.transaction(fails)
+
+    assert await works.runs() == []
+    assert await works.schedules.show(schedule.id) == schedule
+
+
+@pytest.mark.smoke
+@pytest.mark.every_server
+@pytest.mark.crash
+@pytest.mark.parametrize("moment", ["before commit", "before offer"])
+async def test_a_leader_killed_in_the_middle_loses_no_run_and_begins_none_twice(
+    works: Clockwork, clock: ManualClock, migrated_url: str, moment: str
+):
+    await works.add("ada", "bob")
+    clock.advance(DAY)
+    killed = await start_warm(
+        *(sys.executable, "-m", "tests.engine.schedules.interrupted", migrated_url, works.parts.valkey.url, moment),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert killed.stdout
+    assert await killed.stdout.readline() == f"{moment}\n".encode()
+    killed.kill()
+    await killed.communicate()
+
+    await works.fire_all()
+    await Recovery(works.database, works.parts.gate).offer_everything()  # which every new leader does
+
+    assert Counter(run.github_login for run in await works.runs()) == {"ada": 1, "bob": 1}
+    assert await works.offered() == 2
+
+
+def _change(tx: Transaction, login: str, values: dict[str, str]) -> None:
+    tx.execute(update(collection_schedules).where(collection_schedules.c.login == login).values(values))

@@ -1,0 +1,99 @@
+"""A whole process: the leader sleeps until a schedule is due, and workers do what it begins."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tests.engine.schedules.clockwork import FORGIVING, POOL, Clockwork, ShiftedClock, answer_to, pool_for
+from tests.servers.migrated import migrated_file
+from tests.servers.valkey import empty_valkey
+from tests.waiting import look_again, patience
+from tidegate.assembly import build_process, put_together
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.due_schedules import DueSchedules
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.schedules import Schedules
+from tidegate.engine.source import Subject
+from tidegate.engine.upstream import Answer, Permit, Request
+from tidegate.primitives.gate import CredentialLimits
+from tidegate.settings import Settings
+from tidegate.storage.documents import SqlDocuments
+from tidegate.storage.sql import Database
+
+
+class Upstream:
+    """Answers at once, and remembers when it was called."""
+
+    def __init__(self, clock: ShiftedClock) -> None:
+        self._clock = clock
+        self.called_at: list[datetime] = []
+        self.called = asyncio.Event()
+
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        self.called_at.append(self._clock.now())
+        self.called.set()
+        return answer_to(request)
+
+    async def secret_of(self, credential: str) -> str:
+        return f"secret of {credential}"
+
+
+@asynccontextmanager
+async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenerator[tuple[Clockwork, Upstream]]:
+    async with empty_valkey(valkey_url) as valkey, await Database.open(url, clock=clock) as database:
+        parts, upstream = put_together(Settings(), valkey, database), Upstream(clock)
+
+        async def enrol() -> None:
+            await parts.gate.enrol("clockmaker", pool=POOL, limits=CredentialLimits(floor=0))
+
+        collector = Collector(
+            Ground(database, parts.gate, parts.jobs, parts.owner, SqlDocuments(database)),
+            list(FORGIVING.values()),
+            caller=upstream,
+            secrets=upstream,
+            enrol_credentials=enrol,
+        )
+        due = DueSchedules(
+            database,
+            FORGIVING,
+            pool_for=pool_for,
+            offer=collector.orchestrator.offer,
+            on_doubt=collector.duty.ring,
+        )
+        process = build_process(
+            parts,
+            handlers=collector.handlers,
+            services=collector.services,
+            sources=[due],
+            duties={"recovery": collector.duty},
+        )
+        running = asyncio.create_task(process.run())
+        try:
+            yield Clockwork(parts), upstream
+        finally:
+            process.stop()
+            assert (await running).in_good_order
+
+
+async def test_the_leader_sleeps_until_a_schedule_that_another_process_added_is_due(tmp_path: Path, embedded_url: str):
+    """It is a few seconds before three when somebody else adds it, and the leader has nothing planned."""
+    three = datetime(2026, 5, 1, 3, tzinfo=UTC)
+    clock = ShiftedClock(three - timedelta(seconds=2.5))
+    url = await migrated_file(tmp_path / "tidegate.db")
+    async with at_work(url, embedded_url, clock) as (works, upstream):
+        async with await Database.open(url, clock=clock) as another:
+            schedules = Schedules(another, FORGIVING, works.parts.timers.doorbell)
+            [added] = await schedules.add("clockwork", [Subject(user_id="ada", login="ada")], cron="0 3 * * *")
+        assert added.next_at == three
+        async with patience():
+            await upstream.called.wait()
+            while (await works.runs())[0].status != RunState.COMPLETED:
+                await look_again()
+
+        [called_at] = upstream.called_at
+        assert timedelta(0) <= called_at - three < timedelta(seconds=1)
+        [run] = await works.runs()
+        assert run.triggered_by == "scheduled"
+        assert (await works.schedules.show(added.id)).next_at == three + timedelta(days=1)

@@ -1,0 +1,148 @@
+"""The door to schedules: adding, changing, pausing and forgetting them, and who is told."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.engine.schedules.clockwork import DAY, HOUR, SOURCES, Clockwork
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.engine.schedules import Schedules
+from tidegate.engine.source import Subject
+from tidegate.primitives.wakeup import Doorbell
+from tidegate.storage.valkey import Valkey
+
+THREE = datetime(2026, 1, 1, 3, tzinfo=UTC)
+
+
+@pytest.mark.every_server
+async def test_what_was_added_is_listed_with_its_next_time(works: Clockwork):
+    added = await works.add("grace", "ada", full=True)
+
+    assert [each.login for each in added] == ["ada", "grace"]
+    assert await works.schedules.list_schedules() == sorted(added, key=lambda each: each.id)
+    assert {(each.next_at, each.cron, each.timezone) for each in added} == {(THREE, "0 3 * * *", "UTC")}
+    assert added[0].subject == Subject(user_id="ada", login="ada", options={"full": True})
+    assert [each.login for each in await works.schedules.list_schedules("grace")] == ["grace"]
+
+
+@pytest.mark.every_server
+async def test_the_same_again_changes_its_options_and_nothing_else(works: Clockwork, clock: ManualClock):
+    [first] = await works.add("ada")
+    [paused] = await works.add("bob")
+    await works.schedules.pause(paused.id)
+    clock.advance(DAY)
+
+    again = await works.add("ada", "bob", full=True)
+
+    assert [(each.id, each.next_at, each.created_at) for each in again] == [
+        (first.id, THREE, first.created_at),
+        (paused.id, None, first.created_at),
+    ]
+    assert {each.options["full"] for each in again} == {True}
+    assert len(await works.schedules.list_schedules()) == 2
+
+
+async def test_they_can_be_read_page_by_page(local: Clockwork):
+    added = await local.add(*(f"user{number}" for number in range(7)))
+    first = await local.schedules.list_schedules(limit=3)
+    rest = await local.schedules.list_schedules(after=first[-1].id, limit=100)
+
+    assert first + rest == added
+    with pytest.raises(InvalidArgument, match="limit"):
+        await local.schedules.list_schedules(limit=0)
+
+
+async def test_a_user_may_have_several(local: Clockwork):
+    await local.add("ada", cron="0 3 * * *")
+    await local.add("ada", cron="0 3 1 * *", full=True)
+    await local.add("ada", cron="0 3 * * *", timezone="Europe/Berlin")
+
+    assert len(await local.schedules.list_schedules("ada")) == 3
+
+
+@pytest.mark.full
+async def test_more_than_one_transaction_takes_are_added(works: Clockwork):
+    logins = [f"user{number:04}" for number in range(450)]
+
+    added = await works.add(*logins)
+
+    assert [each.login for each in added] == logins
+    assert len({each.id for each in added}) == 450
+
+
+async def test_a_paused_one_is_not_due_and_goes_on_with_the_next_time(works: Clockwork, clock: ManualClock):
+    [schedule] = await works.add("ada")
+    assert (await works.schedules.pause(schedule.id)).next_at is None
+    clock.advance(3 * DAY)
+    assert await works.due.fire() is None
+
+    resumed = await works.schedules.resume(schedule.id)
+
+    assert resumed.next_at == THREE + 3 * DAY
+    assert await works.due.fire() == 3 * HOUR.total_seconds() * 1000
+    assert await works.runs() == []
+
+
+async def test_resuming_one_that_is_not_paused_changes_nothing(local: Clockwork, clock: ManualClock):
+    """Else what it missed would be forgotten."""
+    [schedule] = await local.add("ada")
+    clock.advance(2 * DAY)
+
+    assert (await local.schedules.resume(schedule.id)).next_at == THREE
+
+
+async def test_a_removed_one_is_gone(works: Clockwork, clock: ManualClock):
+    [schedule] = await works.add("ada")
+
+    assert await works.schedules.remove(schedule.id) == schedule
+
+    clock.advance(DAY)
+    assert await works.due.fire() is None
+    assert await works.runs() == []
+    for change in (works.schedules.show, works.schedules.remove, works.schedules.pause, works.schedules.resume):
+        with pytest.raises(NotFound, match=str(schedule.id)):
+            await change(schedule.id)
+
+
+async def test_whoever_waits_for_due_times_is_woken_by_a_new_one(local: Clockwork):
+    bell = local.parts.timers.doorbell
+    await local.add("ada")
+    assert await bell.wait(0.01)
+
+    [schedule] = await local.schedules.list_schedules()
+    await local.schedules.pause(schedule.id)
+    assert not await bell.wait(0.01), "nothing comes earlier by a pause"
+    await local.schedules.resume(schedule.id)
+    assert await bell.wait(0.01)
+
+
+async def test_a_schedule_is_kept_where_the_leader_cannot_be_told(local: Clockwork):
+    away = Valkey("redis://127.0.0.1:1")
+    schedules = Schedules(local.database, SOURCES, Doorbell(away, away.unit("nowhere").key("wake")))
+
+    [added] = await schedules.add("clockwork", [Subject(user_id="ada", login="ada")], cron="0 3 * * *")
+
+    await away.close()
+    assert await local.schedules.show(added.id) == added
+
+
+@pytest.mark.parametrize(
+    ("source", "login", "cron", "timezone", "named"),
+    [
+        ("unknown", "ada", "0 3 * * *", "UTC", "source"),
+        ("clockwork", "", "0 3 * * *", "UTC", "user_id"),
+        ("clockwork", "a" * 101, "0 3 * * *", "UTC", "user_id"),
+        ("clockwork", "ada", "0 3 * *", "UTC", "cron"),
+        ("clockwork", "ada", "0 0 * 2 MON#6", "UTC", "cron"),
+        ("clockwork", "ada", "0 3 * * *", "Mars/Base", "timezone"),
+    ],
+)
+async def test_what_could_never_run_is_refused(
+    local: Clockwork, source: str, login: str, cron: str, timezone: str, named: str
+):
+    with pytest.raises(InvalidArgument) as refused:
+        await local.schedules.add(source, [Subject(user_id=login, login=login)], cron=cron, timezone=timezone)
+
+    assert refused.value.name == named
+    assert await local.schedules.list_schedules() == []

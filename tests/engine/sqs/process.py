@@ -1,0 +1,66 @@
+"""One process whose jobs go through SQS: `-m tests.engine.sqs.process DATA_DIR UPSTREAM LEASE_MS ENDPOINT QUEUE ROLE`.
+
+Its test kills it. ROLE is `works`, or `forwards` for one without workers.
+"""
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import uvloop
+
+from tests.engine.conftest import LIMITS, POOL
+from tests.engine.process import Ready, RemoteShelfSource, Secrets
+from tests.servers.moto import REGION
+from tidegate.assembly import build_process, open_parts
+from tidegate.core.telemetry.logs import configure
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.sqs import AwsSettings, open_aws
+from tidegate.engine.upstream import UpstreamClient
+from tidegate.primitives.membership import PresenceSettings
+from tidegate.primitives.stream import Passage
+from tidegate.settings import Settings
+from tidegate.storage.documents import SqlDocuments
+
+
+async def main(data_dir: Path, upstream: str, lease: timedelta, endpoint: str, queue: str, role: str) -> None:
+    settings = Settings(
+        data_dir=data_dir,
+        presence=PresenceSettings(lease=lease, renew_every=lease * 0.7),
+        # What comes after its death may be given to it all the same, since it was waiting, and is hidden for so long.
+        aws=AwsSettings(
+            region=REGION, endpoint_url=endpoint, task_queue_url=queue, visibility_timeout=timedelta(seconds=1)
+        ),
+    )
+    async with (
+        open_parts(settings) as parts,
+        UpstreamClient() as client,
+        open_aws(settings.aws, Passage(parts.valkey, parts.jobs), parts.owner) as aws,
+    ):
+
+        async def enrol() -> None:
+            await parts.gate.enrol("librarian", pool=POOL, limits=LIMITS)
+
+        collector = Collector(
+            Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)),
+            [RemoteShelfSource(upstream)],
+            caller=client,
+            secrets=Secrets(),
+            enrol_credentials=enrol,
+            intake=aws.intake,
+        )
+        process = build_process(
+            parts,
+            handlers=collector.handlers,
+            services={**(collector.services if role == "works" else {}), **aws.services, "ready": Ready()},
+            sources=aws.sources,
+            duties={"recovery": collector.duty},
+            on_death=[collector.duty.ring],
+        )
+        await process.run(handle_signals=True)
+
+
+if __name__ == "__main__":
+    configure(level="error")
+    lease_s = timedelta(milliseconds=int(sys.argv[3]))
+    uvloop.run(main(Path(sys.argv[1]), sys.argv[2], lease_s, sys.argv[4], sys.argv[5], sys.argv[6]))

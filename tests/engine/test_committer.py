@@ -1,0 +1,196 @@
+"""Rounds: what is written together, what is not, and what a commit of unknown fate leaves behind."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import cast
+
+import msgspec
+import pytest
+
+from tests.engine.conftest import Library
+from tests.engine.rounds import assert_counted, begun, claimed, finished, shelf_job
+from tests.engine.shelf import ShelfSource, ShelfUpstream
+from tests.servers.migrated import migrated_on
+from tests.servers.proxy import Proxy
+from tests.waiting import is_pending, patience
+from tidegate.assembly import put_together
+from tidegate.engine import committer as committer_module
+from tidegate.engine.committer import Committer
+from tidegate.engine.ledger import Claim
+from tidegate.engine.lifecycle import JobState, RunState
+from tidegate.engine.recovery import Recovery
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source import JobSpec, Reading, Task
+from tidegate.engine.terms import Terms
+from tidegate.engine.upstream import Answer
+from tidegate.engine.verdicts import Finished
+from tidegate.settings import Settings
+from tidegate.storage.documents import Document
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
+
+QUICK = CollectSettings(first_pause=timedelta(milliseconds=1), longest_pause=timedelta(milliseconds=2))
+
+
+class CarelessSource(ShelfSource):
+    """Gives one job something that no database can take."""
+
+    def read(self, task: Task, answer: Answer) -> Reading:
+        reading = super().read(task, answer)
+        if task.spec.resource != "shelf:ada-poems" or task.spec.kind != "SHELF":
+            return reading
+        return msgspec.structs.replace(reading, follow_ups=[JobSpec(kind="X", resource="x", params={"x": object()})])
+
+
+@pytest.fixture
+def committer(local: Library) -> Committer:
+    """One that does not run, unless a test says so."""
+    parts = local.parts
+    consumer = parts.jobs.consumer("test")
+    recovery = Recovery(parts.database, parts.gate)
+    return Committer(parts.database, parts.gate, local.documents, consumer, recovery, terms=Terms())
+
+
+async def test_a_result_that_cannot_be_written_fails_alone(local: Library, monkeypatch: pytest.MonkeyPatch):
+    local = Library(local.parts, local.upstream, settings=QUICK)
+    monkeypatch.setattr(local.source, "read", CarelessSource().read)
+    async with local.working():
+        run = await local.ended()
+
+    assert (run.status, run.failed_jobs, run.succeeded_jobs) == (RunState.COMPLETED, 1, 6)
+    (failed,) = [job for job in await local.jobs(run.id) if job.status == JobState.FAILED]
+    assert (failed.resource_key, failed.attempt_count) == ("shelf:ada-poems", 5)
+    assert "TypeError: Encoding objects of type object is unsupported" in failed.last_error
+    assert [item for item in await local.items() if "poems" in item] == []
+
+
+async def written(committer: Committer, results: Sequence[Finished]) -> None:
+    """As the service does it, until all is settled."""
+    stopping = asyncio.Event()
+    running = asyncio.create_task(committer.run(stopping))
+    for result in results:
+        await committer.finish(result)
+    await committer.settled()
+    stopping.set()
+    await running
+
+
+async def test_documents_of_an_overtaken_result_are_left_out_of_their_round(local: Library, committer: Committer):
+    database = local.parts.database
+    _, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
+    late, good = await claimed(database, *job_ids)
+    await claimed(database, late.job.id)
+
+    def result(claim: committer_module.Claim, item: str) -> Finished:
+        document = Document.of("item", item, owner="ada", resource="shelf", body={})
+        return msgspec.structs.replace(finished(claim), documents=[document])
+
+    await written(committer, [result(late, "late"), result(good, "good")])
+
+    assert await local.items() == ["good"]
+
+
+async def test_a_job_that_came_twice_is_claimed_for_the_later_message_alone(local: Library, committer: Committer):
+    """It was offered again while its first message waited to be claimed: that one is worth nothing any more."""
+    _, (job_id, other) = await begun(local.parts.database, specs=[shelf_job("novels"), shelf_job("poems")])
+    first = asyncio.create_task(committer.claim([job_id, other]))
+    second = asyncio.create_task(committer.claim([job_id]))
+    while not (first.done() and second.done()):
+        await written(committer, [])
+
+    assert list(await first) == [other]
+    assert list(await second) == [job_id]
+
+
+async def test_a_claim_that_was_ended_twice_in_one_round_counts_once(local: Library, committer: Committer):
+    database = local.parts.database
+    run_id, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
+    claim, _ = await claimed(database, *job_ids)
+    again = finished(claim)
+    again = msgspec.structs.replace(again, settlement=msgspec.structs.replace(again.settlement, message="99-1"))
+
+    await written(committer, [finished(claim), again])
+
+    run = await assert_counted(database, run_id)
+    assert (run.status, run.succeeded_jobs, run.calls) == (RunState.PLANNING, 1, 2), "the other job is not done"
+
+
+def unwritable(claim: Claim) -> Finished:
+    return finished(claim, follow_ups=[JobSpec(kind="X", resource="x", params={"x": object()})])
+
+
+async def test_claims_in_the_round_of_a_bad_result_are_made_all_the_same(local: Library, committer: Committer):
+    database = local.parts.database
+    _, (bad, other) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
+    (claim,) = await claimed(database, bad)
+    claiming = asyncio.create_task(committer.claim([other]))
+    await asyncio.sleep(0)  # it goes into the first round, with the result
+
+    await written(committer, [unwritable(claim)])
+
+    assert list(await claiming) == [other]
+
+
+async def test_a_claim_that_cannot_be_made_is_told_so_and_keeps_no_result_from_being_written(
+    local: Library, committer: Committer
+):
+    database = local.parts.database
+    run_id, (good, _) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
+    (claim,) = await claimed(database, good)
+    claiming = asyncio.create_task(committer.claim([cast("int", object())]))
+    await asyncio.sleep(0)  # it goes into the first round, with the result
+
+    await written(committer, [finished(claim)])
+
+    with pytest.raises(TypeError, match="Encoding objects"):
+        await claiming
+    assert (await assert_counted(database, run_id)).succeeded_jobs == 1
+
+
+async def test_what_waits_to_be_written_is_bounded_in_number_and_in_bytes(
+    local: Library, committer: Committer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(committer_module, "_MOST_HELD", 3)
+    database = local.parts.database
+    _, job_ids = await begun(database, specs=[shelf_job(f"shelf {n}") for n in range(4)])
+    results = [finished(claim) for claim in await claimed(database, *job_ids)]
+    for result in results[:3]:
+        async with patience():
+            await committer.finish(result)
+
+    fourth = asyncio.create_task(committer.finish(results[3]))
+    assert await is_pending(fourth), "it has to wait"
+
+    await written(committer, [])
+    async with patience():
+        await fourth
+    monkeypatch.setattr(committer_module, "_MOST_BYTES", 0)
+    async with patience():
+        await committer.finish(results[0])
+    fifth = asyncio.create_task(committer.finish(results[1]))
+    assert await is_pending(fifth), "it has to wait"
+    fifth.cancel()
+
+
+@pytest.mark.timeout(60)
+async def test_what_followed_from_a_commit_of_unknown_fate_is_found(embedded: Valkey, upstream: ShelfUpstream):
+    """The commit happened, and its answer was lost: the round is tried again, and finds itself overtaken."""
+    async with (
+        migrated_on("postgres") as (server, name),
+        Proxy(server.port) as wire,
+        await Database.open(server.url(name, port=wire.port)) as database,
+    ):
+        library = Library(put_together(Settings(), embedded, database), upstream)
+
+        def cut(path: str) -> "asyncio.Future[None] | None":
+            if path == "/users/ada":
+                wire.cut_after(b"COMMIT;")  # of the round that ends this job and adds the shelves
+            return None
+
+        upstream.before_answer = cut
+        async with library.working():
+            run = await library.ended()
+
+    assert (run.total_jobs, run.succeeded_jobs) == (8, 8)
+    assert run.calls == upstream.calls.total() == 8, "counted once"

@@ -1,0 +1,76 @@
+"""An answer that was interrupted tells what its beginning said of the credential, and nothing else."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from tests.engine.shelf import HOST, LIMIT, ShelfSource, ShelfUpstream
+from tidegate.core.clock import SystemClock
+from tidegate.engine.calls import Calls, Way
+from tidegate.engine.ledger import Claim, StoredJob
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.source import JobSpec, Reading, Task
+from tidegate.engine.upstream import Answer, Head, Request, Truncated
+from tidegate.engine.verdicts import Finished
+from tidegate.primitives.gate import Admitted, Outcome
+
+PATH = "/users/ada"
+
+
+class Secrets:
+    async def secret_of(self, credential: str) -> str:
+        return credential
+
+
+def truncated(status: int, **headers: str) -> Truncated:
+    lines = CIMultiDictProxy(CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()}))
+    head = Head(status=status, headers=lines, url=HOST + PATH, received_at=datetime.now(UTC))
+    return Truncated(Request(url=HOST + PATH, purpose="USER"), "the body ended too early", was_sent=True, head=head)
+
+
+class Guessing(ShelfSource):
+    """Does not know how long to rest."""
+
+    def read(self, task: Task, answer: Answer) -> Reading:
+        return msgspec.structs.replace(super().read(task, answer), is_guess=True)
+
+
+async def finished(trouble: int | Exception, source: ShelfSource | None = None) -> Finished:
+    """What comes of the one call of a job that ends so."""
+    upstream = ShelfUpstream({})
+    upstream.trouble[PATH].append(trouble)
+    calls = Calls({"shelves": source or ShelfSource()}, Way(upstream, Secrets()), SystemClock())
+    job = StoredJob(1, 1, "pool", JobSpec(kind="USER", resource="user:ada", params={"path": PATH}))
+    claim = Claim(job, "shelves", "ada", fence=1, attempt=1, max_attempts=5, cursor=None)
+    admitted = Admitted(
+        message="1-0", job="1", permit="1", credential="c", bucket="core", cost=1, turned=0, payload="", deliveries=1
+    )
+    return await calls.make(claim, admitted)
+
+
+async def test_a_refusal_that_breaks_off_is_a_refusal_all_the_same():
+    one = await finished(truncated(429, x_remaining="7"))
+    settled = one.settlement
+    assert (settled.outcome, settled.limit, settled.remaining, settled.blocked_ms) == (Outcome.ANSWERED, LIMIT, 7, 50)
+    assert (one.ending.state, one.ending.is_attempt, one.ending.calls) == (JobState.READY, True, 1)
+
+
+@pytest.mark.parametrize("refusal", [429, truncated(429, x_remaining="7")])
+async def test_that_nobody_said_how_long_to_rest_is_told_to_the_gate(refusal: int | Exception):
+    assert (await finished(refusal, Guessing())).settlement.is_guess
+    assert not (await finished(refusal)).settlement.is_guess
+
+
+@pytest.mark.parametrize("status", [304, 401, 404])
+async def test_what_it_would_have_meant_for_the_job_does_not_count(status: int):
+    one = await finished(truncated(status, x_remaining="7"))
+    assert (one.ending.state, one.ending.cursor, one.ending.unchanged_calls) == (JobState.READY, None, 0)
+    assert (one.settlement.remaining, one.settlement.retired) == (7, False)
+
+
+async def test_where_its_beginning_cannot_be_read_the_call_counts_as_spent():
+    one = await finished(truncated(429))
+    assert (one.settlement.outcome, one.settlement.window) == (Outcome.UNKNOWN, None)
+    assert one.ending.state is JobState.READY

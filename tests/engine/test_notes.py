@@ -1,0 +1,130 @@
+"""What the upstream said of scarce allowances is written with the results that told so, and nothing else is."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from tests.engine.rounds import begun, claimed, finished, shelf_job, write
+from tidegate.core.ids import new_id
+from tidegate.engine import notes
+from tidegate.engine.verdicts import Finished
+from tidegate.primitives.gate import Learned, Memory, Note
+from tidegate.storage.sql import Database, Transaction
+
+WINDOW = 1_900_000_000
+
+
+def saying(one: Finished, **said: int | None) -> Finished:
+    """The result of a call whose answer said something about the allowance."""
+    settled = {"limit": 5000, "window": WINDOW, "resets_in_ms": 600_000, **said} if "remaining" in said else said
+    return msgspec.structs.replace(one, settlement=msgspec.structs.replace(one.settlement, **settled))
+
+
+async def told(database: Database, *answers: dict[str, int]) -> None:
+    """Calls of a run, one after the other, with these answers."""
+    _, job_ids = await begun(database, new_id(), specs=[shelf_job(f"shelf {n}") for n in range(len(answers))])
+    for claim, said in zip(await claimed(database, *job_ids), answers, strict=True):
+        await write(database, [saying(finished(claim), **said)])
+
+
+async def remembered(database: Database) -> list[Note]:
+    return [note for memory in await database.read(notes.memories) for note in memory.notes]
+
+
+async def test_that_little_is_left_is_noted_and_that_much_is_left_is_not(database: Database):
+    await told(database, {"remaining": 4000})
+    assert await remembered(database) == []
+
+    await told(database, {"remaining": 30}, {"remaining": 28}, {"remaining": 29})
+    (note,) = await remembered(database)
+    assert (note.credential, note.bucket, note.limit, note.remaining) == ("librarian", "core", 5000, 28)
+    assert note.window == WINDOW
+    assert note.resets_in_ms is not None
+    assert 590_000 < note.resets_in_ms <= 600_000
+    assert note.blocked_ms == 0
+
+
+async def test_a_newer_window_counts_and_an_older_one_that_comes_late_does_not(database: Database):
+    await told(database, {"remaining": 3}, {"remaining": 90, "window": WINDOW + 3600}, {"remaining": 1})
+    (note,) = await remembered(database)
+    assert (note.window, note.remaining) == (WINDOW + 3600, 90)
+
+
+@pytest.mark.every_server
+async def test_a_rest_is_noted_and_the_longest_counts(database: Database):
+    await told(database, {"blocked_ms": 60_000}, {"blocked_ms": 2_000}, {"remaining": 30})
+    (note,) = await remembered(database)
+    assert 50_000 < note.blocked_ms <= 60_000
+    assert note.remaining == 30
+
+
+async def test_a_rest_of_one_bucket_is_noted_as_such_and_one_of_the_credential_covers_it(database: Database):
+    await told(database, {"blocked_ms": 60_000, "rests_bucket": True}, {"blocked_ms": 2_000, "rests_bucket": True})
+    (note,) = await remembered(database)
+    assert (note.bucket, note.rests_bucket) == ("core", True)
+    assert 50_000 < note.blocked_ms <= 60_000
+
+    await told(database, {"blocked_ms": 1_000})
+    (note,) = await remembered(database)
+    assert (note.rests_bucket, note.blocked_ms > 50_000) == (False, True)
+
+
+async def test_what_came_too_late_to_be_written_tells_all_the_same(database: Database):
+    _, job_ids = await begun(database)
+    (old,) = await claimed(database, *job_ids)
+    await claimed(database, *job_ids)
+    await write(database, [saying(finished(old), blocked_ms=60_000)])
+    assert [note.credential for note in await remembered(database)] == ["librarian"]
+
+
+async def test_notes_are_thrown_away_when_they_mean_nothing_any_more(database: Database):
+    await told(database, {"remaining": 30, "resets_in_ms": 0}, {"blocked_ms": 1})
+    await told(database, {"remaining": 20, "resets_in_ms": 0})
+
+    def later(tx: Transaction) -> None:
+        tx.now += timedelta(seconds=1)
+        notes.sweep(tx)
+
+    await database.transaction(later)
+    assert await remembered(database) == []
+
+
+async def test_calls_of_the_last_minute_and_those_under_way_are_counted_by_pool(database: Database):
+    _, job_ids = await begun(database, specs=[shelf_job(f"shelf {n}") for n in range(5)])
+    claims = await claimed(database, *job_ids[:3])
+    await write(database, [finished(claims[0])])
+
+    assert await database.read(notes.memories) == [Memory(pool="pool", started=3, running=2, notes=[])]
+
+    def in_a_minute(tx: Transaction) -> list[Memory]:
+        tx.now += timedelta(seconds=61)
+        return notes.memories(tx)
+
+    assert await database.read(in_a_minute) == [Memory(pool="pool", started=0, running=2, notes=[])]
+
+
+async def test_what_a_refusal_taught_is_noted_until_it_has_no_effect_any_more(database: Database):
+    def lesson(concurrency: int, ends_in_ms: int) -> Learned:
+        return Learned(
+            concurrency=concurrency, per_minute=100, begins_in_ms=60_000, every_ms=120_000, ends_in_ms=ends_in_ms
+        )
+
+    _, job_ids = await begun(database, specs=[shelf_job(f"shelf {n}") for n in range(3)])
+    claims = await claimed(database, *job_ids)
+    for claim, learned in zip(claims, (lesson(9, 900_000), lesson(4, 600_000), None), strict=True):
+        told = saying(finished(claim), blocked_ms=1)
+        await write(database, [msgspec.structs.replace(told, learned=learned)])
+    await database.transaction(notes.sweep)
+    (note,) = await remembered(database)
+    assert note.learned is not None
+    assert (note.learned.concurrency, note.learned.every_ms) == (4, 120_000)
+    assert 50_000 < note.learned.begins_in_ms <= 60_000
+    assert 590_000 < note.learned.ends_in_ms <= 600_000
+
+    _, job_ids = await begun(database, new_id())
+    (claim,) = await claimed(database, *job_ids)
+    over = saying(finished(claim), blocked_ms=1)
+    await write(database, [msgspec.structs.replace(over, learned=lesson(2, 0))])
+    await database.transaction(notes.sweep)
+    assert await remembered(database) == []

@@ -1,0 +1,43 @@
+"""Jobs whose secret cannot be had now."""
+
+from datetime import timedelta
+
+from tests.engine.rounds import begun, claimed, write
+from tidegate.core.errors import Unavailable
+from tidegate.engine.ledger import Claim
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.refusals import from_lack
+from tidegate.engine.verdicts import Finished
+from tidegate.primitives.gate import Admitted
+from tidegate.storage.sql import Database
+
+
+def lacking(claim: Claim, database: Database) -> Finished:
+    admitted = Admitted(
+        message=f"{claim.fence}-0",
+        job=str(claim.job.id),
+        permit="permit",
+        credential="librarian",
+        bucket="core",
+        cost=1,
+        turned=0,
+        payload="",
+        deliveries=1,
+    )
+    return from_lack(claim, admitted, Unavailable("the token is elsewhere"), database.clock.now())
+
+
+async def test_a_job_that_meets_nobody_with_its_token_waits_longer_each_time_and_a_minute_at_most(database: Database):
+    _, (job_id,) = await begun(database)
+    pauses: list[timedelta] = []
+    for _ in range(7):
+        (claim,) = await claimed(database, job_id)
+        assert claim.attempt == 1, "none of them is an attempt"
+        result = lacking(claim, database)
+        assert (result.ending.state, result.ending.reason) == (JobState.READY, "the token is elsewhere")
+        assert result.ending.not_before is not None
+        pauses.append(result.ending.not_before - database.clock.now())
+        await write(database, [result])
+
+    for ceiling, pause in zip((5, 10, 20, 40, 60, 60, 60), pauses, strict=True):
+        assert timedelta(seconds=ceiling * 0.75) < pause <= timedelta(seconds=ceiling)

@@ -1,0 +1,147 @@
+"""Sources whose calls are made by others, and callers who would not make a call."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument
+from tidegate.engine.calls import Caller, Calls, NotCalled, Way
+from tidegate.engine.ledger import Claim, StoredJob
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.source import JobSpec, Reading, Task, Verdict
+from tidegate.engine.upstream import Answer, Head, Permit, Request, Truncated
+from tidegate.engine.verdicts import Finished
+from tidegate.primitives.gate import Admitted, Outcome
+
+PATH = "/users/ada"
+ADMITTED = Admitted(
+    message="1-0", job="1", permit="1", credential="c", bucket="host", cost=1, turned=0, payload="", deliveries=1
+)
+
+
+class Secrets:
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    async def secret_of(self, credential: str) -> str:
+        return self._prefix + credential
+
+
+class Refusing:
+    """Makes no call."""
+
+    def __init__(self, refusal: Exception) -> None:
+        self._refusal = refusal
+
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        del request
+        raise self._refusal
+
+
+class Resting(ShelfSource):
+    """An upstream that says how long this one, and how long everybody, must rest."""
+
+    def read(self, task: Task, answer: Answer) -> Reading:
+        del task, answer
+        return Reading(verdict=Verdict.LATER, blocked_ms=1000, is_guess=True, rests_bucket=True, pause_ms=7000)
+
+
+def claim_of(source: str = "shelves") -> Claim:
+    job = StoredJob(1, 1, "pool", JobSpec(kind="USER", resource="user:ada", params={"path": PATH}))
+    return Claim(job, source, "ada", fence=1, attempt=1, max_attempts=5, cursor=None)
+
+
+async def made(caller: Caller, clock: ManualClock, source: ShelfSource | None = None) -> Finished:
+    calls = Calls({"shelves": source or ShelfSource()}, Way(caller, Secrets("")), clock)
+    return await calls.make(claim_of(), ADMITTED)
+
+
+async def test_each_source_goes_its_own_way(clock: ManualClock):
+    usual, own = ShelfUpstream({}), ShelfUpstream({})
+    sources: dict[str, Any] = {"shelves": ShelfSource(), "attic": ShelfSource()}
+    calls = Calls(sources, Way(usual, Secrets("usual ")), clock, ways={"attic": Way(own, Secrets("own "))})
+
+    for name in ("shelves", "attic"):
+        assert (await calls.make(claim_of(name), ADMITTED)).ending.state is JobState.SUCCEEDED
+    stranger = await calls.make(claim_of("stranger"), ADMITTED)
+
+    assert (usual.callers[PATH], own.callers[PATH]) == (["token usual c"], ["token own c"])
+    assert (stranger.ending.state, stranger.ending.reason) == (JobState.READY, "KeyError: 'stranger'")
+
+
+async def test_a_call_that_is_put_off_costs_no_attempt_and_its_permit_goes_back(clock: ManualClock):
+    one = await made(Refusing(NotCalled(Verdict.LATER, "not yet", delay_ms=1500, pause_ms=9000)), clock)
+
+    ending, settled = one.ending, one.settlement
+    assert (ending.state, ending.is_attempt, ending.reason, ending.calls) == (JobState.READY, False, "not yet", 0)
+    assert ending.not_before is not None
+    assert (ending.not_before - clock.now()).total_seconds() == 1.5
+    assert (settled.outcome, settled.pause_ms, settled.blocked_ms) == (Outcome.UNUSED, 9000, None)
+
+
+async def test_calls_that_were_made_instead_count_and_the_permit_is_spent(clock: ManualClock):
+    one = await made(Refusing(NotCalled(Verdict.LATER, "robots.txt was read first", delay_ms=0, calls=1)), clock)
+
+    assert (one.ending.calls, one.ending.not_before, one.ending.is_attempt) == (1, clock.now(), False)
+    assert one.settlement.outcome is Outcome.ANSWERED
+
+
+async def test_a_call_that_is_forbidden_ends_its_job(clock: ManualClock):
+    one = await made(Refusing(NotCalled(Verdict.UNAVAILABLE, "robots.txt forbids it")), clock)
+
+    assert (one.ending.state, one.ending.reason) == (JobState.UNAVAILABLE, "robots.txt forbids it")
+    assert (one.ending.credential, one.settlement.outcome) == ("c", Outcome.UNUSED)
+
+
+async def test_a_caller_who_was_told_to_rest_says_so(clock: ManualClock):
+    refusal = NotCalled(Verdict.RETRY, "robots.txt: 429", blocked_ms=3000, is_guess=True, rests_bucket=True, calls=1)
+    one = await made(Refusing(refusal), clock)
+
+    assert (one.ending.state, one.ending.is_attempt) == (JobState.READY, True)
+    settled = one.settlement
+    assert (settled.blocked_ms, settled.is_guess, settled.rests_bucket) == (3000, True, True)
+
+
+def test_a_call_that_was_not_made_brought_nothing():
+    with pytest.raises(InvalidArgument, match="has brought nothing"):
+        NotCalled(Verdict.DONE, "done")
+    with pytest.raises(InvalidArgument, match="must not be negative"):
+        NotCalled(Verdict.LATER, "later", calls=-1)
+
+
+def _whole() -> ShelfUpstream:
+    return ShelfUpstream({})
+
+
+def _broken_off() -> ShelfUpstream:
+    upstream, lines = ShelfUpstream({}), CIMultiDictProxy(CIMultiDict[str]())
+    head = Head(status=429, headers=lines, url=HOST + PATH, received_at=datetime.now(UTC))
+    failure = Truncated(Request(url=HOST + PATH, purpose="USER"), "too early", was_sent=True, head=head)
+    upstream.trouble[PATH].append(failure)
+    return upstream
+
+
+@pytest.mark.parametrize("upstream", [_whole, _broken_off])
+async def test_a_rest_of_the_bucket_goes_to_the_gate_also_from_an_answer_that_broke_off(
+    clock: ManualClock, upstream: Callable[[], ShelfUpstream]
+):
+    settled = (await made(upstream(), clock, Resting())).settlement
+
+    assert (settled.blocked_ms, settled.is_guess, settled.rests_bucket, settled.pause_ms) == (1000, True, True, 7000)
+
+
+async def test_whoever_rests_is_held_back_by_the_gate_alone(clock: ManualClock):
+    paused = Resting()
+    paused.read = lambda task, answer: Reading(verdict=Verdict.LATER, pause_ms=60_000)  # pyright: ignore[reportUnknownLambdaType]
+    told = msgspec.structs.replace(Reading(verdict=Verdict.LATER, pause_ms=60_000), delay_ms=500)
+    asked = Resting()
+    asked.read = lambda task, answer: told  # pyright: ignore[reportUnknownLambdaType]
+
+    assert (await made(_whole(), clock, paused)).ending.not_before is None
+    assert (await made(_whole(), clock, asked)).ending.not_before is not None
