@@ -14,17 +14,17 @@ from tests.servers.sql import SqlName
 
 from bench.figures import Figure, Section
 from bench.server import tcp_server
-from tidegate.campaigns import records
-from tidegate.campaigns.campaign import FIRST_COME, Answer, Campaign, CampaignPlan, Entry, Outcome, Verdict
-from tidegate.campaigns.campaigns import Campaigns
-from tidegate.campaigns.first_come import FirstCome
-from tidegate.campaigns.kinds import Kinds
-from tidegate.campaigns.manager import CampaignManager
-from tidegate.campaigns.settings import CampaignSettings
-from tidegate.campaigns.workshop import Workshop
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
+from tidegate.systems.campaigns import records
+from tidegate.systems.campaigns.campaign import FIRST_COME, Answer, Campaign, CampaignPlan, Entry, Outcome, Verdict
+from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.first_come import FirstCome
+from tidegate.systems.campaigns.kinds import Kinds
+from tidegate.systems.campaigns.manager import CampaignManager
+from tidegate.systems.campaigns.settings import CampaignSettings
+from tidegate.systems.campaigns.workshop import Workshop
 
 ENTRIES, CALLERS = 30_000, 250
 FROM_ZERO, QUIET, QUIET_S = 200, 10_000, 30.0

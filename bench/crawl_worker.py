@@ -15,10 +15,10 @@ import uvloop
 from bench.crawl import Given
 from tidegate.assembly import Collection, open_collection
 from tidegate.core.telemetry.logs import configure
-from tidegate.crawl.settings import CrawlSettings
-from tidegate.crawl.targets import MOST_PAGES, CrawlOptions
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.settings import Settings
+from tidegate.systems.crawl.settings import CrawlSettings
+from tidegate.systems.crawl.targets import MOST_PAGES, CrawlOptions
 
 _PLENTY = 10**6
 

@@ -12,16 +12,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bench.figures import Figure, Section
-from tidegate.crowd.ranking.board import BoardCopy
-from tidegate.crowd.ranking.ranking import Ranking
-from tidegate.crowd.ranking.scores import Count, Score, Standing, count
-from tidegate.crowd.ranking.settings import Board, RankingSettings
-from tidegate.crowd.ranking.windows import windows_at
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.migrate import migrate
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 from tidegate.storage.valkey.embedded import EmbeddedServer
+from tidegate.systems.ranking.board import BoardCopy
+from tidegate.systems.ranking.ranking import Ranking
+from tidegate.systems.ranking.scores import Count, Score, Standing, count
+from tidegate.systems.ranking.settings import Board, RankingSettings
+from tidegate.systems.ranking.windows import windows_at
 
 MEMBERS = 1_000_000
 BATCH = 1000

@@ -22,9 +22,9 @@ from bench.server import tcp_server
 from bench.watch_load import ROOM, Seen
 from tidegate.assembly import open_parts
 from tidegate.assembly.crowd import open_reception
-from tidegate.crowd.waiting_room import RoomPlan, WaitingRoom
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
+from tidegate.systems.waiting_room import RoomPlan, WaitingRoom
 
 WATCHERS, AHEAD = 10_000, 400
 MOVES, EVERY_S = 40, 0.25

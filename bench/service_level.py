@@ -27,8 +27,8 @@ from bench.server import tcp_server
 from bench.service_readers import Plan, Told
 from tidegate.assembly import open_database
 from tidegate.settings import Settings
-from tidegate.snapshots.tables import snapshots
 from tidegate.storage.sql import Transaction
+from tidegate.systems.snapshots.tables import snapshots
 
 FOR_S = 60.0
 WARM_S = 6.0

@@ -14,8 +14,8 @@ import msgspec
 import uvloop
 
 from bench.reading import Pool, read_at_rate, request_for
-from tidegate.snapshots.news import News
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.snapshots.news import News
 
 LINES = 50
 PATH = "/v1/snapshots/character/"

@@ -29,11 +29,11 @@ from tidegate.settings import Settings
 from tidegate.simulators.game import WorldShape
 from tidegate.simulators.game.documents import Documents
 from tidegate.simulators.game.world import World
-from tidegate.snapshots import store
-from tidegate.snapshots.kinds.game_character import GameCharacter
-from tidegate.snapshots.store import Refreshed
-from tidegate.snapshots.subject import Found, Subject
 from tidegate.storage.sql import Transaction
+from tidegate.systems.snapshots import store
+from tidegate.systems.snapshots.kinds.game_character import GameCharacter
+from tidegate.systems.snapshots.store import Refreshed
+from tidegate.systems.snapshots.subject import Found, Subject
 
 SUBJECTS, LINES = 1_000, 32
 FOR_S, TURNS = 3.0, 2

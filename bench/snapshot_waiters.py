@@ -24,8 +24,8 @@ from bench.service_level import admin
 from bench.wait_load import Crowd, Released
 from tidegate.assembly import Snapshots, open_parts, open_snapshots
 from tidegate.settings import Settings
-from tidegate.snapshots.settings import GameSettings, SnapshotSettings
 from tidegate.storage.sql import Transaction
+from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
 
 READERS, SERVERS = 10_000, 4
 HERD = 1_000

@@ -12,11 +12,11 @@ from typing import Any
 
 from bench.figures import Figure, Section
 from bench.server import tcp_server
-from tidegate.crowd.waiting_room import PassOffice, Reception, RoomPlan, WaitingRoom, scripts
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.migrate import migrate
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
+from tidegate.systems.waiting_room import PassOffice, Reception, RoomPlan, WaitingRoom, scripts
 
 PEOPLE, BATCH = 1_000_000, 500
 LOOKS = 5_000

@@ -33,10 +33,6 @@ from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
 from tidegate.assembly import Collection, open_collection
 from tidegate.core.telemetry.logs import configure
-from tidegate.crawl.raw_states import RawState
-from tidegate.crawl.stages import STAGES, Stage
-from tidegate.crawl.tables import crawl_raws
-from tidegate.crawl.targets import MOST_PAGES, CrawlOptions
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.tables import collection_runs, job_executions
 from tidegate.runtime.waiting import end
@@ -52,6 +48,10 @@ from tidegate.simulators.marketplace import (
     parse_faults,
 )
 from tidegate.storage.sql import Transaction, outbox
+from tidegate.systems.crawl.raw_states import RawState
+from tidegate.systems.crawl.stages import STAGES, Stage
+from tidegate.systems.crawl.tables import crawl_raws
+from tidegate.systems.crawl.targets import MOST_PAGES, CrawlOptions
 
 _UNWRITTEN = 0.95
 _TELL_EVERY_S = 15.0

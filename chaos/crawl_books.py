@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from sqlalchemy import column, func, select, table, text
 
-from tidegate.crawl.stages import STAGES, Stage
 from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.crawl.stages import STAGES, Stage
 
 Key = tuple[str, str]
 """Host and product."""

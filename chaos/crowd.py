@@ -34,13 +34,13 @@ from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
 from tidegate.core.errors import Unavailable, ValkeyUnavailable
 from tidegate.core.telemetry.logs import configure
-from tidegate.crowd.waiting_room import Reception, RoomPlan, WaitingRoom
-from tidegate.crowd.waiting_room.line import UnknownRoom
 from tidegate.primitives.membership import PresenceKeys
 from tidegate.runtime.waiting import occurs
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
+from tidegate.systems.waiting_room import Reception, RoomPlan, WaitingRoom
+from tidegate.systems.waiting_room.line import UnknownRoom
 
 _ROOT = Path(__file__).parents[1]
 _FROZEN_S = 3.0

@@ -12,10 +12,10 @@ import msgspec
 from sqlalchemy import func, select
 
 from chaos.crowd_process import USED
-from tidegate.crowd.waiting_room import TokenState, WaitingRoom
-from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Key, Valkey
+from tidegate.systems.waiting_room import TokenState, WaitingRoom
+from tidegate.systems.waiting_room.tables import room_tokens
 
 _PAGE = 5_000
 

@@ -17,7 +17,13 @@ from sqlalchemy import select
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
-from tidegate.crowd.waiting_room import (
+from tidegate.primitives.membership import Election, Presence, PresenceSettings
+from tidegate.runtime.heartbeat import Heartbeat
+from tidegate.runtime.leadership import Leadership
+from tidegate.runtime.service import Restarts, keep_running
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.waiting_room import (
     Entering,
     Inside,
     Nowhere,
@@ -28,14 +34,8 @@ from tidegate.crowd.waiting_room import (
     WaitingRoom,
     WaitingRoomSettings,
 )
-from tidegate.crowd.waiting_room.tables import room_tokens
-from tidegate.crowd.waiting_room.tokens import Entry, leave
-from tidegate.primitives.membership import Election, Presence, PresenceSettings
-from tidegate.runtime.heartbeat import Heartbeat
-from tidegate.runtime.leadership import Leadership
-from tidegate.runtime.service import Restarts, keep_running
-from tidegate.storage.sql import Database, Transaction
-from tidegate.storage.valkey import Valkey
+from tidegate.systems.waiting_room.tables import room_tokens
+from tidegate.systems.waiting_room.tokens import Entry, leave
 
 ROOM, UNIT = "crowd", "crowd-campaign"
 LEASES = PresenceSettings(lease=timedelta(seconds=2), renew_every=timedelta(milliseconds=600))

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from datetime import date
 
-from tests.statistics.oracle import Oracle, all_documents
+from tests.systems.github.statistics.oracle import Oracle, all_documents
 
-from tidegate.github.statistics import Statistics
 from tidegate.storage.documents import DocumentStore
 from tidegate.storage.sql import Database
+from tidegate.systems.github.statistics import Statistics
 
 
 async def wrong_figures(

@@ -29,15 +29,15 @@ from chaos.progress import Stalled, until
 from chaos.rush_audit import EACH_GETS, Verdict, audit, entries_written
 from chaos.rush_process import COUPONS, POINTS, Part, Told
 from chaos.servers import LosableValkey
-from tidegate.campaigns import campaign as kinds
-from tidegate.campaigns.campaign import CampaignPlan
-from tidegate.campaigns.campaigns import Campaigns
-from tidegate.campaigns.keys import busy_key
 from tidegate.core.telemetry.logs import configure
 from tidegate.runtime.waiting import occurs
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
+from tidegate.systems.campaigns import campaign as kinds
+from tidegate.systems.campaigns.campaign import CampaignPlan
+from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.keys import busy_key
 
 _ROOT = Path(__file__).parents[1]
 

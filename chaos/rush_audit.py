@@ -8,10 +8,10 @@ import msgspec
 from sqlalchemy import func, select
 
 from chaos.rush_process import COUPONS, POINTS, Told
-from tidegate.campaigns.campaign import Answer
-from tidegate.campaigns.tables import campaign_entries, campaigns, point_accounts
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns.campaign import Answer
+from tidegate.systems.campaigns.tables import campaign_entries, campaigns, point_accounts
 
 EACH_GETS = 7
 """Points."""

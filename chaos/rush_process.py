@@ -17,7 +17,6 @@ import uvloop
 
 from tidegate.assembly import build_process, open_parts
 from tidegate.assembly.campaigns import campaign_estate, campaign_workers, open_campaigns
-from tidegate.campaigns.settings import CampaignSettings
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.http import Binding
@@ -25,6 +24,7 @@ from tidegate.http.serving import serve_campaigns
 from tidegate.primitives.membership import PresenceSettings
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
+from tidegate.systems.campaigns.settings import CampaignSettings
 
 COUPONS, POINTS = "coupons", "points"
 _CALLERS = 48

@@ -42,8 +42,8 @@ from chaos.sale_audit import (
 from chaos.sale_process import PLAN, Part, settings_for
 from chaos.servers import LosableValkey
 from tidegate.core.telemetry.logs import configure
-from tidegate.crowd.waiting_room import RoomPlan
 from tidegate.storage.sql import outbox
+from tidegate.systems.waiting_room import RoomPlan
 
 _ROOT = Path(__file__).parents[1]
 _HALLS = (5, 4, 3, 2, 1)

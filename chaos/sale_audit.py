@@ -15,10 +15,10 @@ from sqlalchemy import func, select
 
 from tidegate.core.clock import to_ms
 from tidegate.core.ids import new_id
-from tidegate.crowd.ranking.tables import ranking_scores
-from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
+from tidegate.systems.ranking.tables import ranking_scores
+from tidegate.systems.waiting_room.tables import room_tokens
 
 _AHEAD_MS = 10
 _r, _p, _t = reservations.c, payments.c, room_tokens.c

@@ -26,11 +26,11 @@ from tidegate.assembly import open_parts
 from tidegate.assembly.crowd import open_reception
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
-from tidegate.crowd.waiting_room import Inside, Nowhere, Reception, WaitingRoom, WaitingRoomSettings
 from tidegate.http import Binding
 from tidegate.primitives.membership import PresenceSettings
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
+from tidegate.systems.waiting_room import Inside, Nowhere, Reception, WaitingRoom, WaitingRoomSettings
 
 PLAN = ShopPlan(
     hold_for=timedelta(seconds=5),

@@ -28,7 +28,6 @@ from tidegate.cli.wording import number
 from tidegate.core.telemetry.logs import LogSettings
 from tidegate.engine.progress import failures_of, unavailable_of
 from tidegate.engine.source import Subject
-from tidegate.github import GithubSettings
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.simulators.github import (
@@ -41,6 +40,7 @@ from tidegate.simulators.github import (
     WorldShape,
 )
 from tidegate.storage.documents import DocumentStore
+from tidegate.systems.github import GithubSettings
 
 USERS, QUOTA, WINDOW_S, LATENCY_MS = 25, 200, 8, 20
 LIMITS = CredentialLimits(concurrency=20, floor=0, window=timedelta(seconds=WINDOW_S))

@@ -23,7 +23,7 @@ from tidegate.core.telemetry import configure
 from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.limiter import Limit, LimiterSettings, Rate
 from tidegate.settings import Settings
-from tidegate.snapshots.subject import Found, Missing, Unreadable
+from tidegate.systems.snapshots.subject import Found, Missing, Unreadable
 
 
 class Measured(msgspec.Struct):

@@ -17,7 +17,7 @@ from redis import Redis
 from tests.servers.valkey import Cluster
 
 import tidegate.primitives
-import tidegate.snapshots
+import tidegate.systems.snapshots
 from scenarios.deployment import Shape, Site, open_site
 from scenarios.every_script import use_everything
 from scenarios.load import Load
@@ -68,10 +68,10 @@ async def _checks(site: Site, subjects: list[int]) -> list[Check]:
 
 def ours() -> list[Script[..., Any]]:
     """Every script of the primitives and of snapshots: they are known when their modules were imported."""
-    for package in (tidegate.primitives, tidegate.snapshots):
+    for package in (tidegate.primitives, tidegate.systems.snapshots):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
-    folders = [Path(package.__path__[0]) for package in (tidegate.primitives, tidegate.snapshots)]
+    folders = [Path(package.__path__[0]) for package in (tidegate.primitives, tidegate.systems.snapshots)]
     return [each for each in all_scripts() if any(each.path.is_relative_to(folder) for folder in folders)]
 
 

@@ -18,10 +18,10 @@ from tidegate.core.priority import Priority
 from tidegate.core.telemetry.logs import configure
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer
 from tidegate.settings import Settings
-from tidegate.snapshots.event import Reason
-from tidegate.snapshots.requests import Wish
-from tidegate.snapshots.subject import Subject
 from tidegate.storage.valkey import Unit, Valkey
+from tidegate.systems.snapshots.event import Reason
+from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.subject import Subject
 
 SUBJECT = Subject("character", "7")
 AT_ONCE = 20

@@ -22,12 +22,12 @@ from scenarios.servers import Servers, Wire, open_servers
 from scenarios.stage import On, Stage
 from tidegate.assembly import Snapshots, open_parts, open_snapshots
 from tidegate.core.priority import Priority
-from tidegate.snapshots import store
-from tidegate.snapshots.bodies import unpack
-from tidegate.snapshots.event import Reason
-from tidegate.snapshots.requests import Wish
-from tidegate.snapshots.subject import Subject
-from tidegate.snapshots.transport import GROUPS, topic_for
+from tidegate.systems.snapshots import store
+from tidegate.systems.snapshots.bodies import unpack
+from tidegate.systems.snapshots.event import Reason
+from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.transport import GROUPS, topic_for
 
 KIND = "character"
 _AT_ONCE = 500

@@ -9,9 +9,9 @@ from scenarios.load import WITHOUT_MEMORY, Load, paced
 from scenarios.scenario import Check, Scenario
 from scenarios.servers import Wire
 from scenarios.stage import On, Stage
-from tidegate.snapshots.tables import snapshot_history
-from tidegate.snapshots.transport import GROUPS, Topic
 from tidegate.storage.sql import Transaction
+from tidegate.systems.snapshots.tables import snapshot_history
+from tidegate.systems.snapshots.transport import GROUPS, Topic
 
 _TTL_S = 1.0
 _BRIEF = {"snapshots": {"game": {"ttl": f"{_TTL_S}s"}, "archive": {"keep_history": "true"}}}

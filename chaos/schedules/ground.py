@@ -9,8 +9,8 @@ import msgspec
 from chaos.schedules.server import SimulatedServer, at_once
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import Coalescer, CoalescerSettings, Outcome
-from tidegate.snapshots import precedence
-from tidegate.snapshots.subject import Subject
+from tidegate.systems.snapshots import precedence
+from tidegate.systems.snapshots.subject import Subject
 
 SETTINGS = CoalescerSettings()
 SUBJECTS = (Subject("character", "a"), Subject("character", "b"))

@@ -14,11 +14,11 @@ from chaos.crawl import truth_of
 from chaos.soak.deployment import CHARACTERS_PER_S, Deployment, Member
 from chaos.soak.load import CAPACITY, ROOM, STOCK, Load
 from tidegate.assembly import Collection
-from tidegate.campaigns.tables import campaign_entries
-from tidegate.crowd.waiting_room import TokenState
-from tidegate.crowd.waiting_room.tables import room_tokens
-from tidegate.github.kinds import DOCUMENTS, REPOSITORY, USER
 from tidegate.storage.sql import Transaction
+from tidegate.systems.campaigns.tables import campaign_entries
+from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER
+from tidegate.systems.waiting_room import TokenState
+from tidegate.systems.waiting_room.tables import room_tokens
 
 MOST_LINES_PER_S = 1.0
 MOST_GROWTH = 0.10

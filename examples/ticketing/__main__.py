@@ -26,11 +26,11 @@ from rich.console import Console
 
 from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry.logs import configure
-from tidegate.crowd.waiting_room import RoomPlan
 from tidegate.http import Binding
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 from tidegate.settings.http import HttpSettings
+from tidegate.systems.waiting_room import RoomPlan
 
 _ROOT = Path(__file__).parents[2]
 _CONCERTS = (

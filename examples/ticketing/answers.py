@@ -7,7 +7,7 @@ from examples.ticketing.payments import KeyReused
 from examples.ticketing.reservations import HoldOver, SeatTaken, TooManySeats
 
 from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
-from tidegate.crowd.waiting_room import NotActive
+from tidegate.systems.waiting_room import NotActive
 
 
 class Refusal(msgspec.Struct, frozen=True):

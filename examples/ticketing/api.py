@@ -18,8 +18,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.crowd.ranking.windows import Period
-from tidegate.crowd.waiting_room import NotActive
+from tidegate.systems.ranking.windows import Period
+from tidegate.systems.waiting_room import NotActive
 
 _LARGEST_BODY = 4096
 _LONGEST_NUMBER = 6

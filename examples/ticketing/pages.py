@@ -24,8 +24,8 @@ from starlette.routing import Route
 
 from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
 from tidegate.core.ids import new_id
-from tidegate.crowd.ranking.windows import Period
-from tidegate.crowd.waiting_room import NotActive
+from tidegate.systems.ranking.windows import Period
+from tidegate.systems.waiting_room import NotActive
 
 _HERE = Path(__file__).parent
 _POLICY = "; ".join(

@@ -27,9 +27,9 @@ from tidegate.core.arguments import require_at_most, require_name
 from tidegate.core.errors import ContractBroken, NotFound, TidegateError
 from tidegate.core.ids import new_id
 from tidegate.core.transitions import Moves, check_moves, sources_of
-from tidegate.crowd.waiting_room import require_active
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
+from tidegate.systems.waiting_room import require_active
 
 PAYMENT_COMPLETED = "PaymentCompleted"
 _p = payments.c

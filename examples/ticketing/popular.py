@@ -6,7 +6,7 @@ from examples.ticketing.catalogue import Concert
 from examples.ticketing.shop import BOARD, Shop
 
 from tidegate.core.arguments import require_whole
-from tidegate.crowd.ranking.windows import Period
+from tidegate.systems.ranking.windows import Period
 
 MOST_SHOWN = 100
 

@@ -10,8 +10,8 @@ from examples.ticketing.shop import BOARD, Shop
 from examples.ticketing.tables import payments, reservations, schedules
 from sqlalchemy import func, select
 
-from tidegate.crowd.ranking.windows import Period, windows_at
 from tidegate.storage.sql import Transaction
+from tidegate.systems.ranking.windows import Period, windows_at
 
 _r, _p = reservations.c, payments.c
 Ranked = dict[Period, list[tuple[str, int]]]

@@ -15,8 +15,8 @@ from sqlalchemy import and_, func, or_, select, update
 from tidegate.core.errors import NotFound, TidegateError
 from tidegate.core.ids import new_id
 from tidegate.core.transitions import Moves, check_moves, sources_of
-from tidegate.crowd.waiting_room import require_active
 from tidegate.storage.sql import Transaction
+from tidegate.systems.waiting_room import require_active
 
 MOST_PER_USER = 4
 _AT_ONCE = 200

@@ -16,15 +16,15 @@ from examples.ticketing.tables import create_tables
 
 from tidegate.assembly import Parts, build_process, open_parts
 from tidegate.assembly.crowd import open_reception
-from tidegate.crowd.ranking.ranking import Ranking
-from tidegate.crowd.ranking.settings import Board, RankingSettings
-from tidegate.crowd.waiting_room import MOST_CAPACITY, Reception, RoomPlan
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.outbox import Event
+from tidegate.systems.ranking.ranking import Ranking
+from tidegate.systems.ranking.settings import Board, RankingSettings
+from tidegate.systems.waiting_room import MOST_CAPACITY, Reception, RoomPlan
 
 BOARD = Board(
     name="concerts",

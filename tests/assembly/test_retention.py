@@ -18,12 +18,7 @@ from tidegate.assembly import put_together
 from tidegate.assembly.parts import Parts
 from tidegate.assembly.process import build_process
 from tidegate.assembly.retention import KEPT, retention_rules
-from tidegate.campaigns import records
-from tidegate.campaigns.campaign import FIRST_COME, CampaignPlan
-from tidegate.campaigns.campaigns import Campaigns
-from tidegate.campaigns.tables import campaign_entries, campaigns
 from tidegate.core.clock import ManualClock, to_ms
-from tidegate.crowd.waiting_room.tables import room_tokens
 from tidegate.engine import runs
 from tidegate.engine.retention import delete_ended
 from tidegate.engine.tables import collection_cursors, collection_runs, job_executions, page_jobs, parked_answers
@@ -33,6 +28,11 @@ from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event, EventState
 from tidegate.storage.sql.schema import handled_events, metadata, outbox_events
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns import records
+from tidegate.systems.campaigns.campaign import FIRST_COME, CampaignPlan
+from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.tables import campaign_entries, campaigns
+from tidegate.systems.waiting_room.tables import room_tokens
 
 DAY = timedelta(days=1)
 FOR_EVER = {

@@ -17,12 +17,12 @@ from typing import Any
 from playwright.async_api import Browser
 
 from tests.browser.chromium import DESKTOP, PHONE, Visitors, chromium
-from tests.crowd.waiting_room.venue import ROOM, SETTLE_AFTER, come
 from tests.http.room_site import COOKIE, START, RoomSite, early, room_site_at
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, connected, free_ports
-from tidegate.crowd.waiting_room import WaitingRoom
+from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, come
 from tidegate.http.pages.texts import LANGUAGES
+from tidegate.systems.waiting_room import WaitingRoom
 
 _BEHIND = 25
 Cookies = dict[str, str]

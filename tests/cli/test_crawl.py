@@ -19,8 +19,6 @@ from tests.docs.pages import ROOT
 from tests.http.test_guide import shown_in
 from tests.waiting import patience
 from tidegate.assembly import open_valkey
-from tidegate.crawl.raws import RawState
-from tidegate.crawl.tables import crawl_raws
 from tidegate.settings import Settings
 from tidegate.simulators.marketplace import (
     MarketplaceConfig,
@@ -30,6 +28,8 @@ from tidegate.simulators.marketplace import (
     WorldShape,
 )
 from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.crawl.raws import RawState
+from tidegate.systems.crawl.tables import crawl_raws
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,10 +8,10 @@ from sqlalchemy import insert
 
 from tests.cli.test_runs import installation
 from tidegate.cli.crawl_waits import wait_of
-from tidegate.crawl import hosts, identity_records
-from tidegate.crawl.manner_tables import crawl_identity_health
 from tidegate.engine.credentials.vault import Sealed
 from tidegate.storage.sql import Transaction
+from tidegate.systems.crawl import hosts, identity_records
+from tidegate.systems.crawl.manner_tables import crawl_identity_health
 
 HOST = "shop.example"
 

@@ -12,7 +12,7 @@ from tidegate.cli import COMMANDS
 
 SERVERS = ("sqlalchemy", "redis", "aiohttp", "asyncpg", "asyncmy", "pymongo", "aiokafka", "cryptography")
 SERVING = ("starlette", "uvicorn", "tidegate.dashboard", "tidegate.http.application")
-SYSTEMS = ("tidegate.campaigns", "tidegate.crawl", "tidegate.crowd", "tidegate.snapshots")
+SYSTEMS = ("tidegate.systems.campaigns", "tidegate.systems.crawl", "tidegate.crowd", "tidegate.systems.snapshots")
 NEVER = ("alembic", "sqlalchemy.orm", "sqlalchemy.dialects.postgresql", "tidegate.simulators", "asyncpg", *SERVING)
 GROUPS = ("crawl schedules", "crawl identities", "snapshots dead")
 
@@ -25,9 +25,9 @@ FORBIDDEN = {
     "runs list": (*without(), "redis", "aiohttp", "cryptography", "tidegate.engine.credentials"),
     "schedules list": (*without(), "redis", "aiohttp", "cryptography", "tidegate.engine.credentials"),
     "settings": (*without(), "redis", "aiohttp", "cryptography", "tidegate.engine.credentials", "tidegate.engine"),
-    "doctor": (*without("tidegate.crawl"), "aiohttp", "tidegate.crawl.source"),
-    "campaign list": (*without("tidegate.campaigns"), "aiohttp", "tidegate.engine.credentials"),
-    "crawl products": (*without("tidegate.crawl"), "redis", "aiohttp", "tidegate.github.source"),
+    "doctor": (*without("tidegate.systems.crawl"), "aiohttp", "tidegate.systems.crawl.source"),
+    "campaign list": (*without("tidegate.systems.campaigns"), "aiohttp", "tidegate.engine.credentials"),
+    "crawl products": (*without("tidegate.systems.crawl"), "redis", "aiohttp", "tidegate.systems.github.source"),
 }
 """What each of these has nothing to do with."""
 
@@ -56,7 +56,11 @@ def test_every_command_is_where_the_list_says(helps: dict[str, Imported]):
 
 def test_help_imports_no_driver_and_no_system(helps: dict[str, Imported]):
     heavy = (*SERVERS, *NEVER, *SYSTEMS, "rich", "structlog", "uvloop", "tidegate.assembly", "tidegate.settings.model")
-    light = {"tidegate.campaigns.campaign", "tidegate.crawl.raw_states", "tidegate.crowd.ranking.windows"}
+    light = {
+        "tidegate.systems.campaigns.campaign",
+        "tidegate.systems.crawl.raw_states",
+        "tidegate.systems.ranking.windows",
+    }
     found = {name: set(looked.of(*heavy)) - light for name, looked in helps.items()}
     assert {name: modules for name, modules in found.items() if modules} == {}
 

@@ -13,7 +13,7 @@ from tidegate.cli.plan_text import plan_lines
 from tidegate.engine.history import Marks, Typical
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.source import Subject
-from tidegate.github import ESSENTIAL
+from tidegate.systems.github import ESSENTIAL
 
 NOTHING = Known(active={}, last={}, marks={}, typical=Typical(users=0, calls=0))
 LAST = run(12, status=RunState.COMPLETED, completed_at=NOW - timedelta(minutes=3))

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.snapshots.deployment import Deployment, deployed, game, until
+from tests.systems.snapshots.deployment import Deployment, deployed, game, until
 from tidegate.core.priority import Priority
 from tidegate.dashboard.refreshes import SnapshotsReader
 from tidegate.primitives.limiter import LimiterSettings
 from tidegate.primitives.limiter.settings import Limit, Rate
-from tidegate.snapshots import store
-from tidegate.snapshots.sample import FreshnessMix, freshness_mix
-from tidegate.snapshots.store import Refreshed
-from tidegate.snapshots.subject import Subject
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.snapshots import store
+from tidegate.systems.snapshots.sample import FreshnessMix, freshness_mix
+from tidegate.systems.snapshots.store import Refreshed
+from tidegate.systems.snapshots.subject import Subject
 
 _TTL = timedelta(minutes=15)
 

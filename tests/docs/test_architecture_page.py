@@ -18,8 +18,8 @@ TABLES = {
     "Breaker": ("tidegate.primitives.circuit_breaker.breaker", "MOVES"),
     "Run": ("tidegate.engine.lifecycle", "RUN_MOVES"),
     "Page job": ("tidegate.engine.lifecycle", "JOB_MOVES"),
-    "Admission": ("tidegate.crowd.waiting_room.tokens", "TOKEN_MOVES"),
-    "Kept answer": ("tidegate.crawl.raw_states", "RAW_MOVES"),
+    "Admission": ("tidegate.systems.waiting_room.tokens", "TOKEN_MOVES"),
+    "Kept answer": ("tidegate.systems.crawl.raw_states", "RAW_MOVES"),
 }
 """Sections of the lifecycles whose diagram is that of a module's table."""
 

@@ -21,14 +21,14 @@ from tests.docs.pages import ROOT, Block, blocks_of
 from tests.http.processes import started
 from tests.http.serving import Client, read_events
 from tests.http.test_guide import Shown, assert_fits, request_of, shown_in
-from tests.snapshots.deployment import game, until
+from tests.systems.snapshots.deployment import game, until
 from tidegate.assembly.kinds import by_name, load_kind
 from tidegate.cli import app
 from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.upstream import Answer
 from tidegate.simulators.game import FaultKind, GameSimulator
-from tidegate.snapshots.subject import Found, Missing, SnapshotKind, Unreadable
+from tidegate.systems.snapshots.subject import Found, Missing, SnapshotKind, Unreadable
 
 GUIDE = ROOT / "docs" / "guides" / "snapshots.md"
 OF_HTTP = ROOT / "docs" / "guides" / "http.md"

@@ -21,7 +21,7 @@ from tests.docs.pages import ROOT, blocks_of
 from tests.http.serving import Client, read_events
 from tests.http.test_guide import Shown, assert_fits, request_of
 from tests.processes import WarmProcess, start_warm
-from tests.snapshots.deployment import until
+from tests.systems.snapshots.deployment import until
 from tests.waiting import patience
 
 PAGE = ROOT / "docs" / "tutorial.md"

@@ -11,16 +11,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.crowd.waiting_room.venue import ROOM, Venue, come, venue_at
 from tests.servers.migrated import migrated_file
+from tests.systems.waiting_room.venue import ROOM, Venue, come, venue_at
 from tidegate.core.clock import ManualClock
-from tidegate.crowd.waiting_room import RoomPlan, WaitingRoom
 from tidegate.http import Binding
 from tidegate.http.application import build_application
 from tidegate.http.server import HttpService
 from tidegate.http.serving import room_endpoints
 from tidegate.settings.http import HttpSettings
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.waiting_room import RoomPlan, WaitingRoom
 
 TITLE = "Winter Concert 2026"
 COOKIE, START = f"tidegate_pass_{ROOM}", f"tidegate_start_{ROOM}"

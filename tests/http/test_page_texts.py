@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ContractBroken
-from tidegate.crowd.waiting_room import Estimate
 from tidegate.http import pages
 from tidegate.http.pages.texts import FORMS, LANGUAGES, TEXTS, Language, Text, language_of, say
 from tidegate.http.pages.words import span, wait
+from tidegate.systems.waiting_room import Estimate
 
 FOLDER = Path(pages.__file__).parent
 

@@ -16,11 +16,11 @@ from multidict import CIMultiDictProxy
 from pydantic import SecretStr
 from yarl import URL
 
-from tests.crowd.waiting_room.venue import ROOM, come, inside
 from tests.http.room_site import COOKIE, START, TITLE, RoomSite, room_site_at
 from tests.http.serving import Client, Reply
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, connected, free_ports
+from tests.systems.waiting_room.venue import ROOM, come, inside
 from tests.waiting import stopwatch
 from tidegate.http.pages.puzzles import solve
 from tidegate.settings.http import HttpSettings

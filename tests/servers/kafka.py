@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from tests.servers.guarded import GuardedServer, free_port, new_folder
 from tests.servers.registry import record_used, skip_or_fail
-from tidegate.snapshots.transport.kafka import KafkaSettings
+from tidegate.systems.snapshots.transport.kafka import KafkaSettings
 
 _NAME = "Kafka"
 _HERE = Path(__file__).parent

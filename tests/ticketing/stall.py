@@ -17,12 +17,12 @@ from sqlalchemy import select
 
 from tidegate.assembly import put_together
 from tidegate.core.clock import Clock, ManualClock
-from tidegate.crowd.ranking.windows import Period
-from tidegate.crowd.waiting_room import RoomPlan
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.ranking.windows import Period
+from tidegate.systems.waiting_room import RoomPlan
 
 ROOM = RoomPlan(capacity=100, session=timedelta(hours=1), longest_session=timedelta(hours=2))
 PLAN = ShopPlan(charge_within=timedelta(milliseconds=200))

@@ -16,7 +16,7 @@ from examples.ticketing.shop import process_of
 
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_file
-from tests.snapshots.deployment import until
+from tests.systems.snapshots.deployment import until
 from tests.ticketing.buyer import KEY, SEATS
 from tests.ticketing.stall import Stall, stall_at
 from tests.waiting import patience

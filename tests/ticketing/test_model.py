@@ -21,7 +21,7 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.ticketing.stall import Stall, stall_at
 from tidegate.core.clock import ManualClock
-from tidegate.crowd.waiting_room import RoomPlan
+from tidegate.systems.waiting_room import RoomPlan
 
 USERS, SEATS = ("ada", "bob"), ("A1", "A2", "A3", "A4", "A5")
 ALL_DAY = RoomPlan(capacity=100, session=timedelta(days=1), longest_session=timedelta(days=1))

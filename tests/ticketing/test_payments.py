@@ -12,8 +12,8 @@ from examples.ticketing.reservations import HoldOver, Reservation
 
 from tests.ticketing.stall import Stall
 from tidegate.core.errors import NotFound
-from tidegate.crowd.waiting_room import NotActive
 from tidegate.storage.sql import Database
+from tidegate.systems.waiting_room import NotActive
 
 
 async def held(stall: Stall, user: str = "ada", seats: int = 3) -> Reservation:

@@ -14,8 +14,8 @@ from tests.servers.valkey import ValkeyServer
 from tests.ticketing.stall import Stall, stall_at
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
-from tidegate.crowd.ranking.windows import Period
 from tidegate.storage.valkey.connection import connected
+from tidegate.systems.ranking.windows import Period
 
 
 async def sold(stall: Stall, **how_many: int) -> dict[str, int]:

@@ -8,7 +8,7 @@ from examples.ticketing.reservations import HoldOver, SeatTaken, TooManySeats
 
 from tests.ticketing.stall import Stall
 from tidegate.core.errors import NotFound
-from tidegate.crowd.waiting_room import NotActive
+from tidegate.systems.waiting_room import NotActive
 
 TEN_MINUTES = timedelta(minutes=10)
 

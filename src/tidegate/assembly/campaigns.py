@@ -4,16 +4,16 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from tidegate.assembly.parts import Parts
-from tidegate.campaigns.campaigns import Campaigns
-from tidegate.campaigns.estate import CampaignEstate
-from tidegate.campaigns.first_come import FirstCome
-from tidegate.campaigns.kinds import Kinds, load_kind
-from tidegate.campaigns.manager import CampaignManager
-from tidegate.campaigns.points import Points
-from tidegate.campaigns.workshop import Workshop
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.estate import CampaignEstate
+from tidegate.systems.campaigns.first_come import FirstCome
+from tidegate.systems.campaigns.kinds import Kinds, load_kind
+from tidegate.systems.campaigns.manager import CampaignManager
+from tidegate.systems.campaigns.points import Points
+from tidegate.systems.campaigns.workshop import Workshop
 
 
 def campaign_kinds(settings: Settings) -> Kinds:

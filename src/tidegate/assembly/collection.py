@@ -12,7 +12,6 @@ from tidegate.assembly.late_token import AWAY, LateToken
 from tidegate.assembly.parts import open_parts
 from tidegate.assembly.preflight import check_before_migration
 from tidegate.core.errors import InvalidSettings
-from tidegate.crawl.crawls import Crawls
 from tidegate.engine.bulletin import Bulletin
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.credentials import GENERAL_POOL, CredentialBook
@@ -20,12 +19,13 @@ from tidegate.engine.places import OtherPlace, settle_place
 from tidegate.engine.sqs import open_aws
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.addresses import PrivateHosts
-from tidegate.github import GithubSettings, GithubSource
-from tidegate.github.statistics import Statistics
 from tidegate.primitives.stream import Passage
 from tidegate.settings import Settings
 from tidegate.storage.documents import open_documents
 from tidegate.storage.sql import Database
+from tidegate.systems.crawl.crawls import Crawls
+from tidegate.systems.github import GithubSettings, GithubSource
+from tidegate.systems.github.statistics import Statistics
 
 POOL = GENERAL_POOL
 """The pool of credentials that serve everybody."""

@@ -5,22 +5,22 @@ from dataclasses import dataclass
 from tidegate.assembly.collecting import Addition
 from tidegate.assembly.credentials import open_vault
 from tidegate.assembly.parts import Parts
-from tidegate.crawl.eligibility import Eligibility
-from tidegate.crawl.finalizing import CrawlFinalizer
-from tidegate.crawl.identities import IdentityBook
-from tidegate.crawl.manners_records import note
-from tidegate.crawl.marketplace import MarketplaceSite
-from tidegate.crawl.politeness import PoliteCaller
-from tidegate.crawl.processing import RawProcessor
-from tidegate.crawl.products import Products
-from tidegate.crawl.raws import Raws
-from tidegate.crawl.site import Sites, load_site
-from tidegate.crawl.source import CrawlSource
-from tidegate.crawl.writing import RAWS_STORED, CrawlWriter
 from tidegate.engine.calls import Caller, Way
 from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.settings import Settings
+from tidegate.systems.crawl.eligibility import Eligibility
+from tidegate.systems.crawl.finalizing import CrawlFinalizer
+from tidegate.systems.crawl.identities import IdentityBook
+from tidegate.systems.crawl.manners_records import note
+from tidegate.systems.crawl.marketplace import MarketplaceSite
+from tidegate.systems.crawl.politeness import PoliteCaller
+from tidegate.systems.crawl.processing import RawProcessor
+from tidegate.systems.crawl.products import Products
+from tidegate.systems.crawl.raws import Raws
+from tidegate.systems.crawl.site import Sites, load_site
+from tidegate.systems.crawl.source import CrawlSource
+from tidegate.systems.crawl.writing import RAWS_STORED, CrawlWriter
 
 
 @dataclass(frozen=True, kw_only=True)

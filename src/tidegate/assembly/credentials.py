@@ -16,11 +16,11 @@ from tidegate.engine.credentials.rotation import Holding
 from tidegate.engine.places import at_place
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.upstream import UpstreamClient
-from tidegate.github import GithubSource
-from tidegate.github.authority import GithubAuthority
 from tidegate.primitives.gate import Gate
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.github import GithubSource
+from tidegate.systems.github.authority import GithubAuthority
 
 log = get_logger(__name__)
 
@@ -80,7 +80,7 @@ def put_book_together(
     )
 
     def identities() -> Holding:
-        from tidegate.crawl.identities import IdentityBook
+        from tidegate.systems.crawl.identities import IdentityBook
 
         return IdentityBook(database, parts.gate, vault, settings.crawl)
 

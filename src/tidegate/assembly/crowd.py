@@ -1,10 +1,10 @@
 """Waiting rooms, put together: the same in a process that answers, in the leader, and in a command."""
 
 from tidegate.assembly.vault import open_vault
-from tidegate.crowd.waiting_room import PassOffice, Reception
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.waiting_room import PassOffice, Reception
 
 _PURPOSE = "passes"
 

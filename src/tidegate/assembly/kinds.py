@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from tidegate.core.errors import InvalidSettings
 from tidegate.runtime.loading import load_part
 from tidegate.settings import Settings
-from tidegate.snapshots.kinds.game_character import GameCharacter
-from tidegate.snapshots.subject import SnapshotKind
+from tidegate.systems.snapshots.kinds.game_character import GameCharacter
+from tidegate.systems.snapshots.subject import SnapshotKind
 
 RESERVED = frozenset({"dead", "prefetch"})
 """Addresses of ours, which no kind can have."""

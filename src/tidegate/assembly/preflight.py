@@ -16,10 +16,10 @@ from tidegate.engine.credentials.borrowing import VARIABLE
 from tidegate.engine.credentials.checks import require_token
 from tidegate.engine.sqs.opening import require_library
 from tidegate.engine.upstream import UpstreamClient, UpstreamFailed
-from tidegate.github.authority import GithubAuthority
 from tidegate.settings import Settings
-from tidegate.snapshots.transport.kafka.opening import open_kafka
 from tidegate.storage.documents.opening import check_documents
+from tidegate.systems.github.authority import GithubAuthority
+from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
 
 
 async def check_before_migration(settings: Settings, token: str | None = None) -> None:

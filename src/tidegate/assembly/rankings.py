@@ -1,10 +1,10 @@
 """Rankings, put together: the same in a process that counts, in one that answers, and in a command."""
 
-from tidegate.crowd.ranking.ranking import Ranking
 from tidegate.primitives.circuit_breaker import Breaker
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.ranking.ranking import Ranking
 
 NO_BOARDS = "this installation has no boards. Set TIDEGATE_RANKING__BOARDS; docs/guides/ranking.md shows how"
 

@@ -39,11 +39,11 @@ def retention_rules(parts: Parts) -> list[RetentionRule]:
     """The rules, each made beside the tables that it is about. Imported here: only the leader needs them."""
     from datetime import timedelta
 
-    from tidegate.campaigns import retention as campaigns
-    from tidegate.crawl import retention as crawl
-    from tidegate.crowd.waiting_room import retention as waiting_room
     from tidegate.engine import retention as collect
-    from tidegate.snapshots.prefetch import retention as prefetch
+    from tidegate.systems.campaigns import retention as campaigns
+    from tidegate.systems.crawl import retention as crawl
+    from tidegate.systems.snapshots.prefetch import retention as prefetch
+    from tidegate.systems.waiting_room import retention as waiting_room
 
     database, valkey, kept = parts.database, parts.valkey, parts.settings.retention
     return [

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from tidegate.assembly.parts import open_parts
 from tidegate.engine.schedules import Schedules
-from tidegate.github import GithubSource
 from tidegate.settings import Settings
+from tidegate.systems.github import GithubSource
 
 
 @asynccontextmanager

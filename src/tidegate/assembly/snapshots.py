@@ -22,27 +22,27 @@ from tidegate.primitives.stream import Stream
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
-from tidegate.snapshots.activity import Activity
-from tidegate.snapshots.calls import Caller, Calls
-from tidegate.snapshots.dead import DeadUpdates
-from tidegate.snapshots.event import Reason
-from tidegate.snapshots.gauges import SnapshotGauges
-from tidegate.snapshots.local import LocalCache
-from tidegate.snapshots.lookup import Lookup
-from tidegate.snapshots.news import News
-from tidegate.snapshots.query import SnapshotReader
-from tidegate.snapshots.refresh import RefreshWorker, WorkerName
-from tidegate.snapshots.requests import UpdateRequests, Wish
-from tidegate.snapshots.settings import LaneSettings, SnapshotSettings
-from tidegate.snapshots.settling import Ground
-from tidegate.snapshots.shelf import Shelf
-from tidegate.snapshots.subject import SnapshotKind
-from tidegate.snapshots.transport import Transport
-from tidegate.snapshots.transport.kafka.opening import open_kafka
-from tidegate.snapshots.transport.moving import MovingTransport
-from tidegate.snapshots.transport.streams import StreamTransport
-from tidegate.snapshots.valkey_guard import ValkeyGuard
-from tidegate.snapshots.wanting import Wanting
+from tidegate.systems.snapshots.activity import Activity
+from tidegate.systems.snapshots.calls import Caller, Calls
+from tidegate.systems.snapshots.dead import DeadUpdates
+from tidegate.systems.snapshots.event import Reason
+from tidegate.systems.snapshots.gauges import SnapshotGauges
+from tidegate.systems.snapshots.local import LocalCache
+from tidegate.systems.snapshots.lookup import Lookup
+from tidegate.systems.snapshots.news import News
+from tidegate.systems.snapshots.query import SnapshotReader
+from tidegate.systems.snapshots.refresh import RefreshWorker, WorkerName
+from tidegate.systems.snapshots.requests import UpdateRequests, Wish
+from tidegate.systems.snapshots.settings import LaneSettings, SnapshotSettings
+from tidegate.systems.snapshots.settling import Ground
+from tidegate.systems.snapshots.shelf import Shelf
+from tidegate.systems.snapshots.subject import SnapshotKind
+from tidegate.systems.snapshots.transport import Transport
+from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
+from tidegate.systems.snapshots.transport.moving import MovingTransport
+from tidegate.systems.snapshots.transport.streams import StreamTransport
+from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
+from tidegate.systems.snapshots.wanting import Wanting
 
 log = get_logger(__name__)
 

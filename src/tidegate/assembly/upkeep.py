@@ -6,14 +6,14 @@ from tidegate.assembly.parts import Parts
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.timekeeper import DueSource
 from tidegate.settings import Settings
-from tidegate.snapshots.archive.history import History
-from tidegate.snapshots.archive.nightly import NightlyArchive
-from tidegate.snapshots.archive.opening import is_possible, open_lifecycle, open_storage
-from tidegate.snapshots.prefetch.backlog import Backlog
-from tidegate.snapshots.prefetch.planner import Prefetch, Requests
-from tidegate.snapshots.transport import GROUPS, Topic, Transport
-from tidegate.snapshots.transport.moving import MovingTransport, TransportMove
 from tidegate.storage.sql import Database
+from tidegate.systems.snapshots.archive.history import History
+from tidegate.systems.snapshots.archive.nightly import NightlyArchive
+from tidegate.systems.snapshots.archive.opening import is_possible, open_lifecycle, open_storage
+from tidegate.systems.snapshots.prefetch.backlog import Backlog
+from tidegate.systems.snapshots.prefetch.planner import Prefetch, Requests
+from tidegate.systems.snapshots.transport import GROUPS, Topic, Transport
+from tidegate.systems.snapshots.transport.moving import MovingTransport, TransportMove
 
 log = get_logger(__name__)
 

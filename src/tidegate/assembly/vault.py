@@ -1,10 +1,10 @@
 """The vault of an installation, put together: one key for everything that is secret, whoever keeps it."""
 
-from tidegate.crawl.identity_records import has_identities
 from tidegate.engine.credentials import KeySource, records
 from tidegate.engine.credentials.vault import Vault
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.crawl.identity_records import has_identities
 
 
 def open_vault(settings: Settings, database: Database) -> Vault:

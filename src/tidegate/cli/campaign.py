@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from tidegate.campaigns.campaign import FIRST_COME, LARGEST_PAGE, Campaign, CampaignPlan, CampaignState
 from tidegate.cli import campaign_entries
 from tidegate.cli.campaign_opening import CAMPAIGN, JSON, ask, moment
 from tidegate.cli.wording import clock, counted, number, span
 from tidegate.core.errors import InvalidArgument
+from tidegate.systems.campaigns.campaign import FIRST_COME, LARGEST_PAGE, Campaign, CampaignPlan, CampaignState
 
 if TYPE_CHECKING:
-    from tidegate.campaigns.campaigns import CampaignStatus
+    from tidegate.systems.campaigns.campaigns import CampaignStatus
 
 app = typer.Typer(no_args_is_help=True, help="Campaigns: coupons for the first so many, points for all.")
 
@@ -64,7 +64,7 @@ def alter(
     as_json: bool = JSON,
 ) -> None:
     """Change a campaign, also while it runs. What is not named stays."""
-    from tidegate.campaigns.campaigns import CampaignChange
+    from tidegate.systems.campaigns.campaigns import CampaignChange
 
     given: dict[str, Any] = {
         "total_count": total,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from tidegate.campaigns.campaign import LARGEST_PAGE, Answer, Entered, Result
 from tidegate.cli.campaign_opening import CAMPAIGN, JSON, ask
 from tidegate.cli.wording import counted, number
 from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.systems.campaigns.campaign import LARGEST_PAGE, Answer, Entered, Result
 
 if TYPE_CHECKING:
-    from tidegate.campaigns.campaigns import Campaigns
-    from tidegate.campaigns.letters import Letter
+    from tidegate.systems.campaigns.campaigns import Campaigns
+    from tidegate.systems.campaigns.letters import Letter
 
 _USER = typer.Argument(help="The id of a user.")
 _LETTERS = typer.Argument(None, help="Ids of dead letters, as `dead` shows them.")

@@ -13,8 +13,8 @@ from tidegate.cli.running import load_settings, run
 from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from tidegate.campaigns.campaigns import Campaigns
     from tidegate.settings import Settings
+    from tidegate.systems.campaigns.campaigns import Campaigns
 
 T = TypeVar("T")
 

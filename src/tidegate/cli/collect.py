@@ -13,7 +13,7 @@ import typer
 
 from tidegate.cli.running import load_settings, run_traced
 from tidegate.core.errors import InvalidArgument
-from tidegate.github.kinds import DOCUMENTS, REPOSITORY, USER, require_kinds
+from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER, require_kinds
 
 if TYPE_CHECKING:
     from tidegate.assembly import Collection
@@ -100,7 +100,7 @@ def _place(collection: Collection) -> str:
 
 
 def _settings(settings: Settings, api_url: str | None) -> Settings:
-    from tidegate.github.requests import require_api_url
+    from tidegate.systems.github.requests import require_api_url
 
     if api_url is None:
         return settings
@@ -110,7 +110,7 @@ def _settings(settings: Settings, api_url: str | None) -> Settings:
 
 def _options(include: Sequence[str] | None, since: str | None, *, full: bool) -> dict[str, object]:
     """What the runs want; whatever could not be done is refused before anything is opened."""
-    from tidegate.github.states import as_upstream
+    from tidegate.systems.github.states import as_upstream
 
     options: dict[str, object] = {"full": True} if full else {}
     if include:
@@ -126,7 +126,7 @@ def _options(include: Sequence[str] | None, since: str | None, *, full: bool) ->
 def subjects_of(logins: Sequence[str], options: dict[str, object]) -> list[Subject]:
     """The subjects of these logins, each once; refuses an empty list."""
     from tidegate.engine.source import Subject
-    from tidegate.github import parse_login
+    from tidegate.systems.github import parse_login
 
     if not logins:
         raise typer.BadParameter("name at least one login, or a --file with some")
@@ -136,7 +136,7 @@ def subjects_of(logins: Sequence[str], options: dict[str, object]) -> list[Subje
 
 def logins_in(file: Path | None) -> list[str]:
     """The logins of a file, one on each line; what follows a # is a remark. - is standard input."""
-    from tidegate.github import parse_login
+    from tidegate.systems.github import parse_login
 
     if file is None:
         return []

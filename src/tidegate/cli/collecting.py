@@ -17,7 +17,7 @@ from tidegate.engine.bulletin import Bulletin
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.runs import RunActive
 from tidegate.engine.source import Subject
-from tidegate.github import GithubSource
+from tidegate.systems.github import GithubSource
 
 T = TypeVar("T")
 

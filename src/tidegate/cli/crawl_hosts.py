@@ -11,7 +11,7 @@ from tidegate.cli.crawl_opening import JSON, ask, look, print_json
 from tidegate.cli.wording import clock, exact_span
 
 if TYPE_CHECKING:
-    from tidegate.crawl.hosts import Host
+    from tidegate.systems.crawl.hosts import Host
 
 
 def hosts(
@@ -24,7 +24,7 @@ def hosts(
     from rich.table import Table
 
     from tidegate.cli.tables import print_table
-    from tidegate.crawl import hosts as records
+    from tidegate.systems.crawl import hosts as records
 
     if forget is not None:
         host = forget

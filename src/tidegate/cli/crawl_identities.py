@@ -14,7 +14,7 @@ from tidegate.cli.wording import clock, counted
 from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from tidegate.crawl.identities import Identity, IdentityBook
+    from tidegate.systems.crawl.identities import Identity, IdentityBook
 
 app = typer.Typer(no_args_is_help=True, help="Who calls: User-Agents, and the headers that go with them.")
 
@@ -47,7 +47,7 @@ def add(
 @app.command("list")
 def list_(*, as_json: bool = JSON) -> None:
     """Show the identities, and how they stand with hosts that have refused them."""
-    from tidegate.crawl.identities import listed
+    from tidegate.systems.crawl.identities import listed
 
     _tell(list(look(lambda database: database.read(listed))), as_json=as_json)
 

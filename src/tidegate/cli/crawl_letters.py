@@ -10,10 +10,10 @@ import typer
 from tidegate.cli.crawl_opening import JSON, LIMIT, LINES, ask, look, print_json
 from tidegate.cli.wording import counted
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.crawl.raw_states import RawState
+from tidegate.systems.crawl.raw_states import RawState
 
 if TYPE_CHECKING:
-    from tidegate.crawl.raws import RawPage
+    from tidegate.systems.crawl.raws import RawPage
 
 _RUN = typer.Option(None, min=1, help="Only those of this run.")
 _AFTER = typer.Option(None, min=0, help="Only those with a greater number.")
@@ -30,7 +30,7 @@ def raws(
     as_json: bool = LINES,
 ) -> None:
     """List kept answers: what waits, what was applied, what failed and why."""
-    from tidegate.crawl.raws import Raws
+    from tidegate.systems.crawl.raws import Raws
 
     page = look(
         lambda database: Raws(database).page(
@@ -42,7 +42,7 @@ def raws(
 
 def raw(number: int = typer.Argument(min=1, help="The number of a kept answer, as `raws` and `dead` show it.")) -> None:
     """Print a kept answer as it came: what a parser could not make sense of can be looked at, or kept in a file."""
-    from tidegate.crawl.raws import Raws
+    from tidegate.systems.crawl.raws import Raws
 
     sys.stdout.buffer.write(look(lambda database: Raws(database).body(number)))
     sys.stdout.flush()
@@ -50,7 +50,7 @@ def raw(number: int = typer.Argument(min=1, help="The number of a kept answer, a
 
 def dead(*, run: int | None = _RUN, after: int | None = _AFTER, limit: int = LIMIT, as_json: bool = LINES) -> None:
     """List answers that could not be made part of a product, and why."""
-    from tidegate.crawl.raws import Raws
+    from tidegate.systems.crawl.raws import Raws
 
     page = look(lambda database: Raws(database).page(state=RawState.FAILED, run_id=run, after=after, limit=limit))
     _tell(page, "no dead letters", "dead", as_json=as_json)

@@ -12,9 +12,9 @@ from tidegate.cli.running import load_settings, run
 
 if TYPE_CHECKING:
     from tidegate.assembly import Collection
-    from tidegate.crawl.targets import CrawlOptions
     from tidegate.settings import Settings
     from tidegate.storage.sql import Database
+    from tidegate.systems.crawl.targets import CrawlOptions
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def options_of(
     name: str, url: str, keywords: list[str] | None, site: str, pages: int, *, ignore_robots: bool
 ) -> CrawlOptions:
     """What was typed, checked before anything is opened."""
-    from tidegate.crawl.targets import CrawlOptions, require_crawl_name
+    from tidegate.systems.crawl.targets import CrawlOptions, require_crawl_name
 
     require_crawl_name(name)
     if not keywords:

@@ -13,7 +13,7 @@ from tidegate.cli.wording import clock, counted
 from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from tidegate.crawl.products import Product
+    from tidegate.systems.crawl.products import Product
 
 
 def products(
@@ -30,7 +30,7 @@ def products(
     from rich.table import Table
 
     from tidegate.cli.tables import print_table
-    from tidegate.crawl.products import Products
+    from tidegate.systems.crawl.products import Products
 
     page = look(
         lambda database: Products(database).page(host=host, shop_id=shop, is_gone=gone, after=after, limit=limit)
@@ -57,7 +57,7 @@ def product(
     as_json: bool = JSON,
 ) -> None:
     """Show one product with everything that is known of it."""
-    from tidegate.crawl.products import Products
+    from tidegate.systems.crawl.products import Products
 
     host, _, product_id = place.partition("/")
     if not host or not product_id:
@@ -74,7 +74,7 @@ def forget(name: str = NAME, *, as_json: bool = JSON) -> None:
 
     What no other crawl lists is gone when the next run of its host ends.
     """
-    from tidegate.crawl.products import Products
+    from tidegate.systems.crawl.products import Products
 
     count = look(lambda database: Products(database).forget_crawl(name))
     if as_json:

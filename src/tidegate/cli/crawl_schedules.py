@@ -49,8 +49,8 @@ def add(
 @app.command("list")
 def list_(*, as_json: bool = JSON) -> None:
     """Show the schedules of crawls: when they are due next, and what their last due time brought."""
-    from tidegate.crawl import SOURCE
     from tidegate.engine.schedules import listed
+    from tidegate.systems.crawl import SOURCE
 
     found = look(lambda database: database.read(listed, None, 0, None, SOURCE))
     if found or as_json:

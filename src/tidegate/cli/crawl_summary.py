@@ -8,10 +8,10 @@ from tidegate.assembly import Collection
 from tidegate.cli.crawl_waits import wait_of
 from tidegate.cli.run_text import SKIPPED, WITHHELD, failure_lines, labelled, skipped_lines
 from tidegate.cli.wording import counted, number, span
-from tidegate.crawl.raws import RawState
-from tidegate.crawl.stages import SEARCH
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.progress import Failure, failures_of, kinds_of, unavailable_of
+from tidegate.systems.crawl.raws import RawState
+from tidegate.systems.crawl.stages import SEARCH
 
 _FORBIDDEN = "robots.txt of"
 _NOTHING_READ = "Nothing was read: the site shows no search of this crawl."

@@ -93,7 +93,7 @@ def _cells(one: Task, now: datetime) -> list[str | Text]:
 
 def _told(execution: Execution) -> str:
     """Who, what came of it, and why it did not end the task."""
-    from tidegate.crawl.identity_records import credential_of
+    from tidegate.systems.crawl.identity_records import credential_of
 
     why = f" ({execution.reason})" if execution.reason else ""
     return f"{execution.credential.removeprefix(credential_of(''))} {execution.outcome or 'at it'}{why}"

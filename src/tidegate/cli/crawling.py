@@ -14,11 +14,11 @@ from tidegate.cli.crawl_waits import wait_of
 from tidegate.cli.running import configure_log
 from tidegate.cli.stopping import work_until_over
 from tidegate.cli.wording import counted, number
-from tidegate.crawl.targets import CrawlOptions
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.runs import Run, RunActive
 from tidegate.settings import Settings
+from tidegate.systems.crawl.targets import CrawlOptions
 
 _LINE_EVERY_S = 5.0
 _LOOK_AGAIN_S = 1.0

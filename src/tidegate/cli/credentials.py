@@ -59,7 +59,7 @@ def add(
     The secret is asked for without being shown, or read from standard input, a variable or a file. It is encrypted
     with the key in TIDEGATE_CREDENTIALS_KEY, else in credentials.key in the data folder.
     """
-    from tidegate.github import parse_login
+    from tidegate.systems.github import parse_login
 
     _refuse_secret(name)
     if (app_id is None) != (installation_id is None):
@@ -211,7 +211,7 @@ async def _rotate(settings: Settings) -> Rotation:
 
 
 def _settings(api_url: str | None) -> Settings:
-    from tidegate.github.requests import require_api_url
+    from tidegate.systems.github.requests import require_api_url
 
     settings = load_settings()
     if api_url is None:
@@ -267,7 +267,7 @@ def _print_table(credentials: Sequence[Credential]) -> None:
     from rich.table import Table
 
     from tidegate.cli.tables import print_table
-    from tidegate.github import API_URL
+    from tidegate.systems.github import API_URL
 
     now = datetime.now(UTC)
     elsewhere = ["sent to"] if any(one.audience != API_URL for one in credentials) else []

@@ -61,7 +61,7 @@ async def kafka(settings: Settings) -> AsyncIterator[Finding]:
     """Kafka and its topics, where events travel on it."""
     if not settings.snapshots.uses_kafka:
         return
-    from tidegate.snapshots.transport.kafka.opening import open_kafka
+    from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
 
     servers = settings.snapshots.kafka.servers
     try:
@@ -80,11 +80,11 @@ async def archive(settings: Settings) -> AsyncIterator[Finding]:
     url = settings.snapshots.archive.url
     if url is None or not url.startswith("s3:"):
         return
-    from tidegate.snapshots.archive.opening import require_packages
+    from tidegate.systems.snapshots.archive.opening import require_packages
 
     try:
         require_packages()
-        from tidegate.snapshots.archive.lifecycle import S3Lifecycle
+        from tidegate.systems.snapshots.archive.lifecycle import S3Lifecycle
 
         if await S3Lifecycle(url, settings.snapshots.archive).check():
             yield Finding("archive", Verdict.OK, "the lifecycle rule of the bucket is as it should be")

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tidegate import crawl
 from tidegate.cli.findings import Finding, Verdict
 from tidegate.core.errors import TidegateError
 from tidegate.core.telemetry.redaction import redact_text
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.migrate import pending_migrations
+from tidegate.systems import crawl
 
 if TYPE_CHECKING:
     from tidegate.engine.credentials.records import Stored
@@ -103,7 +103,7 @@ async def _check_token(settings: Settings, token: str) -> Finding:
     from tidegate.engine.credentials import NotNow, SecretRefused
     from tidegate.engine.credentials.borrowing import VARIABLE
     from tidegate.engine.upstream import UpstreamClient, UpstreamFailed
-    from tidegate.github.authority import GithubAuthority
+    from tidegate.systems.github.authority import GithubAuthority
 
     try:
         async with UpstreamClient(settings.upstream) as client:

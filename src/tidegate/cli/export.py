@@ -13,8 +13,8 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.core.errors import InvalidArgument
-from tidegate.github.columns import COLUMNS
 from tidegate.storage.documents.export.formats import Format, installed_formats
+from tidegate.systems.github.columns import COLUMNS
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -82,7 +82,7 @@ def export(
 
 def _owners(logins: Sequence[str], kinds: Mapping[str, Sequence[Column]]) -> list[str]:
     """GitHub's users are known by small letters; what the users of other sources are called is theirs to say."""
-    from tidegate.github import parse_login
+    from tidegate.systems.github import parse_login
 
     return [parse_login(login) for login in logins] if kinds.keys() <= COLUMNS.keys() else list(logins)
 

@@ -15,7 +15,7 @@ from tidegate.cli.wording import clock, counted, number, span
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.progress import KindProgress
 from tidegate.engine.runs import Run
-from tidegate.github import NAMES
+from tidegate.systems.github import NAMES
 
 _BAR, _SHORT_BAR = 20, 10
 _LONGEST_LOGIN = 24

@@ -15,10 +15,10 @@ from tidegate.engine.credentials import Credential, Kind
 from tidegate.engine.credentials.authority import Seen
 from tidegate.engine.source import Subject
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
-from tidegate.github import GithubSource
-from tidegate.github.authority import GithubAuthority
 from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus
 from tidegate.storage.sql import Transaction
+from tidegate.systems.github import GithubSource
+from tidegate.systems.github.authority import GithubAuthority
 
 _MOST_POOLS = 20
 _MOST_ASKED = 8

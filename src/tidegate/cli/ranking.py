@@ -13,12 +13,12 @@ import typer
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted, number
 from tidegate.core.errors import InvalidSettings
-from tidegate.crowd.ranking.windows import LARGEST_TOP, Period
+from tidegate.systems.ranking.windows import LARGEST_TOP, Period
 
 if TYPE_CHECKING:
-    from tidegate.crowd.ranking.ranking import Ranking, Top
-    from tidegate.crowd.ranking.rebuild import Rebuilt
     from tidegate.settings import Settings
+    from tidegate.systems.ranking.ranking import Ranking, Top
+    from tidegate.systems.ranking.rebuild import Rebuilt
 
 app = typer.Typer(help="Show who is ahead, and count everything anew.", no_args_is_help=True)
 

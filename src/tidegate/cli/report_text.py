@@ -11,9 +11,9 @@ from rich.text import Text
 from tidegate.cli.wording import clock, counted, number, span
 from tidegate.engine.kind_reports import FailingReport, LookedAt, RetriesReport, TimesReport
 from tidegate.engine.reports import JobsReport, RunsReport, SlowReport
-from tidegate.github import NAMES
 from tidegate.http.views import Wait
 from tidegate.http.waiting import WaitingPool, WaitingReport
+from tidegate.systems.github import NAMES
 
 TITLES = {
     "runs": "Runs by state",

@@ -15,8 +15,8 @@ from tidegate.cli.wording import clock, counted, number, span
 from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from tidegate.crowd.waiting_room import Reception, RoomPlan, RoomStatus
     from tidegate.settings import Settings
+    from tidegate.systems.waiting_room import Reception, RoomPlan, RoomStatus
 
 app = typer.Typer(no_args_is_help=True, help="Waiting rooms: a fair line, and only so many inside.")
 
@@ -48,7 +48,7 @@ def create(
     as_json: bool = _JSON,
 ) -> None:
     """Make a room. It is closed until it is opened."""
-    from tidegate.crowd.waiting_room import RoomPlan
+    from tidegate.systems.waiting_room import RoomPlan
 
     plan = RoomPlan(
         capacity=capacity,
@@ -258,7 +258,7 @@ def _show(found: RoomStatus) -> None:
 
 
 def _state(found: RoomStatus, now: datetime) -> str:
-    from tidegate.crowd.waiting_room import RoomState
+    from tidegate.systems.waiting_room import RoomState
 
     if found.state is RoomState.CLOSED:
         return "closed"

@@ -13,7 +13,7 @@ from tidegate.cli.wording import clock, counted, listed, number, span, whose
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.progress import Failure, JobView, KindProgress
 from tidegate.engine.runs import Run
-from tidegate.github import NAMES
+from tidegate.systems.github import NAMES
 
 WITHHELD = "withheld"
 """What stands before that which the upstream shows to nobody: repositories that are blocked, or were taken down."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from tidegate import crawl
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted, whose
 from tidegate.core.errors import InvalidArgument, Unavailable, ValkeyUnavailable
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
+from tidegate.systems import crawl
 
 if TYPE_CHECKING:
     from tidegate.assembly import Parts
@@ -74,7 +74,7 @@ def list_(
     from tidegate.cli.run_text import run_table
     from tidegate.cli.tables import table_console
     from tidegate.engine.progress import list_runs
-    from tidegate.github import parse_login
+    from tidegate.systems.github import parse_login
 
     wanted = partial(
         list_runs,

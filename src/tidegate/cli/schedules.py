@@ -15,7 +15,7 @@ import typer
 from tidegate.cli.collect import logins_in, subjects_of
 from tidegate.cli.running import load_settings, run, run_traced
 from tidegate.cli.wording import whose
-from tidegate.github.kinds import require_kinds
+from tidegate.systems.github.kinds import require_kinds
 
 if TYPE_CHECKING:
     from tidegate.engine.firings import Firing
@@ -62,7 +62,7 @@ def list_(
     as_json: bool = _JSON,
 ) -> None:
     """Show the schedules: when they are due next, and what their last due time brought."""
-    from tidegate.github import parse_login
+    from tidegate.systems.github import parse_login
 
     found = run(_list(load_settings(), None if login is None else parse_login(login)))
     if found or as_json:
@@ -119,7 +119,7 @@ def trigger(
 
 
 def _options(include: Sequence[str], since: str | None, *, full: bool) -> dict[str, object]:
-    from tidegate.github.states import as_upstream
+    from tidegate.systems.github.states import as_upstream
 
     options: dict[str, object] = {"full": True} if full else {}
     if include:
@@ -132,7 +132,7 @@ def _options(include: Sequence[str], since: str | None, *, full: bool) -> dict[s
 
 async def _add(settings: Settings, subjects: Sequence[Subject], cron: str, timezone: str) -> list[Schedule]:
     from tidegate.assembly.schedules import open_schedules
-    from tidegate.github import GithubSource
+    from tidegate.systems.github import GithubSource
 
     async with open_schedules(settings) as schedules:
         return await schedules.add(GithubSource.name, subjects, cron=cron, timezone=timezone)

@@ -8,9 +8,9 @@ import msgspec
 from tidegate.cli.wording import clock, number, span
 from tidegate.core.clock import from_ms
 from tidegate.primitives.coalescer import AlreadyProcessing, Outcome
-from tidegate.snapshots.dead import DeadLetter
-from tidegate.snapshots.query import Freshness, SnapshotAnswer
-from tidegate.snapshots.store import Trouble
+from tidegate.systems.snapshots.dead import DeadLetter
+from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
+from tidegate.systems.snapshots.store import Trouble
 
 NOBODY_WORKS = "no process is at work that could do it: start `tidegate up`"
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tidegate.assembly import Snapshots
     from tidegate.primitives.coalescer import Outcome
     from tidegate.settings import Settings
-    from tidegate.snapshots.query import SnapshotAnswer
-    from tidegate.snapshots.store import Trouble
-    from tidegate.snapshots.subject import Subject
+    from tidegate.systems.snapshots.query import SnapshotAnswer
+    from tidegate.systems.snapshots.store import Trouble
+    from tidegate.systems.snapshots.subject import Subject
 
 app = typer.Typer(help="Read snapshots, have them refreshed, and see what failed.", no_args_is_help=True)
 app.add_typer(dead, name="dead")
@@ -97,7 +97,7 @@ def watch(subject: str = _SUBJECT, *, as_json: bool = _JSON) -> None:
 
 
 async def _get(settings: Settings, text: str, wait_s: float) -> tuple[SnapshotAnswer, Situation]:
-    from tidegate.snapshots.query import Freshness
+    from tidegate.systems.snapshots.query import Freshness
 
     subject = parse_subject(settings, text)
     async with opened(settings) as snapshots:
@@ -107,7 +107,7 @@ async def _get(settings: Settings, text: str, wait_s: float) -> tuple[SnapshotAn
 
 async def _situation(snapshots: Snapshots, subject: Subject) -> Situation:
     from tidegate.assembly.workforce import has_workers
-    from tidegate.snapshots.store import trouble_of
+    from tidegate.systems.snapshots.store import trouble_of
 
     return Situation(
         trouble=await snapshots.parts.database.read(trouble_of, subject),
@@ -116,7 +116,7 @@ async def _situation(snapshots: Snapshots, subject: Subject) -> Situation:
 
 
 async def _refresh(settings: Settings, text: str, wait_s: float) -> tuple[Outcome, SnapshotAnswer | None, Situation]:
-    from tidegate.snapshots.store import trouble_of
+    from tidegate.systems.snapshots.store import trouble_of
 
     subject = parse_subject(settings, text)
     async with opened(settings) as snapshots:

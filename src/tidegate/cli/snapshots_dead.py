@@ -14,7 +14,7 @@ from tidegate.core.errors import NotFound
 if TYPE_CHECKING:
     from tidegate.primitives.coalescer import Outcome
     from tidegate.settings import Settings
-    from tidegate.snapshots.dead import DeadLetter
+    from tidegate.systems.snapshots.dead import DeadLetter
 
 dead = typer.Typer(help="Refreshes that failed for good: list, show, replay, drop.", no_args_is_help=True)
 

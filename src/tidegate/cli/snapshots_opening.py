@@ -11,7 +11,7 @@ from tidegate.core.errors import InvalidArgument
 if TYPE_CHECKING:
     from tidegate.assembly import Snapshots
     from tidegate.settings import Settings
-    from tidegate.snapshots.subject import Subject
+    from tidegate.systems.snapshots.subject import Subject
 
 
 @asynccontextmanager
@@ -28,7 +28,7 @@ async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
 def parse_subject(settings: Settings, text: str) -> Subject:
     """The subject that somebody wrote, such as `character/4711`; which kinds there are is told where it is none."""
     from tidegate.assembly.kinds import require_kinds
-    from tidegate.snapshots.subject import Subject
+    from tidegate.systems.snapshots.subject import Subject
 
     known = sorted(kind.name for kind in require_kinds(settings))
     kind, slash, key = text.partition("/")

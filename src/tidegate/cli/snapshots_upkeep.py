@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidegate.settings import Settings
-    from tidegate.snapshots.archive.entry import Entry
-    from tidegate.snapshots.prefetch.status import Census, PrefetchStatus
-    from tidegate.snapshots.subject import Subject
+    from tidegate.systems.snapshots.archive.entry import Entry
+    from tidegate.systems.snapshots.prefetch.status import Census, PrefetchStatus
+    from tidegate.systems.snapshots.subject import Subject
 
 _SUBJECT = typer.Argument(help="Kind and key, such as character/4711.")
 _JSON = typer.Option(False, "--json", help="Print JSON.")
@@ -82,7 +82,7 @@ def _why(settings: Settings) -> str:
 async def _status(settings: Settings, *, counts_all: bool) -> PrefetchStatus:
     from tidegate.assembly import open_database
     from tidegate.assembly.kinds import require_kinds
-    from tidegate.snapshots.prefetch.status import prefetch_status
+    from tidegate.systems.snapshots.prefetch.status import prefetch_status
 
     require_kinds(settings)
     async with open_database(settings) as database:

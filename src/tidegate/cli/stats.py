@@ -11,8 +11,8 @@ import typer
 from tidegate.cli.running import load_settings, run
 
 if TYPE_CHECKING:
-    from tidegate.github.statistics import GlobalStatistics, Statistics, UserStatistics
     from tidegate.settings import Settings
+    from tidegate.systems.github.statistics import GlobalStatistics, Statistics, UserStatistics
 
 
 def stats(
@@ -27,7 +27,7 @@ def stats(
 
     Days are days in UTC. What each figure means is told in docs/guides/statistics.md. Exit 1 where there are none.
     """
-    from tidegate.github import parse_login
+    from tidegate.systems.github import parse_login
 
     if (login is None) != everybody:
         raise typer.BadParameter("name a user, or give --all for everybody")
@@ -44,8 +44,8 @@ def stats(
 
 async def _of_user(settings: Settings, login: str, *, recompute: bool) -> UserStatistics | None:
     from tidegate.assembly import open_database
-    from tidegate.github.statistics import Statistics
     from tidegate.storage.documents import SqlDocuments, open_documents
+    from tidegate.systems.github.statistics import Statistics
 
     async with open_database(settings) as database:
         if recompute:
@@ -68,8 +68,8 @@ async def _recomputed(statistics: Statistics, login: str) -> UserStatistics | No
 
 async def _overall(settings: Settings, days: int) -> GlobalStatistics:
     from tidegate.assembly import open_database
-    from tidegate.github.statistics import Statistics
     from tidegate.storage.documents import SqlDocuments
+    from tidegate.systems.github.statistics import Statistics
 
     async with open_database(settings) as database:
         return await Statistics(database, SqlDocuments(database)).overall(days=days)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tidegate.cli.charts import Glyphs, bar, heat, sparkline
 from tidegate.cli.wording import clock, counted, number, span
-from tidegate.github.statistics import (
+from tidegate.systems.github.statistics import (
     ByUser,
     Durations,
     GlobalStatistics,

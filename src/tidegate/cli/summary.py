@@ -21,8 +21,8 @@ from tidegate.cli.wording import counted, listed, number, span
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.progress import Failure
 from tidegate.engine.runs import Run
-from tidegate.github.kinds import USER_BASIC
 from tidegate.storage.documents.export import installed_formats
+from tidegate.systems.github.kinds import USER_BASIC
 
 _MOST_USERS = 10
 _FILE = "sqlite:///"

@@ -18,13 +18,13 @@ from tidegate.cli.wording import listed
 
 if TYPE_CHECKING:
     from tidegate.assembly import Collection, Snapshots
-    from tidegate.campaigns.campaigns import Campaigns
-    from tidegate.crowd.ranking.ranking import Ranking
-    from tidegate.crowd.waiting_room import Reception
     from tidegate.http import Binding
     from tidegate.runtime.service import Service
     from tidegate.runtime.supervisor import StopReport
     from tidegate.settings import Settings
+    from tidegate.systems.campaigns.campaigns import Campaigns
+    from tidegate.systems.ranking.ranking import Ranking
+    from tidegate.systems.waiting_room import Reception
 
 DRAIN_WITHIN = timedelta(seconds=30)
 _MOST_NAMES = 8

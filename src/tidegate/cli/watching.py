@@ -15,9 +15,9 @@ from tidegate.engine.burials import buried as without_statistics
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
 from tidegate.engine.progress import KindProgress, kinds_of, runs_by_id
 from tidegate.engine.runs import Run
-from tidegate.github import bucket_of
 from tidegate.primitives.gate import CredentialLimits, Gate, PoolStatus
 from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.github import bucket_of
 
 _RATE_OVER_S, _TRUSTED_AFTER_S = 15.0, 1.0
 _MOST_POOLS = 20

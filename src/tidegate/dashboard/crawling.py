@@ -8,18 +8,18 @@ import msgspec
 from sqlalchemy import func, select
 
 from tidegate.assembly import Collection
-from tidegate.crawl import hosts
-from tidegate.crawl.hosts import Host
-from tidegate.crawl.identities import Identity, listed
-from tidegate.crawl.raw_states import RawState
-from tidegate.crawl.source import CrawlSource
-from tidegate.crawl.tables import crawl_raws
 from tidegate.dashboard.looks import DATABASE, Looks, Unknown
 from tidegate.engine.overview import newest_active
 from tidegate.engine.progress import kinds_of
 from tidegate.engine.runs import Run
 from tidegate.http.crawls import CrawledHost
 from tidegate.storage.sql import Transaction
+from tidegate.systems.crawl import hosts
+from tidegate.systems.crawl.hosts import Host
+from tidegate.systems.crawl.identities import Identity, listed
+from tidegate.systems.crawl.raw_states import RawState
+from tidegate.systems.crawl.source import CrawlSource
+from tidegate.systems.crawl.tables import crawl_raws
 
 _MOST_ACTIVE = 20
 _MOST_HOSTS = 50

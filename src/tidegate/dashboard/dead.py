@@ -9,11 +9,11 @@ from typing import Literal
 import msgspec
 
 from tidegate.assembly import Collection, Snapshots
-from tidegate.campaigns.gauges import dead_letters
 from tidegate.core.clock import monotonic_ms
-from tidegate.crawl.raw_states import RawState
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks, Unknown
 from tidegate.storage.sql import outbox
+from tidegate.systems.campaigns.gauges import dead_letters
+from tidegate.systems.crawl.raw_states import RawState
 
 _MOST_NAMED = 20
 _PAUSES = 50

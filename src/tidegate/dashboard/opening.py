@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Sequence
 
 from tidegate.assembly import Collection, Snapshots
-from tidegate.campaigns.campaigns import Campaigns
-from tidegate.crowd.waiting_room import Reception
 from tidegate.dashboard.desk import DashboardDesk
 from tidegate.dashboard.files import Files
 from tidegate.dashboard.hub import Hub
 from tidegate.dashboard.topics import Readers
 from tidegate.http.channel import Seats
 from tidegate.http.endpoints import Endpoint
+from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.waiting_room import Reception
 
 
 class Dashboard:

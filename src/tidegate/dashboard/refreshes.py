@@ -12,8 +12,8 @@ from tidegate.core.priority import Priority
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks, Unknown
 from tidegate.primitives.limiter import LimiterStatus
 from tidegate.primitives.limiter.settings import ALL, Limit, Rate
-from tidegate.snapshots.sample import FreshnessMix, freshness_mix
-from tidegate.snapshots.transport import GROUPS
+from tidegate.systems.snapshots.sample import FreshnessMix, freshness_mix
+from tidegate.systems.snapshots.transport import GROUPS
 
 EVERYBODY = "all"
 _A_MOMENT = timedelta(seconds=1)

@@ -8,8 +8,6 @@ import msgspec
 
 from tidegate.assembly import Collection, Snapshots
 from tidegate.assembly.kinds import NO_KINDS
-from tidegate.campaigns.campaigns import Campaigns
-from tidegate.crowd.waiting_room import Reception
 from tidegate.dashboard.crawling import CrawlReader
 from tidegate.dashboard.dead import DeadReader
 from tidegate.dashboard.history import History, HistoryView
@@ -24,6 +22,8 @@ from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.quotas import PoolFilter, Quotas
 from tidegate.http.rooms import Rooms
 from tidegate.http.runs import RunFilter, run_page
+from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.waiting_room import Reception
 
 
 class TopicName(StrEnum):

@@ -6,10 +6,10 @@ from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
-from tidegate.campaigns.campaign import Result
-from tidegate.campaigns.campaigns import Campaigns
 from tidegate.http.events import ENDED, HEARTBEAT_S, WatchedEvents
 from tidegate.runtime.bulletin import Watch
+from tidegate.systems.campaigns.campaign import Result
+from tidegate.systems.campaigns.campaigns import Campaigns
 
 
 class EntryEvents(WatchedEvents):

@@ -9,7 +9,10 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tidegate.campaigns.campaign import (
+from tidegate.core.errors import Unavailable
+from tidegate.http.endpoints import Answer, Endpoint, Given
+from tidegate.http.problems import ProblemType
+from tidegate.systems.campaigns.campaign import (
     CAMPAIGN_ID,
     KIND_NAME,
     LARGEST_PAGE,
@@ -18,11 +21,8 @@ from tidegate.campaigns.campaign import (
     Campaign,
     CampaignPlan,
 )
-from tidegate.campaigns.campaigns import CampaignChange, CampaignLine, Campaigns, CampaignStatus
-from tidegate.campaigns.tables import LONGEST_CAMPAIGN, LONGEST_KIND, LONGEST_TITLE
-from tidegate.core.errors import Unavailable
-from tidegate.http.endpoints import Answer, Endpoint, Given
-from tidegate.http.problems import ProblemType
+from tidegate.systems.campaigns.campaigns import CampaignChange, CampaignLine, Campaigns, CampaignStatus
+from tidegate.systems.campaigns.tables import LONGEST_CAMPAIGN, LONGEST_KIND, LONGEST_TITLE
 
 TAG = "campaigns"
 _LINES_WITHIN_S = 1.5

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from tidegate.crawl.identities import Identity, IdentityBook
 from tidegate.http.crawls import TAG
 from tidegate.http.endpoints import Endpoint, Given
+from tidegate.systems.crawl.identities import Identity, IdentityBook
 
 IdentityName = Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9_.-]+$")]
 

@@ -8,14 +8,14 @@ import msgspec
 from msgspec import Meta
 
 from tidegate.core.errors import NotFound
-from tidegate.crawl.crawls import Crawls
-from tidegate.crawl.products import MOST_AT_ONCE, Product, Products
-from tidegate.crawl.raws import Raw, Raws, RawState
-from tidegate.crawl.tables import LONGEST_PRODUCT
 from tidegate.http.crawls import TAG
 from tidegate.http.crawls import HostName as Host
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.views import Id
+from tidegate.systems.crawl.crawls import Crawls
+from tidegate.systems.crawl.products import MOST_AT_ONCE, Product, Products
+from tidegate.systems.crawl.raws import Raw, Raws, RawState
+from tidegate.systems.crawl.tables import LONGEST_PRODUCT
 
 ProductId = Annotated[str, Meta(min_length=1, max_length=LONGEST_PRODUCT, pattern=r"^[!-.0-~]+$")]
 Limit = Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)]

@@ -10,15 +10,15 @@ from msgspec import Meta
 
 from tidegate.assembly import Collection
 from tidegate.core.errors import NotFound
-from tidegate.crawl.hosts import Host
-from tidegate.crawl.source import CrawlSource
-from tidegate.crawl.tables import LONGEST_HOST, LONGEST_SITE
-from tidegate.crawl.targets import MOST_KEYWORDS, MOST_PAGES, CrawlOptions
 from tidegate.engine.runs import Run
 from tidegate.engine.schedules import Schedule
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.views import Limit
+from tidegate.systems.crawl.hosts import Host
+from tidegate.systems.crawl.source import CrawlSource
+from tidegate.systems.crawl.tables import LONGEST_HOST, LONGEST_SITE
+from tidegate.systems.crawl.targets import MOST_KEYWORDS, MOST_PAGES, CrawlOptions
 
 TAG = "crawl"
 

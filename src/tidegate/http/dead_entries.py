@@ -7,11 +7,11 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta
 
-from tidegate.campaigns.campaigns import Campaigns
-from tidegate.campaigns.letters import Letter
 from tidegate.core.errors import NotFound
 from tidegate.http.campaigns import TAG, CampaignId, Limit
 from tidegate.http.endpoints import Endpoint, Given
+from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.letters import Letter
 
 LetterId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}-[0-9]{1,18}$")]
 

@@ -17,8 +17,8 @@ from tidegate.http.problems import ProblemType
 from tidegate.http.snapshots import TAG
 from tidegate.http.views import Limit
 from tidegate.primitives.coalescer import AlreadyProcessing
-from tidegate.snapshots.dead import DeadLetter
-from tidegate.snapshots.event import DeathReason
+from tidegate.systems.snapshots.dead import DeadLetter
+from tidegate.systems.snapshots.event import DeathReason
 
 T = TypeVar("T")
 _AT_ONCE = 20

@@ -12,10 +12,6 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.campaigns.campaign import Answer as DoorAnswer
-from tidegate.campaigns.campaign import Decided, Entered, Result
-from tidegate.campaigns.campaigns import Campaigns
-from tidegate.campaigns.tables import LONGEST_KEY, LONGEST_USER
 from tidegate.core.errors import TooManyWaiting
 from tidegate.http.campaign_events import EntryEvents
 from tidegate.http.campaigns import TAG, CampaignId, Limit
@@ -24,6 +20,10 @@ from tidegate.http.events import ENDED
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.settings.http import HttpSettings
+from tidegate.systems.campaigns.campaign import Answer as DoorAnswer
+from tidegate.systems.campaigns.campaign import Decided, Entered, Result
+from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.tables import LONGEST_KEY, LONGEST_USER
 
 KEY_HEADER = "Idempotency-Key"
 _BUSY_S = "1"

@@ -22,8 +22,8 @@ from tidegate.http.door import Door
 from tidegate.http.heads import MOST_HEADERS
 from tidegate.http.lobby import Lobby
 from tidegate.http.problems import Trouble
-from tidegate.snapshots.local import Place
-from tidegate.snapshots.query import SnapshotAnswer, SnapshotReader
+from tidegate.systems.snapshots.local import Place
+from tidegate.systems.snapshots.query import SnapshotAnswer, SnapshotReader
 
 ROUTE = "/v1/snapshots/{kind}/{key}"
 _BEGIN = b"GET /v1/snapshots/"

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.bulletin import Watch
-from tidegate.snapshots.local import Place
-from tidegate.snapshots.news import News
-from tidegate.snapshots.query import SnapshotAnswer
+from tidegate.systems.snapshots.local import Place
+from tidegate.systems.snapshots.news import News
+from tidegate.systems.snapshots.query import SnapshotAnswer
 
 log = get_logger(__name__)
 

@@ -5,8 +5,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.github.logins import LONGEST, parse_login
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.systems.github.logins import LONGEST, parse_login
 
 _LOGIN = "[A-Za-z0-9][A-Za-z0-9-]*(_[A-Za-z0-9]+)?"
 _PROFILE = "https://github.com/"

@@ -14,8 +14,12 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.crowd.waiting_room import Answer as Standpoint
-from tidegate.crowd.waiting_room import (
+from tidegate.http.endpoints import Also, Endpoint
+from tidegate.http.events import ENDED
+from tidegate.http.events import MEDIA_TYPE as EVENTS
+from tidegate.http.problems import ProblemType
+from tidegate.systems.waiting_room import Answer as Standpoint
+from tidegate.systems.waiting_room import (
     Entering,
     Inside,
     Nowhere,
@@ -28,12 +32,8 @@ from tidegate.crowd.waiting_room import (
     WaitingRoom,
     number_of,
 )
-from tidegate.crowd.waiting_room.passes import PassExpired
-from tidegate.crowd.waiting_room.tables import LONGEST_ROOM, ROOM_NAME
-from tidegate.http.endpoints import Also, Endpoint
-from tidegate.http.events import ENDED
-from tidegate.http.events import MEDIA_TYPE as EVENTS
-from tidegate.http.problems import ProblemType
+from tidegate.systems.waiting_room.passes import PassExpired
+from tidegate.systems.waiting_room.tables import LONGEST_ROOM, ROOM_NAME
 
 TAG = "places"
 HEADER = "Tidegate-Pass"

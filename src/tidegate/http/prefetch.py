@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tidegate.assembly import Snapshots
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.snapshots import TAG
-from tidegate.snapshots.prefetch.status import PrefetchStatus, prefetch_status
+from tidegate.systems.snapshots.prefetch.status import PrefetchStatus, prefetch_status
 
 
 class PrefetchDesk:

@@ -11,7 +11,6 @@ from enum import Enum
 import msgspec
 from starlette.responses import Response
 
-from tidegate.campaigns.campaign import CampaignExists, CampaignInUse
 from tidegate.core.errors import (
     CommitUnknown,
     InvalidArgument,
@@ -22,12 +21,13 @@ from tidegate.core.errors import (
     Unavailable,
 )
 from tidegate.core.telemetry.redaction import redact_text
-from tidegate.crowd.waiting_room import NotActive, PassRefused, RoomClosed, RoomExists, RoomInUse
 from tidegate.engine.credentials import AllowanceElsewhere, NameTaken, NotNow, SecretRefused
 from tidegate.engine.firings import ScheduleInactive
 from tidegate.engine.places import OtherPlace
 from tidegate.engine.runs import RunActive, RunCanceled
 from tidegate.engine.upstream import UpstreamFailed
+from tidegate.systems.campaigns.campaign import CampaignExists, CampaignInUse
+from tidegate.systems.waiting_room import NotActive, PassRefused, RoomClosed, RoomExists, RoomInUse
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_AFTER = {"Retry-After": "5"}

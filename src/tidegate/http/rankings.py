@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from tidegate.crowd.ranking.board import Entry
-from tidegate.crowd.ranking.ranking import MOST_NEIGHBOURS, Ranking
-from tidegate.crowd.ranking.settings import LONGEST_BOARD
-from tidegate.crowd.ranking.windows import LARGEST_TOP, Period, Window
 from tidegate.http.endpoints import Endpoint, Given
+from tidegate.systems.ranking.board import Entry
+from tidegate.systems.ranking.ranking import MOST_NEIGHBOURS, Ranking
+from tidegate.systems.ranking.settings import LONGEST_BOARD
+from tidegate.systems.ranking.windows import LARGEST_TOP, Period, Window
 
 TAG = "rankings"
 

@@ -17,13 +17,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tidegate.core.clock import milliseconds
-from tidegate.crowd.waiting_room import Answer, Crowd, Inside, Nowhere, Pace, Pass, Standing, Waiting, WaitingRoom
-from tidegate.crowd.waiting_room.watching import Watching
 from tidegate.http.events import ENDED, HEARTBEAT_S, MEDIA_TYPE, chunk, gone, while_connected
 from tidegate.http.places import place_of
 from tidegate.http.wire import Wire, wire_of
 from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.waiting_room import Answer, Crowd, Inside, Nowhere, Pace, Pass, Standing, Waiting, WaitingRoom
+from tidegate.systems.waiting_room.watching import Watching
 
 SPARE_FILES = 500
 """Those of the process that are not for watchers: connections to servers, and requests that last a moment."""

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tidegate.crowd.waiting_room import RoomPlan
-from tidegate.crowd.waiting_room.settings import MOST_CAPACITY, MOST_LOG, MOST_PUZZLE_BITS
-from tidegate.crowd.waiting_room.tables import LONGEST_ENTRANCE, LONGEST_TITLE
 from tidegate.http.endpoints import Given
+from tidegate.systems.waiting_room import RoomPlan
+from tidegate.systems.waiting_room.settings import MOST_CAPACITY, MOST_LOG, MOST_PUZZLE_BITS
+from tidegate.systems.waiting_room.tables import LONGEST_ENTRANCE, LONGEST_TITLE
 
 Capacity = Annotated[int, Meta(ge=0, le=MOST_CAPACITY)]
 Rate = Annotated[float, Meta(gt=0, le=MOST_CAPACITY)]

@@ -11,13 +11,13 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from tidegate.crowd.waiting_room import Census, Inside, Reception, Room, RoomState, RoomStatus
-from tidegate.crowd.waiting_room.tables import LONGEST_ROOM, LONGEST_USER, ROOM_NAME
 from tidegate.http.callers import Role
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.places import SENT, Paces, RoomName, RoomPlace, place_of, shown_pass
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.room_plans import Plan, PlanChange
+from tidegate.systems.waiting_room import Census, Inside, Reception, Room, RoomState, RoomStatus
+from tidegate.systems.waiting_room.tables import LONGEST_ROOM, LONGEST_USER, ROOM_NAME
 
 TAG = "rooms"
 _MOST_INVITED = 100

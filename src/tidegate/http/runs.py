@@ -17,7 +17,6 @@ from tidegate.engine.orchestrator import Trigger
 from tidegate.engine.progress import list_runs
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
-from tidegate.github import ALL
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given, one_of
 from tidegate.http.events import ENDED, EventStream
 from tidegate.http.events import MEDIA_TYPE as EVENTS
@@ -26,6 +25,7 @@ from tidegate.http.logins import Login, read_login
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
 from tidegate.http.views import Id, Limit, RunDetail, RunViews
 from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.github import ALL
 
 TAG = "runs"
 _MOST_AT_ONCE = 500

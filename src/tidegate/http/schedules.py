@@ -11,11 +11,11 @@ from tidegate.core.ids import new_id
 from tidegate.engine.firings import LONGEST_KEY, Firing
 from tidegate.engine.schedules import Schedule
 from tidegate.engine.source import Subject
-from tidegate.github import ALL, GithubSource
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.logins import Login, read_login
 from tidegate.http.problems import ProblemType
 from tidegate.http.views import Id, Limit
+from tidegate.systems.github import ALL, GithubSource
 
 TAG = "schedules"
 _KEY = "^[ -z~]+$"

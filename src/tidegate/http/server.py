@@ -11,7 +11,6 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tidegate.campaigns.campaign import Entered
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http import armour
@@ -21,7 +20,8 @@ from tidegate.http.heads import MOST_KEPT
 from tidegate.http.problems import MEDIA_TYPE, ProblemType, Trouble
 from tidegate.http.turnstile import Attempt, Turnstile
 from tidegate.http.wire import EXTENSION, prepare
-from tidegate.snapshots.query import SnapshotAnswer
+from tidegate.systems.campaigns.campaign import Entered
+from tidegate.systems.snapshots.query import SnapshotAnswer
 
 log = get_logger(__name__)
 

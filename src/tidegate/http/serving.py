@@ -7,11 +7,6 @@ from typing import Protocol
 from tidegate.assembly import Collection, Parts, Snapshots
 from tidegate.assembly.kinds import NO_KINDS
 from tidegate.assembly.rankings import NO_BOARDS
-from tidegate.campaigns.campaigns import Campaigns
-from tidegate.campaigns.gauges import CampaignGauges
-from tidegate.crawl.gauges import CrawlGauges
-from tidegate.crowd.ranking.ranking import Ranking
-from tidegate.crowd.waiting_room import Reception
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.binding import Binding
@@ -49,6 +44,11 @@ from tidegate.http.statistics import StatisticsDesk
 from tidegate.http.turnstile import Turnstile
 from tidegate.http.views import RunViews
 from tidegate.settings.http import HttpSettings
+from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.gauges import CampaignGauges
+from tidegate.systems.crawl.gauges import CrawlGauges
+from tidegate.systems.ranking.ranking import Ranking
+from tidegate.systems.waiting_room import Reception
 
 
 class Further(Protocol):

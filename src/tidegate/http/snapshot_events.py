@@ -6,8 +6,8 @@ from contextlib import AbstractAsyncContextManager
 
 from tidegate.http.events import WatchedEvents
 from tidegate.runtime.bulletin import Watch
-from tidegate.snapshots.news import News
-from tidegate.snapshots.query import SnapshotAnswer, SnapshotReader
+from tidegate.systems.snapshots.news import News
+from tidegate.systems.snapshots.query import SnapshotAnswer, SnapshotReader
 
 
 class SnapshotEvents(WatchedEvents):

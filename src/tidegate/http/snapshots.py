@@ -19,9 +19,9 @@ from tidegate.http.snapshot_events import SnapshotEvents
 from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.runtime.waiting import unless
 from tidegate.settings.http import HttpSettings
-from tidegate.snapshots.kept import Failed
-from tidegate.snapshots.query import Freshness, SnapshotAnswer
-from tidegate.snapshots.subject import LONGEST_KEY
+from tidegate.systems.snapshots.kept import Failed
+from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
+from tidegate.systems.snapshots.subject import LONGEST_KEY
 
 TAG = "snapshots"
 _SPARE_S = 1.0

@@ -7,9 +7,9 @@ from msgspec import Meta
 
 from tidegate.assembly import Collection
 from tidegate.core.errors import NotFound
-from tidegate.github.statistics import GlobalStatistics, UserStatistics
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.logins import Login, read_login
+from tidegate.systems.github.statistics import GlobalStatistics, UserStatistics
 
 TAG = "statistics"
 

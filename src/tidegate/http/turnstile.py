@@ -14,8 +14,6 @@ from typing import NamedTuple
 import msgspec
 from starlette.datastructures import Headers
 
-from tidegate.campaigns.campaign import Answer, Entered
-from tidegate.campaigns.campaigns import Campaigns
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
@@ -33,6 +31,8 @@ from tidegate.http.express import (
     plain_fields,
 )
 from tidegate.http.problems import Trouble
+from tidegate.systems.campaigns.campaign import Answer, Entered
+from tidegate.systems.campaigns.campaigns import Campaigns
 
 ROUTE = "/v1/campaigns/{campaign}/entries"
 _BEGIN, _END = b"POST /v1/campaigns/", b"/entries HTTP/1.1"

@@ -9,18 +9,13 @@ from platformdirs import user_data_path
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from tidegate.campaigns.settings import CampaignSettings
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.core.telemetry.logs import LogSettings
 from tidegate.core.telemetry.traces import TraceSettings
-from tidegate.crawl.settings import CrawlSettings
-from tidegate.crowd.ranking.settings import RankingSettings
-from tidegate.crowd.waiting_room.settings import WaitingRoomSettings
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.sqs.settings import AwsSettings
 from tidegate.engine.upstream.settings import UpstreamSettings
-from tidegate.github.settings import GithubSettings
 from tidegate.primitives.circuit_breaker.settings import BreakerSettings
 from tidegate.primitives.coalescer.settings import CoalescerSettings
 from tidegate.primitives.gate.settings import CredentialLimits
@@ -31,10 +26,15 @@ from tidegate.primitives.timers.settings import TimerSettings
 from tidegate.settings.http import HttpSettings
 from tidegate.settings.retention import RetentionSettings
 from tidegate.settings.sources import PREFIX, Sources
-from tidegate.snapshots.settings import SnapshotSettings
 from tidegate.storage.documents.settings import DocumentSettings
 from tidegate.storage.sql.urls import parse_address
 from tidegate.storage.valkey.urls import require_url
+from tidegate.systems.campaigns.settings import CampaignSettings
+from tidegate.systems.crawl.settings import CrawlSettings
+from tidegate.systems.github.settings import GithubSettings
+from tidegate.systems.ranking.settings import RankingSettings
+from tidegate.systems.snapshots.settings import SnapshotSettings
+from tidegate.systems.waiting_room.settings import WaitingRoomSettings
 
 # The parts themselves bear less, as their tests show; a deployment would do little else.
 _SHORTEST_BEAT = timedelta(milliseconds=100)

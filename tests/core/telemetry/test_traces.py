@@ -26,7 +26,7 @@ from tests.http.asgi import ask
 from tests.http.processes import started
 from tests.http.test_commands import client_of
 from tests.servers.migrated import migrated_file
-from tests.snapshots.deployment import deployed, game
+from tests.systems.snapshots.deployment import deployed, game
 from tests.waiting import look_again
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidSettings

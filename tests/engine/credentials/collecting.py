@@ -11,8 +11,8 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.source import Subject
-from tidegate.github import GithubSettings
 from tidegate.settings import Settings
+from tidegate.systems.github import GithubSettings
 
 
 async def main(settings: Settings, login: str) -> None:

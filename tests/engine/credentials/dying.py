@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tidegate.assembly.credentials import open_credentials
-from tidegate.github import GithubSettings
 from tidegate.primitives.gate import Gate
 from tidegate.settings import Settings
+from tidegate.systems.github import GithubSettings
 
 
 async def die(*_: Any, **__: Any) -> NoReturn:

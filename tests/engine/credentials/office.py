@@ -14,12 +14,12 @@ from tidegate.assembly import Parts, put_together
 from tidegate.assembly.credentials import put_book_together
 from tidegate.engine.credentials import CredentialBook
 from tidegate.engine.upstream import UpstreamClient
-from tidegate.github import GithubSettings
 from tidegate.primitives.gate import CredentialStatus
 from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.github import GithubSettings
 
 APP, INSTALLATION = 71, 5
 POOL = "github"

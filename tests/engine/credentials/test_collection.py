@@ -24,12 +24,12 @@ from tidegate.engine.progress import failures_of
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import allowance_notes
-from tidegate.github import GithubSettings
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.github import GithubSettings
 
 MANY_PAGES = Sizes(issues=320, pulls=220, commits=420)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.github.deployment import SMALL
+from tests.systems.github.deployment import SMALL
 from tests.waiting import patience
 from tidegate.assembly import open_collection
 from tidegate.assembly.late_token import LateToken
@@ -15,9 +15,9 @@ from tidegate.cli.up import UP, Banner, greeting
 from tidegate.core.backoff import Backoff
 from tidegate.engine.credentials.borrowing import VARIABLE
 from tidegate.engine.upstream import UpstreamFailed
-from tidegate.github import GithubSettings
 from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
+from tidegate.systems.github import GithubSettings
 
 SOON = Backoff(first=timedelta(milliseconds=20), most=timedelta(milliseconds=50))
 

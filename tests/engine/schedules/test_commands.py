@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.github.deployment import CALM, SMALL
+from tests.systems.github.deployment import CALM, SMALL
 from tidegate.cli import app
 from tidegate.core.telemetry.logs import configure
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape

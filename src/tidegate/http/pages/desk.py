@@ -22,19 +22,6 @@ from tidegate.core.errors import (
     ValkeyUnavailable,
 )
 from tidegate.core.telemetry.metrics import ROOM_THROTTLED
-from tidegate.crowd.waiting_room import (
-    Crowd,
-    NotActive,
-    Nowhere,
-    PassRefused,
-    Reception,
-    RoomClosed,
-    Standing,
-    Waiting,
-    WaitingRoom,
-)
-from tidegate.crowd.waiting_room.passes import Pass, PassExpired
-from tidegate.crowd.waiting_room.rooms import require_room
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.pages import cookies
 from tidegate.http.pages.assets import FOLDER, Assets
@@ -47,6 +34,19 @@ from tidegate.http.remote import ClientAddresses
 from tidegate.primitives.throttle import Throttle
 from tidegate.settings.http import HttpSettings
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.waiting_room import (
+    Crowd,
+    NotActive,
+    Nowhere,
+    PassRefused,
+    Reception,
+    RoomClosed,
+    Standing,
+    Waiting,
+    WaitingRoom,
+)
+from tidegate.systems.waiting_room.passes import Pass, PassExpired
+from tidegate.systems.waiting_room.rooms import require_room
 
 TAG = "waiting page"
 _HTML = "text/html; charset=utf-8"

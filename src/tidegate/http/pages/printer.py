@@ -10,11 +10,11 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import Response
 
-from tidegate.crowd.waiting_room import Inside, RoomState, Waiting
 from tidegate.http.pages import cookies, words
 from tidegate.http.pages.assets import Assets
 from tidegate.http.pages.scene import LIVE, Scene, Sight, again_s, progress, title_of
 from tidegate.http.pages.texts import LANGUAGES, TEXTS, Language, say
+from tidegate.systems.waiting_room import Inside, RoomState, Waiting
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "

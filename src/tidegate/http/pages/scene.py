@@ -5,8 +5,8 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.crowd.waiting_room import Entering, Estimate, Inside, Nowhere, Room, RoomState, Standing, Waiting
-from tidegate.crowd.waiting_room.passes import Pass
+from tidegate.systems.waiting_room import Entering, Estimate, Inside, Nowhere, Room, RoomState, Standing, Waiting
+from tidegate.systems.waiting_room.passes import Pass
 
 _SOON_S, _LATER_S, _MOST_S = 5, 15, 30
 _NEAR = 100

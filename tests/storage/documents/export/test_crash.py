@@ -13,10 +13,10 @@ from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_file
 from tests.storage.documents.export.reading import manifest_of, verify
 from tests.storage.documents.shelf import issue
-from tidegate.github.columns import COLUMNS
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.documents.export import Format, Wish, export
 from tidegate.storage.sql import Database
+from tidegate.systems.github.columns import COLUMNS
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(60)]
 

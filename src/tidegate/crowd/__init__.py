@@ -1,1 +1,0 @@
-"""For the day of the sale: who may come in, and what is popular."""

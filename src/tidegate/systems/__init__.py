@@ -1,0 +1,1 @@
+"""The systems of the product, one folder each. Systems do not import each other."""

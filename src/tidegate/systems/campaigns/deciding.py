@@ -1,0 +1,212 @@
+"""Group commit for one crew: batches that come while a transaction runs go into the next one, together.
+
+    transaction committed -> settled on the server -> those who watch are told
+
+A process may die between any two of these steps: then the message comes again, finds its row, and is settled. While one
+transaction is being settled the next one runs.
+
+An error of a transaction is somebody's fault, and the others shall not suffer for it: it is run again for each batch
+alone, and where that fails, for each entry. What fails alone is tried again after a pause, by whoever reads it then,
+and becomes a dead letter when it has failed too often. A server that is away is nobody's fault: it is waited for.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.primitives.stream import Consumer
+from tidegate.runtime.waiting import end
+from tidegate.systems.campaigns import scripts
+from tidegate.systems.campaigns.applying import Applied, apply_entries
+from tidegate.systems.campaigns.campaign import Entry
+from tidegate.systems.campaigns.keys import GROUP, campaign_keys
+from tidegate.systems.campaigns.kinds import KindUnknown
+from tidegate.systems.campaigns.workshop import Workshop
+
+log = get_logger(__name__)
+
+_MOST_AT_ONCE = 500
+"""Entries in one transaction: it holds the campaign's row, and on SQLite everybody else up."""
+_CALL_PAUSE_MS = 250
+"""A campaign with a long line calls for more hands, but not more often than this."""
+
+
+class Task(NamedTuple):
+    """An entry, and the message that brought it."""
+
+    message: str
+    deliveries: int
+    entry: Entry
+
+
+class _Batch(NamedTuple):
+    tasks: Sequence[Task]
+    done: asyncio.Future[None]
+
+
+class Decider:
+    """Has entries of one campaign decided, for all consumers of a crew."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        campaign: str,
+        consumer: Consumer,
+        *,
+        crowd: int,
+        on_room: Callable[[], object],
+        on_crash: Callable[[BaseException], object],
+    ) -> None:
+        """Where more than `crowd` messages are left, the campaign calls for more hands.
+
+        `on_room` is called when messages are out of our hands, `on_crash` after an error that only a defect can cause.
+        """
+        self._workshop, self._campaign, self._consumer, self._crowd = workshop, campaign, consumer, crowd
+        self._on_room, self._on_crash = on_room, on_crash
+        self._keys = campaign_keys(workshop.valkey, campaign)
+        self._waiting: list[_Batch] = []
+        self._running: set[asyncio.Task[None]] = set()
+        self._committing: asyncio.Task[None] | None = None
+        self.decided = 0
+        """Entries that were decided here."""
+        self.resting = 0
+        """Entries that failed and rest before the next try."""
+
+    @property
+    def tasks(self) -> frozenset[asyncio.Task[None]]:
+        """What is under way."""
+        return frozenset(self._running)
+
+    async def decide(self, tasks: Sequence[Task]) -> None:
+        """Return when something became of all of these: decided and settled, or put off to be tried again."""
+        batch = _Batch(tasks, asyncio.get_running_loop().create_future())
+        self._waiting.append(batch)
+        if self._committing is None:
+            self._committing = self._start(self._commit_all(), "decide")
+        await batch.done
+
+    async def finish(self) -> None:
+        """Let the transaction that runs end, and settle it; what waits behind it is not begun."""
+        self._waiting.clear()
+        while busy := [task for task in self._running if task.get_name() != "put off"]:
+            await asyncio.wait(busy)
+
+    async def close(self) -> None:
+        """Abandon what is under way. What was committed stands, and is settled by whoever reads it next."""
+        self._waiting.clear()
+        await end(*self._running)
+
+    async def _commit_all(self) -> None:
+        try:
+            while self._waiting:
+                await self._commit(self._take())
+        finally:
+            self._committing = None
+
+    def _take(self) -> list[_Batch]:
+        taken, entries = 0, 0
+        while taken < len(self._waiting) and entries < _MOST_AT_ONCE:
+            entries += len(self._waiting[taken].tasks)
+            taken += 1
+        batches, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        return batches
+
+    async def _commit(self, batches: Sequence[_Batch]) -> None:
+        tasks = [task for batch in batches for task in batch.tasks]
+        try:
+            applied = await self._apply(tasks)
+        except KindUnknown:  # no entry's fault, but ours: those who know it shall have them
+            raise
+        except Exception as error:
+            if len(batches) > 1:
+                for batch in batches:
+                    await self._commit([batch])
+            else:
+                await self._commit_one_by_one(batches[0], error)
+        else:
+            self._start(self._settle(tasks, applied, batches), "settle")
+
+    async def _commit_one_by_one(self, batch: _Batch, error: Exception) -> None:
+        """Find whose fault it is."""
+        for task in batch.tasks:
+            try:
+                applied = await self._apply([task]) if len(batch.tasks) > 1 else None
+            except Exception as own:
+                applied, error = None, own
+            if applied is None:
+                self._start(self._put_off(task, error), "put off")
+            else:
+                await self._settle([task], applied, [])
+        _tell_done([batch])
+
+    async def _apply(self, tasks: Sequence[Task]) -> Applied:
+        workshop, entries = self._workshop, [task.entry for task in tasks]
+        return await workshop.outages.deciding.outlast(
+            lambda: workshop.database.transaction(apply_entries, workshop.kinds, self._campaign, entries)
+        )
+
+    async def _settle(self, tasks: Sequence[Task], applied: Applied, batches: Sequence[_Batch]) -> None:
+        settled = [
+            (task.message, decision.verdict, task.entry.user, decision.memory)
+            for task, decision in zip(tasks, applied.decisions, strict=True)
+        ]
+        await self._workshop.outages.settling.outlast(
+            lambda: scripts.settle(
+                self._workshop.valkey,
+                campaign=self._campaign,
+                group=GROUP,
+                settled=settled,
+                sold_out=applied.sold_out,
+                crowd=self._crowd,
+                pause_ms=_CALL_PAUSE_MS,
+                now_ms=self._workshop.database.clock.pinned_ms,
+                **self._keys,
+            ),
+        )
+        self._let_go(tasks)
+        self.decided += len(tasks)
+        for verdict, count in Counter(decision.verdict for decision in applied.decisions).items():
+            metrics.CAMPAIGN_PROCESSED.labels(verdict).inc(count)
+        _tell_done(batches)
+
+    async def _put_off(self, task: Task, error: Exception) -> None:
+        """Keep it for a while, so that it is not tried again at once, and then let somebody try."""
+        is_last = task.deliveries >= self._workshop.settings.max_deliveries
+        pause = timedelta() if is_last else self._workshop.settings.retry_pauses.delay(task.deliveries)
+        facts = {"campaign": self._campaign, "number": task.entry.number, "deliveries": task.deliveries}
+        log.warning("campaign.entry_failed", **facts, is_last=is_last, exc_info=error)
+        self.resting += 1
+        self._on_room()  # while it rests, others are worked on
+        try:
+            await asyncio.sleep(pause.total_seconds())
+        finally:
+            self.resting -= 1
+        reason = f"{type(error).__name__}: {error}"
+        await self._workshop.outages.settling.outlast(lambda: self._consumer.retry([task.message], reason))
+        self._let_go([task])
+
+    def _let_go(self, tasks: Sequence[Task]) -> None:
+        self._consumer.settled(task.message for task in tasks)
+        self._workshop.on_decided(self._campaign, [task.entry.user for task in tasks])
+        self._on_room()
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_crash(error)
+
+
+def _tell_done(batches: Sequence[_Batch]) -> None:
+    for batch in batches:
+        if not batch.done.done():
+            batch.done.set_result(None)

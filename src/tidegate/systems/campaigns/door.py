@@ -1,0 +1,167 @@
+"""The door of campaigns: one answer for each attempt, at once.
+
+Attempts that come while the server is being asked are asked together when it has answered: a crowd costs a script for
+hundreds, and somebody who comes alone waits for nobody.
+"""
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Unpack
+
+import msgspec
+
+from tidegate.core.clock import Clock, SystemClock, milliseconds
+from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
+from tidegate.core.telemetry import metrics
+from tidegate.storage.valkey import Valkey, lua_script
+from tidegate.systems.campaigns.campaign import MOST_DATA, Answer, Entered, require_campaign, require_key, require_user
+from tidegate.systems.campaigns.install import REMEMBERED_FOR
+from tidegate.systems.campaigns.keys import CampaignKeys, campaign_keys
+from tidegate.systems.campaigns.settings import CampaignSettings
+
+_AT_ONCE = 250
+"""Attempts per script: about a millisecond of the server's time."""
+_TRIES = 5
+_ANSWERS = dict(zip(b"ADSNB", Answer, strict=True))
+_encode = msgspec.json.Encoder().encode
+
+
+@lua_script("enter.lua")
+async def _enter(
+    valkey: Valkey,
+    *,
+    campaign: str,
+    attempts: Sequence[tuple[str, str, str]],
+    max_len: int,
+    forget_ms: int,
+    now_ms: int | None,
+    **keys: Unpack[CampaignKeys],
+) -> list[Any]:
+    """Answer attempts, and put those that are accepted into the stream."""
+    ...
+
+
+class _Attempt(NamedTuple):
+    user: str
+    key: str
+    rest: str
+    """The message's JSON, behind what the server adds."""
+    answered: asyncio.Future[Entered]
+
+
+class Door:
+    """The door of all campaigns, in this process."""
+
+    def __init__(
+        self,
+        valkey: Valkey,
+        install: Callable[[str], Awaitable[object]],
+        settings: CampaignSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`install` makes a campaign known to a server that is not, or raises `NotFound`."""
+        self._valkey, self._install = valkey, install
+        self._settings, self._clock = settings or CampaignSettings(), clock or SystemClock()
+        self._waiting: dict[str, list[_Attempt]] = {}
+        """For each campaign of which the server is being asked: those who come next."""
+        self._asking: set[asyncio.Task[None]] = set()
+        self._ours, self._count = secrets.token_hex(4), itertools.count(1)
+
+    async def enter(self, campaign: str, user: str, key: str | None = None, data: Any = None) -> Entered:
+        """Let a user in, or say why not; raise `NotFound` where there is no such campaign.
+
+        The same user with the same key gets the same answer again, however often it is asked. Without a key, a second
+        time is a DUPLICATE.
+        """
+        return await self.ask(campaign, user, key, data)
+
+    def ask(self, campaign: str, user: str, key: str | None = None, data: Any = None) -> asyncio.Future[Entered]:
+        """The same for whoever has no task of his own to wait in."""
+        require_campaign(campaign)
+        user = require_user(user)
+        # One of our own: should the connection break, we ask again with it ourselves.
+        key = f"{self._ours}.{next(self._count):x}" if key is None else require_key(key)
+        attempt = _Attempt(user, key, _rest_of(user, key, data), asyncio.get_running_loop().create_future())
+        waiting = self._waiting.get(campaign)
+        if waiting is None:
+            self._waiting[campaign] = [attempt]
+            task = asyncio.create_task(self._ask_for_all(campaign), name=f"enter {campaign}")
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+        else:
+            waiting.append(attempt)
+        return attempt.answered
+
+    async def close(self) -> None:
+        """Answer those who are there."""
+        while self._asking:
+            await asyncio.wait(self._asking)
+
+    async def _ask_for_all(self, campaign: str) -> None:
+        """Until nobody waits at this campaign's door."""
+        keys = campaign_keys(self._valkey, campaign)
+        while waiting := self._waiting[campaign]:
+            batch, self._waiting[campaign] = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+            try:
+                answers = await self._ask(campaign, keys, batch)
+            except Exception as error:  # whatever it was: each of them has to know
+                for attempt in batch:
+                    if not attempt.answered.done():
+                        attempt.answered.set_exception(error)
+            else:
+                for attempt, answer in zip(batch, answers, strict=True):
+                    if not attempt.answered.done():
+                        attempt.answered.set_result(answer)
+        del self._waiting[campaign]
+
+    async def _ask(self, campaign: str, keys: CampaignKeys, batch: Sequence[_Attempt]) -> list[Entered]:
+        for _ in range(_TRIES):
+            reply = await _enter(
+                self._valkey,
+                campaign=campaign,
+                attempts=[attempt[:3] for attempt in batch],
+                max_len=self._settings.max_len,
+                forget_ms=milliseconds(REMEMBERED_FOR),
+                now_ms=self._clock.pinned_ms,
+                **keys,
+            )
+            match reply:
+                case [b"answered", opens_in_ms, letters, numbers]:
+                    return _answers(opens_in_ms, letters, numbers)
+                case [b"unknown"]:
+                    await self._install(campaign)
+                case _:
+                    raise AssertionError(f"enter.lua replied {reply!r}")
+        raise ValkeyUnavailable(f"campaign {campaign!r} is lost as soon as it is installed")
+
+
+def _rest_of(user: str, key: str, data: Any) -> str:
+    """The part of a message that the server need not look at."""
+    told: dict[str, Any] = {"user": user, "key": key}
+    if data is not None:
+        encoded = _encode_data(data)
+        if len(encoded) > MOST_DATA:
+            raise InvalidArgument("data", f"{len(encoded)} bytes", f"must be at most {MOST_DATA} bytes of JSON")
+        told["data"] = msgspec.Raw(encoded)
+    return _encode(told)[1:].decode()
+
+
+def _encode_data(data: Any) -> bytes:
+    try:
+        return _encode(data)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidArgument("data", type(data).__name__, f"must be JSON: {error}") from None
+
+
+def _answers(opens_in_ms: int, letters: bytes, numbers: Sequence[int]) -> list[Entered]:
+    answers: list[Entered] = []
+    for letter, number in zip(letters, numbers, strict=True):
+        answer = _ANSWERS[letter]
+        opens = opens_in_ms if answer is Answer.NOT_OPEN and opens_in_ms >= 0 else None
+        answers.append(Entered(answer, number or None, opens))
+    for letter, answer in _ANSWERS.items():
+        if count := letters.count(letter):
+            metrics.CAMPAIGN_ENTRIES.labels(answer.value.lower()).inc(count)
+    return answers

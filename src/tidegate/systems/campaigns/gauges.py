@@ -1,0 +1,67 @@
+"""Figures of all campaigns together, found out when somebody asks for the metrics."""
+
+import asyncio
+from collections.abc import Sequence
+
+from tidegate.core.clock import monotonic_ms
+from tidegate.core.telemetry import metrics
+from tidegate.primitives.stream import StreamKeys
+from tidegate.runtime.figures import find_out
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Key, Valkey
+from tidegate.systems.campaigns import records
+from tidegate.systems.campaigns.keys import busy_key, campaign_keys, campaigns_unit, stream_name
+
+_AT_ONCE = 1000
+_LETTERS_EVERY_MS = 60_000.0
+"""Any campaign may have dead letters, also one that has been quiet for years: not worth a look at every question."""
+
+
+class CampaignGauges:
+    """Campaigns at work, entries in line, and dead letters."""
+
+    def __init__(self, valkey: Valkey, database: Database, *, letters_every_ms: float = _LETTERS_EVERY_MS) -> None:
+        self._valkey, self._database = valkey, database
+        self._letters_every_ms, self._next_letters_ms = letters_every_ms, float("-inf")
+
+    async def refresh(self) -> None:
+        """Find out; what cannot be found out is shown as not a number."""
+        looks = [find_out("campaigns", self._busy, [metrics.CAMPAIGNS_ACTIVE, metrics.CAMPAIGN_PENDING])]
+        if monotonic_ms() >= self._next_letters_ms:
+            looks.append(find_out("campaign letters", self._letters, [metrics.CAMPAIGN_DEAD_LETTERS]))
+        await asyncio.gather(*looks)
+
+    async def _busy(self) -> None:
+        busy = [each.decode() for each in await self._valkey.execute("SMEMBERS", busy_key(self._valkey))]
+        pending = await _lengths(self._valkey, [campaign_keys(self._valkey, each)["stream"] for each in busy])
+        metrics.CAMPAIGNS_ACTIVE.set(len(busy))
+        metrics.CAMPAIGN_PENDING.set(sum(pending))
+
+    async def _letters(self) -> None:
+        metrics.CAMPAIGN_DEAD_LETTERS.set(sum((await dead_letters(self._valkey, self._database)).values()))
+        self._next_letters_ms = monotonic_ms() + self._letters_every_ms
+
+
+async def dead_letters(valkey: Valkey, database: Database) -> dict[str, int]:
+    """How many dead letters each campaign has, of those that have any; all are looked at, a thousand at a time."""
+    found, ids = dict[str, int](), await database.read(records.ids, None, _AT_ONCE)
+    unit = campaigns_unit(valkey)
+    while ids:
+        streams = [StreamKeys(unit, stream_name(each)).dead for each in ids]
+        if await valkey.execute("EXISTS", *streams):  # one command for a thousand that hardly ever have any
+            lengths = zip(ids, await _lengths(valkey, streams), strict=True)
+            found |= {each: length for each, length in lengths if length}
+        ids = await database.read(records.ids, ids[-1], _AT_ONCE) if len(ids) == _AT_ONCE else []
+    return found
+
+
+async def _lengths(valkey: Valkey, streams: Sequence[Key]) -> list[int]:
+    """Of each."""
+    lengths: list[int] = []
+    for start in range(0, len(streams), _AT_ONCE):
+        replies = await valkey.pipeline([("XLEN", key) for key in streams[start : start + _AT_ONCE]])
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+            lengths.append(reply)
+    return lengths

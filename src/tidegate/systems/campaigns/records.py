@@ -1,0 +1,215 @@
+"""Campaigns in SQL. Entries are written where they are decided (`applying.py`); here they are read."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import ColumnElement, Row, and_, delete, func, or_, select, update
+
+from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.storage.sql import Transaction
+from tidegate.systems.campaigns.campaign import (
+    Campaign,
+    CampaignExists,
+    CampaignInUse,
+    CampaignPlan,
+    CampaignState,
+    Decided,
+    Outcome,
+    Verdict,
+    require_times,
+)
+from tidegate.systems.campaigns.tables import campaign_entries, campaigns, point_accounts
+
+_c, _e = campaigns.c, campaign_entries.c
+_DELETING = "deleting"
+"""The state of a campaign that is being deleted; it is not found any more. See `removal.py`."""
+_THERE = _c.state != _DELETING
+
+
+class DoorRow(NamedTuple):
+    """What the door's memory holds of a user, from SQL."""
+
+    user: str
+    number: int
+    key: str | None
+
+
+def create(tx: Transaction, plan: CampaignPlan) -> Campaign:
+    """Write a campaign that nobody may enter yet; raise `CampaignExists`."""
+    row = {
+        "id": plan.id,
+        "kind": plan.kind,
+        "title": plan.title,
+        "state": CampaignState.CREATED,
+        "starts_at": plan.starts_at,
+        "ends_at": plan.ends_at,
+        "total_count": plan.total_count,
+        "stock": plan.effective_stock,
+        "points": plan.points,
+        "issued": 0,
+        "epoch": 0,
+        "created_at": tx.now,
+        "changed_at": tx.now,
+    }
+    if tx.execute(tx.insert_if_absent(campaigns), row).rowcount != 1:
+        raise CampaignExists(f"there is a campaign {plan.id!r} already, or one that is being deleted")
+    return get(tx, plan.id)
+
+
+def get(tx: Transaction, ident: str) -> Campaign:
+    """One campaign; raise `NotFound`."""
+    return _found(ident, tx.execute(select(campaigns).where(_c.id == ident, _THERE)).one_or_none())
+
+
+def page(tx: Transaction, after: str | None, limit: int) -> list[Campaign]:
+    """Campaigns by id, those behind `after`."""
+    query = select(campaigns).where(_THERE).order_by(_c.id).limit(limit)
+    return [_campaign(row) for row in tx.execute(query if after is None else query.where(_c.id > after))]
+
+
+def ids(tx: Transaction, after: str | None, limit: int) -> list[str]:
+    """Ids of campaigns, in their order, those behind `after`."""
+    query = select(_c.id).where(_THERE).order_by(_c.id).limit(limit)
+    return list(tx.execute(query if after is None else query.where(_c.id > after)).scalars())
+
+
+def locked(tx: Transaction, ident: str) -> Campaign:
+    """One campaign, which nobody else changes until the commit; raise `NotFound`."""
+    return _found(ident, tx.execute(select(campaigns).where(_c.id == ident, _THERE).with_for_update()).one_or_none())
+
+
+def start(tx: Transaction, ident: str, starts_at: datetime | None, ends_at: datetime | None) -> Campaign:
+    """Open it, from its start until its end; times that are not given stay what they are. Twice is harmless."""
+    campaign = locked(tx, ident)
+    starts_at, ends_at = starts_at or campaign.starts_at or tx.now, ends_at or campaign.ends_at
+    require_times(starts_at, ends_at)
+    if ends_at is not None and ends_at <= tx.now:
+        raise InvalidArgument("ends_at", ends_at.isoformat(), "is over: give a later end")
+    return _change(tx, campaign, {"state": CampaignState.OPEN, "starts_at": starts_at, "ends_at": ends_at})
+
+
+def stop(tx: Transaction, ident: str) -> Campaign:
+    """Let nobody enter any more; what was accepted is still decided. Twice is harmless."""
+    return _change(tx, locked(tx, ident), {"state": CampaignState.STOPPED})
+
+
+def alter(tx: Transaction, ident: str, changes: Mapping[str, Any]) -> Campaign:
+    """Change some columns. A stock below what is issued already is refused: nothing is taken back."""
+    campaign = locked(tx, ident)
+    stock = changes.get("stock")
+    if stock is not None and stock < campaign.issued:
+        raise InvalidArgument("stock", stock, f"must not be less than the {campaign.issued} that are issued")
+    changed = msgspec.structs.replace(campaign, **changes)
+    require_times(changed.starts_at, changed.ends_at)
+    return _change(tx, campaign, changes)
+
+
+def ended_before(tx: Transaction, before: datetime, after: str, limit: int) -> list[str]:
+    """Ids, behind `after`, of campaigns that ended before a moment, and of those that are being deleted."""
+    stopped = and_(_c.state == CampaignState.STOPPED, _c.changed_at < before)
+    over = or_(_c.state == _DELETING, stopped, and_(_c.ends_at < before, _c.changed_at < before))
+    return list(tx.execute(select(_c.id).where(over, _c.id > after).order_by(_c.id).limit(limit)).scalars())
+
+
+def begin_removal(tx: Transaction, ident: str) -> None:
+    """Mark a campaign as being deleted, twice is harmless; raise `NotFound`, or `CampaignInUse` where it is open."""
+    row = tx.execute(select(_c.state, _c.ends_at).where(_c.id == ident).with_for_update()).one_or_none()
+    if row is None:
+        raise NotFound("campaign", ident)
+    if row.state == CampaignState.OPEN and (row.ends_at is None or row.ends_at > tx.now):
+        raise CampaignInUse(f"campaign {ident!r} is open; stop it before you delete it")
+    tx.execute(update(campaigns).where(_c.id == ident).values(state=_DELETING))
+
+
+def remove_entries(tx: Transaction, ident: str, most: int) -> int:
+    """Delete up to `most` entries of a campaign that is being deleted; how many there were."""
+    users = list(tx.execute(select(_e.user_id).where(_e.campaign == ident).limit(most)).scalars())
+    if users:
+        tx.execute(delete(campaign_entries).where(_e.campaign == ident, _e.user_id.in_(users)))
+    return len(users)
+
+
+def finish_removal(tx: Transaction, ident: str) -> None:
+    """Delete the row of a campaign that is being deleted."""
+    tx.execute(delete(campaigns).where(_c.id == ident, _c.state == _DELETING))
+
+
+def begin_epoch(tx: Transaction, ident: str) -> tuple[Campaign, int]:
+    """A new epoch of numbers, and the highest number that was decided so far (0: none)."""
+    campaign = locked(tx, ident)
+    highest = tx.execute(select(func.max(_e.number)).where(_e.campaign == ident)).scalar_one()
+    changed = msgspec.structs.replace(campaign, epoch=campaign.epoch + 1)
+    tx.execute(update(campaigns).where(_c.id == ident).values(epoch=changed.epoch))
+    return changed, highest or 0
+
+
+def door_rows(tx: Transaction, ident: str, after: DoorRow | None, limit: int) -> list[DoorRow]:
+    """Those whose entry stands, by number, behind `after`: what the door must remember of them."""
+    query = (
+        select(_e.user_id, _e.number, _e.entry_key)
+        .where(_e.campaign == ident, _e.outcome == Verdict.ISSUED)
+        .order_by(_e.number, _e.user_id)
+        .limit(limit)
+    )
+    rows = tx.execute(query if after is None else query.where(_behind(after.number, after.user)))
+    return [DoorRow(*row) for row in rows]
+
+
+def decided(tx: Transaction, ident: str, user: str) -> Decided | None:
+    """What became of one user's entry; None: nothing yet."""
+    row = tx.execute(select(campaign_entries).where(_e.campaign == ident, _e.user_id == user)).one_or_none()
+    return None if row is None else _decided(row)
+
+
+def decided_of(tx: Transaction, ident: str, users: Sequence[str]) -> list[Decided]:
+    """The same for several users, those of whom something is known."""
+    query = select(campaign_entries).where(_e.campaign == ident, _e.user_id.in_(users))
+    return [_decided(row) for row in tx.execute(query)]
+
+
+def entries(tx: Transaction, ident: str, after: tuple[int, str] | None, limit: int) -> list[Decided]:
+    """Decided entries by number, those behind `after`."""
+    query = select(campaign_entries).where(_e.campaign == ident).order_by(_e.number, _e.user_id).limit(limit)
+    return [_decided(row) for row in tx.execute(query if after is None else query.where(_behind(*after)))]
+
+
+def points_of(tx: Transaction, user: str) -> int:
+    """What a user has on his account."""
+    found = tx.execute(select(point_accounts.c.points).where(point_accounts.c.user_id == user)).scalar_one_or_none()
+    return found or 0
+
+
+def _behind(number: int, user: str) -> ColumnElement[bool]:
+    """By number, and by user among those of different epochs that have the same."""
+    return (_e.number > number) | ((_e.number == number) & (_e.user_id > user))
+
+
+def _change(tx: Transaction, campaign: Campaign, values: Mapping[str, Any]) -> Campaign:
+    values = {**values, "changed_at": tx.now}
+    tx.execute(update(campaigns).where(_c.id == campaign.id).values(values))
+    return msgspec.structs.replace(campaign, **values)
+
+
+def _found(ident: str, row: Row[*tuple[Any, ...]] | None) -> Campaign:
+    if row is None:
+        raise NotFound("campaign", ident)
+    return _campaign(row)
+
+
+def _campaign(row: Row[*tuple[Any, ...]]) -> Campaign:
+    return msgspec.convert(row, Campaign, from_attributes=True)
+
+
+def _decided(row: Row[*tuple[Any, ...]]) -> Decided:
+    found: Any = row
+    return Decided(
+        campaign=found.campaign,
+        user=found.user_id,
+        number=found.number,
+        epoch=found.epoch,
+        outcome=Outcome(verdict=Verdict(found.outcome), code=found.code, points=found.points, reason=found.reason),
+        decided_at=found.decided_at,
+        key=found.entry_key,
+    )

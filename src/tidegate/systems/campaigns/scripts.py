@@ -1,0 +1,118 @@
+"""The Lua of campaigns, with its Python face. Each script is one atomic step on one campaign.
+
+The door's own script, `enter.lua`, is in `door.py`. It writes a message of one field, `payload`: an `Entry` as JSON;
+sets `last_ms` in the book; and where it let somebody in and there are no hands, it calls for them (fragment `call`).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from tidegate.storage.valkey import Key, Valkey, lua_script
+from tidegate.systems.campaigns.keys import CampaignKeys
+
+
+@lua_script("serve.lua")
+async def serve(
+    valkey: Valkey,
+    *,
+    served: Key,
+    taken: Key,
+    campaign: str,
+    owner: str,
+    group: str,
+    if_needed: int,
+    **keys: Unpack[CampaignKeys],
+) -> list[Any]:
+    """Join a crew."""
+    ...
+
+
+@lua_script("settle.lua")
+async def settle(
+    valkey: Valkey,
+    *,
+    campaign: str,
+    group: str,
+    settled: Sequence[tuple[str, str, str, str]],
+    sold_out: int,
+    crowd: int,
+    pause_ms: int,
+    now_ms: int | None,
+    **keys: Unpack[CampaignKeys],
+) -> list[int]:
+    """Messages are decided."""
+    ...
+
+
+@lua_script("leave.lua")
+async def leave(
+    valkey: Valkey,
+    *,
+    served: Key,
+    campaign: str,
+    owner: str,
+    group: str,
+    idle_ms: int,
+    now_ms: int | None,
+    **keys: Unpack[CampaignKeys],
+) -> list[Any]:
+    """Leave a crew."""
+    ...
+
+
+@lua_script("decline.lua")
+async def decline(valkey: Valkey, *, taken: Key, campaign: str, **keys: Unpack[CampaignKeys]) -> int:
+    """A call that cannot be answered."""
+    ...
+
+
+@lua_script("give_back.lua")
+async def give_back(valkey: Valkey, *, calls: Key, taken: Key) -> int:
+    """Calls of a process that died."""
+    ...
+
+
+@lua_script("look.lua")
+async def look(valkey: Valkey, *, campaign: str, group: str, **keys: Unpack[CampaignKeys]) -> list[Any]:
+    """Make good what a loss left behind."""
+    ...
+
+
+@lua_script("install.lua")
+async def install(
+    valkey: Valkey,
+    *,
+    rules: dict[str, Any],
+    opens_in_ms: int,
+    closes_in_ms: int,
+    counters: Sequence[int],
+    known: Sequence[tuple[str, str]],
+    forget_ms: int,
+    is_last: int,
+    now_ms: int | None,
+    **keys: Unpack[CampaignKeys],
+) -> bytes:
+    """Make the campaign what SQL says."""
+    ...
+
+
+@lua_script("replay.lua")
+async def replay(
+    valkey: Valkey, *, campaign: str, ids: Sequence[str], now_ms: int | None, **keys: Unpack[CampaignKeys]
+) -> int:
+    """Dead letters become messages again."""
+    ...
+
+
+@lua_script("discard.lua")
+async def discard(valkey: Valkey, *, letters: Sequence[tuple[str, str, str]], **keys: Unpack[CampaignKeys]) -> int:
+    """Give dead letters up."""
+    ...
+
+
+@lua_script("status.lua")
+async def status(
+    valkey: Valkey, *, campaign: str, group: str, now_ms: int | None, **keys: Unpack[CampaignKeys]
+) -> list[Any]:
+    """How a campaign stands."""
+    ...

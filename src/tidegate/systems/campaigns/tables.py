@@ -1,0 +1,60 @@
+"""Campaigns, what became of each entry, and the points that were given."""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, Table
+
+from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
+from tidegate.systems.campaigns.campaign import LONGEST_CAMPAIGN, LONGEST_KEY, LONGEST_KIND, LONGEST_TITLE, LONGEST_USER
+
+LONGEST_CODE = 64
+LONGEST_REASON = 500
+
+campaigns = Table(
+    "campaigns",
+    metadata,
+    Column("id", exact_text(LONGEST_CAMPAIGN), primary_key=True),
+    Column("kind", exact_text(LONGEST_KIND), nullable=False),
+    Column("title", exact_text(LONGEST_TITLE), nullable=False),
+    Column("state", exact_text(16), nullable=False),
+    Column("starts_at", UtcDateTime),
+    Column("ends_at", UtcDateTime),
+    Column("total_count", Integer, nullable=False),
+    # NULL: there is no end of it.
+    Column("stock", Integer),
+    Column("points", Integer, nullable=False),
+    # Locked by everybody who gives out of the stock: so there are never more than it.
+    Column("issued", Integer, nullable=False),
+    # Grows whenever the campaign is installed on the server anew: numbers of an older one may be given again.
+    Column("epoch", BigInteger, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    **TABLE_OPTIONS,
+)
+"""One row for each campaign."""
+
+campaign_entries = Table(
+    "campaign_entries",
+    metadata,
+    Column("campaign", exact_text(LONGEST_CAMPAIGN), primary_key=True),
+    Column("user_id", exact_text(LONGEST_USER), primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("entry_key", exact_text(LONGEST_KEY)),
+    Column("outcome", exact_text(16), nullable=False),
+    Column("code", exact_text(LONGEST_CODE)),
+    Column("points", Integer, nullable=False),
+    Column("reason", exact_text(LONGEST_REASON)),
+    Column("decided_at", UtcDateTime, nullable=False),
+    Index(None, "campaign", "number"),
+    **TABLE_OPTIONS,
+)
+"""One row for each user whose entry was decided: the key is why nobody gets anything twice."""
+
+point_accounts = Table(
+    "point_accounts",
+    metadata,
+    Column("user_id", exact_text(LONGEST_USER), primary_key=True),
+    Column("points", BigInteger, nullable=False),
+    **TABLE_OPTIONS,
+)
+"""What each user has; credited in the transaction that writes the entry."""

@@ -1,0 +1,60 @@
+"""What all crews of a process have in common."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from tidegate.core.clock import Clock
+from tidegate.primitives.stream import Stream, StreamSettings
+from tidegate.runtime.patience import Outage
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns.keys import GROUP, campaigns_unit, stream_name
+from tidegate.systems.campaigns.kinds import Kinds
+from tidegate.systems.campaigns.settings import CampaignSettings
+
+
+@dataclass(frozen=True)
+class Outages:
+    """What crews wait for. All campaigns of a process share these, so that the log tells once what they all meet."""
+
+    listening: Outage = field(default_factory=lambda: Outage("campaigns.listen"))
+    joining: Outage = field(default_factory=lambda: Outage("campaigns.join"))
+    reading: Outage = field(default_factory=lambda: Outage("campaigns.read"))
+    deciding: Outage = field(default_factory=lambda: Outage("campaigns.decide"))
+    settling: Outage = field(default_factory=lambda: Outage("campaigns.settle"))
+    leaving: Outage = field(default_factory=lambda: Outage("campaigns.leave"))
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """The servers, the settings, the kinds that can be worked on, and who we are."""
+
+    valkey: Valkey
+    database: Database
+    owner: str
+    kinds: Kinds
+    settings: CampaignSettings
+    outages: Outages = field(default_factory=Outages)
+    on_decided: Callable[[str, Collection[str]], object] = lambda _campaign, _users: None
+    """Called with the users of a campaign of whose entries something became; must not wait."""
+
+    @property
+    def can_block(self) -> bool:
+        """Whether reads wait on the server."""
+        return self.valkey.info.can_block if self.settings.blocking is None else self.settings.blocking
+
+    def stream(self, campaign: str) -> Stream:
+        """The stream of one campaign."""
+        return campaign_stream(self.valkey, campaign, self.settings, self.database.clock)
+
+
+def campaign_stream(valkey: Valkey, campaign: str, settings: CampaignSettings, clock: Clock) -> Stream:
+    """The stream of one campaign, by the settings of all."""
+    ours = StreamSettings(
+        group=GROUP,
+        max_deliveries=settings.max_deliveries,
+        blocking=settings.blocking,
+        poll_interval=timedelta(milliseconds=settings.poll_interval_ms),
+    )
+    return Stream(valkey, campaigns_unit(valkey), stream_name(campaign), ours, clock, one_of="campaigns")

@@ -1,0 +1,91 @@
+"""Begins crawls, by hand or by the clock, and has their dead letters read again. The host is met first: nobody runs
+ahead of it."""
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.engine.orchestrator import Orchestrator
+from tidegate.engine.runs import RunActive, RunCanceled
+from tidegate.engine.schedules import Schedule, Schedules
+from tidegate.engine.upstream.addresses import PrivateHosts
+from tidegate.systems.crawl.hosts import host_of
+from tidegate.systems.crawl.identities import IdentityBook
+from tidegate.systems.crawl.raws import Raws
+from tidegate.systems.crawl.source import CrawlSource
+from tidegate.systems.crawl.targets import CrawlOptions
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a replay."""
+
+    replayed: int
+    """Dead letters that are tried again."""
+    refused: list[str] = []
+    """Dead letters that could not be replayed now, each with the reason."""
+
+
+class Crawls:
+    """Begins runs, and keeps the schedules that do. A crawl has a name, and one run at a time."""
+
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        schedules: Schedules,
+        identities: IdentityBook,
+        raws: Raws,
+        private_hosts: PrivateHosts,
+    ) -> None:
+        self._orchestrator, self._schedules, self._identities, self._raws = orchestrator, schedules, identities, raws
+        self._private_hosts = private_hosts
+
+    async def begin(self, name: str, options: CrawlOptions) -> int:
+        """Begin a run; returns its number. Raises `RunActive` where this crawl has one that is not over.
+
+        Raises `NoCredential` where nobody could make its calls: every identity is disabled.
+        """
+        self._require_public(options)
+        subject = options.subject(name)
+        pool = await self._identities.pool_for(name)
+        await self._identities.hosts.meet(host_of(options.url))
+        return await self._orchestrator.begin(CrawlSource.name, subject, pool=pool)
+
+    async def schedule(self, name: str, options: CrawlOptions, *, cron: str, timezone: str = "UTC") -> Schedule:
+        """Begin a run whenever `cron` says so. The same again changes the options, and nothing else."""
+        self._require_public(options)
+        subject = options.subject(name)
+        await self._identities.hosts.meet(host_of(options.url))
+        [schedule] = await self._schedules.add(CrawlSource.name, [subject], cron=cron, timezone=timezone)
+        return schedule
+
+    def _require_public(self, options: CrawlOptions) -> None:
+        """Refuse at once what is known to be private by its name. What a name resolves to is checked at each call."""
+        host = urlsplit(options.url).hostname or ""
+        if self._private_hosts.refuses(host):
+            example = f"TIDEGATE_UPSTREAM__PRIVATE_HOSTS='[\"{host}\"]'"
+            raise InvalidArgument("url", host, f"is not a public host; to crawl it all the same, set {example}")
+
+    async def replay(self, raw_ids: Sequence[int] | None = None) -> Replayed:
+        """Let dead letters be tried again as if they were new, without a call: these, or all.
+
+        A part of a product goes back to the processor. A page of a search is read again by its job, and what it leads
+        to becomes part of its run, which goes on; that is refused while the crawl has another active run.
+        """
+        replayed, refused = await self._raws.replay(raw_ids), list[str]()
+        for raw_id, job_id in (await self._raws.dead_searches(raw_ids)).items():
+            try:
+                replayed += await self._read_again(raw_id, job_id)
+            except (RunActive, RunCanceled, NotFound) as error:
+                refused.append(f"{raw_id}: {error}")
+        return Replayed(replayed=replayed, refused=refused)
+
+    async def replay_one(self, raw_id: int) -> bool:
+        """Replay one dead letter; False where it is none. Raises `RunActive`, `RunCanceled` and `NotFound`."""
+        for search, job_id in (await self._raws.dead_searches([raw_id])).items():
+            return await self._read_again(search, job_id)
+        return bool(await self._raws.replay([raw_id]))
+
+    async def _read_again(self, raw_id: int, job_id: int) -> bool:
+        return await self._orchestrator.read_again(job_id, await self._raws.answer(raw_id))

@@ -1,0 +1,23 @@
+"""Gauges of pending answers and dead letters, computed at scrape time."""
+
+from tidegate.core.telemetry import metrics
+from tidegate.runtime.figures import find_out
+from tidegate.storage.sql import Database
+from tidegate.systems.crawl.raw_states import RawState
+from tidegate.systems.crawl.raws import Raws
+
+
+class CrawlGauges:
+    """Kept answers that wait, and dead letters."""
+
+    def __init__(self, database: Database) -> None:
+        self._raws = Raws(database)
+
+    async def refresh(self) -> None:
+        """Find out; what cannot be found out is shown as not a number."""
+        await find_out("crawl", self._look, [metrics.CRAWL_RAWS_PENDING, metrics.CRAWL_RAWS_DEAD])
+
+    async def _look(self) -> None:
+        counts = await self._raws.counts([RawState.PENDING, RawState.FAILED])
+        metrics.CRAWL_RAWS_PENDING.set(counts[RawState.PENDING])
+        metrics.CRAWL_RAWS_DEAD.set(counts[RawState.FAILED])

@@ -1,0 +1,131 @@
+"""What is remembered of refusals, in the transaction that ends the jobs which met them.
+
+The gate knows it too, and decides by it. This is for a gate that lost its data, and for those who look while the server
+is away. So only what is worth remembering is written: a refusal, and an answer to an identity that is not well.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+from sqlalchemy import delete, select, update
+
+from tidegate.core.telemetry.redaction import fit_to_keep
+from tidegate.engine.ledger import Ending
+from tidegate.engine.lifecycle import JobState
+from tidegate.storage.sql import Transaction
+from tidegate.systems.crawl import hosts
+from tidegate.systems.crawl.health import HEALTHY, Health
+from tidegate.systems.crawl.identity_records import name_of
+from tidegate.systems.crawl.manner_tables import LONGEST_REASON, crawl_identity_health
+from tidegate.systems.crawl.refusals import Refused
+
+_ANSWERED = frozenset({JobState.SUCCEEDED, JobState.UNAVAILABLE})
+_c = crawl_identity_health.c
+_Key = tuple[str, str]
+
+
+class HostHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How an identity stands with a host that has refused it."""
+
+    host: str
+    score: float
+    """1 is healthy."""
+    resting_until: datetime | None
+    """None where it need not rest."""
+    refusals: int
+    last_reason: str | None
+    updated_at: datetime
+
+
+def note(tx: Transaction, endings: Sequence[Ending]) -> None:
+    """Remember what these jobs met: whom a host refused, and whom it asked to wait."""
+    met: dict[_Key, list[Refused | None]] = {}
+    pauses: dict[str, Refused] = {}
+    for ending in endings:
+        if not ending.calls:
+            continue
+        host, refused = ending.claim.job.spec.bucket, _refusal_in(ending)
+        if refused is not None and refused.pause_ms is not None:
+            longest = pauses.get(host)
+            pauses[host] = max(longest or refused, refused, key=lambda one: one.pause_ms or 0)
+        if refused is not None or ending.state in _ANSWERED:
+            is_rest = refused is not None and refused.blocked_ms is not None  # else the host is busy, and says no more
+            met.setdefault((name_of(ending.credential), host), []).append(refused if is_rest else None)
+    if met:
+        _note_health(tx, met)
+    for host in sorted(pauses):
+        until = tx.now + timedelta(milliseconds=pauses[host].pause_ms or 0)
+        hosts.rest(tx, host, until, pauses[host].reason)
+
+
+def health_of(tx: Transaction, identities: Sequence[str] | None = None) -> dict[str, list[HostHealth]]:
+    """How identities stand at this moment with the hosts that refused them, by name; of None, all of them."""
+    query = select(crawl_identity_health).order_by(_c.identity, _c.host)
+    if identities is not None:
+        query = query.where(_c.identity.in_(identities))
+    told: dict[str, list[HostHealth]] = {}
+    for row in tx.execute(query):
+        health = msgspec.convert(row, Health, from_attributes=True)
+        told.setdefault(row.identity, []).append(
+            HostHealth(
+                host=row.host,
+                score=health.score_at(tx.now),
+                resting_until=health.resting_until if health.is_resting(tx.now) else None,
+                refusals=row.refusals,
+                last_reason=row.last_reason,
+                updated_at=row.updated_at,
+            )
+        )
+    return told
+
+
+def forget_health(tx: Transaction, identity: str) -> None:
+    """Of an identity that is no more."""
+    tx.execute(delete(crawl_identity_health).where(_c.identity == identity))
+
+
+def _refusal_in(ending: Ending) -> Refused | None:
+    return next((effect for effect in ending.effects if isinstance(effect, Refused)), None)
+
+
+def _note_health(tx: Transaction, met: Mapping[_Key, Sequence[Refused | None]]) -> None:
+    """Sorted, so that two who write the same rows meet in one order."""
+    refused = [key for key in sorted(met) if any(one is not None for one in met[key])]
+    fresh = {"score": HEALTHY, "rests": 0, "refusals": 0, "updated_at": tx.now}
+    rows = [{"identity": identity, "host": host, **fresh} for identity, host in refused]
+    tx.insert_many(crawl_identity_health, rows, skip_existing=True)
+    for key in sorted({*refused, *_unwell(tx, met)}):
+        this = (_c.identity == key[0], _c.host == key[1])
+        row = tx.execute(select(crawl_identity_health).where(*this).with_for_update()).first()
+        if row is not None:  # else it was removed meanwhile
+            health = msgspec.convert(row, Health, from_attributes=True)
+            values = _after(health, met[key], tx.now) | _reason_of(met[key])
+            tx.execute(update(crawl_identity_health).where(*this).values(values))
+
+
+def _unwell(tx: Transaction, met: Mapping[_Key, Sequence[Refused | None]]) -> list[_Key]:
+    """Those to whom an answer makes a difference."""
+    names, places = {key[0] for key in met}, {key[1] for key in met}
+    query = select(_c.identity, _c.host, _c.score, _c.updated_at)
+    rows = tx.execute(query.where(_c.identity.in_(sorted(names)), _c.host.in_(sorted(places)), _c.score < HEALTHY))
+    unwell = (
+        (row.identity, row.host)
+        for row in rows
+        if Health(score=row.score, updated_at=row.updated_at).score_at(tx.now) < HEALTHY
+    )
+    return [key for key in unwell if key in met]
+
+
+def _after(health: Health, what: Sequence[Refused | None], now: datetime) -> dict[str, object]:
+    for one in what:
+        if one is None:
+            health = health.answered(now)
+        else:
+            health = health.refused(now, timedelta(milliseconds=one.blocked_ms or 0), is_guess=one.is_guess)
+    return msgspec.structs.asdict(health)
+
+
+def _reason_of(what: Sequence[Refused | None]) -> dict[str, object]:
+    reasons = [one.reason for one in what if one is not None]
+    return {"last_reason": fit_to_keep(reasons[-1], most=LONGEST_REASON)} if reasons else {}

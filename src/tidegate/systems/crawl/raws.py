@@ -1,0 +1,190 @@
+"""Kept answers, for whoever looks after them: what waits, what failed and why, and how it is tried once more."""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from multidict import CIMultiDict, CIMultiDictProxy
+from sqlalchemy import ColumnElement, Row, func, select, update
+
+from tidegate.core.arguments import require_whole
+from tidegate.core.errors import NotFound, Unavailable
+from tidegate.engine.parking import Parked
+from tidegate.engine.upstream import Answer
+from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.crawl import bodies
+from tidegate.systems.crawl.raw_states import RawState
+from tidegate.systems.crawl.stages import SEARCH, PageKind, Stage
+from tidegate.systems.crawl.tables import crawl_raws
+from tidegate.systems.crawl.writing import RAWS_STORED
+
+MOST_AT_ONCE = 1_000
+_MOST_PRUNED = 1_000
+_c = crawl_raws.c
+
+
+class Raw(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that was kept, without its body."""
+
+    id: int
+    run_id: int
+    job_id: int
+    site: str
+    host: str
+    product_id: str
+    """Of the page of a search: keyword and page."""
+    shop_id: str
+    stage: PageKind
+    state: RawState
+    attempts: int
+    """How often it could not be applied."""
+    waits_for: Stage | None
+    """The stage that has to come first."""
+    reason: str | None
+    """Why it failed, or why nothing came of it: superseded by a newer one, or unchanged."""
+    hash: str
+    received_at: datetime
+    not_before: datetime
+    """When it is tried next."""
+    processed_at: datetime | None
+    applied_as: int | None
+    """The how-maniest change of its product it was."""
+
+
+class RawPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some kept answers, the oldest first."""
+
+    raws: list[Raw]
+    next_after: int | None
+    """Pass this as `after` for the next page; None when there is none."""
+
+
+class Raws:
+    """All kept answers. `ring` tells the leader, wherever it is, that there is something to do."""
+
+    def __init__(self, database: Database, ring: Callable[[], Awaitable[object]] | None = None) -> None:
+        self._database, self._ring = database, ring
+
+    async def get(self, raw_id: int) -> Raw:
+        """One; raises `NotFound`."""
+        found = await self._database.read(_page, [_c.id == raw_id], 1)
+        if not found:
+            raise NotFound("raw", raw_id)
+        return found[0]
+
+    async def body(self, raw_id: int) -> bytes:
+        """The answer as it came; raises `NotFound`."""
+        packed = await self._database.read(_body, raw_id)
+        if packed is None:
+            raise NotFound("raw", raw_id)
+        return bodies.unpack(packed)
+
+    async def page(
+        self,
+        *,
+        state: RawState | None = None,
+        run_id: int | None = None,
+        host: str | None = None,
+        product_id: str | None = None,
+        stages: Collection[str] = PageKind,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> RawPage:
+        """Those in a state, of a run, of a host, of a product, of some `stages`, behind `after`."""
+        require_whole("limit", limit, least=1, most=MOST_AT_ONCE)
+        wanted = {"state": state, "run_id": run_id, "host": host, "product_id": product_id}
+        those = [_c[name] == value for name, value in wanted.items() if value is not None]
+        if len(stages) < len(PageKind):
+            those.append(_c.stage.in_(sorted(stages)))
+        if after is not None:
+            those.append(_c.id > after)
+        raws = await self._database.read(_page, those, limit)
+        return RawPage(raws=raws, next_after=raws[-1].id if len(raws) == limit else None)
+
+    async def dead(self, *, after: int | None = None, limit: int = 100) -> RawPage:
+        """The dead letters."""
+        return await self.page(state=RawState.FAILED, after=after, limit=limit)
+
+    async def counts(
+        self, states: Iterable[RawState] = RawState, *, run_id: int | None = None, stages: Collection[str] = PageKind
+    ) -> dict[RawState, int]:
+        """How many there are in each state, or in each of these; of all runs, or of one; of some `stages`."""
+        return await self._database.read(_counts, list(states), run_id, stages)
+
+    async def dead_searches(self, raw_ids: Sequence[int] | None = None) -> dict[int, int]:
+        """Pages of searches that are dead letters, of these or of all: their numbers, each with that of its job."""
+        _require_numbers(raw_ids)
+        return await self._database.read(_dead_searches, raw_ids)
+
+    async def answer(self, raw_id: int) -> Parked:
+        """A kept answer in the form in which its job reads it again; raises `NotFound`."""
+        raw, body = await self.get(raw_id), await self.body(raw_id)
+        answer = Answer(
+            status=200,
+            headers=CIMultiDictProxy(CIMultiDict()),
+            url=f"http://{raw.host}/",
+            received_at=raw.received_at,
+            body=body,
+            elapsed_ms=0.0,
+        )
+        return Parked("crawl:replay", answer.pack(), self._database.clock.now())
+
+    async def replay(self, raw_ids: Sequence[int] | None = None) -> int:
+        """Let dead letters about products be tried again as if they were new: these, or all. How many there were.
+
+        Those that are pages of searches are read again by their jobs: see `Crawls.replay`, which does both.
+        """
+        _require_numbers(raw_ids)
+        replayed = await self._database.transaction(_replay, None if raw_ids is None else sorted(set(raw_ids)))
+        if replayed and self._ring is not None:
+            with suppress(Unavailable):  # the next leader looks by itself
+                await self._ring()
+        return replayed
+
+
+def _page(tx: Transaction, those: Sequence[ColumnElement[bool]], limit: int) -> list[Raw]:
+    columns = [_c[name] for name in Raw.__struct_fields__]
+    return [_raw(row) for row in tx.execute(select(*columns).where(*those).order_by(_c.id).limit(limit))]
+
+
+def _body(tx: Transaction, raw_id: int) -> bytes | None:
+    return tx.execute(select(_c.body).where(_c.id == raw_id)).scalar_one_or_none()
+
+
+def _counts(
+    tx: Transaction, states: Sequence[RawState], run_id: int | None, stages: Collection[str]
+) -> dict[RawState, int]:
+    those = [_c.state.in_(states)] if run_id is None else [_c.state.in_(states), _c.run_id == run_id]
+    if len(stages) < len(PageKind):
+        those.append(_c.stage.in_(sorted(stages)))
+    rows = tx.execute(select(_c.state, func.count()).where(*those).group_by(_c.state))
+    return dict.fromkeys(states, 0) | {RawState(state): count for state, count in rows}
+
+
+def _require_numbers(raw_ids: Sequence[int] | None) -> None:
+    for raw_id in raw_ids or ():
+        require_whole("raw", raw_id, least=1, most=(1 << 63) - 1)
+
+
+def _dead_searches(tx: Transaction, raw_ids: Sequence[int] | None) -> dict[int, int]:
+    those = [_c.state == RawState.FAILED, _c.stage == SEARCH]
+    if raw_ids is not None:
+        those.append(_c.id.in_(sorted(set(raw_ids))))
+    return {row.id: row.job_id for row in tx.execute(select(_c.id, _c.job_id).where(*those).order_by(_c.id))}
+
+
+def _replay(tx: Transaction, raw_ids: Sequence[int] | None) -> int:
+    those = [_c.state == RawState.FAILED, _c.stage != SEARCH]
+    if raw_ids is not None:
+        those.append(_c.id.in_(raw_ids))
+    again = {"state": RawState.PENDING, "attempts": 0, "not_before": tx.now, "waits_for": None, "processed_at": None}
+    replayed = tx.execute(update(crawl_raws).where(*those).values(again)).rowcount
+    if replayed:
+        tx.announce(RAWS_STORED)
+    return replayed
+
+
+def _raw(row: Row[*tuple[Any, ...]]) -> Raw:
+    return msgspec.convert(row, Raw, from_attributes=True)

@@ -1,0 +1,219 @@
+"""Crawled sites as a source: what a run begins with, what each job asks, and what the answers mean.
+
+    200    the page, which is kept. One that is not what was asked for (`Unreadable`) is asked for again, and kept at
+           the last try. Where the site's code fails in any other way, asking again would not help: the page is kept,
+           and is a dead letter until the code is mended
+    304    nothing changed: a search finds what it found last time, a part of a product stays what it is
+    3xx    a job of its own, since every call needs a permit; at most five, and to the same host
+    404    there is none, for anybody
+    5xx    tried again
+    401, 403, 429, 503: see `refusals.py`
+
+An ETag counts whoever got it. With it goes what it stands for: the products of a listing, the hash of a part.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from tidegate.core.errors import ContractBroken, InvalidArgument
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
+from tidegate.engine.upstream import Answer, Request
+from tidegate.systems.crawl import SOURCE, bodies, refusals
+from tidegate.systems.crawl.effects import Confirmed, RawStored, Sighted
+from tidegate.systems.crawl.politeness import PoliteRequest
+from tidegate.systems.crawl.settings import CrawlSettings
+from tidegate.systems.crawl.site import Challenged, Listing, Sites, Unreadable, explain
+from tidegate.systems.crawl.stages import SEARCH, PageKind, Stage, stage_of
+from tidegate.systems.crawl.targets import CrawlOptions, Target, first_searches, found_on, name_in, redirected
+
+_MOVED = frozenset({301, 302, 303, 307, 308})
+_NOT_THERE = frozenset({404, 410, 451})
+_PASSING = frozenset({408, 425})
+_LONGEST_KEPT = 15_000
+"""In characters, each of four bytes at most."""
+_LONGEST_ETAG = 200
+_LONGEST_DATE = 40
+_headers = lru_cache(maxsize=4096)(msgspec.json.Decoder(dict[str, str]).decode)
+_listing = msgspec.json.Decoder(Listing).decode
+
+
+class CrawlSource:
+    """Searches, and the pages of what they find. See `CrawlOptions` for what a run's options are.
+
+    `tries` is how often a job is tried (`settings.collect.max_attempts`).
+    """
+
+    name = SOURCE
+    planning_kinds = frozenset({SEARCH})
+
+    def __init__(self, sites: Sites, settings: CrawlSettings, *, tries: int = CollectSettings().max_attempts) -> None:
+        self._sites, self._settings, self._tries = sites, settings, tries
+
+    def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
+        """The first page of each search."""
+        options = CrawlOptions.of(subject.options)
+        self._sites.get(options.site)
+        searches = first_searches(options)
+        if subject.login != searches[0].bucket:
+            raise InvalidArgument("login", subject.login, f"must be the host of the url, {searches[0].bucket}")
+        return searches
+
+    def request(self, task: Task, secret: str) -> Request:
+        """The call for a job, made as the identity whose headers the secret is."""
+        target = Target.of(task.spec)
+        known = _validators(task)
+        return PoliteRequest(
+            url=self._url(task.spec, target),
+            purpose=f"crawl.{task.spec.kind}",
+            headers={**_headers(secret), **known} if known else _headers(secret),
+            ignores_robots=target.ignore_robots,
+        )
+
+    def read(self, task: Task, answer: Answer) -> Reading:
+        """What an answer means."""
+        if (refused := refusals.refusal(answer, self._settings)) is not None:
+            return refused
+        status, target = answer.status, Target.of(task.spec)
+        if status == 200:
+            return self._content(task, target, answer)
+        if status == 304 and task.cursor is not None:
+            return _unchanged(task, target, task.cursor)
+        if status in _MOVED:
+            return _moved(task, target, answer)
+        if status in _NOT_THERE:
+            return Reading(verdict=Verdict.UNAVAILABLE, reason=f"status {status}")
+        passes = status >= 500 or status < 400 or status in _PASSING
+        return Reading(verdict=Verdict.RETRY if passes else Verdict.GONE, reason=f"status {status}")
+
+    def robots_url(self, spec: JobSpec) -> str | None:
+        """The address that a job calls; None where robots.txt is not asked, or the site's code cannot tell."""
+        target = Target.of(spec)
+        if target.ignore_robots:
+            return None
+        try:
+            return self._url(spec, target)
+        except Exception:  # the request of the job fails by it, and says so
+            return None
+
+    def _url(self, spec: JobSpec, target: Target) -> str:
+        return target.location or target.url + self._path(spec, target)
+
+    def _path(self, spec: JobSpec, target: Target) -> str:
+        site, stage = self._sites.get(target.site), stage_of(spec.kind)
+        if stage is not None:
+            return site.path(stage, target.product, target.shop)
+        return site.search_path(target.keyword, target.page)
+
+    def _content(self, task: Task, target: Target, answer: Answer) -> Reading:
+        stage = stage_of(task.spec.kind)
+        try:
+            return self._search(task, target, answer) if stage is None else self._part(task, target, answer, stage)
+        except Challenged as error:
+            return refusals.challenged(self._settings, str(error))
+        except Unreadable as error:
+            if task.attempt < self._tries:
+                return Reading(verdict=Verdict.RETRY, reason=f"200 with a page that cannot be read: {error}")
+            return _unread(task, target, answer, stage, explain(error))
+        except Exception as error:  # the site's code is the user's
+            return _unread(task, target, answer, stage, explain(error))
+
+    def _search(self, task: Task, target: Target, answer: Answer) -> Reading:
+        listing = self._sites.get(target.site).read_listing(answer.body)
+        reading = _found(task, target, listing, _cursor(answer, msgspec.json.encode(listing).decode()))
+        return msgspec.structs.replace(reading, effects=[_page_of_search(task, target, answer), *reading.effects])
+
+    def _part(self, task: Task, target: Target, answer: Answer, stage: Stage) -> Reading:
+        content = self._sites.get(target.site).extract(stage, target.product, answer.body)
+        content_hash = bodies.digest(bodies.as_text(content).encode())
+        raw = _raw(target, task.spec.bucket, stage, content_hash, answer.body)
+        return Reading(effects=[raw], cursor=_cursor(answer, content_hash))
+
+
+def _unread(task: Task, target: Target, answer: Answer, stage: Stage | None, error: str) -> Reading:
+    """What a page means that the site's code cannot read: kept as it is.
+
+    A part of a product is tried again by the processor, and then is a dead letter. A page of a search is one at once,
+    and its job has failed with it: a replay has the job read it again.
+    """
+    if stage is not None:
+        return Reading(effects=[_raw(target, task.spec.bucket, stage, bodies.digest(answer.body), answer.body)])
+    reason = f"200 with a page that cannot be read: {error}"
+    return Reading(verdict=Verdict.GONE, reason=reason, effects=[_page_of_search(task, target, answer, error)])
+
+
+def _page_of_search(task: Task, target: Target, answer: Answer, error: str | None = None) -> RawStored:
+    return RawStored(
+        site=target.site,
+        host=task.spec.bucket,
+        product_id=name_in(task.spec),
+        stage=PageKind.SEARCH,
+        hash=bodies.digest(answer.body),
+        body=bodies.pack(answer.body),
+        error=error,
+    )
+
+
+def _found(task: Task, target: Target, listing: Listing, cursor: Cursor | None, *, unchanged: bool = False) -> Reading:
+    host = task.spec.bucket
+    effects = [Sighted(host=host, products=listing.products)] if listing.products else []
+    return Reading(
+        effects=effects,
+        follow_ups=found_on(target, host, listing),
+        skipped=listing.skipped,
+        cursor=cursor,
+        unchanged=unchanged,
+    )
+
+
+def _unchanged(task: Task, target: Target, known: Cursor) -> Reading:
+    """What the last answer said is still so: it was kept with the validator that made this one possible."""
+    if known.cursor is None:
+        raise ContractBroken("a 304 came to a call without a condition")
+    stage = stage_of(task.spec.kind)
+    if stage is None:
+        return _found(task, target, _listing(known.cursor), None, unchanged=True)
+    confirmed = Confirmed(host=task.spec.bucket, product_id=target.product, stage=stage, hash=known.cursor)
+    return Reading(effects=[confirmed], unchanged=True)
+
+
+def _moved(task: Task, target: Target, answer: Answer) -> Reading:
+    following = redirected(task.spec, target, answer.headers.get("Location", ""), answer.url)
+    if isinstance(following, str):
+        return Reading(verdict=Verdict.GONE, reason=f"status {answer.status}: {following}")
+    return Reading(follow_ups=[following])
+
+
+def _raw(target: Target, host: str, stage: Stage, content_hash: str, body: bytes) -> RawStored:
+    return RawStored(
+        site=target.site,
+        host=host,
+        product_id=target.product,
+        shop_id=target.shop,
+        stage=PageKind(stage),
+        hash=content_hash,
+        body=bodies.pack(body),
+    )
+
+
+def _cursor(answer: Answer, what: str) -> Cursor | None:
+    """What to ask with the next time: a validator, and what it stands for. Nobody in particular has to ask."""
+    etag, changed = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
+    if len(what) > _LONGEST_KEPT:  # more than every database keeps: asked for in full the next time
+        return None
+    if etag is not None and len(etag) <= _LONGEST_ETAG:
+        return Cursor(cursor=what, etag=etag)
+    if changed is not None and len(changed) <= _LONGEST_DATE:
+        return Cursor(cursor=what, timestamp=changed)
+    return None
+
+
+def _validators(task: Task) -> Mapping[str, str]:
+    known = task.cursor
+    if known is None or known.cursor is None:
+        return {}
+    if known.etag is not None:
+        return {"If-None-Match": known.etag}
+    return {} if known.timestamp is None else {"If-Modified-Since": known.timestamp}

@@ -1,0 +1,104 @@
+"""What is known of products: the answers as they came, what was made of them, and who lists them."""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text
+
+from tidegate.storage.sql.columns import (
+    NUMBERED_TABLE_OPTIONS,
+    TABLE_OPTIONS,
+    Blob,
+    Json,
+    UtcDateTime,
+    ascending_key,
+    exact_text,
+)
+from tidegate.storage.sql.schema import metadata
+from tidegate.systems.crawl.bodies import HASH_LENGTH
+
+LONGEST_HOST = 100
+"""As long as the `login` of a run, which is the host."""
+LONGEST_PRODUCT = 90
+LONGEST_SITE = 40
+
+crawl_raws = Table(
+    "crawl_raws",
+    metadata,
+    Column("id", ascending_key(), primary_key=True),
+    Column("run_id", BigInteger, nullable=False),
+    # A job leaves one answer at most: a dead letter of an earlier end goes when the job ends once more.
+    Column("job_id", BigInteger, nullable=False, unique=True),
+    Column("site", exact_text(LONGEST_SITE), nullable=False),
+    Column("host", exact_text(LONGEST_HOST), nullable=False),
+    Column("product_id", exact_text(LONGEST_PRODUCT), nullable=False),
+    Column("shop_id", exact_text(LONGEST_PRODUCT), nullable=False),
+    Column("stage", exact_text(16), nullable=False),
+    Column("hash", exact_text(HASH_LENGTH), nullable=False),
+    Column("body", Blob, nullable=False),
+    Column("received_at", UtcDateTime, nullable=False),
+    Column("state", exact_text(16), nullable=False),
+    # How often it could not be made a part of a product.
+    Column("attempts", Integer, nullable=False),
+    Column("not_before", UtcDateTime, nullable=False),
+    # The stage that has to come first, while it has not.
+    Column("waits_for", exact_text(16)),
+    Column("reason", Text),
+    Column("processed_at", UtcDateTime),
+    # The how-maniest change of its product it was: a number that no two have in common.
+    Column("applied_as", Integer),
+    Index(None, "state", "not_before", "id"),
+    Index(None, "host", "product_id"),
+    Index(None, "run_id"),
+    Index(None, "state", "id"),
+    Index(None, "host", "id"),
+    **NUMBERED_TABLE_OPTIONS,
+)
+"""Answers with something new in them, pages of searches, and what became of each."""
+
+crawl_products = Table(
+    "crawl_products",
+    metadata,
+    Column("host", exact_text(LONGEST_HOST), primary_key=True),
+    Column("product_id", exact_text(LONGEST_PRODUCT), primary_key=True),
+    Column("shop_id", exact_text(LONGEST_PRODUCT), nullable=False),
+    Column("site", exact_text(LONGEST_SITE), nullable=False),
+    # Of each stage: what it said, a hash of that, and the number of the answer that said it.
+    Column("mini_shop_content", Json),
+    Column("mini_shop_hash", exact_text(HASH_LENGTH)),
+    Column("mini_shop_raw", BigInteger),
+    Column("detail_content", Json),
+    Column("detail_hash", exact_text(HASH_LENGTH)),
+    Column("detail_raw", BigInteger),
+    Column("option_content", Json),
+    Column("option_hash", exact_text(HASH_LENGTH)),
+    Column("option_raw", BigInteger),
+    # Stages that the last run could not get, each with the reason; NULL: none.
+    Column("missing", Json),
+    # How many answers were applied to it.
+    Column("applied", Integer, nullable=False),
+    Column("first_seen_at", UtcDateTime, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    Column("gone_at", UtcDateTime),
+    Index(None, "shop_id", "host", "product_id"),
+    # Those that are gone are found by reading no more than this.
+    Index(None, "host", "product_id", "gone_at"),
+    **TABLE_OPTIONS,
+)
+"""Products as they were last seen. A row is written when something in it changes."""
+
+crawl_sightings = Table(
+    "crawl_sightings",
+    metadata,
+    Column("host", exact_text(LONGEST_HOST), primary_key=True),
+    Column("product_id", exact_text(LONGEST_PRODUCT), primary_key=True),
+    Column("crawl", exact_text(100), primary_key=True),
+    Column("last_run_id", BigInteger, nullable=False),
+    **TABLE_OPTIONS,
+)
+"""Which crawl lists which product, and in which run it last did. What no crawl lists any more is gone."""
+
+crawl_turns = Table(
+    "crawl_turns",
+    metadata,
+    Column("name", exact_text(40), primary_key=True),
+    **TABLE_OPTIONS,
+)
+"""Rows to be locked by those of whom one at a time may work, also where two believe to be the leader."""

@@ -1,0 +1,36 @@
+"""GitHub: profile, events, repositories, issues, pull requests, commits, comments and reviews of users.
+
+`GithubSource` is all that others need; it is pure, and the engine of `tidegate.engine` does the rest.
+"""
+
+from typing import TYPE_CHECKING
+
+from tidegate.core.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.systems.github.kinds import ALL, ESSENTIAL, NAMES, bucket_of
+    from tidegate.systems.github.logins import parse_login, require_login
+    from tidegate.systems.github.settings import API_URL, GithubSettings
+    from tidegate.systems.github.source import GithubSource
+
+__all__ = [
+    "ALL",
+    "API_URL",
+    "ESSENTIAL",
+    "NAMES",
+    "GithubSettings",
+    "GithubSource",
+    "bucket_of",
+    "parse_login",
+    "require_login",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.systems.github.kinds": "ALL ESSENTIAL NAMES bucket_of",
+        "tidegate.systems.github.logins": "parse_login require_login",
+        "tidegate.systems.github.settings": "API_URL GithubSettings",
+        "tidegate.systems.github.source": "GithubSource",
+    },
+)

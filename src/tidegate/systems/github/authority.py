@@ -1,0 +1,155 @@
+"""What GitHub says of credentials: whose a token is, what it may do, what is left, and tokens for apps.
+
+GitHub rations accounts and installations, not tokens: all tokens of an account share what it may do in an hour. So an
+allowance is named by the number of the account or installation, at the host where it has that number.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tidegate.core.clock import Clock, SystemClock
+from tidegate.core.errors import UNDECODABLE
+from tidegate.engine.credentials import Account, Checked, Installation, IssuedToken, NotNow, SecretRefused
+from tidegate.engine.credentials.authority import Seen
+from tidegate.engine.upstream import Answer, Request
+from tidegate.engine.upstream.messages import shown
+from tidegate.engine.upstream.redirects import is_redirect
+from tidegate.systems.github import limits
+from tidegate.systems.github.apps import ask_for_token, read_token
+from tidegate.systems.github.requests import FREE, Call, require_api_url, to_request
+from tidegate.systems.github.statuses import explain
+
+T = TypeVar("T")
+
+_LONGEST_HOST = 60
+
+
+class Caller(Protocol):
+    """Whoever makes the calls."""
+
+    async def fetch(self, request: Request) -> Answer:
+        """One call, one answer; raises `UpstreamFailed`."""
+        ...
+
+
+class _User(msgspec.Struct):
+    id: int
+    login: str
+
+
+class _Left(msgspec.Struct):
+    limit: int
+    remaining: int
+    reset: int
+
+
+class _RateLimit(msgspec.Struct):
+    resources: dict[str, _Left]
+
+
+class GithubAuthority:
+    """GitHub, asked about credentials.
+
+    These calls take no permit of the gate: they are few, they are made before anybody knows which allowance they spend,
+    and the one that costs something is not made where nothing is left.
+    """
+
+    def __init__(self, caller: Caller, api_url: str, clock: Clock | None = None) -> None:
+        self._caller, self._clock = caller, clock or SystemClock()
+        self._api_url = require_api_url(api_url)
+        host = urlsplit(self._api_url).netloc
+        self._host = host if len(host) <= _LONGEST_HOST else sha256(host.encode()).hexdigest()[:16]
+
+    @property
+    def audience(self) -> str:
+        """The address of the API."""
+        return self._api_url
+
+    def account_of(self, installation: Installation) -> Account:
+        """An installation has an allowance of its own."""
+        name = f"installation-{installation.installation_id}"
+        return Account(allowance=f"{name}@{self._host}", login=name)
+
+    async def check(self, secret: str, *, identify: bool) -> Checked:
+        """Ask what is left, which is free, and then whose it is, unless nothing is left to ask with."""
+        answer = await self._ask(FREE, secret)
+        left = _left(answer)
+        core = left.get("core")
+        if not identify or (core is not None and core.remaining == 0):
+            return Checked(account=None, left=left)
+        answer = await self._ask("/user", secret)
+        user = _decoded(answer, _User)
+        account = Account(allowance=f"user-{user.id}@{self._host}", login=user.login)
+        return Checked(account=account, scopes=_scopes(answer), expires_at=_expiry(answer), left=left)
+
+    async def issue(self, installation: Installation, private_key: str) -> IssuedToken:
+        """A token of an installation. An app that is gone, suspended, or has another key gets none."""
+        answer = await ask_for_token(
+            self._caller.fetch, installation, private_key, api_url=self._api_url, now=self._clock.now()
+        )
+        if answer.status == 404:
+            raise SecretRefused(f"the app {installation.app_id} has no installation {installation.installation_id}")
+        _require_success(answer)
+        return read_token(answer)
+
+    async def _ask(self, path: str, secret: str) -> Answer:
+        request = to_request(Call(path=path), api_url=self._api_url, secret=secret, purpose="github.credentials")
+        answer = await self._caller.fetch(request)
+        # A GitHub of one's own may have no limits, and says so with a 404.
+        if not (path == FREE and answer.status == 404):
+            _require_success(answer)
+        return answer
+
+
+def _require_success(answer: Answer) -> None:
+    """Raise what an answer means that is none: no good, or not now."""
+    match answer.status:
+        case 200 | 201:
+            return
+        case 401:
+            raise SecretRefused(explain(answer))
+        case 403 | 429 if limits.limit_of(answer) is not None:
+            raise NotNow(explain(answer))
+        case 403 | 404:
+            raise SecretRefused(explain(answer))
+        case _ if is_redirect(answer):
+            moved_to = shown(answer.headers.get("Location", ""))
+            raise NotNow(f"{explain(answer)}; the API is at {moved_to}: set github.api_url to its address")
+        case _:
+            raise NotNow(explain(answer))
+
+
+def _left(answer: Answer) -> Mapping[str, Seen]:
+    if answer.status != 200:
+        return {}
+    said = _decoded(answer, _RateLimit).resources
+    return {
+        name: Seen(limit=one.limit, remaining=one.remaining, resets_at=datetime.fromtimestamp(one.reset, UTC))
+        for name, one in said.items()
+    }
+
+
+def _scopes(answer: Answer) -> list[str] | None:
+    """Those of a classic token; other kinds have permissions, which GitHub does not tell."""
+    said = answer.headers.get("x-oauth-scopes")
+    return None if said is None else [scope.strip() for scope in said.split(",") if scope.strip()]
+
+
+def _expiry(answer: Answer) -> datetime | None:
+    said = answer.headers.get("github-authentication-token-expiration", "").replace(" UTC", " +0000")
+    try:
+        return datetime.strptime(said, "%Y-%m-%d %H:%M:%S %z").astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def _decoded(answer: Answer, shape: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer.body, type=shape)
+    except UNDECODABLE:
+        raise NotNow(f"{answer.status} with a body that cannot be read") from None

@@ -1,0 +1,149 @@
+"""Commits of the default branch, from its head down to the head of the last run.
+
+Dates do not tell what is new: a branch of old commits may be merged today. What tells is the graph. Everything that the
+old head stands on is known, everything else is new, and reading ends when no commit stands on one that is new and has
+not been seen. A head that does not show up at all was rewritten: then all was read, and what it lacks is gone.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tidegate.engine.items import Items
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task
+from tidegate.engine.upstream import Answer
+from tidegate.storage.documents import Listing
+from tidegate.systems.github import items, kinds
+from tidegate.systems.github.requests import PER_PAGE, Call
+from tidegate.systems.github.states import OfRepository, passed_to
+
+_EMPTY = "empty"
+"""In the place of a head, where the repository had no commit."""
+
+
+class CommitState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
+    """Where we are in the history."""
+
+    head: str | None = None
+    """Pages are counted from this commit, so that a push does not move them."""
+    is_loose: bool = False
+    """A commit of the first page could not be read. It may be the head itself, so pages are not counted from `head`."""
+    number: int = 1
+    etag: str | None = None
+    reader: str | None = None
+    has_met: bool = False
+    """The old head has been seen."""
+    awaited_known: tuple[str, ...] = ()
+    """Parents that are known, and not yet seen."""
+    awaited_new: tuple[str, ...] = ()
+    """Parents of new commits, not yet seen."""
+    old_head: str | None = None
+    reach: str | None = None
+    """What is older than this was left out by the runs that the old head is from; None: nothing was."""
+
+
+def ask(task: Task) -> Call:
+    """The call for a page."""
+    state = CommitState.of(task)
+    since = f"since={state.since}&" if state.since else ""
+    path = f"{state.repository.path}/commits?{since}per_page={PER_PAGE}"
+    if state.number > 1:
+        head = "" if state.head is None or state.is_loose else f"&sha={state.head}"
+        return Call(path=f"{path}{head}&page={state.number}")
+    return Call(path=path, etag=task.etag if _left_by(task, state) is not None else None)
+
+
+def is_known_empty(task: Task) -> bool:
+    """Whether the last run found no commit, and nothing was pushed since: then it is not asked again."""
+    cursor, state = task.cursor, CommitState.of(task)
+    if cursor is None or state.full or state.repository.pushed_at is None:
+        return False
+    return cursor.cursor == _EMPTY and cursor.timestamp == state.repository.pushed_at
+
+
+def read(task: Task, answer: Answer, following: str | None) -> Reading:
+    """A page of commits."""
+    state, kind = CommitState.of(task), kinds.DOCUMENTS[task.spec.kind]
+    page = items.commits(task, kind, answer, state.repository.id)
+    if (owner := items.new_owner(page.read, state.repository.full_name)) is not None:
+        return passed_to(owner)
+    if state.number == 1:
+        state = _begun(task, state, answer, page)
+    state = _followed(state, page.read)
+    if following is not None and not (state.has_met and not state.awaited_new):
+        return Reading(documents=page.documents, skipped=page.skipped, follow_ups=[_page(task, state)])
+    whole = following is None and state.since is None
+    return Reading(
+        documents=page.documents,
+        skipped=page.skipped,
+        completed=[Listing(kind, task.spec.resource, task.run_id)] if whole else [],
+        cursor=Cursor(cursor=state.head, timestamp=_reach(state), etag=state.etag, credential=state.reader),
+    )
+
+
+def unchanged(_task: Task, _answer: Answer) -> Reading:
+    """304: the head is the same."""
+    return Reading()
+
+
+def refused(task: Task, answer: Answer) -> Reading | None:
+    """409: there is no commit, and whatever was there before is gone."""
+    if answer.status != 409:
+        return None
+    return Reading(
+        completed=[Listing(kinds.DOCUMENTS[task.spec.kind], task.spec.resource, task.run_id)],
+        cursor=Cursor(cursor=_EMPTY, timestamp=CommitState.of(task).repository.pushed_at),
+    )
+
+
+def _begun(task: Task, state: CommitState, answer: Answer, page: Items[items.Commit]) -> CommitState:
+    left = _left_by(task, state) or Cursor()
+    was_empty = left.cursor == _EMPTY
+    return msgspec.structs.replace(
+        state,
+        head=page.read[0].sha if page.read else None,
+        is_loose=bool(page.skipped),
+        old_head=None if was_empty else left.cursor,
+        reach=None if was_empty else left.timestamp,
+        etag=answer.headers.get("ETag"),
+        reader=task.credential,
+    )
+
+
+def _left_by(task: Task, state: CommitState) -> Cursor | None:
+    """What the last run left, unless it left out what this one wants."""
+    cursor = task.cursor
+    if cursor is None or state.full:
+        return None
+    reach = None if cursor.cursor == _EMPTY else cursor.timestamp
+    return cursor if reach is None or (state.since is not None and state.since >= reach) else None
+
+
+def _reach(state: CommitState) -> str | None:
+    """Below the old head it is as it was; where that was not met, everything was read that the run wants."""
+    return state.reach if state.has_met else state.since
+
+
+def _followed(state: CommitState, found: Sequence[items.Commit]) -> CommitState:
+    """Which parents are still awaited after these commits; a child comes before its parents."""
+    known, new, has_met = set(state.awaited_known), set(state.awaited_new), state.has_met
+    for commit in found:
+        is_known = commit.sha == state.old_head or commit.sha in known
+        has_met = has_met or commit.sha == state.old_head
+        known.discard(commit.sha)
+        new.discard(commit.sha)
+        (known if is_known else new).update(commit.parent_shas)
+    return msgspec.structs.replace(
+        state, has_met=has_met, awaited_known=tuple(sorted(known)), awaited_new=tuple(sorted(new - known))
+    )
+
+
+def _page(task: Task, state: CommitState) -> JobSpec:
+    number = state.number + 1
+    return JobSpec(
+        kind=task.spec.kind,
+        resource=task.spec.resource,
+        page=f"page {number}",
+        params=msgspec.structs.replace(state, number=number).params,
+        affinity=task.credential,
+    )

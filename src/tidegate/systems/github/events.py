@@ -1,0 +1,100 @@
+"""What a user did lately: 300 events at most, none older than 30 days, and some of them hours late.
+
+An event may show up behind ones that we have seen. So reading goes back to six hours before the last run, and not to
+the last event that it saw. Old events leave the list without being gone, so it is never called complete.
+"""
+
+from datetime import timedelta
+
+import msgspec
+
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task
+from tidegate.engine.upstream import Answer
+from tidegate.systems.github import items, kinds
+from tidegate.systems.github.requests import PER_PAGE, Call
+from tidegate.systems.github.states import Wishes, another_account
+
+LATEST = timedelta(hours=6)
+
+
+class EventState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
+    """Where we are in the timeline."""
+
+    login: str
+    path: str | None = None
+    number: int = 1
+    known: str | None = None
+    complete_until: str | None = None
+    """What is older had shown up when the first page was read."""
+    actor: int | None = None
+    """The number of the account, as far as it is known."""
+    etag: str | None = None
+    reader: str | None = None
+
+
+def ask(task: Task) -> Call:
+    """The call for a page."""
+    state = EventState.of(task)
+    if state.path is not None:
+        return Call(path=state.path)
+    etag = None if state.full else task.etag
+    return Call(path=f"/users/{state.login}/events?per_page={PER_PAGE}", etag=etag)
+
+
+def read(task: Task, answer: Answer, following: str | None) -> Reading:
+    """A page of events."""
+    page = items.events(task, kinds.DOCUMENTS[task.spec.kind], answer)
+    state, found = _begun(task, answer), page.read
+    actor = next((each.actor.id for each in found if each.actor and each.actor.id is not None), None)
+    if actor is not None and state.actor not in (None, actor):
+        return another_account(state.login, str(state.actor), actor)
+    state = msgspec.structs.replace(state, actor=actor or state.actor)
+    is_known = bool(found) and state.known is not None and found[-1].created_at < state.known
+    if following is not None and not page.is_empty and not is_known:
+        reading = Reading(follow_ups=[_page(task, state, following)])
+    else:
+        reading = Reading(cursor=_cursor(state))
+    return msgspec.structs.replace(reading, documents=page.documents, skipped=page.skipped)
+
+
+def unchanged(_task: Task, _answer: Answer) -> Reading:
+    """304: nothing happened."""
+    return Reading()
+
+
+def refused(task: Task, answer: Answer) -> Reading | None:
+    """422: the timeline ends here, whatever the link said."""
+    state = EventState.of(task)
+    return Reading(cursor=_cursor(state)) if answer.status == 422 and state.path is not None else None
+
+
+def _begun(task: Task, answer: Answer) -> EventState:
+    state = EventState.of(task)
+    if state.path is not None:
+        return state
+    at = (answer.date or answer.received_at) - LATEST
+    left = Cursor() if state.full or task.cursor is None else task.cursor
+    return msgspec.structs.replace(
+        state,
+        known=left.timestamp,
+        actor=int(left.cursor) if left.cursor else None,
+        complete_until=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        etag=answer.headers.get("ETag"),
+        reader=task.credential,
+    )
+
+
+def _cursor(state: EventState) -> Cursor:
+    known = None if state.actor is None else str(state.actor)
+    return Cursor(cursor=known, timestamp=state.complete_until, etag=state.etag, credential=state.reader)
+
+
+def _page(task: Task, state: EventState, path: str) -> JobSpec:
+    number = state.number + 1
+    return JobSpec(
+        kind=task.spec.kind,
+        resource=task.spec.resource,
+        page=f"page {number}",
+        params=msgspec.structs.replace(state, path=path, number=number).params,
+        affinity=task.credential,
+    )

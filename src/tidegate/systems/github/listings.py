@@ -1,0 +1,240 @@
+"""Lists of a repository, the last changed first: issues, pull requests, comments.
+
+The first page is asked for under the same address in every run, so that one conditional call tells for nothing whether
+anything changed. If so, pages are read down to the time that the last run knew.
+
+What changes while pages are read moves to the front, where we have been already. So a list of several pages is looked
+at once more from its beginning, a *lap*, which costs nothing where nothing happened. Only after a lap of one page, or
+one that found nothing, is the list known, and what it lacks is gone.
+
+What is deleted while pages are read moves the rest up, and hides an item where pages have numbers: it was to come first
+on the next page, and is on the last one now. The list of issues has cursors, which do not move, and pull requests
+cannot be deleted. Comments can, so they are not read by numbers: behind the first page they are read upwards from the
+oldest, each page from the time of the last item on.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tidegate.engine.items import Items
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.engine.upstream import Answer
+from tidegate.storage.documents import Listing
+from tidegate.systems.github import items, kinds, reviews
+from tidegate.systems.github.items import Item
+from tidegate.systems.github.requests import PER_PAGE, Call
+from tidegate.systems.github.states import OfRepository, passed_to
+
+MOST_LAPS = 6
+_PATHS = {
+    kinds.REPO_ISSUES: "issues?state=all&",
+    kinds.REPO_PRS: "pulls?state=all&",
+    kinds.REPO_ISSUE_COMMENTS: "issues/comments?",
+    kinds.REPO_REVIEW_COMMENTS: "pulls/comments?",
+}
+_BY_TIME = frozenset({kinds.REPO_ISSUE_COMMENTS, kinds.REPO_REVIEW_COMMENTS})
+_TOO_MANY = "pagination"
+
+
+class ListState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
+    """Where we are in a list."""
+
+    path: str | None = None
+    """Of this page; None: the first one."""
+    number: int = 1
+    lap: int = 1
+    known: str | None = None
+    """Items older than this have not changed."""
+    newest: str | None = None
+    oldest: str | None = None
+    """The last change on the page before this one."""
+    etag: str | None = None
+    reader: str | None = None
+    """Who got the ETag."""
+    is_covered: bool = False
+    """Everything that was there in the beginning has been seen."""
+    is_unsteady: bool = False
+    """Some of it was read by numbers though items can vanish: one may have been hidden."""
+    upto: str | None = None
+    """Reading upwards, to here: see `_upwards`."""
+    since_of_page: str | None = None
+    reach: str | None = None
+    """What is older than this was left out, by this run or one before it; None: nothing was."""
+
+    def first_path(self, kind: str) -> str:
+        """The same in every run."""
+        return f"{self.repository.path}/{_PATHS[kind]}sort=updated&direction=desc&per_page={PER_PAGE}"
+
+    def upward_path(self, kind: str) -> str:
+        """From the oldest, or from a time on."""
+        since = f"&since={self.since_of_page}" if self.since_of_page else ""
+        return f"{self.repository.path}/{_PATHS[kind]}sort=updated&direction=asc&per_page={PER_PAGE}{since}"
+
+
+class Lists:
+    """Reads pages; `include` tells whether reviews follow pull requests, where the run does not say."""
+
+    def __init__(self, include: frozenset[str]) -> None:
+        self._has_reviews = kinds.REPO_REVIEWS in include
+
+    def ask(self, task: Task) -> Call:
+        """The call for a page; the first of a run, or of a lap, asks whether anything changed."""
+        state = ListState.of(task)
+        if state.path is not None:
+            return Call(path=state.path)
+        etag = state.etag if state.reader == task.credential else None
+        if state.lap == 1:
+            etag = task.etag if _left_by(task, state) is not None else None
+        return Call(path=state.first_path(task.spec.kind), etag=etag)
+
+    def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
+        """A page with items."""
+        page = items.numbered(task, kinds.DOCUMENTS[task.spec.kind], answer)
+        if (owner := items.new_owner(page.read, ListState.of(task).repository.full_name)) is not None:
+            return passed_to(owner)
+        reading = self._read(task, _begun(task, answer, page.read), page, following)
+        return msgspec.structs.replace(reading, documents=page.documents, skipped=page.skipped)
+
+    def _read(self, task: Task, state: ListState, page: Items[Item], following: str | None) -> Reading:
+        last = next((item.updated_at for item in reversed(page.read) if item.updated_at), None)
+        state = msgspec.structs.replace(state, oldest=last or state.oldest)
+        if following is not None and not page.is_empty and not _is_far_enough(state, last):
+            return Reading(follow_ups=[_further(task, state, last, following)])
+        # What was read upwards met what was read downwards.
+        reached_end = following is None if state.upto is None else state.known is None
+        state = msgspec.structs.replace(state, is_covered=state.is_covered or (reached_end and not state.is_unsteady))
+        return self._end_of_lap(task, state)
+
+    def unchanged(self, task: Task, _answer: Answer) -> Reading:
+        """304: in the first lap there is nothing new since the last run, later nothing since the lap before."""
+        state = ListState.of(task)
+        if state.lap > 1:
+            return self._end(task, state)
+        cursor = task.cursor or Cursor()
+        return Reading(follow_ups=self._reviews(task, state, cursor.etag, cursor.timestamp, begin=reviews.look))
+
+    def refused(self, task: Task, answer: Answer) -> Reading | None:
+        """Issues that were switched off are an empty list; a list that is too long is read from its other end."""
+        if answer.status == 410:
+            gone = Listing(kinds.DOCUMENTS[task.spec.kind], task.spec.resource, task.run_id)
+            return Reading(completed=[gone])
+        if answer.status == 422 and _TOO_MANY in answer.body.decode(errors="replace").lower():
+            return _upwards(task, ListState.of(task))
+        return None
+
+    def _end_of_lap(self, task: Task, state: ListState) -> Reading:
+        if state.number == 1:
+            return self._end(task, state)
+        if state.lap == MOST_LAPS:  # it never stands still: the next run goes on, and nothing is called gone
+            return self._end(task, msgspec.structs.replace(state, is_covered=False))
+        again = msgspec.structs.replace(
+            state, path=None, number=1, lap=state.lap + 1, known=state.newest, upto=None, since_of_page=None
+        )
+        return Reading(follow_ups=[_job(task, again)])
+
+    def _end(self, task: Task, state: ListState) -> Reading:
+        timestamp = state.newest or state.known
+        whole = [Listing(kinds.DOCUMENTS[task.spec.kind], task.spec.resource, task.run_id)] if state.is_covered else []
+        reach = None if state.is_covered else state.reach
+        return Reading(
+            completed=whole,
+            follow_ups=self._reviews(task, state, state.etag, timestamp),
+            cursor=Cursor(cursor=reach, timestamp=timestamp, etag=state.etag, credential=state.reader),
+        )
+
+    def _reviews(
+        self,
+        task: Task,
+        state: ListState,
+        etag: str | None,
+        newest: str | None,
+        begin: Callable[[OfRepository, str | None, str], JobSpec] = reviews.first_job,
+    ) -> list[JobSpec]:
+        has_reviews = self._has_reviews if state.has_reviews is None else state.has_reviews
+        if task.spec.kind != kinds.REPO_PRS or not has_reviews or newest is None:
+            return []
+        return [begin(state, etag, newest)]
+
+
+def _begun(task: Task, answer: Answer, found: Sequence[Item]) -> ListState:
+    """The state; the first page of a lap tells how far the next run has to look back."""
+    state = ListState.of(task)
+    if state.path is not None:
+        return state
+    newest = max((item.updated_at for item in found if item.updated_at), default=state.newest)
+    state = msgspec.structs.replace(state, newest=newest, etag=answer.headers.get("ETag"), reader=task.credential)
+    if state.lap > 1 or state.full:
+        return state
+    left, since = _left_by(task, state), state.since
+    if left is not None and left.timestamp is not None and (since is None or since <= left.timestamp):
+        return msgspec.structs.replace(state, known=left.timestamp, reach=left.cursor)
+    return msgspec.structs.replace(state, known=since, reach=since)
+
+
+def _left_by(task: Task, state: ListState) -> Cursor | None:
+    """What the last run left, unless it left out what this one wants."""
+    cursor = task.cursor
+    if cursor is None or state.full:
+        return None
+    reach = cursor.cursor
+    return cursor if reach is None or (state.since is not None and state.since >= reach) else None
+
+
+def _is_far_enough(state: ListState, last: str | None) -> bool:
+    """Whether the rest is known. Several items may have changed in one second, so that second is read to its end.
+
+    A page of which no time could be read says nothing about the rest.
+    """
+    if last is None:
+        return False
+    if state.upto is not None:
+        return last > state.upto
+    return state.known is not None and last < state.known
+
+
+def _further(task: Task, state: ListState, last: str | None, following: str) -> JobSpec:
+    """The page behind one whose last item changed at `last`; by its time where items can vanish, else by its link.
+
+    Where all of a page changed in one second, that second is read by numbers. Then nothing is called gone.
+    """
+    if task.spec.kind not in _BY_TIME:
+        return _page(task, state, following)
+    if last is None:
+        return _page(task, msgspec.structs.replace(state, is_unsteady=True), following)
+    if state.upto is None:
+        upwards = msgspec.structs.replace(state, upto=state.oldest, since_of_page=state.known)
+    elif last != state.since_of_page:
+        upwards = msgspec.structs.replace(state, since_of_page=last)
+    else:
+        return _page(task, msgspec.structs.replace(state, is_unsteady=True), following)
+    return _page(task, upwards, upwards.upward_path(task.spec.kind))
+
+
+def _page(task: Task, state: ListState, path: str) -> JobSpec:
+    return _job(task, msgspec.structs.replace(state, path=path, number=state.number + 1))
+
+
+def _job(task: Task, state: ListState) -> JobSpec:
+    lap = f"lap {state.lap} " if state.lap > 1 else ""
+    return JobSpec(
+        kind=task.spec.kind,
+        resource=task.spec.resource,
+        page=f"{lap}page {state.number}",
+        params=state.params,
+        affinity=task.credential,
+    )
+
+
+def _upwards(task: Task, state: ListState) -> Reading:
+    """Where pages downwards come to an end, go on upwards from the oldest item, a window at a time, until both meet."""
+    since = state.since_of_page if state.upto is None else state.oldest
+    if state.oldest is None or (state.upto is not None and since == state.since_of_page):
+        return Reading(verdict=Verdict.GONE, reason="more items changed in one second than pages can be asked for")
+    upwards = msgspec.structs.replace(
+        state,
+        upto=state.upto or state.oldest,
+        since_of_page=state.known if state.upto is None else since,
+        number=state.number + 1,
+    )
+    return Reading(follow_ups=[_job(task, msgspec.structs.replace(upwards, path=upwards.upward_path(task.spec.kind)))])

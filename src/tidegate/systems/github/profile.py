@@ -1,0 +1,87 @@
+"""Who a user is.
+
+A login is a name, and names change: then the old one is nobody's. The number of the account stays, and the last run
+left it, so that one more call tells what the user is called now.
+"""
+
+import msgspec
+
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.engine.upstream import Answer
+from tidegate.systems.github import kinds
+from tidegate.systems.github.items import document
+from tidegate.systems.github.requests import Call
+from tidegate.systems.github.states import Wishes, another_account
+
+_BY_NUMBER = "by number"
+_LONGEST_SHOWN = 40
+
+
+class ProfileState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
+    """Whose profile."""
+
+    login: str
+    number: int | None = None
+    """Of the account, where nobody has the login any more."""
+
+
+class _Account(msgspec.Struct):
+    id: int
+    login: str
+    updated_at: str | None = None
+
+
+def ask(task: Task) -> Call:
+    """The call; it costs nothing where the profile is the same."""
+    state = ProfileState.of(task)
+    if state.number is not None:
+        return Call(path=f"/user/{state.number}")
+    return Call(path=f"/users/{state.login}", etag=None if state.full else task.etag)
+
+
+def read(task: Task, answer: Answer, _following: str | None) -> Reading:
+    """The profile, or what has become of the login."""
+    state, found = ProfileState.of(task), msgspec.json.decode(answer.body, type=_Account)
+    former = str(state.number) if state.number is not None else task.cursor.cursor if task.cursor else None
+    is_same = former in (None, str(found.id))
+    if found.login.lower() != state.login:
+        if former == str(found.id):
+            told = f"{state.login} is now called {found.login}: collect {found.login} from now on"
+            return Reading(verdict=Verdict.GONE, reason=told)
+        # Not the account that was asked for: a proxy or cache mixed up two answers.
+        told = f"asked for the profile of {state.login}, and got that of {found.login[:_LONGEST_SHOWN]}"
+        return Reading(verdict=Verdict.RETRY, reason=told)
+    if not is_same and not state.full:
+        return another_account(state.login, former or "", found.id)
+    profile = document(task, kinds.USER, str(found.id), msgspec.Raw(answer.body), version=found.updated_at)
+    cursor = Cursor(cursor=str(found.id), etag=answer.headers.get("ETag"), credential=task.credential)
+    return Reading(
+        documents=[profile],
+        completed=[] if is_same else [task.listing(kinds.USER)],
+        cursor=None if state.number is not None else cursor,
+    )
+
+
+def unchanged(_task: Task, _answer: Answer) -> Reading:
+    """304: the same as before."""
+    return Reading()
+
+
+def refused(task: Task, answer: Answer) -> Reading | None:
+    """404: nobody has this login. Whoever had it when we last looked is asked for by number."""
+    state, last = ProfileState.of(task), task.cursor
+    if answer.status != 404 or state.number is not None or last is None or last.cursor is None:
+        return None
+    by_number = msgspec.structs.replace(state, number=int(last.cursor))
+    return Reading(
+        follow_ups=[
+            JobSpec(
+                kind=task.spec.kind,
+                resource=task.spec.resource,
+                page=_BY_NUMBER,
+                params=by_number.params,
+                priority=task.spec.priority,
+                affinity=task.credential,
+            )
+        ]
+    )

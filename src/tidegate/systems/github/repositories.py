@@ -1,0 +1,217 @@
+"""The repositories of a user, and with them the jobs of each.
+
+An unchanged page is answered without its items and without its link, so both are kept beside its ETag: the cursor of
+this list is all its pages.
+"""
+
+from functools import partial
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.core.errors import InvalidArgument
+from tidegate.engine.items import read_items
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task
+from tidegate.engine.upstream import Answer
+from tidegate.storage.documents import Document, Listing
+from tidegate.systems.github import items, kinds
+from tidegate.systems.github.requests import PER_PAGE, Call
+from tidegate.systems.github.states import Repository, Wishes, another_account, repository_jobs, upstream_time
+
+_INSIDE = tuple(document for kind, document in kinds.DOCUMENTS.items() if kind != kinds.USER_EVENTS)
+"""The kinds of documents that a repository holds."""
+
+
+class Page(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One page as it was."""
+
+    etag: str | None = None
+    reader: str | None = None
+    """Who got the ETag."""
+    following: str | None = None
+    repositories: tuple[Repository, ...] = ()
+
+
+class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the cursor holds."""
+
+    pages: tuple[Page, ...]
+    owner: int | None = None
+    """The number of the account whose repositories these are."""
+    unseen: tuple[tuple[int, str], ...] = ()
+    """Repositories of earlier runs that may be among the items that could not be read."""
+
+
+class _Owner(msgspec.Struct):
+    id: int | None = None
+
+
+class _Listed(msgspec.Struct):
+    """A repository as the list shows it."""
+
+    id: int
+    full_name: Annotated[str, Meta(pattern=r"^[\w.-]+/[\w.-]+$", max_length=180)]
+    node_id: str | None = None
+    has_issues: bool | None = None
+    pushed_at: str | None = None
+    updated_at: str | None = None
+    owner: _Owner | None = None
+
+    @property
+    def repository(self) -> Repository:
+        """What is kept of it."""
+        return Repository(self.id, self.full_name, self.node_id or "", self.has_issues is not False, self.pushed_at)
+
+
+class RepositoriesState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
+    """Where we are in the list."""
+
+    login: str
+    path: str | None = None
+    read: tuple[Page, ...] = ()
+    before: tuple[Page, ...] = ()
+    """The pages of the last run, from here on."""
+    skipped: bool = False
+    """Some page was unchanged, so that its repositories were not seen in this run."""
+    known: tuple[tuple[int, str], ...] = ()
+    """The repositories of the last run that were not seen so far: numbers, and under what their items are found."""
+    is_second: bool = False
+    """Read once more without skipping."""
+    owner: int | None = None
+    """The number of the account, as far as it is known."""
+    has_gaps: bool = False
+    """Some item could not be read."""
+    include: tuple[str, ...] | None = None
+    """What the run collects of each repository; None: what the source does by default."""
+
+
+class Repositories:
+    """Reads the list; `include` are the kinds to collect of each repository, where the run does not say."""
+
+    def __init__(self, include: frozenset[str]) -> None:
+        self._include = include
+
+    def ask(self, task: Task) -> Call:
+        """The call for a page; the newest repository comes first, so that a new one changes the first page."""
+        state = _begun(task)
+        path = state.path or f"/users/{state.login}/repos?sort=created&direction=desc&per_page={PER_PAGE}"
+        before = state.before[0] if state.before else Page()
+        return Call(path=path, etag=before.etag if before.reader == task.credential else None)
+
+    def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
+        """A page that is new or different."""
+        state = _begun(task)
+        listed = read_items(items.content(answer), _Listed, partial(_document, task, state.login))
+        owner = next((each.owner.id for each in listed.read if each.owner and each.owner.id is not None), None)
+        if owner is not None and state.owner not in (None, owner):
+            return another_account(state.login, str(state.owner), owner)
+        state = msgspec.structs.replace(
+            state, owner=owner or state.owner, has_gaps=state.has_gaps or bool(listed.skipped)
+        )
+        found = tuple(each.repository for each in listed.read)
+        page = Page(answer.headers.get("ETag"), task.credential, following, found)
+        reading = self._go_on(task, state, page, answer)
+        return msgspec.structs.replace(reading, documents=listed.documents, skipped=listed.skipped)
+
+    def unchanged(self, task: Task, answer: Answer) -> Reading:
+        """304: the page is as it was."""
+        state = _begun(task)
+        return self._go_on(task, msgspec.structs.replace(state, skipped=True), state.before[0], answer)
+
+    def refused(self, _task: Task, _answer: Answer) -> Reading | None:
+        """Nothing special."""
+        return None
+
+    def _go_on(self, task: Task, state: RepositoriesState, page: Page, answer: Answer) -> Reading:
+        include = self._include if state.include is None else frozenset(state.include)
+        at = upstream_time(answer.date or answer.received_at)
+        jobs = [job for found in page.repositories for job in repository_jobs(found, include, state, listed_at=at)]
+        state = msgspec.structs.replace(state, read=(*state.read, page), before=state.before[1:])
+        if page.following is not None:
+            return Reading(follow_ups=[*jobs, _next(task, state, page.following)], completed=_switched_off(task, page))
+        if _is_doubtful(state) and _missing(state):
+            return Reading(follow_ups=[*jobs, _from_the_beginning(task, state)], completed=_switched_off(task, page))
+        whole = (
+            [] if state.skipped else [Listing(kinds.REPOSITORY, task.spec.resource, task.run_id), *_left(task, state)]
+        )
+        first = state.read[0]
+        return Reading(
+            follow_ups=jobs,
+            cursor=Cursor(cursor=msgspec.json.encode(_kept(state)).decode(), etag=first.etag, credential=first.reader),
+            completed=[*_switched_off(task, page), *whole],
+        )
+
+
+def _switched_off(task: Task, page: Page) -> list[Listing]:
+    """Issues that cannot be read any more: the list of them is empty."""
+    kind = kinds.DOCUMENTS[kinds.REPO_ISSUES]
+    return [Listing(kind, found.resource, task.run_id) for found in page.repositories if not found.has_issues]
+
+
+def _is_doubtful(state: RepositoriesState) -> bool:
+    """Whether a repository may be there that this reading has not seen, or only by hearsay.
+
+    One that is deleted while pages are read moves the rest up, and the first of the next page onto the last one.
+    """
+    return state.skipped or (len(state.read) > 1 and not state.is_second)
+
+
+def _missing(state: RepositoriesState) -> list[tuple[int, str]]:
+    """The repositories that the last run knew, and this one has not seen."""
+    seen = {found.id for page in state.read for found in page.repositories}
+    return [(number, resource) for number, resource in state.known if number not in seen]
+
+
+def _left(task: Task, state: RepositoriesState) -> list[Listing]:
+    """A repository that is gone takes along whatever is in it."""
+    return [Listing(kind, resource, task.run_id) for _, resource in _missing(state) for kind in _INSIDE]
+
+
+def _begun(task: Task) -> RepositoriesState:
+    state = RepositoriesState.of(task)
+    if state.path is not None or task.cursor is None or task.cursor.cursor is None:
+        return state
+    kept = msgspec.json.decode(task.cursor.cursor, type=Kept)
+    known = tuple((found.id, found.resource) for page in kept.pages for found in page.repositories) + kept.unseen
+    if state.full:
+        return msgspec.structs.replace(state, known=known)
+    return msgspec.structs.replace(state, before=kept.pages, known=known, owner=kept.owner)
+
+
+def _kept(state: RepositoriesState) -> Kept:
+    return Kept(state.read, owner=state.owner, unseen=tuple(_missing(state)) if state.has_gaps else ())
+
+
+def _document(task: Task, login: str, listed: "_Listed", raw: msgspec.Raw) -> Document:
+    """A repository as a document; raises `InvalidArgument` where it is not one of the user's."""
+    if listed.full_name.partition("/")[0].lower() != login:
+        raise InvalidArgument("full_name", listed.full_name, f"is no repository of {login}")
+    return items.document(task, kinds.REPOSITORY, str(listed.id), raw, version=listed.updated_at)
+
+
+def _next(task: Task, state: RepositoriesState, path: str) -> JobSpec:
+    return _job(task, f"page {len(state.read) + 1}", msgspec.structs.replace(state, path=path))
+
+
+def _from_the_beginning(task: Task, state: RepositoriesState) -> JobSpec:
+    """A repository has left the list: to tell which are gone, all have to be seen, and twice where pages can move."""
+    again = RepositoriesState(
+        login=state.login,
+        full=state.full,
+        since=state.since,
+        include=state.include,
+        known=tuple(_missing(state)),
+        is_second=True,
+    )
+    return _job(task, "page 1", again)
+
+
+def _job(task: Task, page: str, state: RepositoriesState) -> JobSpec:
+    return JobSpec(
+        kind=task.spec.kind,
+        resource=task.spec.resource,
+        page=f"again {page}" if state.is_second else page,
+        params=state.params,
+        affinity=task.credential,
+    )

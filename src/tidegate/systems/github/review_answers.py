@@ -1,0 +1,146 @@
+"""Answers of GraphQL to questions about reviews: data, errors, or both at once.
+
+A node that is null, or not of the expected shape, is skipped. The lists themselves and where they go on must be there:
+an answer without them is no empty list.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.engine.items import read_items
+from tidegate.engine.source import Reading, Verdict
+from tidegate.engine.upstream import Answer
+from tidegate.systems.github import limits
+from tidegate.systems.github.limits import Limit
+
+_LIMITED = frozenset({"RATE_LIMITED", "RATE_LIMIT"})
+_NULL = msgspec.Raw(b"null")
+_PERMANENT = frozenset({"NOT_FOUND", "FORBIDDEN"})
+
+
+class PageInfo(msgspec.Struct, rename="camel"):
+    """Where a list goes on."""
+
+    has_next_page: bool
+    end_cursor: str | None = None
+
+
+class Author(msgspec.Struct, rename="camel"):
+    """Who wrote it; not every author has a number here."""
+
+    login: str | None = None
+    database_id: int | None = None
+
+
+class CommitRef(msgspec.Struct, rename="camel"):
+    """The commit that was reviewed."""
+
+    oid: str | None = None
+
+
+class Review(msgspec.Struct, rename="camel"):
+    """One review."""
+
+    id: str
+    full_database_id: Annotated[str, Meta(pattern="^[0-9]{1,20}$")]
+    state: str | None = None
+    url: str | None = None
+    body: str | None = None
+    submitted_at: str | None = None
+    author_association: str | None = None
+    commit: CommitRef | None = None
+    author: Author | None = None
+
+
+class Connection(msgspec.Struct, rename="camel"):
+    """Reviews of one pull request."""
+
+    nodes: list[msgspec.Raw]
+    page_info: PageInfo
+
+
+class Pull(msgspec.Struct, rename="camel"):
+    """A pull request with some of its reviews."""
+
+    id: str
+    number: int
+    updated_at: str
+    reviews: Connection
+
+
+class Pulls(msgspec.Struct, rename="camel"):
+    """Pull requests of one repository."""
+
+    nodes: list[msgspec.Raw]
+    page_info: PageInfo
+
+
+class Repository(msgspec.Struct, rename="camel"):
+    """A repository with some of its pull requests."""
+
+    pull_requests: Pulls
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer brought."""
+
+    pulls: list[Pull]
+    page_info: PageInfo | None
+    """Where the list of pull requests goes on; None where one pull request was asked for."""
+    skipped: list[str]
+
+
+class Problem(msgspec.Struct, rename="camel"):
+    """One error."""
+
+    message: str | None = None
+    type: str | None = None
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    node: msgspec.Raw = _NULL
+
+
+class _Envelope(msgspec.Struct, rename="camel"):
+    data: _Data | None = None
+    errors: list[Problem] | None = None
+
+
+def parse(answer: Answer, *, is_pull: bool) -> Found | Reading:
+    """What was asked for (one pull request, or a repository with some), or what the errors mean.
+
+    Data with holes is asked for again, unless the errors say that the holes stay: what is missing or forbidden is
+    skipped, and the rest is kept.
+    """
+    envelope = msgspec.json.decode(answer.body, type=_Envelope)
+    problems, node = envelope.errors or [], None
+    if envelope.data is not None and envelope.data.node != _NULL:
+        node = envelope.data.node
+    are_permanent = all(problem.type in _PERMANENT for problem in problems)
+    if node is None and is_pull and are_permanent and (problems or envelope.data is not None):
+        return Found(pulls=[], page_info=None, skipped=["the pull request is not there any more"])
+    if problems and (node is None or not are_permanent):
+        return _trouble(answer, problems)
+    if envelope.data is None:
+        return Reading(verdict=Verdict.RETRY, reason="GraphQL: neither data nor errors")
+    if node is None:
+        return Reading(verdict=Verdict.GONE, reason="GraphQL: there is no such repository")
+    if is_pull:
+        return Found(pulls=[msgspec.json.decode(node, type=Pull)], page_info=None, skipped=[])
+    found = msgspec.json.decode(node, type=Repository).pull_requests
+    pulls = read_items(found.nodes, Pull)
+    return Found(pulls=pulls.read, page_info=found.page_info, skipped=pulls.skipped)
+
+
+def _trouble(answer: Answer, problems: list[Problem]) -> Reading:
+    kinds = {problem.type for problem in problems}
+    reason = f"GraphQL: {problems[0].type or 'error'}: {problems[0].message or ''}"[:500]
+    if kinds & _LIMITED:
+        if limits.limit_of(answer) is Limit.PRIMARY:
+            return Reading(verdict=Verdict.LATER, reason=reason, delay_ms=0)
+        return limits.rest(answer, reason)
+    if kinds <= _PERMANENT:
+        return Reading(verdict=Verdict.GONE, reason=reason)
+    return Reading(verdict=Verdict.RETRY, reason=reason)

@@ -1,0 +1,218 @@
+"""Reviews of pull requests, by GraphQL: fifty pull requests with up to a hundred reviews each cost one point.
+
+They are asked for after the list of pull requests was read, whose ETag and newest change say of which state they are:
+a review changes its pull request. All are read in the order of creation, which nothing moves; what is new is read from
+the last changed pull request down to the time that the last run knew.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from tidegate.engine.items import read_items
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.engine.upstream import Answer
+from tidegate.storage.documents import Document, Listing
+from tidegate.systems.github import items, kinds
+from tidegate.systems.github.requests import Call
+from tidegate.systems.github.review_answers import PageInfo, Pull, Review, parse
+from tidegate.systems.github.states import OfRepository
+
+PULLS_AT_ONCE = 50
+_REVIEWS = """
+fragment found on PullRequest {
+  id number updatedAt
+  reviews(first: 100, after: $reviews_after) {
+    nodes {
+      id fullDatabaseId state body submittedAt url authorAssociation
+      commit { oid }
+      author { login ... on User { databaseId } }
+    }
+    pageInfo { hasNextPage endCursor }
+  }
+}
+"""
+_OF_REPOSITORY = """
+query(
+  $id: ID!, $first: Int!, $after: String, $reviews_after: String,
+  $field: IssueOrderField!, $direction: OrderDirection!
+) {
+  node(id: $id) {
+    ... on Repository {
+      pullRequests(first: $first, after: $after, orderBy: {field: $field, direction: $direction}) {
+        nodes { ...found }
+        pageInfo { hasNextPage endCursor }
+      }
+    }
+  }
+}
+"""
+_OF_PULL = "query($id: ID!, $reviews_after: String) { node(id: $id) { ...found } }"
+
+
+class ReviewState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
+    """Where we are."""
+
+    etag: str | None = None
+    """Of the list of pull requests that this is about."""
+    newest: str
+    is_look: bool = False
+    """Only finds out whether they are known. That is no query, so it does not stand in the line of queries."""
+    number: int = 1
+    first: int = PULLS_AT_ONCE
+    after: str | None = None
+    known: str | None = None
+    pending: tuple[tuple[str, str], ...] = ()
+    """Pull requests with more reviews than came along, and where these go on; they are read before the next page."""
+    is_over: bool = False
+    """No further pull requests are wanted."""
+    is_covered: bool = False
+
+
+def first_job(state: OfRepository, etag: str | None, newest: str) -> JobSpec:
+    """The job that follows a list of pull requests."""
+    carried = ReviewState(repository=state.repository, full=state.full, since=state.since, etag=etag, newest=newest)
+    return JobSpec(kind=kinds.REPO_REVIEWS, resource=state.repository.resource, params=carried.params, bucket="graphql")
+
+
+def look(state: OfRepository, etag: str | None, newest: str) -> JobSpec:
+    """The job that follows a list of pull requests in which nothing changed: most likely the reviews are known."""
+    spec = first_job(state, etag, newest)
+    return msgspec.structs.replace(spec, params={**spec.params, "is_look": True}, bucket="core")
+
+
+def looked_up(task: Task) -> Reading:
+    """Nothing, where the reviews are known; else the job that asks for them."""
+    if is_known(task):
+        return Reading()
+    return Reading(follow_ups=[_job(task, msgspec.structs.replace(_begun(task), is_look=False))])
+
+
+def needs_no_query(task: Task) -> bool:
+    """Whether this job has nothing to ask for, or leaves that to another."""
+    return ReviewState.of(task).is_look or is_known(task)
+
+
+def is_known(task: Task) -> bool:
+    """Whether the reviews of this very state of the pull requests have been read already."""
+    state, cursor = ReviewState.of(task), task.cursor
+    return not state.full and cursor is not None and cursor.etag is not None and cursor.etag == state.etag
+
+
+def ask(task: Task) -> Call:
+    """The query for a page."""
+    state = _begun(task)
+    if state.pending:
+        pull, after = state.pending[0]
+        return Call(path="/graphql", query=_OF_PULL + _REVIEWS, variables={"id": pull, "reviews_after": after})
+    order = ("CREATED_AT", "ASC") if state.known is None else ("UPDATED_AT", "DESC")
+    variables: dict[str, Any] = {
+        "id": state.repository.node_id,
+        "first": state.first,
+        "after": state.after,
+        "field": order[0],
+        "direction": order[1],
+    }
+    return Call(path="/graphql", query=_OF_REPOSITORY + _REVIEWS, variables=variables)
+
+
+def read(task: Task, answer: Answer, _following: str | None) -> Reading:
+    """An answer of GraphQL: data, errors, or both."""
+    state = _begun(task)
+    found = parse(answer, is_pull=bool(state.pending))
+    if isinstance(found, Reading):
+        return found
+    reviews = [(read_items(pull.reviews.nodes, Review, partial(_document, task, pull))) for pull in found.pulls]
+    more = tuple(more for pull in found.pulls for more in _more(pull))
+    if found.page_info is None:
+        state = msgspec.structs.replace(state, pending=more + state.pending[1:])
+    else:
+        state = _advanced(state, found.pulls, found.page_info, more)
+    return msgspec.structs.replace(
+        _go_on(task, state),
+        documents=[document for each in reviews for document in each.documents],
+        skipped=[*found.skipped, *(reason for each in reviews for reason in each.skipped)],
+    )
+
+
+def unchanged(_task: Task, _answer: Answer) -> Reading:
+    """GraphQL knows no 304."""
+    return Reading(verdict=Verdict.RETRY, reason="304 to a query")
+
+
+def refused(task: Task, answer: Answer) -> Reading | None:
+    """502 and 504: it took too long; ask for half as much."""
+    state = _begun(task)
+    if answer.status not in (502, 504) or state.pending or state.first == 1:
+        return None
+    half = msgspec.structs.replace(state, first=state.first // 2)
+    return Reading(follow_ups=[_job(task, half)])
+
+
+def _begun(task: Task) -> ReviewState:
+    state = ReviewState.of(task)
+    if task.cursor is None or state.full:
+        return state
+    return msgspec.structs.replace(state, known=task.cursor.timestamp)
+
+
+def _advanced(
+    state: ReviewState, pulls: Sequence[Pull], page: PageInfo, pending: tuple[tuple[str, str], ...]
+) -> ReviewState:
+    is_last = not page.has_next_page
+    is_stuck = not is_last and page.end_cursor is None
+    # A page of which no pull request could be read says nothing about the rest.
+    is_known = state.known is not None and bool(pulls) and pulls[-1].updated_at < state.known
+    return msgspec.structs.replace(
+        state,
+        after=page.end_cursor,
+        pending=pending,
+        is_over=is_last or is_stuck or is_known,
+        is_covered=is_last and state.known is None,
+    )
+
+
+def _go_on(task: Task, state: ReviewState) -> Reading:
+    if state.pending or not state.is_over:
+        onwards = msgspec.structs.replace(state, number=state.number + 1)
+        return Reading(follow_ups=[_job(task, onwards)])
+    kind = kinds.DOCUMENTS[task.spec.kind]
+    return Reading(
+        completed=[Listing(kind, task.spec.resource, task.run_id)] if state.is_covered else [],
+        cursor=Cursor(timestamp=state.newest, etag=state.etag),
+    )
+
+
+def _job(task: Task, state: ReviewState) -> JobSpec:
+    return JobSpec(
+        kind=task.spec.kind,
+        resource=task.spec.resource,
+        page=f"page {state.number} of {state.first}",
+        params=state.params,
+        bucket="graphql",
+    )
+
+
+def _more(pull: Pull) -> tuple[tuple[str, str], ...]:
+    page = pull.reviews.page_info
+    return ((pull.id, page.end_cursor),) if page.has_next_page and page.end_cursor else ()
+
+
+def _document(task: Task, pull: Pull, review: Review, _raw: msgspec.Raw) -> Document:
+    """In the words of the REST API, which all other documents use."""
+    author = review.author
+    body = {
+        "id": int(review.full_database_id),
+        "node_id": review.id,
+        "pull_request_number": pull.number,
+        "user": None if author is None else {"login": author.login, "id": author.database_id},
+        "body": review.body or "",
+        "state": review.state,
+        "html_url": review.url,
+        "submitted_at": review.submitted_at,
+        "commit_id": None if review.commit is None else review.commit.oid,
+        "author_association": review.author_association,
+    }
+    return items.document(task, kinds.DOCUMENTS[task.spec.kind], review.full_database_id, body)

@@ -1,0 +1,36 @@
+"""What an operator may choose about GitHub."""
+
+from pydantic import BaseModel, field_validator
+
+from tidegate.core.errors import InvalidArgument
+from tidegate.systems.github.kinds import ESSENTIAL, require_kinds
+from tidegate.systems.github.requests import require_api_url
+
+API_URL = "https://api.github.com"
+
+
+class GithubSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True):
+    """Which GitHub, and what of it."""
+
+    api_url: str = API_URL
+    """GitHub's address; that of GitHub Enterprise, or of a simulator. A database holds the data of one."""
+    moved_from: str | None = None
+    """The address that the same GitHub had before, where the data in the database is from there."""
+    include: tuple[str, ...] = tuple(sorted(ESSENTIAL))
+    """What is collected of a user, where a run does not say."""
+
+    @field_validator("api_url", "moved_from")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        try:
+            return None if value is None else require_api_url(value)
+        except InvalidArgument as error:
+            raise ValueError(error.reason) from None
+
+    @field_validator("include")
+    @classmethod
+    def _are_kinds(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(sorted(require_kinds(value)))
+        except InvalidArgument as error:
+            raise ValueError(error.reason) from None

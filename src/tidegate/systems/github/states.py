@@ -1,0 +1,196 @@
+"""What jobs carry from page to page, and what they find out about a repository beforehand."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+import msgspec
+
+from tidegate.core.errors import InvalidArgument
+from tidegate.engine.source import FIRST_PAGE, Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.systems.github import kinds
+
+_WITHHELD = "withheld:"
+"""Before what is remembered of a list that GitHub does not show; no other cursor begins so."""
+_BELIEVED, _LONGEST_BELIEVED = timedelta(hours=1), timedelta(days=7)
+OPTIONS = frozenset({"full", "include", "since"})
+"""What a run may ask for."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Carried in the parameters of a job."""
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        """What the job carries."""
+        return msgspec.convert(task.spec.params, cls)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """As parameters of a job."""
+        return msgspec.to_builtins(self)
+
+
+class Wishes(State, frozen=True, kw_only=True, omit_defaults=True):
+    """What the run asked for."""
+
+    full: bool = False
+    """Read everything again, so that what is missing upstream is noticed."""
+    since: str | None = None
+    """How far back to look at most, as the upstream writes times."""
+
+    @staticmethod
+    def from_options(options: Mapping[str, Any]) -> "Wishes":
+        """What a run's options say: `full` is a truth value, `since` a date or a time."""
+        for name in sorted(options.keys() - OPTIONS):
+            raise InvalidArgument("options", name, f"must be among {', '.join(sorted(OPTIONS))}")
+        full, since = options.get("full", False), options.get("since")
+        if not isinstance(full, bool):
+            raise InvalidArgument("full", full, "must be true or false")
+        return Wishes(full=full, since=None if since is None else as_upstream(since))
+
+
+def included(options: Mapping[str, Any], default: frozenset[str]) -> frozenset[str]:
+    """The kinds that a run wants: `include` is a list of their names."""
+    include = options.get("include")
+    if include is None:
+        return default
+    if not isinstance(include, list | tuple) or not include:
+        raise InvalidArgument("include", include, "must be a list of names")
+    named: Sequence[object] = include
+    return kinds.require_kinds([str(name) for name in named])
+
+
+def as_upstream(since: object) -> str:
+    """A moment as the upstream writes it, of a date or a time; where it has no zone, it is UTC."""
+    try:
+        moment = datetime.fromisoformat(str(since))
+    except ValueError:
+        raise InvalidArgument("since", since, "must be a date or a time, like 2026-01-31") from None
+    return upstream_time(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment)
+
+
+class Repository(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A repository as its owner's list told of it. Its number stays when its name changes."""
+
+    id: int
+    full_name: str
+    node_id: str = ""
+    has_issues: bool = True
+    pushed_at: str | None = None
+
+    @property
+    def resource(self) -> str:
+        """Under which its jobs and documents are found."""
+        return f"{kinds.REPOSITORY_PREFIX}{self.full_name}"
+
+    @property
+    def path(self) -> str:
+        """By number: a name may be somebody else's tomorrow."""
+        return f"/repositories/{self.id}"
+
+
+class OfRepository(Wishes, frozen=True, kw_only=True, omit_defaults=True):
+    """The first page of something in a repository."""
+
+    repository: Repository
+    has_reviews: bool | None = None
+    """Whether reviews follow pull requests; None: as the source does by default."""
+    listed_at: str | None = None
+    """When the list of repositories was answered, by the upstream's clock."""
+
+
+def another_account(login: str, former: str, present: int) -> Reading:
+    """The verdict on an answer about an account that has the login of the one that was collected before.
+
+    A login that was given up can be registered by somebody else. Documents of both under one user would be mixed up.
+    """
+    reason = (
+        f"{login} is another account now: its number is {present}, and was {former}. Nothing of it is stored; "
+        "a full run (--full) accepts the new account and marks what the former one had as gone"
+    )
+    return Reading(verdict=Verdict.GONE, reason=reason)
+
+
+def passed_to(owner: str) -> Reading:
+    """What is said of a list whose repository was transferred while the run was under way."""
+    return Reading(verdict=Verdict.GONE, reason=f"it belongs to {owner} now, and is collected with that user")
+
+
+def repository_jobs(
+    found: Repository, include: frozenset[str], wishes: Wishes, *, listed_at: str | None = None
+) -> list[JobSpec]:
+    """The job with which the collection of a repository begins; none where nothing of it is wanted.
+
+    A repository may be listed and withheld. So one list is read first, and the others follow it, unless it finds that
+    nothing can be read. A repository without issues is not asked for them.
+
+    Whoever has an ETag of such a list is asked again: that is known where the cursors are. A list without one is for
+    any credential of the pool, so that all of them share the first collection.
+    """
+    wanted = [kind for kind in kinds.OF_REPOSITORIES if kind in include]
+    if not found.has_issues and kinds.REPO_ISSUES in wanted:
+        wanted.remove(kinds.REPO_ISSUES)
+    if not wanted:
+        return []
+    state = OfRepository(
+        repository=found,
+        full=wishes.full,
+        since=wishes.since,
+        has_reviews=kinds.REPO_REVIEWS in include if kinds.REPO_PRS in wanted else None,
+        listed_at=listed_at,
+    )
+    first, *others = wanted
+    return [JobSpec(kind=first, resource=found.resource, params=state.params, followed_by=tuple(others))]
+
+
+class Withheld(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the cursor of a list remembers while GitHub lists its repository and does not show it.
+
+    It is believed for an hour, and after each probe that confirms it for as long as it has lasted, up to a week. So a
+    404 of a moment is corrected soon, and a repository that stays withheld costs one call in a week.
+    """
+
+    reason: str
+    pushed_at: str | None = None
+    """When something was pushed last, by the list of repositories."""
+    first_at: str
+    """When it was found out first."""
+    before: Cursor | None = None
+    """Where the list goes on when it can be read again."""
+
+    @staticmethod
+    def cursor(task: Task, reason: str, at: datetime) -> Cursor | None:
+        """The cursor that the first page of a withheld list leaves; None for any other job."""
+        if task.spec.kind not in kinds.OF_REPOSITORIES or task.spec.page != FIRST_PAGE:
+            return None
+        former, now = Withheld.left_for(task), upstream_time(at)
+        found = Withheld(
+            reason=reason,
+            pushed_at=OfRepository.of(task).repository.pushed_at,
+            first_at=now if former is None else former.first_at,
+            before=task.cursor if former is None else former.before,
+        )
+        return Cursor(cursor=_WITHHELD + msgspec.json.encode(found).decode(), timestamp=now)
+
+    @staticmethod
+    def left_for(task: Task) -> "Withheld | None":
+        """What the last run left for this list, if that was found to be withheld."""
+        left = "" if task.cursor is None else task.cursor.cursor or ""
+        if not left.startswith(_WITHHELD):
+            return None
+        return msgspec.json.decode(left.removeprefix(_WITHHELD), type=Withheld)
+
+    def is_still_so(self, task: Task) -> bool:
+        """Whether that is believed without a call. Not after a push, and not in a run that reads everything again."""
+        state, found_at = OfRepository.of(task), None if task.cursor is None else task.cursor.timestamp
+        if state.full or state.listed_at is None or found_at is None or state.repository.pushed_at != self.pushed_at:
+            return False
+        found = datetime.fromisoformat(found_at)
+        lasted = found - datetime.fromisoformat(self.first_at)
+        return datetime.fromisoformat(state.listed_at) - found < min(max(lasted, _BELIEVED), _LONGEST_BELIEVED)
+
+
+def upstream_time(moment: datetime) -> str:
+    """A moment as the upstream writes it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

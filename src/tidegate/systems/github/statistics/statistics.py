@@ -1,0 +1,110 @@
+"""The one door to statistics: a finalizer that keeps them up to date, and what others read."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from sqlalchemy import select
+
+from tidegate.core.arguments import require_name, require_whole
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import NotFound
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.runs import Run
+from tidegate.storage.documents import DocumentStore
+from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.github.source import GithubSource
+from tidegate.systems.github.statistics import everybody, ledger, summary
+from tidegate.systems.github.statistics.deeds import deeds_of
+from tidegate.systems.github.statistics.figures import ByUser, GlobalStatistics, UserStatistics
+from tidegate.systems.github.statistics.ledger import Overtaken
+from tidegate.systems.github.statistics.recount import Recount
+from tidegate.systems.github.statistics.summary import Summary
+from tidegate.systems.github.statistics.tables import statistics_users
+
+log = get_logger(__name__)
+
+_user = statistics_users.c
+_MOST_TRIES = 8
+_PAUSES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
+LONGEST_SPAN = 366
+
+
+class Statistics:
+    """Statistics of users and of everybody.
+
+    What is stored follows the documents: whenever a computation has come to its end, the figures are those that a
+    look at all documents would give, whatever was computed before, how often, by whom, and at the same time as what.
+    """
+
+    def __init__(self, database: Database, documents: DocumentStore) -> None:
+        self._database, self._documents = database, documents
+
+    async def finalize(self, run: Run) -> None:
+        """Bring the statistics of a run's user up to date; for runs of other sources, do nothing.
+
+        A finalizer: it may be called again for the same run, and for several runs at the same time.
+        """
+        if run.source == GithubSource.name:
+            await self._compute(run.user_id, run.login, run_id=run.id, full=False)
+
+    async def recompute(self, user_id: str) -> None:
+        """Read all documents of a user, and compute everything from them; raise `NotFound` where nothing ever was."""
+        login = await self._database.read(_login_of, require_name("user_id", user_id))
+        if login is None:
+            raise NotFound("user with statistics", user_id)
+        await self._compute(user_id, login, run_id=None, full=True)
+
+    async def of_user(self, login: str) -> UserStatistics | None:
+        """The statistics of a user as of now; None where no run of that user was completed. Case does not matter."""
+        return await self._database.read(_of_user, require_name("login", login), self._database.clock.now())
+
+    async def overall(self, *, days: int = 30) -> GlobalStatistics:
+        """Totals of all users, and who and what was most active in the last `days` days, their weeks and months."""
+        require_whole("days", days, least=1, most=LONGEST_SPAN)
+        return await self._database.read(everybody.overall, days, self._database.clock.now().astimezone(UTC))
+
+    async def _compute(self, user_id: str, login: str, *, run_id: int | None, full: bool) -> None:
+        tries = 1
+        while True:
+            held = await self._database.transaction(ledger.begin, user_id, login)
+            recount = Recount(self._database, self._documents, held, full=full)
+            try:
+                await recount.run()
+                await self._database.transaction(summary.conclude, held, run_id)
+                break
+            except Overtaken:
+                # Whoever overtook us may die before the end. So once more; a pause keeps two from overtaking for ever.
+                if tries == _MOST_TRIES:
+                    raise
+                await asyncio.sleep(_PAUSES.delay(tries).total_seconds())
+                tries += 1
+        await self._refresh_others()
+        log.debug("statistics.computed", user_id=user_id, run_id=run_id, documents=recount.read, full=full)
+
+    async def _refresh_others(self) -> None:
+        """Whoever lost documents to this user, or to one whose computation died before it came to this."""
+        for user_id in await self._database.read(ledger.stale_users):
+            await self._database.transaction(summary.refresh, user_id)
+
+
+def _login_of(tx: Transaction, user_id: str) -> str | None:
+    return tx.execute(select(_user.login).where(_user.user_id == user_id)).scalar()
+
+
+def _of_user(tx: Transaction, login: str, now: datetime) -> UserStatistics | None:
+    found = select(statistics_users).where(_user.login_key == login.casefold(), _user.computed_at.is_not(None))
+    row = tx.execute(found.order_by(_user.computed_at.desc(), _user.user_id).limit(1)).one_or_none()
+    if row is None:
+        return None
+    kept = msgspec.convert(row.summary, Summary)
+    today = now.astimezone(UTC).toordinal()
+    return UserStatistics(
+        user_id=row.user_id,
+        login=row.login,
+        run_id=row.run_id,
+        computed_at=row.computed_at,
+        repositories=kept.repositories,
+        in_repositories=kept.in_repositories,
+        by_user=ByUser() if row.account_id is None else deeds_of(tx, row.account_id, today),
+    )

@@ -1,0 +1,108 @@
+"""What each status means, whatever was asked for; a kind of job may know better."""
+
+from typing import Protocol
+
+import msgspec
+
+from tidegate.core.errors import UNDECODABLE
+from tidegate.engine.source import Reading, Task, Verdict
+from tidegate.engine.upstream import Answer
+from tidegate.engine.upstream.redirects import is_redirect
+from tidegate.systems.github import kinds, limits
+from tidegate.systems.github.limits import Limit
+from tidegate.systems.github.links import ForeignLink, next_path
+from tidegate.systems.github.requests import Call
+
+_LONGEST_MESSAGE = 300
+_REFUSALS = frozenset({403, 429})
+_PASSING = frozenset({408, 425})
+_HIDDEN = frozenset({404, 451})
+_BLOCKED = "access blocked"
+
+
+class Reader(Protocol):
+    """One kind of job."""
+
+    def ask(self, task: Task, /) -> Call:
+        """What to ask for."""
+        ...
+
+    def read(self, task: Task, answer: Answer, following: str | None, /) -> Reading:
+        """An answer with content; `following` is the path of the next page."""
+        ...
+
+    def unchanged(self, task: Task, answer: Answer, /) -> Reading:
+        """Nothing changed since the ETag was given."""
+        ...
+
+    def refused(self, task: Task, answer: Answer, /) -> Reading | None:
+        """An answer that means something special here; None if it means what it always does."""
+        ...
+
+
+class _Message(msgspec.Struct):
+    message: str = ""
+
+
+def interpret(task: Task, answer: Answer, reader: Reader, api_url: str) -> Reading:
+    """What an answer means for its job."""
+    match answer.status:
+        case 200 | 203 | 204:
+            return _content(task, answer, reader, api_url)
+        case 304:
+            return msgspec.structs.replace(reader.unchanged(task, answer), unchanged=True)
+        case 202:
+            return Reading(verdict=Verdict.LATER, reason="202: being computed", delay_ms=limits.asked_wait_ms(answer))
+        case 401:
+            return Reading(verdict=Verdict.UNAUTHORIZED, reason=explain(answer))
+        case status if status in _REFUSALS and (limit := limits.limit_of(answer)) is not None:
+            return _limited(answer, limit)
+        case _ if is_redirect(answer):
+            return Reading(verdict=Verdict.MOVED, reason=explain(answer))
+        case _:
+            return reader.refused(task, answer) or _plain(task, answer)
+
+
+def explain(answer: Answer) -> str:
+    """Status and message, for people."""
+    try:
+        message = msgspec.json.decode(answer.body, type=_Message).message
+    except UNDECODABLE:
+        message = ""
+    return f"{answer.status}: {message[:_LONGEST_MESSAGE]}" if message else f"status {answer.status}"
+
+
+def _content(task: Task, answer: Answer, reader: Reader, api_url: str) -> Reading:
+    try:
+        return reader.read(task, answer, next_path(answer.headers, api_url))
+    except UNDECODABLE as error:
+        return Reading(verdict=Verdict.RETRY, reason=f"{answer.status} with a body that cannot be read: {error}")
+    except ForeignLink as error:
+        return Reading(verdict=Verdict.RETRY, reason=str(error))
+
+
+def _limited(answer: Answer, limit: Limit) -> Reading:
+    """The empty window is told by the allowance, and parks the lane; any other limit blocks the credential."""
+    if limit is Limit.PRIMARY:
+        return Reading(verdict=Verdict.LATER, reason=explain(answer), delay_ms=0)
+    return limits.rest(answer, explain(answer))
+
+
+def _plain(task: Task, answer: Answer) -> Reading:
+    status = answer.status
+    if _is_withheld(task, answer):
+        return Reading(verdict=Verdict.UNAVAILABLE, reason=explain(answer))
+    passes = status >= 500 or status < 400 or status in _PASSING
+    if not passes:
+        return Reading(verdict=Verdict.GONE, reason=explain(answer))
+    return Reading(verdict=Verdict.RETRY, reason=explain(answer), delay_ms=limits.asked_wait_ms(answer))
+
+
+def _is_withheld(task: Task, answer: Answer) -> bool:
+    """Whether GitHub does not show what it lists: closed for legal reasons or for a breach of its terms, or not there.
+
+    No retry helps, so it is no failure of ours. Another 403 is: the token may lack a permission.
+    """
+    if not task.spec.resource.startswith(kinds.REPOSITORY_PREFIX):
+        return False
+    return answer.status in _HIDDEN or (answer.status == 403 and _BLOCKED in explain(answer).lower())

@@ -1,0 +1,164 @@
+"""From events of the outbox to counts: read, gather, count in SQL, then put on the server.
+
+An event is handled only when both were done. Whoever dies in between leaves it in the outbox; delivered again, it is
+found to be counted, and what SQL says is put once more.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import msgspec
+
+from tidegate.core.arguments import normalise_id
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import InvalidArgument, Unavailable
+from tidegate.core.telemetry.metrics import RANKING_EVENTS
+from tidegate.primitives.wakeup import Doorbell
+from tidegate.runtime.delivery import Handler, Retries, Undeliverable
+from tidegate.storage.sql import Database
+from tidegate.storage.sql.outbox import Event
+from tidegate.systems.ranking import scores
+from tidegate.systems.ranking.board import BoardCopy
+from tidegate.systems.ranking.scores import Count
+from tidegate.systems.ranking.settings import Board
+from tidegate.systems.ranking.tables import LONGEST_ID
+from tidegate.systems.ranking.windows import AHEAD
+
+_MOST_AT_ONCE = 500
+_LARGEST_AMOUNT = 10**9
+_RETRIES = Retries(Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=30)), max_attempts=10**9)
+"""What cannot be counted at all is buried at once; all else is a server that is away, and comes back."""
+
+
+class _Order(msgspec.Struct):
+    """An event on its way through a counter."""
+
+    count: Count
+    is_done: bool = False
+    error: Exception | None = None
+
+    def end(self, error: Exception | None = None) -> None:
+        self.is_done, self.error = True, error
+
+
+class Counter:
+    """Counts for one board. Events that come while a transaction is under way share the next one."""
+
+    def __init__(self, database: Database, copy: BoardCopy, keeper: Doorbell) -> None:
+        self._database, self._copy, self._keeper = database, copy, keeper
+        self._orders: list[_Order] = []
+        self._turn = asyncio.Lock()
+
+    async def count(self, count: Count) -> None:
+        """Return when the event is counted, here or before, and everybody can see it."""
+        order = _Order(count)
+        self._orders.append(order)
+        async with self._turn:
+            while not order.is_done:
+                await self._take_some()
+        if order.error is not None:
+            raise order.error
+
+    async def _take_some(self) -> None:
+        taken, self._orders = self._orders[:_MOST_AT_ONCE], self._orders[_MOST_AT_ONCE:]
+        try:
+            await self._settle(taken)
+        finally:
+            # Whoever is cancelled while he counts for others leaves them to the next one.
+            self._orders[:0] = [order for order in taken if not order.is_done]
+
+    async def _settle(self, orders: Sequence[_Order]) -> None:
+        try:
+            await self._count([order.count for order in orders])
+        except Exception as error:
+            if len(orders) > 1 and not isinstance(error, Unavailable):
+                for order in orders:  # one of them spoils it for all
+                    await self._settle([order])
+                return
+            for order in orders:
+                order.end(error)
+        else:
+            for order in orders:
+                order.end()
+
+    async def _count(self, counts: Sequence[Count]) -> None:
+        board = self._copy.board
+        tally = await self._database.transaction(scores.count, board, counts)
+        for outcome, number in (("counted", tally.counted), ("repeated", tally.repeated), ("late", tally.late)):
+            RANKING_EVENTS.labels(board.name, outcome).inc(number)
+        if not await self._copy.put(tally.standings):
+            await self._keeper.ring()
+
+
+def handlers(boards: Sequence[Board], counters: Mapping[str, Counter], database: Database) -> list[Handler]:
+    """One for each kind of event that counts, for the relay; an event may count on several boards."""
+    by_kind: dict[str, list[Board]] = defaultdict(list)
+    for board in boards:
+        by_kind[board.event].append(board)
+    return [_handler(kind, ours, counters, database) for kind, ours in by_kind.items()]
+
+
+def _handler(kind: str, boards: Sequence[Board], counters: Mapping[str, Counter], database: Database) -> Handler:
+    async def handle(event: Event) -> None:
+        unread: Undeliverable | None = None
+        for board in boards:
+            try:
+                count = read_count(board, event, database.clock.now())
+            except Undeliverable as error:
+                unread = unread or error  # what one board cannot read may count on the others
+            else:
+                await counters[board.name].count(count)
+        if unread is not None:
+            raise unread
+
+    return Handler(kind, "ranking", handle, retries=_RETRIES)
+
+
+def read_count(board: Board, event: Event, now: datetime) -> Count:
+    """What an event counts on a board; raise `Undeliverable` where it does not say so."""
+    if not isinstance(event.payload, dict):
+        raise Undeliverable("the payload is no object")
+    payload = cast("dict[str, Any]", event.payload)
+    amount = payload.get(board.amount, 1)
+    if type(amount) is not int or not 1 <= amount <= _LARGEST_AMOUNT:
+        raise Undeliverable(f"{board.amount!r} must be a whole number from 1 to {_LARGEST_AMOUNT}")
+    return Count(
+        event_id=_id(payload, board.id),
+        member=_member(payload, board.member),
+        at=_time(payload, board, now),
+        amount=amount,
+    )
+
+
+def _member(payload: Mapping[str, Any], field: str) -> str:
+    given = payload.get(field)
+    value = str(given) if type(given) is int else given
+    try:
+        return normalise_id(field, value if isinstance(value, str) else "", longest=LONGEST_ID)
+    except InvalidArgument as error:
+        raise Undeliverable(str(error)) from None
+
+
+def _id(payload: Mapping[str, Any], field: str) -> str:
+    given = payload.get(field)
+    value = str(given) if type(given) is int else given
+    if not isinstance(value, str) or not value or len(value) > LONGEST_ID or not value.isprintable():
+        raise Undeliverable(f"{field!r} must be a printable text of up to {LONGEST_ID} characters, or a whole number")
+    if value != value.strip():
+        raise Undeliverable(f"{field!r} must not begin or end with a space")  # which some servers overlook
+    return value
+
+
+def _time(payload: Mapping[str, Any], board: Board, now: datetime) -> datetime:
+    try:
+        at = msgspec.convert(payload.get(board.time), datetime)
+    except msgspec.ValidationError:
+        raise Undeliverable(f"{board.time!r} must be a time, as ISO 8601") from None
+    if at.tzinfo is None:
+        raise Undeliverable(f"{board.time!r} must have a time zone")
+    if at > now + AHEAD:
+        raise Undeliverable(f"{board.time!r} is more than a day ahead")
+    return at

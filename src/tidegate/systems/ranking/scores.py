@@ -1,0 +1,271 @@
+"""What counts is decided here, in SQL; every function works in the caller's transaction.
+
+The invariants:
+
+- An event counts once, and only in those of its windows that are still kept. One that is in none of them changes
+  nothing, so what was counted need not be remembered for longer than that.
+- A score is the sum of its events, and was reached at the time of the latest of them. Both are the same in whatever
+  order the events came, so counting everything anew comes to the same ranking, ties included.
+- Scores only grow. So of two that are told for one member and window, the higher one is the newer.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
+from typing import TypeVar
+
+import msgspec
+from sqlalchemy import bindparam, delete, func, select, update
+
+from tidegate.storage.sql import Transaction
+from tidegate.systems.ranking.settings import Board
+from tidegate.systems.ranking.tables import ranking_boards, ranking_events, ranking_scores
+from tidegate.systems.ranking.windows import REACH, Period, Window, Windows, oldest_kept, windows_at
+
+_b, _e, _s = ranking_boards.c, ranking_events.c, ranking_scores.c
+_CHUNK = 1000
+
+T = TypeVar("T")
+
+
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened, and counts."""
+
+    event_id: str
+    member: str
+    at: datetime
+    amount: int = 1
+
+
+class Score(msgspec.Struct, frozen=True):
+    """What a member has in one window."""
+
+    member: str
+    score: int
+    reached_at: datetime
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What a member has in the windows of one moment; None where it has nothing, or the window is gone."""
+
+    windows: Windows
+    scores: tuple[Score | None, Score | None, Score | None]
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a batch."""
+
+    standings: list[Standing]
+    """Of everybody whose event was in it, also of those whose event had been counted before: as things stand now."""
+    counted: int
+    repeated: int
+    late: int
+    """In no window that is kept."""
+
+
+_Place = tuple[str, str, str]
+"""Period, window and member: the row of a score."""
+
+
+class _Sum(msgspec.Struct):
+    amount: int
+    latest: datetime
+
+    def add(self, amount: int, at: datetime) -> None:
+        self.amount, self.latest = self.amount + amount, max(self.latest, at)
+
+
+def count(tx: Transaction, board: Board, counts: Sequence[Count]) -> Tally:
+    """Count those of these events that were not counted before."""
+    lock(tx, board)
+    windows = {each: _windows(each.at, board, tx.now) for each in counts}
+    in_time = {each.event_id: each for each in counts if _counts_somewhere(windows[each], tx.now)}
+    known = _known(tx, board, in_time)
+    new = [each for event_id, each in sorted(in_time.items()) if event_id not in known]
+    tx.insert_many(ranking_events, [_event_row(board, each) for each in new])
+    members = {(each.member, ours) for each in in_time.values() if (ours := windows[each]) is not None}
+    present = _present(tx, board, {_place(window, member) for member, ours in members for window in ours})
+    present |= _raise_scores(tx, board, _sums(new, board, tx.now), present)
+    late = sum(each.event_id not in in_time for each in counts)
+    return Tally(
+        standings=[_standing(member, ours, present) for member, ours in members],
+        counted=len(new),
+        repeated=len(counts) - len(new) - late,
+        late=late,
+    )
+
+
+def lock(tx: Transaction, board: Board) -> None:
+    """Make the board ours until the commit; where its scores are by another calendar, count them anew."""
+    mine = select(_b.timezone).where(_b.board == board.name).with_for_update()
+    timezone = tx.execute(mine).scalar_one_or_none()
+    if timezone is None:
+        tx.insert_many(ranking_boards, [{"board": board.name, "timezone": board.timezone}], skip_existing=True)
+        timezone = tx.execute(mine).scalar_one()
+    if timezone != board.timezone:
+        tx.execute(update(ranking_boards).where(_b.board == board.name).values(timezone=board.timezone))
+        _recount(tx, board)
+
+
+def recount(tx: Transaction, board: Board) -> int:
+    """Make all scores anew from the events; returns how many there are."""
+    lock(tx, board)
+    return _recount(tx, board)
+
+
+def page(tx: Transaction, board: Board, window: Window, after: str, limit: int) -> list[Score]:
+    """Scores of one window in the order of their members, from the first one past `after`."""
+    rows = select(_s.member, _s.score, _s.reached_at).where(
+        _s.board == board.name, _s.period == window.period, _s.window_name == window.name, _s.member > after
+    )
+    return [Score(*row) for row in tx.execute(rows.order_by(_s.member).limit(limit))]
+
+
+def prune_scores(tx: Transaction, board: Board, period: Period) -> int:
+    """Forget the earliest window of a period, if it is no longer kept; returns how many rows it had."""
+    lock(tx, board)
+    ours = (_s.board == board.name, _s.period == period)
+    earliest = tx.execute(select(func.min(_s.window_name)).where(*ours)).scalar_one()
+    if earliest is None or earliest >= oldest_kept(period, tx.now, board.zone).name:
+        return 0
+    return tx.execute(delete(ranking_scores).where(*ours, _s.window_name == earliest)).rowcount
+
+
+def prune_events(tx: Transaction, board: Board) -> int:
+    """Forget the earliest day's worth of the events that are in no window any more; returns how many it had."""
+    lock(tx, board)
+    earliest = tx.execute(select(func.min(_e.happened_at)).where(_e.board == board.name)).scalar_one()
+    # Months are kept the longest; a week may reach into the month before, but not for as long as that one is kept.
+    end = oldest_kept(Period.MONTHLY, tx.now, board.zone).starts_at
+    if earliest is None or earliest >= end:
+        return 0
+    until = min(end, earliest + timedelta(days=1))
+    return tx.execute(delete(ranking_events).where(_e.board == board.name, _e.happened_at < until)).rowcount
+
+
+def _windows(at: datetime, board: Board, now: datetime) -> Windows | None:
+    """None for what is so old that no calendar is needed to tell that it does not count."""
+    return windows_at(at, board.zone) if at > now - REACH else None
+
+
+def _counts_somewhere(windows: Windows | None, now: datetime) -> bool:
+    return windows is not None and any(window.kept_until > now for window in windows)
+
+
+def _known(tx: Transaction, board: Board, ids: Iterable[str]) -> set[str]:
+    known: set[str] = set()
+    for some in _chunks(sorted(ids)):
+        found = tx.execute(select(_e.event_id).where(_e.board == board.name, _e.event_id.in_(some)))
+        known.update(found.scalars())
+    return known
+
+
+def _event_row(board: Board, each: Count) -> dict[str, object]:
+    return {
+        "board": board.name,
+        "event_id": each.event_id,
+        "member": each.member,
+        "amount": each.amount,
+        "happened_at": each.at,
+    }
+
+
+def _sums(counts: Iterable[Count], board: Board, now: datetime) -> dict[_Place, _Sum]:
+    """What these events add to each score."""
+    sums: dict[_Place, _Sum] = {}
+    for each in counts:
+        for window in _windows(each.at, board, now) or ():
+            if window.kept_until > now:
+                sums.setdefault(_place(window, each.member), _Sum(0, each.at)).add(each.amount, each.at)
+    return sums
+
+
+def _raise_scores(
+    tx: Transaction, board: Board, sums: Mapping[_Place, _Sum], present: Mapping[_Place, Score]
+) -> dict[_Place, Score]:
+    """The scores that are higher now. Nobody else changes them meanwhile: the board is ours."""
+    new: list[dict[str, object]] = []
+    raised: list[dict[str, object]] = []
+    for place, added in sums.items():
+        before = present.get(place)
+        if before is None:
+            new.append(_score_row(board, place, added))
+        else:
+            added.add(before.score, before.reached_at)
+            raised.append(_raise_row(board, place, added))
+    tx.insert_many(ranking_scores, new)
+    if raised:
+        tx.execute(_RAISE, raised)
+    return {place: Score(place[2], added.amount, added.latest) for place, added in sums.items()}
+
+
+_RAISE = (
+    update(ranking_scores)
+    .where(
+        _s.board == bindparam("of_board"),
+        _s.period == bindparam("of_period"),
+        _s.window_name == bindparam("of_window"),
+        _s.member == bindparam("of_member"),
+    )
+    .values(score=bindparam("new_score"), reached_at=bindparam("new_latest"))
+)
+
+
+def _raise_row(board: Board, place: _Place, added: _Sum) -> dict[str, object]:
+    return {
+        "of_board": board.name,
+        "of_period": place[0],
+        "of_window": place[1],
+        "of_member": place[2],
+        "new_score": added.amount,
+        "new_latest": added.latest,
+    }
+
+
+def _score_row(board: Board, place: _Place, added: _Sum) -> dict[str, object]:
+    period, window, member = place
+    return {
+        "board": board.name,
+        "period": period,
+        "window_name": window,
+        "member": member,
+        "score": added.amount,
+        "reached_at": added.latest,
+    }
+
+
+def _present(tx: Transaction, board: Board, places: Iterable[_Place]) -> dict[_Place, Score]:
+    found: dict[_Place, Score] = {}
+    columns = select(_s.member, _s.score, _s.reached_at)
+    # Window by window: SQLite finds no index for tuples.
+    for (period, window), members in groupby(sorted(places), key=itemgetter(0, 1)):
+        of_window = columns.where(_s.board == board.name, _s.period == period, _s.window_name == window)
+        for some in _chunks([member for _, _, member in members]):
+            rows = tx.execute(of_window.where(_s.member.in_(some)))
+            found.update({(period, window, row[0]): Score(*row) for row in rows})
+    return found
+
+
+def _standing(member: str, windows: Windows, present: Mapping[_Place, Score]) -> Standing:
+    day, week, month = (present.get(_place(window, member)) for window in windows)
+    return Standing(windows, (day, week, month))
+
+
+def _place(window: Window, member: str) -> _Place:
+    return window.period.value, window.name, member
+
+
+def _recount(tx: Transaction, board: Board) -> int:
+    tx.execute(delete(ranking_scores).where(_s.board == board.name))
+    events = tx.execute(select(_e.event_id, _e.member, _e.happened_at, _e.amount).where(_e.board == board.name))
+    counts = (Count(event_id=row[0], member=row[1], at=row[2], amount=row[3]) for row in events)
+    sums = _sums(counts, board, tx.now)
+    for some in _chunks(list(sums.items())):
+        tx.insert_many(ranking_scores, [_score_row(board, place, added) for place, added in some])
+    return len(sums)
+
+
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), _CHUNK):
+        yield items[start : start + _CHUNK]

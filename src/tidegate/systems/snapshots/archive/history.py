@@ -1,0 +1,85 @@
+"""What a subject was, newest first: from the database, and further back from the archive."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import date
+from io import RawIOBase
+from itertools import groupby
+from operator import itemgetter
+from typing import Protocol
+
+from sqlalchemy import select
+
+from tidegate.core.arguments import require_positive
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.snapshots.archive.entry import Entry
+from tidegate.systems.snapshots.archive.mover import to_entry
+from tidegate.systems.snapshots.archive.tables import snapshot_archives
+from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.tables import snapshot_history
+
+log = get_logger(__name__)
+
+_c, _files = snapshot_history.c, snapshot_archives.c
+
+
+class Readable(Protocol):
+    """Where files are; `ObjectStorage` is one."""
+
+    def open(self, name: str, size: int) -> RawIOBase:
+        """A file of which parts are read when they are needed; blocks whoever reads it."""
+        ...
+
+
+class History:
+    """Reads the history of subjects."""
+
+    def __init__(self, database: Database, open_storage: Callable[[], Readable]) -> None:
+        """`open_storage` is called when the database alone does not have enough."""
+        self._database, self._open_storage = database, open_storage
+        self._storage: Readable | None = None
+
+    async def of(self, subject: Subject, *, limit: int = 50) -> list[Entry]:
+        """The last `limit` changes, newest first. An entry that is on its way to the archive is told once."""
+        require_positive("limit", limit)
+        # The database first: what is moved meanwhile is found in both, and not in neither.
+        found = {each.version: each for each in await self._database.read(_recent, subject, limit)}
+        if len(found) < limit:
+            files = await self._database.read(_files_of, subject)
+            # Of a day, any file may have the newest: only whole days are left out.
+            for _, of_day in groupby(files, key=itemgetter(0)):
+                for _, name, size in of_day:
+                    for each in await self._archived(name, size, subject.key):
+                        found.setdefault(each.version, each)
+                if len(found) >= limit:
+                    break
+        return [found[version] for version in sorted(found, reverse=True)[:limit]]
+
+    async def _archived(self, name: str, size: int, key: str) -> list[Entry]:
+        from tidegate.systems.snapshots.archive import parts  # here, since it needs the extra
+        from tidegate.systems.snapshots.archive.objects import FileCold, FileGone
+
+        self._storage = self._storage or self._open_storage()
+        try:
+            return await asyncio.to_thread(parts.read_subject, self._storage.open(name, size), key)
+        except FileGone:  # its time was over, and its row goes tonight; or it was removed by hand
+            log.warning("archive.file_gone", file=name)
+            return []
+        except FileCold:
+            log.warning("archive.file_cold", file=name)
+            return []
+
+
+def _recent(tx: Transaction, subject: Subject, limit: int) -> list[Entry]:
+    columns = select(_c.key, _c.version, _c.changed_at, _c.hash, _c.body)
+    rows = columns.where(_c.kind == subject.kind, _c.key == subject.key).order_by(_c.version.desc()).limit(limit)
+    return list(map(to_entry, tx.execute(rows)))
+
+
+def _files_of(tx: Transaction, subject: Subject) -> list[tuple[date, str, int]]:
+    """Files that may have something of the subject, the newest day first."""
+    files = select(_files.day, _files.name, _files.bytes).where(
+        _files.kind == subject.kind, _files.first_key <= subject.key, _files.last_key >= subject.key
+    )
+    return [(row[0], row[1], row[2]) for row in tx.execute(files.order_by(_files.day.desc(), _files.name))]

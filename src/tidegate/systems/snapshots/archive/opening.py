@@ -1,0 +1,47 @@
+"""Opens the archive that the settings name, where the packages for it are there."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.core.errors import InvalidSettings
+from tidegate.systems.snapshots.archive.settings import ArchiveSettings
+
+if TYPE_CHECKING:
+    from tidegate.systems.snapshots.archive.lifecycle import Lifecycle
+    from tidegate.systems.snapshots.archive.objects import ObjectStorage
+
+_NEEDED = ("obstore", "pyarrow")
+
+
+def is_possible() -> bool:
+    """Whether the packages for it are there."""
+    return all(find_spec(name) is not None for name in _NEEDED)
+
+
+def require_packages() -> None:
+    """Raise `InvalidSettings` where they are not."""
+    if not is_possible():
+        raise InvalidSettings('the archive needs packages that are not here: pip install "tidegate[archive]"')
+
+
+def open_storage(settings: ArchiveSettings, data_dir: Path) -> "ObjectStorage":
+    """The storage named by the settings, else the folder `archive` in the data folder."""
+    require_packages()
+    from tidegate.systems.snapshots.archive.lifecycle import cold_folder
+    from tidegate.systems.snapshots.archive.objects import ObjectStorage
+
+    url = address_of(settings, data_dir)
+    return ObjectStorage(url, cold_folder(settings, url) if url.startswith("file:") else None)
+
+
+def open_lifecycle(settings: ArchiveSettings, data_dir: Path) -> "Lifecycle | None":
+    """What becomes of its files as they age; None where the operator of the storage has to see to it."""
+    from tidegate.systems.snapshots.archive.lifecycle import lifecycle_of
+
+    return lifecycle_of(settings, address_of(settings, data_dir))
+
+
+def address_of(settings: ArchiveSettings, data_dir: Path) -> str:
+    """Where the archive is."""
+    return settings.url or (data_dir.absolute() / "archive").as_uri()

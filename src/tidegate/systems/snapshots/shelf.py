@@ -1,0 +1,180 @@
+"""Snapshots on the Valkey server: what several processes read, without asking SQL each.
+
+It is a copy that may be lost at any time. An entry's version never goes back, so a reader that was slow does not put an
+old row over what a worker has just brought. Where no copy is kept of what a worker brought, its version is remembered
+for `MARKED_FOR_S`; a copy that was read or written longer ago than half of that is not put where nothing is known.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Literal
+from zlib import crc32
+
+import msgspec
+
+from tidegate.core.clock import milliseconds, to_ms
+from tidegate.core.errors import UNDECODABLE
+from tidegate.storage.valkey import Key, Valkey, lua_script
+from tidegate.storage.valkey.scripts import ScriptCall, run_together
+from tidegate.systems.snapshots.kept import Failed, Kept
+from tidegate.systems.snapshots.store import Effect, Refreshed, Snapshot
+from tidegate.systems.snapshots.subject import Subject
+
+MARKED_FOR_S = 30.0
+"""How long a version is remembered where there is no copy."""
+_UNITS = 1024
+"""Over so many units the subjects are spread, and with them a cluster's load."""
+Mode = Literal["whole", "checked", "missing"]
+
+
+@lua_script("put.lua")
+async def _put(
+    valkey: Valkey,
+    *,
+    entry: Key,
+    version: int,
+    facts: dict[str, str],
+    body: bytes,
+    mode: str,
+    keep_ms: int,
+    mark_ms: int,
+    only_known: int,
+) -> int: ...
+
+
+@lua_script("fail.lua")
+async def _fail(valkey: Valkey, *, entry: Key, version: int, failure: bytes) -> int: ...
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A result, and what became of it in the database."""
+
+    result: Refreshed
+    effect: Effect
+
+
+class Shelf:
+    """All entries of one installation."""
+
+    def __init__(self, valkey: Valkey, *, keep: timedelta) -> None:
+        self._valkey, self._keep_ms = valkey, milliseconds(keep)
+
+    def place(self, subject: Subject) -> Key:
+        """Where a subject's entry is."""
+        unit = self._valkey.unit(f"snapshots:{crc32(subject.id.encode()) % _UNITS}")
+        return unit.key(f"kept:{subject.id}")
+
+    async def get(self, subject: Subject) -> Kept | None:
+        """What is known; None: look in SQL."""
+        return (await self.get_many([subject])).get(subject)
+
+    async def get_many(self, subjects: Sequence[Subject]) -> dict[Subject, Kept]:
+        """Those that are here, in one round trip; the others are to be looked for in SQL."""
+        replies = await self._valkey.pipeline([("HGETALL", self.place(each)) for each in subjects])
+        found: dict[Subject, Kept] = {}
+        for subject, reply in zip(subjects, replies, strict=True):
+            if isinstance(reply, Exception):
+                raise reply
+            if b"checked_ms" in reply:  # else there is nothing, or a mark
+                with suppress(ValueError, KeyError, *UNDECODABLE):  # a damaged copy is none
+                    found[subject] = _kept(reply)
+        return found
+
+    async def put_row(self, row: Snapshot, failed: Failed | None = None) -> None:
+        """Copy what a reader found in SQL."""
+        await self.put_rows([(row, failed)])
+
+    async def put_rows(self, rows: Sequence[tuple[Snapshot, Failed | None]]) -> None:
+        """The same for many, each with its failure, in one round trip."""
+        await run_together(self._valkey, [self._row(row, failed) for row, failed in rows])
+
+    def _row(self, row: Snapshot, failed: Failed | None) -> ScriptCall:
+        facts = {
+            "hash": row.hash or "",
+            "updated_ms": "" if row.last_updated_at is None else str(to_ms(row.last_updated_at)),
+            "checked_ms": "" if row.last_checked_at is None else str(to_ms(row.last_checked_at)),
+            "missing_ms": "" if row.missing_since is None else str(to_ms(row.missing_since)),
+            "upstream_id": row.upstream_id or "",
+        }
+        if failed is not None:
+            facts["failure"] = msgspec.json.encode(failed).decode()
+        has_body = row.body is not None and row.missing_since is None
+        mode: Mode = "whole" if has_body else "missing"
+        return self._call(row.subject, row.version, facts, row.body or b"", mode)
+
+    async def put_written(self, written: Sequence[Written], *, only_known: bool) -> None:
+        """Keep what refreshes brought; `only_known`: where somebody has read it before."""
+        calls = [self._written(each, only_known=only_known) for each in written if each.effect.is_taken]
+        if calls:
+            await run_together(self._valkey, calls)
+
+    async def put_failed(self, failures: Sequence[tuple[Subject, int, Failed]]) -> None:
+        """Note refreshes that failed, each with its version, beside what is kept of the subject."""
+        calls = [
+            _fail.bind(entry=self.place(subject), version=version, failure=msgspec.json.encode(failed))
+            for subject, version, failed in failures
+        ]
+        if calls:
+            await run_together(self._valkey, calls)
+
+    async def forget(self, subjects: Sequence[Subject]) -> None:
+        """Drop the copies: SQL has something newer. Raises `ServerRefused` where the server takes no writes at all."""
+        for reply in await self._valkey.pipeline([("UNLINK", self.place(each)) for each in subjects]):
+            if isinstance(reply, Exception):
+                raise reply
+
+    def _written(self, each: Written, *, only_known: bool) -> ScriptCall:
+        result, checked = each.result, str(to_ms(each.result.checked_at))
+        if result.body is None:
+            facts, mode = {"missing_ms": checked, "checked_ms": checked}, "missing"
+        elif each.effect.is_changed:
+            facts = {"hash": result.hash or "", "updated_ms": checked, "checked_ms": checked, "missing_ms": ""}
+            facts["upstream_id"], mode = result.upstream_id or "", "whole"
+        else:
+            facts, mode = {"hash": result.hash or "", "checked_ms": checked, "missing_ms": ""}, "checked"
+        body = result.body or b"" if mode == "whole" else b""
+        return self._call(result.subject, result.version, facts, body, mode, only_known=only_known)
+
+    def _call(
+        self,
+        subject: Subject,
+        version: int,
+        facts: dict[str, str],
+        body: bytes,
+        mode: Mode | str,
+        *,
+        only_known: bool = False,
+    ) -> ScriptCall:
+        return _put.bind(
+            entry=self.place(subject),
+            version=version,
+            facts=facts,
+            body=body,
+            mode=mode,
+            keep_ms=self._keep_ms,
+            mark_ms=int(MARKED_FOR_S * 1000),
+            only_known=int(only_known),
+        )
+
+
+def _kept(entry: Mapping[bytes, bytes]) -> Kept:
+    failure = entry.get(b"failure")
+    return Kept.of(
+        version=int(entry[b"version"]),
+        hash_=_text(entry.get(b"hash")),
+        upstream_id=_text(entry.get(b"upstream_id")),
+        updated_ms=_number(entry.get(b"updated_ms")),
+        checked_ms=_number(entry.get(b"checked_ms")),
+        missing_ms=_number(entry.get(b"missing_ms")),
+        packed=entry.get(b"body"),
+        failed=msgspec.json.decode(failure, type=Failed) if failure else None,
+    )
+
+
+def _text(raw: bytes | None) -> str | None:
+    return raw.decode() if raw else None
+
+
+def _number(raw: bytes | None) -> int | None:
+    return int(raw) if raw else None

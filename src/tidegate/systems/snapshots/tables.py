@@ -1,0 +1,74 @@
+"""What is known of subjects."""
+
+from sqlalchemy import BigInteger, Column, Date, Float, Index, Integer, LargeBinary, SmallInteger, Table, Text
+from sqlalchemy.dialects.mysql import MEDIUMBLOB
+
+from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
+from tidegate.systems.snapshots.subject import LONGEST_KEY, LONGEST_UPSTREAM_ID
+
+LONGEST_KIND = 40
+HASH_LENGTH = 16
+
+packed_body = LargeBinary().with_variant(MEDIUMBLOB(), "mysql", "mariadb")
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("kind", exact_text(LONGEST_KIND), primary_key=True),
+    Column("key", exact_text(LONGEST_KEY), primary_key=True),
+    Column("upstream_id", exact_text(LONGEST_UPSTREAM_ID)),
+    Column("body", packed_body),
+    Column("hash", exact_text(HASH_LENGTH)),
+    Column("size", Integer, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("last_updated_at", UtcDateTime),
+    Column("last_checked_at", UtcDateTime),
+    Column("missing_since", UtcDateTime),
+    Column("last_asked_at", UtcDateTime),
+    Column("next_due_at", UtcDateTime),
+    # How lately it was read, when it was last planned or read: 0 HOT, 1 WARM, 2 COLD.
+    Column("tier", SmallInteger, nullable=False, server_default="2"),
+    Column("checks", Integer, nullable=False),
+    Column("changes", Integer, nullable=False),
+    Column("change_rate", Float),
+    # By a hash of the subject: rows that follow each other by it are a random sample.
+    Column("sample_place", Integer, nullable=False, server_default="0"),
+    Index(None, "next_due_at"),
+    Index(None, "tier", "next_due_at"),
+    Index(None, "kind", "sample_place"),
+    **TABLE_OPTIONS,
+)
+"""One row for each subject that was ever asked for. The version only grows: the database decides which write wins."""
+
+snapshot_history = Table(
+    "snapshot_history",
+    metadata,
+    Column("kind", exact_text(LONGEST_KIND), primary_key=True),
+    Column("key", exact_text(LONGEST_KEY), primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    # Of that moment, in UTC: whole days go to the archive, in the order of their keys.
+    Column("day", Date, nullable=False),
+    Column("body", packed_body, nullable=False),
+    Column("hash", exact_text(HASH_LENGTH), nullable=False),
+    Column("size", Integer, nullable=False),
+    Index(None, "day", "kind", "key"),
+    **TABLE_OPTIONS,
+)
+"""What subjects were, from each change on. What is old goes to the archive."""
+
+snapshot_status = Table(
+    "snapshot_status",
+    metadata,
+    Column("kind", exact_text(LONGEST_KIND), primary_key=True),
+    Column("key", exact_text(LONGEST_KEY), primary_key=True),
+    Column("state", exact_text(16), nullable=False),
+    Column("reason", exact_text(40), nullable=False),
+    Column("message", Text, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    Index(None, "state", "changed_at"),
+    **TABLE_OPTIONS,
+)
+"""Sparse: only subjects whose refresh is being tried again, or has failed. Success removes the row."""

@@ -1,0 +1,261 @@
+"""How visitors get from the line into the room, and out of it again.
+
+An admission has three steps: a script takes those at the front out of the line, one transaction writes their tokens, a
+script tells the room that they are inside. Whatever fails or dies in between, SQL decides: a visitor with an ACTIVE
+token is inside, everyone else gets the old place back. One batch is in progress at a time, and only the current leader
+may begin one. See docs/decisions/0015 and 0024.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from tidegate.core.arguments import require_at_most
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import CommitUnknown, TidegateError
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.metrics import ROOM_ADMITTED, ROOM_ENDED
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.waiting_room import scripts, tokens
+from tidegate.systems.waiting_room.keys import room_keys
+from tidegate.systems.waiting_room.line import UnknownRoom, require_user
+from tidegate.systems.waiting_room.settings import WaitingRoomSettings
+from tidegate.systems.waiting_room.tokens import Entry, Sorted, TokenState
+
+log = get_logger(__name__)
+
+_DUE_AT_ONCE = 500
+_BUYING = timedelta(seconds=1)
+"""After so long it is looked whether the purchase is over in which a session came to its end."""
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at the front of the line brought."""
+
+    epoch: int
+    entries: list[Entry]
+    gone: int = 0
+    waiting: int = 0
+    next_in_ms: int | None = None
+    """When more can be taken; None: when somebody rings."""
+    needs_numbers: bool = False
+    are_guests: bool = False
+
+
+class Due(msgspec.Struct, frozen=True):
+    """Whose time is up."""
+
+    overdue: list[Entry]
+    ended: list[Entry]
+    next_in_ms: int | None
+
+
+class Deposed(TidegateError):
+    """A later leader keeps the room; this process must not admit anyone."""
+
+    def __init__(self, room: str, fence: int) -> None:
+        super().__init__(f"room {room!r} is kept by a later leader than the one with fencing number {fence}")
+        self.room, self.fence = room, fence
+
+
+class Doors:
+    """Admits visitors to one room and ends their sessions.
+
+    `fence` is the fencing number of the leader for which this object admits; 0 for a process that does not lead. `take`
+    and `admit` raise `Deposed` when a later leader has taken the room over. Methods raise `UnknownRoom` where the
+    server does not have the room or an admission is in progress, and `VoidEpoch` where the room is not what SQL says:
+    in both cases the room has to be installed first.
+    """
+
+    def __init__(
+        self,
+        valkey: Valkey,
+        database: Database,
+        room: str,
+        settings: WaitingRoomSettings | None = None,
+        *,
+        fence: int = 0,
+    ) -> None:
+        self.room, self.keys, self.fence = room, room_keys(valkey, room), fence
+        self._valkey, self._database = valkey, database
+        self._settings = settings or WaitingRoomSettings()
+        self._clock = database.clock
+
+    async def admit(self) -> Taken:
+        """Let in as many as capacity and rate allow, a bounded number of them."""
+        taken = await self.take()
+        ROOM_ENDED.labels(self.room, "dropped").inc(taken.gone)
+        await self._let_in(taken)
+        return taken
+
+    async def invite(self, users: Sequence[str]) -> int:
+        """Let named users in at once, beside the capacity, whether they wait or not; how many were not inside."""
+        require_at_most("len(users)", len(users), self._settings.admitted_at_once)
+        reply = await scripts.invite(
+            self._valkey,
+            users=[require_user(user) for user in users],
+            settle_ms=milliseconds(self._settings.settle_after),
+            now_ms=self._clock.pinned_ms,
+            **self.keys,
+        )
+        match reply:
+            case [b"taken", epoch, taken]:
+                return await self._let_in(Taken(epoch=epoch, entries=_entries(taken), are_guests=True))
+            case _:
+                raise UnknownRoom(self.room)
+
+    async def take(self) -> Taken:
+        """The first step: take those at the front out of the line."""
+        reply = await scripts.admit(
+            self._valkey,
+            fence=self.fence,
+            most=self._settings.admitted_at_once,
+            settle_ms=milliseconds(self._settings.settle_after),
+            now_ms=self._clock.pinned_ms,
+            **self.keys,
+        )
+        match reply:
+            case [b"taken", epoch, taken, wait_ms, gone, waiting, needs_numbers]:
+                return Taken(
+                    epoch=epoch,
+                    entries=_entries(taken),
+                    gone=gone,
+                    waiting=waiting,
+                    next_in_ms=None if wait_ms < 0 else wait_ms,
+                    needs_numbers=bool(needs_numbers),
+                )
+            case [b"deposed"]:
+                raise Deposed(self.room, self.fence)
+            case _:
+                raise UnknownRoom(self.room)
+
+    async def write(self, taken: Taken) -> Sorted:
+        """The second step: write their tokens. If that fails, they have their old places again."""
+        entries = taken.entries
+        try:
+            return await self._database.transaction(tokens.admit, self.room, taken.epoch, entries, taken.are_guests)
+        except CommitUnknown:
+            raise  # the outcome is unknown: the next install, or the deadline of an invitation, settles it
+        except Exception:
+            # Nothing was written. The keeper is not woken: it retries with growing pauses. After an invitation it is:
+            # it may wait for the end of it.
+            await self._restore(entries, rings=taken.are_guests)
+            raise
+
+    async def tell(self, found: Sorted) -> None:
+        """The third step: who has a token is inside, who has not is in line again, and who left meanwhile is gone."""
+        await self.activate(found)
+        await self._restore(found.others, rings=True)
+        await self.release(found.over, "left")
+
+    async def due(self) -> Due:
+        """Whose admission nobody finished in time, and whose session can be over."""
+        reply = await scripts.due(
+            self._valkey,
+            most=_DUE_AT_ONCE,
+            now_ms=self._clock.pinned_ms,
+            **self.keys,
+        )
+        match reply:
+            case [b"due", overdue, ended, wait_ms]:
+                return Due(_entries(overdue), _entries(ended), None if wait_ms < 0 else wait_ms)
+            case _:
+                raise UnknownRoom(self.room)
+
+    async def settle(self, entries: Sequence[Entry]) -> None:
+        """Decide admissions that nobody finished: whoever has a token is inside, the others get their places back."""
+        found = await self._database.transaction(tokens.settle, self.room, entries, TokenState.ROLLED_BACK)
+        await self.tell(found)
+        log.warning("room.settled", room=self.room, admitted=len(found.active), rolled_back=len(found.others))
+
+    async def expire(self, entries: Sequence[Entry]) -> None:
+        """End the sessions among these whose time is over by SQL; tell the server of those that were prolonged.
+
+        One in which something is being bought is looked at again later.
+        """
+        found = await self._database.transaction(tokens.expire, self.room, entries)
+        await self.activate(found, at_least=_BUYING)
+        await self.release([*found.over, *found.others], "expired")
+
+    async def release_ended(self) -> None:
+        """Free the places of those whom the server believes to be inside and SQL does not."""
+        async for entries in self._known("admissions"):
+            found = await self._database.read(tokens.sort_out, self.room, entries)
+            await self.release([*found.over, *found.others], "expired")
+
+    async def settle_all(self) -> None:
+        """Complete or revert every admission in progress.
+
+        The caller has paused the room and begun a new epoch: no other process writes these admissions any more.
+        """
+        async for entries in self._known("entries"):
+            await self.settle(entries)
+
+    async def _known(self, part: Literal["admissions", "entries"]) -> AsyncGenerator[list[Entry]]:
+        """Those in one of the server's lists, page by page."""
+        cursor = b"0"
+        while True:
+            cursor, page = await self._valkey.execute("HSCAN", self.keys[part], cursor, "COUNT", _DUE_AT_ONCE)
+            if page:
+                yield [Entry(user.decode(), *_numbers(value)) for user, value in page.items()]
+            if int(cursor) == 0:
+                return
+
+    async def release(self, entries: Sequence[Entry], what: str) -> None:
+        """Free the places of sessions that SQL has ended."""
+        if not entries:
+            return
+        freed = await scripts.release(
+            self._valkey,
+            sessions=[(each.user, each.admission) for each in entries],
+            what=what,
+            **self.keys,
+        )
+        ROOM_ENDED.labels(self.room, what).inc(freed)
+
+    async def activate(self, found: Sorted, *, at_least: timedelta = timedelta()) -> int:
+        """Tell the server who is inside, and for how long; how many came in by this."""
+        if not found.active:
+            return 0
+        # From now on, not from when SQL was asked: a process that was frozen in between would prolong the sessions.
+        least_ms, now = milliseconds(at_least), self._clock.now()
+        return await scripts.activate(
+            self._valkey,
+            sessions=[(each.user, each.admission, each.left_ms(now) or least_ms) for each in found.active],
+            now_ms=self._clock.pinned_ms,
+            **self.keys,
+        )
+
+    async def _let_in(self, taken: Taken) -> int:
+        if not taken.entries:
+            return 0
+        found = await self.write(taken)
+        await self.tell(found)
+        ROOM_ADMITTED.labels(self.room).inc(len(found.active))
+        return len(found.active)
+
+    async def _restore(self, entries: Sequence[Entry], *, rings: bool) -> None:
+        if not entries:
+            return
+        restored = await scripts.restore(
+            self._valkey,
+            entered=[(each.user, each.admission) for each in entries],
+            rings=int(rings),
+            now_ms=self._clock.pinned_ms,
+            **self.keys,
+        )
+        ROOM_ENDED.labels(self.room, "rolled_back").inc(restored)
+        if restored:
+            log.warning("room.rolled_back", room=self.room, users=restored)
+
+
+def _numbers(record: bytes) -> list[int]:
+    """The admission, and the place if there was one, of `admission` or `admission|place|last sign of life`."""
+    return [int(number) for number in record.split(b"|")[:2] if number]
+
+
+def _entries(found: list[Any]) -> list[Entry]:
+    return [Entry(each[0].decode(), each[1], each[2] if len(each) > 2 else None) for each in found]

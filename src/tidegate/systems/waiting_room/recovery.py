@@ -1,0 +1,185 @@
+"""Makes the server agree with SQL: the rules of a room, who is inside, and which arrival numbers may be given.
+
+Always correct, at any moment; every change of a room goes this way. It begins a new epoch, under which alone visitors
+are admitted: an admission in progress is completed if its tokens are written, else reverted to the old places.
+"""
+
+import asyncio
+import math
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import milliseconds, to_ms
+from tidegate.core.errors import ValkeyUnavailable
+from tidegate.core.ids import new_id
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.waiting_room import rooms, scripts, tokens
+from tidegate.systems.waiting_room.admission import Deposed, Doors
+from tidegate.systems.waiting_room.rooms import Room
+from tidegate.systems.waiting_room.tokens import Session
+
+log = get_logger(__name__)
+
+_AT_ONCE = 1000
+_TRIES = 9
+_CROSSED = Backoff(first=timedelta(milliseconds=50), most=timedelta(seconds=2))
+"""Two who install at once take the pause from each other; then each waits for another time, and one comes through."""
+_WITHIN = timedelta(seconds=5)
+"""After so long somebody else installs the room: the process that began may be dead."""
+
+
+class Recovery:
+    """Installs one room on the server."""
+
+    def __init__(self, valkey: Valkey, database: Database, doors: Doors) -> None:
+        self.room, self.keys = doors.room, doors.keys
+        self._valkey, self._database, self._doors = valkey, database, doors
+        self._alone = asyncio.Lock()
+        self._latest: Room | None = None
+        self.installs = 0
+        """How often this process has installed it."""
+
+    async def install_unless_done(self, installs: int) -> Room:
+        """Install it unless that was done here since there were `installs`: of a crowd that finds it lost, one does."""
+        async with self._alone:
+            if self._latest is not None and self.installs != installs:
+                return self._latest
+            return await self._install()
+
+    async def install(self) -> Room:
+        """Bring the server up to date with SQL, which sets further arrival numbers aside where they are needed."""
+        async with self._alone:
+            return await self._install()
+
+    async def _install(self) -> Room:
+        for tries in range(1, _TRIES + 1):
+            token = new_id()
+            paused = await self._pause(token)
+            truth = await self._database.transaction(_begin, self.room, paused)
+            outcome = await self._send(truth, paused)
+            if outcome in (b"installed", b"newer"):
+                log.info("room.installed", room=self.room, epoch=truth.room.epoch, inside=len(truth.sessions))
+                self.installs, self._latest = self.installs + 1, truth.room
+                return truth.room
+            if tries < _TRIES:
+                await asyncio.sleep(_CROSSED.delay(tries).total_seconds())
+        raise ValkeyUnavailable(f"room {self.room!r} is lost, or paused by others, as soon as it is installed")
+
+    async def _pause(self, token: str) -> "_Paused":
+        """Let nobody in: what is read in SQL would be old by the time it is told, were people let in meanwhile.
+
+        Admissions in progress are completed or reverted before anyone else is admitted, so that they are not overtaken.
+        A server that was started again has to part with those who are not inside any more before it hears of others: it
+        would count too many.
+        """
+        known = await scripts.pause(
+            self._valkey,
+            token=token,
+            fence=self._doors.fence,
+            lasts_ms=milliseconds(_WITHIN),
+            now_ms=self._database.clock.pinned_ms,
+            **self.keys,
+        )
+        match known:
+            case [b"deposed", _]:
+                raise Deposed(self.room, self._doors.fence)
+            case [run, admission, is_same_run, is_low, in_progress]:
+                if in_progress or not is_same_run:
+                    await self._settle(is_same_run=bool(is_same_run))
+                numbers = rooms.NUMBERS_AT_ONCE if is_low else 0
+                return _Paused(token, run.decode(), admission, numbers if is_same_run else rooms.NUMBERS_AT_FIRST)
+            case _:
+                return _Paused(token, known[0].decode(), None, rooms.NUMBERS_AT_FIRST)
+
+    async def _settle(self, *, is_same_run: bool) -> None:
+        """Begin a new epoch, which voids what other processes have in progress, and bring that to its end."""
+        await self._database.transaction(rooms.begin_epoch, self.room)
+        if not is_same_run:
+            await self._doors.release_ended()
+        await self._doors.settle_all()
+
+    async def _send(self, truth: "_Truth", paused: "_Paused") -> bytes:
+        """In parts; the room is what SQL says with the last of them."""
+        now = self._database.clock.now()
+        room = truth.room
+        opens_in_ms = -1 if room.opens_at is None else max(0, to_ms(room.opens_at) - to_ms(now))
+        inside = [(each.user, each.admission, each.left_ms(now), int(each.is_guest)) for each in truth.sessions]
+        outcome, told, most = b"", 0, max(len(inside), len(truth.over))
+        while not outcome or told < most:
+            part = slice(told, told + _AT_ONCE)
+            told += _AT_ONCE
+            outcome = await scripts.install(
+                self._valkey,
+                rules=_rules(room),
+                opens_in_ms=opens_in_ms,
+                numbers=truth.numbers,
+                admission=truth.admission,
+                sessions=inside[part],
+                over=truth.over[part],
+                token=paused.token,
+                paused_run=paused.run,
+                is_last=int(told >= most),
+                now_ms=self._database.clock.pinned_ms,
+                **self.keys,
+            )
+            if outcome != b"installed":
+                break
+        return outcome
+
+
+class _Paused(NamedTuple):
+    """What the server said when nobody was let in any more."""
+
+    token: str
+    """By which it knows who paused it."""
+    run: str
+    """Which run of the server it was: on another one all begins again."""
+    admission: int | None
+    """The last that it knows of; None where it knows nothing."""
+    numbers: int
+    """So many more arrival numbers it needs."""
+
+
+class _Truth(msgspec.Struct, frozen=True):
+    """What SQL knows of a room."""
+
+    room: Room
+    numbers: tuple[int, int]
+    """The last arrival number that was set aside before, and the last that is now."""
+    sessions: list[Session]
+    admission: int
+    """The last one."""
+    over: list[tuple[str, int]] = []
+    """User and place of those who came and went by admissions that the server does not know of."""
+
+
+def _begin(tx: Transaction, name: str, paused: _Paused) -> _Truth:
+    room, before = rooms.begin_epoch(tx, name, paused.numbers)
+    over = [] if paused.admission is None else tokens.ended_since(tx, name, paused.admission)
+    return _Truth(
+        room,
+        (before, room.reserved),
+        tokens.everybody_inside(tx, name),
+        tokens.highest_admission(tx, name),
+        [(each.user, each.place) for each in over if each.place is not None],
+    )
+
+
+def _rules(room: Room) -> dict[str, Any]:
+    rate = room.plan.admit_per_second
+    return {
+        "epoch": room.epoch,
+        "state": room.state.value,
+        "capacity": room.plan.capacity,
+        "interval_ms": 0 if rate is None else 1000 / rate,
+        "burst": 1 if rate is None else max(1, math.ceil(rate)),
+        "abandon_ms": milliseconds(room.plan.abandon_after),
+        "log_most": room.plan.log_length,
+        "seed": room.seed,
+        "line": room.line,
+    }

@@ -1,0 +1,226 @@
+"""The rooms of an installation, as SQL has them; every function works in the caller's transaction."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, delete, select, update
+
+from tidegate.core.arguments import require_at_most
+from tidegate.core.clock import milliseconds, to_ms
+from tidegate.core.errors import InvalidArgument, NotFound, TidegateError
+from tidegate.core.ids import new_id
+from tidegate.storage.sql import Transaction
+from tidegate.systems.waiting_room.draw import commitment_of, new_seed
+from tidegate.systems.waiting_room.settings import RoomPlan
+from tidegate.systems.waiting_room.tables import LONGEST_ROOM, ROOM_NAME, waiting_rooms
+
+_c = waiting_rooms.c
+_NAME = re.compile(ROOM_NAME)
+NUMBERS_AT_FIRST = 2**14
+"""So many arrival numbers are set aside in SQL for a run of the server: those of an earlier run may be forgotten."""
+NUMBERS_AT_ONCE = 2**20
+"""So many where half of them are given: a crowd comes."""
+
+
+class RoomState(StrEnum):
+    """Whether people may come."""
+
+    CLOSED = "closed"  # nobody joins, nobody is admitted; who waits keeps his place, who is inside stays
+    OPEN = "open"  # everybody joins; from the start time on people are admitted
+
+
+class RoomExists(TidegateError):
+    """There is a room of this name already."""
+
+
+class RoomInUse(TidegateError):
+    """The room cannot be deleted now: it is open, or visitors are inside."""
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """A room as its row has it."""
+
+    name: str
+    line: str
+    """The id of its line: passes of another one are worth nothing here."""
+    state: RoomState
+    opens_at: datetime | None
+    plan: RoomPlan
+    seed: str
+    epoch: int
+    reserved: int
+
+    @property
+    def commitment(self) -> str:
+        """The SHA-256 of the seed, which everybody may know at any time."""
+        return commitment_of(self.seed)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether no one is admitted, however long they wait."""
+        return self.state is RoomState.CLOSED or self.plan.capacity == 0
+
+    def shown_seed(self, now: datetime) -> str | None:
+        """The seed, once nobody can take part in the draw any more."""
+        return self.seed if self.has_started(now) else None
+
+    def has_started(self, now: datetime) -> bool:
+        """Whether the start has come, which it does only once."""
+        return self.opens_at is not None and self.opens_at <= now
+
+    def __repr__(self) -> str:
+        return f"Room({self.name!r}, {self.state}, epoch={self.epoch})"
+
+
+def create(tx: Transaction, name: str, plan: RoomPlan) -> Room:
+    """Make a room, closed; raise `RoomExists`."""
+    require_room(name)
+    row = {
+        "name": name,
+        "line": new_id(),
+        "state": RoomState.CLOSED,
+        "opens_at": None,
+        **_columns(plan),
+        "seed": new_seed(),
+        # Greater than any epoch of an earlier room of this name, which processes may still know.
+        "epoch": to_ms(tx.now),
+        "reserved": 0,
+        "created_at": tx.now,
+        "changed_at": tx.now,
+    }
+    if tx.execute(tx.insert_if_absent(waiting_rooms), row).rowcount != 1:
+        raise RoomExists(f"there is a room {name!r} already")
+    return get(tx, name)
+
+
+def get(tx: Transaction, name: str) -> Room:
+    """One room; raise `NotFound`."""
+    return _found(name, tx.execute(select(waiting_rooms).where(_c.name == name)).one_or_none())
+
+
+def everything(tx: Transaction) -> list[Room]:
+    """All rooms, by name."""
+    return [_room(row) for row in tx.execute(select(waiting_rooms).order_by(_c.name))]
+
+
+def open_(tx: Transaction, name: str, opens_at: datetime | None) -> Room:
+    """Let people come; until `opens_at` they take part in a draw. By default the start is now, or what it was."""
+    room = _locked(tx, name)
+    if opens_at is not None and opens_at != room.opens_at and room.has_started(tx.now):
+        raise InvalidArgument("opens_at", opens_at.isoformat(), "the room's start has come already")
+    start = room.opens_at if room.has_started(tx.now) else opens_at or tx.now
+    return _change(tx, name, {"state": RoomState.OPEN, "opens_at": start})
+
+
+def close(tx: Transaction, name: str) -> Room:
+    """Let nobody come or in from now on."""
+    _locked(tx, name)
+    return _change(tx, name, {"state": RoomState.CLOSED})
+
+
+def alter(tx: Transaction, name: str, plan: RoomPlan) -> Room:
+    """Give a room another plan. Sessions that have begun end when they would have."""
+    _locked(tx, name)
+    return _change(tx, name, _columns(plan))
+
+
+def amend(tx: Transaction, name: str, changes: Mapping[str, Any]) -> Room:
+    """Change some fields of a room's plan, and leave the others as they are."""
+    return _change(tx, name, _columns(msgspec.structs.replace(_locked(tx, name).plan, **changes)))
+
+
+def remove(tx: Transaction, name: str) -> None:
+    """Delete a room's row; raise `RoomInUse` unless the room is closed."""
+    require_closed(tx, name)
+    tx.execute(delete(waiting_rooms).where(_c.name == name))
+
+
+def require_closed(tx: Transaction, name: str) -> None:
+    """Raise `RoomInUse` unless the room is closed, and keep it so until the commit."""
+    if _locked(tx, name).state is not RoomState.CLOSED:
+        raise RoomInUse(f"room {name!r} is open; close it before you delete it")
+
+
+def begin_epoch(tx: Transaction, name: str, numbers: int = 0) -> tuple[Room, int]:
+    """Make every admission void that is under way, and set `numbers` more aside; also the last that was before."""
+    room = _locked(tx, name)
+    values = {"epoch": room.epoch + 1, "reserved": room.reserved + numbers}
+    tx.execute(update(waiting_rooms).where(_c.name == name).values(values))
+    return msgspec.structs.replace(room, **values), room.reserved
+
+
+def held_still(tx: Transaction, name: str) -> Room:
+    """The room, whose epoch stays what it is until the commit; others may hold it too."""
+    return _found(
+        name, tx.execute(select(waiting_rooms).where(_c.name == name).with_for_update(read=True)).one_or_none()
+    )
+
+
+def require_room(name: str) -> str:
+    """A name for a room: it stands in addresses and in the names of cookies as it is."""
+    require_at_most("len(room)", len(name), LONGEST_ROOM)
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            "room", name, "must be letters, digits, dots, dashes and underscores, a letter or digit first"
+        )
+    return name
+
+
+def _locked(tx: Transaction, name: str) -> Room:
+    return _found(name, tx.execute(select(waiting_rooms).where(_c.name == name).with_for_update()).one_or_none())
+
+
+def _change(tx: Transaction, name: str, values: Mapping[str, Any]) -> Room:
+    tx.execute(update(waiting_rooms).where(_c.name == name).values({**values, "changed_at": tx.now}))
+    return get(tx, name)
+
+
+def _columns(plan: RoomPlan) -> dict[str, Any]:
+    return {
+        "capacity": plan.capacity,
+        "admit_per_second": plan.admit_per_second,
+        "session_ms": milliseconds(plan.session),
+        "longest_session_ms": milliseconds(plan.longest_session),
+        "abandon_ms": milliseconds(plan.abandon_after),
+        "log_length": plan.log_length,
+        "title": plan.title or None,
+        "entrance": plan.entrance,
+        "anybody": plan.anybody,
+        "puzzle_bits": plan.puzzle_bits,
+    }
+
+
+def _found(name: str, row: Row[*tuple[Any, ...]] | None) -> Room:
+    if row is None:
+        raise NotFound("room", name)
+    return _room(row)
+
+
+def _room(row: Row[*tuple[Any, ...]]) -> Room:
+    found: Any = row
+    plan = RoomPlan(
+        capacity=found.capacity,
+        admit_per_second=found.admit_per_second,
+        session=timedelta(milliseconds=found.session_ms),
+        longest_session=timedelta(milliseconds=found.longest_session_ms),
+        abandon_after=timedelta(milliseconds=found.abandon_ms),
+        log_length=found.log_length,
+        title=found.title or "",
+        entrance=found.entrance,
+        anybody=bool(found.anybody),
+        puzzle_bits=found.puzzle_bits or 0,
+    )
+    return Room(
+        name=found.name,
+        line=found.line,
+        state=RoomState(found.state),
+        opens_at=found.opens_at,
+        plan=plan,
+        seed=found.seed,
+        epoch=found.epoch,
+        reserved=found.reserved,
+    )

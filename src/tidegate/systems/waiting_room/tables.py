@@ -1,0 +1,66 @@
+"""Rooms, and who was let in."""
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, UniqueConstraint
+
+from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
+from tidegate.systems.waiting_room.settings import LONGEST_ENTRANCE, LONGEST_TITLE
+
+LONGEST_ROOM = 64
+ROOM_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
+LONGEST_USER = 128
+
+waiting_rooms = Table(
+    "waiting_rooms",
+    metadata,
+    Column("name", exact_text(LONGEST_ROOM), primary_key=True),
+    Column("line", exact_text(36), nullable=False),
+    Column("state", exact_text(16), nullable=False),
+    Column("opens_at", UtcDateTime),
+    Column("capacity", Integer, nullable=False),
+    Column("admit_per_second", Double),
+    Column("session_ms", Integer, nullable=False),
+    Column("longest_session_ms", Integer, nullable=False),
+    Column("abandon_ms", Integer, nullable=False),
+    Column("log_length", Integer, nullable=False),
+    Column("seed", exact_text(64), nullable=False),
+    # Grows whenever the room is installed on the server: an admission that began under an older one is void.
+    Column("epoch", BigInteger, nullable=False),
+    # No arrival number above this one was ever given.
+    Column("reserved", BigInteger, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    # NULL in these is the default: rooms are older than they are.
+    Column("title", exact_text(LONGEST_TITLE)),
+    Column("entrance", exact_text(LONGEST_ENTRANCE)),
+    Column("anybody", Boolean),
+    # Bits of the hash puzzle that a browser solves before it joins; NULL: none.
+    Column("puzzle_bits", Integer),
+    **TABLE_OPTIONS,
+)
+"""One row for each room."""
+
+room_tokens = Table(
+    "room_tokens",
+    metadata,
+    Column("room", exact_text(LONGEST_ROOM), primary_key=True),
+    Column("admission", BigInteger, primary_key=True, autoincrement=False),
+    Column("user_id", exact_text(LONGEST_USER), nullable=False),
+    # The user while the token is active, else NULL: so nobody can be inside twice.
+    Column("active_user", exact_text(LONGEST_USER)),
+    Column("place", BigInteger),
+    Column("is_guest", Boolean, nullable=False),
+    Column("state", exact_text(16), nullable=False),
+    Column("admitted_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    Column("ends_at", UtcDateTime, nullable=False),
+    # When the place became free; NULL while the token is active. The capacity limits the overlap of admitted_at to
+    # ended_at, so that it can be audited from these rows alone.
+    Column("ended_at", UtcDateTime),
+    UniqueConstraint("room", "active_user"),
+    Index(None, "room", "place"),
+    # By which those are found that ended long ago.
+    Index(None, "ended_at"),
+    **TABLE_OPTIONS,
+)
+"""One row for each admission, whatever became of it: SQL decides who is inside."""

@@ -1,0 +1,54 @@
+"""Campaigns for the tests of the door, on a clock that stands still; nobody works on the entries."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tidegate.core.clock import Clock
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns.campaign import FIRST_COME, Campaign, CampaignPlan, Entry
+from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.keys import CampaignKeys, campaign_keys
+from tidegate.systems.campaigns.settings import CampaignSettings
+
+CAMPAIGN = "autumn"
+
+
+@dataclass
+class Shop:
+    """An installation with its campaigns."""
+
+    valkey: Valkey
+    database: Database
+    campaigns: Campaigns
+
+    async def open(self, campaign: str = CAMPAIGN, *, total: int = 10, **plan: Any) -> Campaign:
+        """A campaign that is open."""
+        values: dict[str, Any] = {"kind": FIRST_COME, "total_count": total, **plan}
+        await self.campaigns.create(CampaignPlan(id=campaign, **values))
+        return await self.campaigns.start(campaign)
+
+    def keys(self, campaign: str = CAMPAIGN) -> CampaignKeys:
+        return campaign_keys(self.valkey, campaign)
+
+    async def line(self, campaign: str = CAMPAIGN) -> list[Entry]:
+        """Who is in line, in order."""
+        found = await self.valkey.execute("XRANGE", self.keys(campaign)["stream"], "-", "+")
+        return [msgspec.json.decode(fields[b"payload"], type=Entry) for _, fields in found]
+
+    async def calls(self) -> list[bytes]:
+        """The campaigns that call for hands."""
+        return await self.valkey.execute("LRANGE", self.keys()["calls"], 0, -1)
+
+
+@asynccontextmanager
+async def shop_at(url: str, valkey: Valkey, clock: Clock | None = None, **settings: Any) -> AsyncGenerator[Shop]:
+    """A shop on this database, which has all tables."""
+    async with await Database.open(url, clock=clock) as database:
+        campaigns = Campaigns(valkey, database, CampaignSettings(**settings))
+        yield Shop(valkey, database, campaigns)
+        await campaigns.close()

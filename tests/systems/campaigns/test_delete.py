@@ -1,0 +1,109 @@
+"""A campaign that is deleted leaves nothing behind but points, wherever the deletion is cut off."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import func, select
+from typer.testing import CliRunner
+
+from tests.servers.migrated import migrated_file
+from tidegate.cli import app
+from tidegate.core.errors import NotFound
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns import records
+from tidegate.systems.campaigns.applying import apply_entries
+from tidegate.systems.campaigns.campaign import POINTS, Answer, CampaignExists, CampaignInUse, CampaignPlan, Entry
+from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.keys import campaign_keys
+from tidegate.systems.campaigns.kinds import Kinds
+from tidegate.systems.campaigns.points import Points
+from tidegate.systems.campaigns.tables import campaign_entries, campaigns
+
+PLAN = CampaignPlan(id="autumn", kind=POINTS, points=5, total_count=10)
+
+
+def rows(tx: Transaction) -> list[int]:
+    return [tx.execute(select(func.count()).select_from(table)).scalar_one() for table in (campaigns, campaign_entries)]
+
+
+@pytest.mark.every_server
+async def test_a_deleted_campaign_leaves_no_row_and_no_key_and_points_stay(database: Database, embedded: Valkey):
+    shop = Campaigns(embedded, database)
+    await shop.create(PLAN)
+    await shop.start("autumn")
+    with pytest.raises(CampaignInUse, match="stop it"):
+        await shop.delete("autumn")
+    assert (await shop.enter("autumn", "ada")).answer is Answer.ACCEPTED
+    await shop.stop("autumn")
+    with pytest.raises(CampaignInUse, match="1 entries"):
+        await shop.delete("autumn")
+
+    entry = Entry(user="ada", number=1, epoch=1, at_ms=0)
+    await database.transaction(apply_entries, Kinds([Points()]), "autumn", [entry])
+    await embedded.execute("UNLINK", campaign_keys(embedded, "autumn")["stream"])  # as a crew does at the end
+    await embedded.execute("XADD", campaign_keys(embedded, "autumn")["dead"], "*", "payload", "x")
+    await shop.delete("autumn")
+
+    assert await database.read(rows) == [0, 0]
+    assert await embedded.execute("KEYS", "*autumn*") == []
+    assert await shop.points_of("ada") == 5
+    with pytest.raises(NotFound):
+        await shop.delete("autumn")
+    await shop.create(PLAN)
+    await shop.start("autumn")
+    assert (await shop.enter("autumn", "ada")).answer is Answer.ACCEPTED
+    await shop.close()
+
+
+async def test_a_campaign_whose_stop_did_not_reach_valkey_accepts_nothing_while_it_is_deleted(
+    tmp_path: Path, embedded: Valkey, monkeypatch: pytest.MonkeyPatch
+):
+    async with await Database.open(await migrated_file(tmp_path / "c.db")) as database:
+        shop = Campaigns(embedded, database)
+        await shop.create(PLAN)
+        await shop.start("autumn")
+        await database.transaction(records.stop, "autumn")
+        answers: list[Answer] = []
+        begin = database.transaction
+
+        async def transaction(step: Any, *arguments: Any) -> Any:
+            if step is records.begin_removal:
+                answers.append((await shop.enter("autumn", "eve")).answer)
+            return await begin(step, *arguments)
+
+        monkeypatch.setattr(database, "transaction", transaction)
+        await shop.delete("autumn")
+        await shop.close()
+
+    assert len(answers) == 1
+    assert answers[0] is not Answer.ACCEPTED, "an entry that was accepted would be lost"
+
+
+async def test_a_deletion_that_was_cut_off_is_finished_by_the_same_call(tmp_path: Path, embedded: Valkey):
+    async with await Database.open(await migrated_file(tmp_path / "shop.db")) as database:
+        shop = Campaigns(embedded, database)
+        await shop.create(PLAN)
+        await database.transaction(records.begin_removal, "autumn")
+
+        for gone in (shop.get("autumn"), shop.start("autumn"), shop.enter("autumn", "ada")):
+            with pytest.raises(NotFound):
+                await gone
+        assert await shop.page() == []
+        with pytest.raises(CampaignExists, match="being deleted"):
+            await shop.create(PLAN)
+        await shop.delete("autumn")
+        assert await database.read(rows) == [0, 0]
+        await shop.close()
+
+
+def test_the_command_line_deletes(tmp_path: Path, embedded_url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEGATE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("TIDEGATE_VALKEY_URL", embedded_url)
+    run = CliRunner().invoke
+    assert run(app, ["campaign", "create", "winter", "--total", "3"]).exit_code == 0
+    deleted = run(app, ["campaign", "delete", "winter", "--json"])
+    assert msgspec.json.decode(deleted.output) == {"deleted": "winter"}
+    assert run(app, ["campaign", "status", "winter"]).exit_code != 0

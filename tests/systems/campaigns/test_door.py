@@ -1,0 +1,321 @@
+"""The door: who gets in, under which number, and what the others are told."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.examples import examples
+from tests.servers.migrated import migrated_file
+from tests.servers.valkey import empty_valkey
+from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.core.ids import new_id
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns.campaign import POINTS, Answer, Entered
+from tidegate.systems.campaigns.campaigns import CampaignChange, Campaigns
+from tidegate.systems.campaigns.door import _enter  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.fixture
+async def shop(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[Shop]:
+    async with shop_at(await migrated_file(tmp_path / "shop.db"), embedded, clock) as opened:
+        yield opened
+
+
+def accepted(number: int) -> Entered:
+    return Entered(Answer.ACCEPTED, number)
+
+
+def duplicate(number: int) -> Entered:
+    return Entered(Answer.DUPLICATE, number)
+
+
+@pytest.mark.every_server
+async def test_those_who_come_are_numbered_and_stand_in_line_in_this_order(valkey: Valkey, tmp_path: Path):
+    """On each kind of server."""
+    async with shop_at(await migrated_file(tmp_path / "shop.db"), valkey) as shop:
+        await shop.open()
+
+        answers = [await shop.campaigns.enter(CAMPAIGN, user, data={"n": user}) for user in ("ann", "bob", "zoë | {x}")]
+
+        assert answers == [accepted(1), accepted(2), accepted(3)]
+        line = await shop.line()
+        assert [(entry.user, entry.number, entry.data) for entry in line] == [
+            ("ann", 1, {"n": "ann"}),
+            ("bob", 2, {"n": "bob"}),
+            ("zoë | {x}", 3, {"n": "zoë | {x}"}),
+        ]
+
+
+async def test_two_spellings_of_a_user_are_one_user(shop: Shop):
+    await shop.open()
+    assert await shop.campaigns.enter(CAMPAIGN, " \uff21da\u00a0") == accepted(1)
+
+    assert await shop.campaigns.enter(CAMPAIGN, "Ada") == duplicate(1)
+    assert (await shop.campaigns.result(CAMPAIGN, "Ada ")).number == 1
+    for user in ("", "  ", "a\u200bda", "a\nda", "a\u202eda", "x" * 129, "\ufdfa" * 10):
+        with pytest.raises(InvalidArgument):
+            await shop.campaigns.enter(CAMPAIGN, user)
+    assert [entry.user for entry in await shop.line()] == ["Ada"]
+
+
+async def test_the_same_key_is_answered_alike_and_another_is_a_duplicate(shop: Shop):
+    await shop.open()
+    assert await shop.campaigns.enter(CAMPAIGN, "ann", "first") == accepted(1)
+
+    assert await shop.campaigns.enter(CAMPAIGN, "ann", "first") == accepted(1)
+    assert await shop.campaigns.enter(CAMPAIGN, "ann", "second") == duplicate(1)
+    assert await shop.campaigns.enter(CAMPAIGN, "ann") == duplicate(1)
+    assert await shop.campaigns.enter(CAMPAIGN, "bob", "first") == accepted(2), "a key belongs to its user"
+    assert len(await shop.line()) == 2
+
+
+async def test_without_a_key_a_second_time_is_a_duplicate(shop: Shop):
+    await shop.open()
+    assert await shop.campaigns.enter(CAMPAIGN, "ann") == accepted(1)
+    assert await shop.campaigns.enter(CAMPAIGN, "ann") == duplicate(1)
+
+
+async def test_a_call_whose_answer_was_lost_may_be_made_again(shop: Shop):
+    """As the connection does by itself when it breaks: nobody knows then whether the script ran."""
+    await shop.open(total=3)
+    call: dict[str, Any] = {
+        "campaign": CAMPAIGN,
+        "attempts": [("ann", "k1", '"user":"ann"}'), ("bob", "k2", '"user":"bob"}')],
+        "max_len": 100,
+        "forget_ms": 1000,
+        "now_ms": None,
+        **shop.keys(),
+    }
+    first = await _enter(shop.valkey, **call)
+
+    assert await _enter(shop.valkey, **call) == first
+    assert len(await shop.line()) == 2
+
+
+async def test_the_door_opens_and_closes_by_the_clock(shop: Shop, clock: ManualClock):
+    now = clock.now()
+    await shop.open(starts_at=now + timedelta(seconds=10), ends_at=now + timedelta(seconds=20))
+
+    assert await shop.campaigns.enter(CAMPAIGN, "ann") == Entered(Answer.NOT_OPEN, None, 10_000)
+    clock.advance(timedelta(seconds=10))
+    assert await shop.campaigns.enter(CAMPAIGN, "ann", "k") == accepted(1)
+    clock.advance(timedelta(seconds=10))
+    assert await shop.campaigns.enter(CAMPAIGN, "bob") == Entered(Answer.NOT_OPEN)
+    assert await shop.campaigns.enter(CAMPAIGN, "ann", "k") == accepted(1), "who is in is in"
+
+
+async def test_nobody_gets_into_a_campaign_that_is_not_started_or_was_stopped(shop: Shop):
+    await shop.open()
+    await shop.campaigns.stop(CAMPAIGN)
+    await shop.campaigns.stop(CAMPAIGN)
+
+    assert await shop.campaigns.enter(CAMPAIGN, "ann") == Entered(Answer.NOT_OPEN)
+    await shop.campaigns.start(CAMPAIGN)
+    assert await shop.campaigns.enter(CAMPAIGN, "ann") == accepted(1)
+
+
+async def test_a_stock_of_two_lets_in_two_and_more_when_it_grows(shop: Shop):
+    await shop.open(total=2)
+    answers = [await shop.campaigns.enter(CAMPAIGN, user) for user in ("a", "b", "c", "a")]
+    assert answers == [accepted(1), accepted(2), Entered(Answer.SOLD_OUT), duplicate(1)]
+
+    await shop.campaigns.alter(CAMPAIGN, CampaignChange(stock=3))
+
+    assert await shop.campaigns.enter(CAMPAIGN, "c") == accepted(3)
+    assert (await shop.campaigns.enter(CAMPAIGN, "d")).answer is Answer.SOLD_OUT
+
+
+async def test_a_dead_letter_keeps_its_place_until_it_is_discarded(shop: Shop):
+    await shop.open(total=1)
+    await shop.campaigns.enter(CAMPAIGN, "ann")
+    await bury_all(shop)
+    assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is Answer.SOLD_OUT
+    assert (await shop.campaigns.result(CAMPAIGN, "ann")).state == "failed"
+    [letter] = (await shop.campaigns.dead(CAMPAIGN)).letters
+    assert letter.entry is not None
+    assert letter.entry.user == "ann"
+
+    assert await shop.campaigns.discard(CAMPAIGN, [letter.id]) == 1
+    assert await shop.campaigns.discard(CAMPAIGN, [letter.id]) == 0
+
+    assert (await shop.campaigns.result(CAMPAIGN, "ann")).state == "unknown"
+    assert await shop.campaigns.enter(CAMPAIGN, "ann") == accepted(2), "and its user may enter again"
+
+
+async def test_a_dead_letter_that_is_replayed_is_in_line_again_under_its_number(shop: Shop):
+    await shop.open(total=1)
+    await shop.campaigns.enter(CAMPAIGN, "ann")
+    await bury_all(shop)
+    [letter] = (await shop.campaigns.dead(CAMPAIGN)).letters
+
+    assert await shop.campaigns.replay(CAMPAIGN, [letter.id]) == 1
+    assert await shop.campaigns.replay(CAMPAIGN, [letter.id]) == 0
+
+    assert [(entry.user, entry.number) for entry in await shop.line()] == [("ann", 1)]
+    result = await shop.campaigns.result(CAMPAIGN, "ann")
+    assert (result.state, result.number) == ("pending", 1)
+    assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is Answer.SOLD_OUT
+
+
+async def test_a_line_that_is_too_long_is_busy_and_drops_nobody(tmp_path: Path, embedded: Valkey):
+    async with shop_at(await migrated_file(tmp_path / "shop.db"), embedded, max_len=2) as shop:
+        await shop.open()
+        answers = [(await shop.campaigns.enter(CAMPAIGN, user)).answer for user in ("a", "b", "c", "a")]
+
+        assert answers == [Answer.ACCEPTED, Answer.ACCEPTED, Answer.BUSY, Answer.DUPLICATE]
+        assert len(await shop.line()) == 2
+
+
+async def test_a_campaign_without_a_stock_takes_everybody(shop: Shop):
+    await shop.open(kind=POINTS, points=5, total=1)
+    assert [(await shop.campaigns.enter(CAMPAIGN, user)).answer for user in "abc"] == [Answer.ACCEPTED] * 3
+
+
+async def test_the_first_one_calls_for_hands_and_the_next_do_not(shop: Shop):
+    await shop.open()
+    await shop.open("winter")
+    for user in ("ann", "bob"):
+        await shop.campaigns.enter(CAMPAIGN, user)
+    await shop.campaigns.enter("winter", "ann")
+    await shop.campaigns.enter(CAMPAIGN, "ann")
+
+    assert await shop.calls() == [b"winter", CAMPAIGN.encode()]
+
+    await shop.valkey.execute("DEL", shop.keys()["calls"], shop.keys()["called"])
+    await shop.valkey.execute("SADD", shop.keys()["hands"], "somebody")
+    await shop.campaigns.enter(CAMPAIGN, "zoe")
+    assert await shop.calls() == [], "whoever has hands calls for none"
+
+
+async def test_a_campaign_that_nobody_knows_is_not_found(shop: Shop):
+    with pytest.raises(NotFound):
+        await shop.campaigns.enter("nothing", "ann")
+    with pytest.raises(NotFound):
+        await shop.campaigns.result("nothing", "ann")
+
+
+async def test_a_server_that_lost_everything_is_told_again_and_numbers_go_on(shop: Shop):
+    """Entries that only the server had are gone; those that are decided are not."""
+    await shop.open()
+    await shop.campaigns.enter(CAMPAIGN, "ann")
+    await shop.valkey.execute("FLUSHALL")
+
+    assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is Answer.ACCEPTED
+    line = await shop.line()
+    assert [(entry.user, entry.number) for entry in line] == [("bob", 1)]
+    assert line[0].epoch > 1, "the same number of another epoch"
+
+
+async def test_of_many_at_many_doors_as_many_get_in_as_there_is_stock(shop: Shop):
+    await shop.open(total=25)
+    doors = [Campaigns(shop.valkey, shop.database) for _ in range(4)]
+    users = [f"user {n % 60}" for n in range(240)]
+
+    answers = await asyncio.gather(*(doors[n % 4].enter(CAMPAIGN, user) for n, user in enumerate(users)))
+
+    numbers = [each.number for each in answers if each.answer is Answer.ACCEPTED]
+    assert sorted(number for number in numbers if number is not None) == list(range(1, 26))
+    line = await shop.line()
+    assert [entry.number for entry in line] == list(range(1, 26))
+    assert len({entry.user for entry in line}) == 25
+    assert {each.answer for each in answers} == {Answer.ACCEPTED, Answer.DUPLICATE, Answer.SOLD_OUT}
+
+
+async def test_those_who_come_together_are_asked_together(shop: Shop):
+    await shop.open(total=1000)
+    await shop.campaigns.enter(CAMPAIGN, "first")
+    before = await scripts_run(shop.valkey)
+
+    await asyncio.gather(*(shop.campaigns.enter(CAMPAIGN, f"user {n}") for n in range(500)))
+
+    assert await scripts_run(shop.valkey) - before <= 3
+
+
+async def test_whoever_gives_up_waiting_keeps_nobody_else_from_his_answer(shop: Shop):
+    await shop.open()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(shop.campaigns.enter(CAMPAIGN, user)) for user in ("ann", "bob", "zoe")]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+
+    assert [task.cancelled() for task in tasks] == [True, False, False]
+    assert [(task.result()).answer for task in tasks[1:]] == [Answer.ACCEPTED] * 2
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        {"user": ""},
+        {"user": "x" * 129},
+        {"user": "a\nb"},
+        {"user": "a", "key": ""},
+        {"user": "a", "key": "k" * 129},
+        {"user": "a", "data": {"x": "y" * 4096}},
+        {"user": "a", "data": object()},
+        {"user": "\ud800"},
+    ],
+)
+async def test_nonsense_is_refused_at_the_door(shop: Shop, attempt: dict[str, Any]):
+    with pytest.raises(InvalidArgument):
+        await shop.campaigns.enter(CAMPAIGN, **attempt)
+
+
+async def bury_all(shop: Shop) -> None:
+    """As a crew does with what it cannot decide."""
+    keys = shop.keys()
+    for entry_id, fields in await shop.valkey.execute("XRANGE", keys["stream"], "-", "+"):
+        added = ("dead.message", entry_id, "dead.deliveries", 5, "dead.reason", "it failed", "dead.at_ms", 1)
+        await shop.valkey.execute("XADD", keys["dead"], "*", "payload", fields[b"payload"], *added)
+        await shop.valkey.execute("XDEL", keys["stream"], entry_id)
+
+
+async def scripts_run(valkey: Valkey) -> int:
+    info = await valkey.execute("INFO", "commandstats")
+    text = info.decode() if isinstance(info, bytes) else msgspec.json.encode(info).decode()
+    _, _, rest = text.partition("cmdstat_evalsha")
+    return int("".join(sign if sign.isdigit() else " " for sign in rest.partition("calls")[2][:20]).split()[0])
+
+
+users, keys = st.sampled_from("abcdef"), st.sampled_from(["k1", "k2", None])
+
+
+@settings(max_examples=examples(40))
+@given(attempts=st.lists(st.tuples(users, keys), max_size=20), stock=st.integers(0, 5), together=st.booleans())
+def test_the_door_answers_as_a_plain_list_would(
+    embedded_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    attempts: list[tuple[str, str | None]],
+    stock: int,
+    together: bool,
+):
+    """However attempts are joined: the first so many distinct users get in, and each is told the same for ever."""
+    asyncio.run(_compare(embedded_url, tmp_path_factory.mktemp("door") / "shop.db", attempts, stock, together))
+
+
+async def _compare(url: str, file: Path, attempts: list[tuple[str, str | None]], stock: int, together: bool) -> None:
+    async with empty_valkey(url) as valkey, shop_at(await migrated_file(file), valkey) as shop:
+        campaign = new_id()
+        await shop.open(campaign, total=10, stock=stock)
+        asked = [shop.campaigns.enter(campaign, user, key) for user, key in attempts]
+        answers = await asyncio.gather(*asked) if together else [await each for each in asked]
+
+        inside: dict[str, tuple[int, str | None]] = {}
+        for (user, key), answer in zip(attempts, answers, strict=True):
+            if user in inside:
+                number, first = inside[user]
+                assert answer == (accepted if key is not None and key == first else duplicate)(number)
+            elif len(inside) < stock:
+                inside[user] = len(inside) + 1, key
+                assert answer == accepted(len(inside))
+            else:
+                assert answer == Entered(Answer.SOLD_OUT)
+        assert [entry.user for entry in await shop.line(campaign)] == list(inside)

@@ -1,0 +1,161 @@
+"""What the leader finds: the things of the dead, and what a loss of the server's last moments left behind."""
+
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.servers.migrated import migrated_file
+from tests.systems.campaigns.shop import CAMPAIGN
+from tests.systems.campaigns.working import Works, works_at
+from tidegate.core.clock import ManualClock, milliseconds, to_ms
+from tidegate.primitives.membership import Presence
+from tidegate.runtime.recoverer import Recoverer
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns.estate import CampaignEstate
+from tidegate.systems.campaigns.keys import hand_keys
+
+LEASE = timedelta(seconds=10)
+
+
+@pytest.fixture
+async def quiet(tmp_path: Path, valkey: Valkey) -> AsyncGenerator[Works]:
+    """On each kind of server, and nobody works by himself."""
+    async with works_at(await migrated_file(tmp_path / "works.db"), valkey, idle_timeout_seconds=30) as opened:
+        yield opened
+
+
+async def serve_and_read(works: Works, owner: str) -> None:
+    """As a process that dies right after it has read."""
+    manager = works.manager(owner)
+    await manager._serve(CAMPAIGN, False)  # pyright: ignore[reportPrivateUsage]
+    stream = works.keys()["stream"]
+    await works.valkey.execute("XREADGROUP", "GROUP", "workers", owner, "COUNT", 2, "STREAMS", stream, ">")
+
+
+@pytest.mark.every_server
+async def test_messages_hands_and_calls_of_the_dead_go_to_others(quiet: Works):
+    await quiet.open(total=50)
+    await quiet.enter("ann", "bob", "eve")
+    await quiet.open("other")
+    await serve_and_read(quiet, "dead")
+    keys, hand = quiet.keys(), hand_keys(quiet.valkey, "dead")
+    await quiet.enter("ann", campaign="other")
+    await quiet.valkey.execute("DEL", keys["calls"])
+    await quiet.valkey.execute("LPUSH", hand["taken"], "other")
+
+    assert await quiet.estate().take_over("dead") == 2
+    status = await quiet.status()
+    assert (status.hands, status.pending, status.lag, status.is_called) == ([], 0, 3, True)
+    assert sorted(await quiet.calls()) == [CAMPAIGN.encode(), b"other"]
+    assert await quiet.valkey.execute("EXISTS", hand["served"], hand["taken"]) == 0
+    assert await quiet.estate().take_over("dead") == 0, "twice is harmless"
+
+    await quiet.instance("living")
+    await quiet.until_decided(3)
+    await quiet.until_decided(1, "other")
+
+
+@pytest.mark.every_server
+async def test_one_that_is_only_frozen_is_given_messages_after_it_was_removed_and_they_are_found(quiet: Works):
+    """The server gives what comes next to whoever waits longest at the stream."""
+    await quiet.open(total=50)
+    await quiet.manager("frozen")._serve(CAMPAIGN, False)  # pyright: ignore[reportPrivateUsage]
+    estate = quiet.estate()
+    assert await estate.take_over("frozen") == 0
+    await quiet.enter("ann")
+    await quiet.manager("living")._serve(CAMPAIGN, False)  # pyright: ignore[reportPrivateUsage]
+    stream = quiet.keys()["stream"]
+    await quiet.valkey.execute("XREADGROUP", "GROUP", "workers", "frozen", "STREAMS", stream, ">")
+
+    assert await estate.take_over("frozen") == 1
+    assert (await quiet.status()).lag == 1
+
+
+@pytest.mark.every_server
+async def test_a_campaign_whose_call_is_lost_calls_again_and_what_is_empty_is_torn_down(quiet: Works):
+    await quiet.open(total=50)
+    await quiet.enter("ann")
+    keys = quiet.keys()
+    await quiet.valkey.execute("DEL", keys["calls"])  # and it is still noted as called
+    await quiet.valkey.execute("SADD", keys["busy"], "empty")
+
+    assert await quiet.estate().sweep_idle() == 300_000
+    await quiet.estate().sweep_idle()
+    assert await quiet.calls() == [CAMPAIGN.encode()], "once"
+    assert await quiet.valkey.execute("SMEMBERS", keys["busy"]) == {CAMPAIGN.encode()}
+
+
+@pytest.mark.every_server
+async def test_to_be_held_for_long_does_not_count(quiet: Works):
+    """The database was away for an hour. A process that dies after that must not take what it held with it."""
+    await quiet.open(total=50)
+    await quiet.enter("ann")
+    await Presence(quiet.valkey, quiet.valkey.unit("all"), "one").join()
+    stream = quiet.keys()["stream"]
+    for _ in range(6):
+        await serve_and_read(quiet, "one")
+        [(message, _)] = await quiet.valkey.execute("XRANGE", stream, "-", "+")
+        await quiet.valkey.execute("XCLAIM", stream, "workers", "one", 0, message, "IDLE", 300_001)
+        await quiet.estate().sweep_idle()
+        assert (await quiet.status()).lag == 1, "others may have it"
+    await serve_and_read(quiet, "one")
+    await quiet.estate().take_over("one")
+    status = await quiet.status()
+    assert (status.lag, status.dead) == (1, 0)
+
+
+@pytest.mark.every_server
+async def test_a_campaign_whose_hands_have_forgotten_it_calls_again(quiet: Works):
+    """A server that lost its last moment believes in hands that have left since: they live, and do not come."""
+    await quiet.open(total=50)
+    await Presence(quiet.valkey, quiet.valkey.unit("all"), "living").join()
+    await quiet.manager("living")._serve(CAMPAIGN, False)  # pyright: ignore[reportPrivateUsage]
+    await quiet.enter("ann")
+    assert await quiet.calls() == []
+    await quiet.estate().sweep_idle()
+    assert await quiet.calls() == [CAMPAIGN.encode()]
+
+
+async def test_hands_that_nobody_knows_are_removed_at_the_second_look(quiet: Works):
+    await quiet.open(total=50)
+    await quiet.enter("ann", "bob", "eve")
+    await serve_and_read(quiet, "stranger")
+    estate = quiet.estate()
+
+    assert await estate.holders() == {"stranger"}
+    assert await estate.sweep_idle() == 10_000, "as soon as it must have joined again"
+    assert (await quiet.status()).hands == ["stranger"], "it may be about to join again"
+    assert await estate.sweep_idle() > 200_000
+    status = await quiet.status()
+    assert (status.hands, status.lag, status.is_called) == ([], 3, True)
+
+
+async def test_the_leaders_recoverer_takes_over_when_a_lease_ends(tmp_path: Path, embedded: Valkey, clock: ManualClock):
+    async with works_at(await migrated_file(tmp_path / "works.db"), embedded) as works:
+        await works.open(total=50)
+        await works.enter("ann", "bob", "eve")
+        await serve_and_read(works, "dead")
+        await Presence(embedded, embedded.unit("all"), "dead", clock).join()
+        leader = Presence(embedded, embedded.unit("all"), "leader", clock)
+        estate = CampaignEstate(embedded, leader, works.campaigns.settings, clock)
+        losses = 0
+        recoverer = Recoverer(leader, [estate], losses=lambda: losses, now_ms=lambda: to_ms(clock.now()))
+
+        assert (await recoverer.fire() or 0) < milliseconds(LEASE)
+        assert (await works.status()).hands == ["dead"]
+        clock.advance(LEASE)
+        for _ in range(3):  # the server has to accept writes for a while
+            assert (await works.status()).hands == ["dead"]
+            clock.advance(timedelta(milliseconds=await recoverer.fire() or 0))
+        await recoverer.fire()
+        assert (await works.status()).hands == []
+        assert await works.calls() == [CAMPAIGN.encode()], "its first call, which nobody took, is enough"
+
+        await embedded.execute("DEL", works.keys()["calls"])
+        await recoverer.fire()
+        assert await works.calls() == []
+        losses += 1
+        await recoverer.fire()
+        assert await works.calls() == [CAMPAIGN.encode()], "a server that was away may have lost something"

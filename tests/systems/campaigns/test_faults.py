@@ -1,0 +1,217 @@
+"""What goes wrong: nothing is dropped in silence, nothing stays pending for ever, and nobody suffers for another."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.servers.migrated import migrated_file
+from tests.systems.campaigns.shop import CAMPAIGN
+from tests.systems.campaigns.working import PATIENCE_S, Picky, Works, works_at
+from tests.waiting import look_again, observe_absence, until
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import DatabaseUnavailable
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns import manager, scripts
+from tidegate.systems.campaigns.campaign import Campaign, Entry, Outcome, Verdict
+from tidegate.systems.campaigns.campaigns import CampaignChange
+from tidegate.systems.campaigns.settings import CampaignSettings
+
+
+async def test_a_message_that_cannot_be_read_is_a_dead_letter_at_once(works: Works):
+    await works.open()
+    stream = works.keys()["stream"]
+    for fields in (["other", "x"], ["payload", "{no json"], ["payload", '{"user": 7}'], ["payload", b"\xff"]):
+        await works.valkey.execute("XADD", stream, "*", *fields)
+    await works.enter("ann")
+    await works.instance()
+
+    await works.until_decided(1)
+
+    letters = (await works.campaigns.dead(CAMPAIGN)).letters
+    assert [letter.deliveries for letter in letters] == [1] * 4
+    assert letters[0].reason == "the message has no payload"
+    assert all(letter.reason.startswith("the payload does not parse") for letter in letters[1:])
+
+
+async def test_poison_is_found_in_its_batch_tried_again_and_put_aside_while_the_others_pass(works: Works):
+    await works.open(total=100, kind="PICKY", stock=100)
+    await works.enter("ann", "poison", "bob", "poison-2", *(f"user-{n}" for n in range(30)))
+    await works.instance()
+
+    await works.until_decided(32)
+    await works.until(lambda: _has_letters(works, 2))
+
+    letters = (await works.campaigns.dead(CAMPAIGN)).letters
+    assert {letter.entry.user for letter in letters if letter.entry} == {"poison", "poison-2"}
+    assert {letter.deliveries for letter in letters} == {5}
+    assert all(letter.reason.startswith("ZeroDivisionError: poison") for letter in letters)
+    assert (CAMPAIGN, "poison") in works.told
+    assert (await works.campaigns.result(CAMPAIGN, "poison")).state == "failed"
+    assert works.picky.asked["poison"] >= 5, "once alone for each delivery"
+    await works.until_gone()
+
+    works.picky.asked.clear()
+    assert await works.campaigns.replay(CAMPAIGN, [letters[0].id]) == 1
+    await works.until(lambda: _has_letters(works, 2))
+    assert works.picky.asked[letters[0].entry.user if letters[0].entry else ""] >= 5, "from the first delivery again"
+
+
+async def test_entries_that_failed_rest_for_minutes_and_hold_up_no_other(tmp_path: Path, embedded: Valkey):
+    """More of them than a process works on at a time."""
+    pauses = CampaignSettings().retry_pauses
+    assert [pauses.ceiling(tries).total_seconds() for tries in range(1, 6)] == [2, 8, 32, 120, 120]
+    rest = timedelta(minutes=4)
+    url = await migrated_file(tmp_path / "works.db")
+    async with works_at(url, embedded, retry_first_pause=rest, retry_longest_pause=rest) as works:
+        await works.open(total=500, kind="PICKY", stock=500)
+        await works.enter(*(f"poison-{n}" for n in range(150)), "ann")
+        await works.instance()
+        await until(works.rows)
+
+        assert set(await works.rows()) == {"ann"}
+        assert (await works.status()).dead == 0
+
+
+async def test_a_failure_is_tried_again_and_may_pass(works: Works):
+    class Moody:
+        kind = "MOODY"
+        tries = 0
+
+        def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[Entry]) -> Sequence[Outcome]:
+            self.tries += 1
+            if self.tries < 3:
+                raise RuntimeError("not now")
+            return [Outcome(verdict=Verdict.ISSUED)] * len(entries)
+
+    works.campaigns._kinds = ["MOODY"]  # pyright: ignore[reportPrivateUsage]
+    await works.open(kind="MOODY")
+    await works.instance("one", Moody())
+    await works.enter("ann")
+
+    await works.until_decided(1)
+    assert (await works.status()).dead == 0
+
+
+async def test_a_database_that_is_away_is_waited_for_and_counts_against_nobody(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+):
+    await works.open()
+    await works.instance()
+    transaction, away = works.database.transaction, True
+
+    async def absent(*args: object, **named: object) -> object:
+        if away:
+            raise DatabaseUnavailable("it is away")
+        return await transaction(*args, **named)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+    monkeypatch.setattr(works.database, "transaction", absent)
+    await works.enter("ann")
+    await works.until(lambda: _is_pending(works, 1))
+    await observe_absence(0.3)  # longer than a quiet campaign has a crew
+    assert (await works.status()).hands == ["one"], "it has something in hand"
+    away = False
+
+    await works.until_decided(1)
+    assert works.told == [(CAMPAIGN, "ann")]
+
+
+async def test_a_crew_that_falls_over_a_defect_gives_everything_back_and_another_comes(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(manager, "_AFTER_CRASH", Backoff(first=timedelta(milliseconds=1)))
+    await works.open()
+    settle = scripts.settle
+
+    async def falls(*_: object, **__: object) -> None:
+        monkeypatch.setattr(scripts, "settle", settle)
+        raise TypeError("a defect")
+
+    monkeypatch.setattr(scripts, "settle", falls)
+    await works.instance()
+    await works.enter("ann", "bob")
+
+    await works.until_decided(2)
+    assert (await works.status()).dead == 0
+    await works.until_gone()
+
+
+async def test_a_server_that_lost_everything_is_told_again_and_nobody_gets_anything_twice(works: Works):
+    await works.open(total=4)
+    one = await works.instance()
+    await works.enter("ann", "bob")
+    await works.until_decided(2)
+
+    await works.valkey.execute("FLUSHALL")
+
+    assert (await works.campaigns.enter(CAMPAIGN, "ann")).answer == "DUPLICATE", "SQL knows her"
+    await works.enter("eve", "dan")
+    assert (await works.campaigns.enter(CAMPAIGN, "zoe")).answer == "SOLD_OUT"
+    await works.until_decided(4)
+    assert {number for _, number in (await works.rows()).values()} == {1, 2, 3, 4}
+    await works.until_gone()
+    assert one.manager.crews == []
+
+
+async def test_a_server_that_lost_its_last_moments_lets_too_many_in_and_sql_gives_nothing_more(works: Works):
+    await works.open(total=3)
+    await works.instance()
+    await works.enter("ann", "bob", "eve")
+    await works.until_decided(3)
+    keys = works.keys()
+    await works.valkey.execute("HSET", keys["book"], "issued", 1, "next", 1)
+    await works.valkey.execute("HDEL", keys["entries"], "bob", "eve")
+
+    await works.enter("bob", "dan")
+    await works.until_decided(4)
+
+    assert await works.rows() == {
+        "ann": ("issued", 1),
+        "bob": ("issued", 2),
+        "eve": ("issued", 3),
+        "dan": ("sold_out", 3),
+    }
+    assert (await works.status()).campaign.issued == 3
+    assert (await works.campaigns.enter(CAMPAIGN, "bob", "again")).answer == "DUPLICATE", "the door knows him again"
+    assert (await works.campaigns.enter(CAMPAIGN, "zoe")).answer == "SOLD_OUT", "and that nothing is left"
+    assert (await works.campaigns.result(CAMPAIGN, "dan")).state == "sold_out"
+    await works.campaigns.alter(CAMPAIGN, CampaignChange(stock=4))
+    assert (await works.campaigns.enter(CAMPAIGN, "zoe")).answer == "ACCEPTED"
+    assert (await works.campaigns.enter(CAMPAIGN, "dan")).answer == "SOLD_OUT", "it counts again what SQL has"
+
+
+async def _has_letters(works: Works, count: int) -> bool:
+    return (await works.status()).dead == count
+
+
+async def _is_pending(works: Works, count: int) -> bool:
+    return (await works.status()).pending == count
+
+
+async def test_a_process_that_does_not_know_the_kind_leaves_entries_to_those_who_do(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+):
+    """As while a new version is rolled out: nothing is wrong with the entries, so none becomes a dead letter."""
+    monkeypatch.setattr(manager, "_AFTER_CRASH", Backoff(first=timedelta(milliseconds=50)))
+    works.campaigns._kinds = [Novel.kind]  # pyright: ignore[reportPrivateUsage]
+    await works.open(total=50, kind=Novel.kind, stock=50)
+    old = await works.instance("old")
+    await works.enter(*(f"user-{n}" for n in range(30)))
+    crashes = old.manager._crashes  # pyright: ignore[reportPrivateUsage]
+    async with asyncio.timeout(PATIENCE_S):
+        while crashes[CAMPAIGN] < 2:
+            await look_again()
+    assert (await works.status()).dead == 0
+
+    await works.instance("new", Novel())
+    await works.until_decided(30)
+    assert (await works.status()).dead == 0
+
+
+class Novel(Picky):
+    """Of a new version."""
+
+    kind = "NOVEL"

@@ -1,0 +1,116 @@
+"""How a campaign comes to the server, and comes again after a loss."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert, update
+
+from tests.servers.migrated import migrated_file
+from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import NotFound
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns import records
+from tidegate.systems.campaigns.campaigns import CampaignChange
+from tidegate.systems.campaigns.install import Installer
+from tidegate.systems.campaigns.tables import campaign_entries, campaigns
+
+WEEK_MS = 7 * 24 * 3600 * 1000
+
+
+@pytest.fixture
+async def shop(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[Shop]:
+    async with shop_at(await migrated_file(tmp_path / "shop.db"), embedded, clock) as opened:
+        yield opened
+
+
+async def test_after_a_loss_the_door_knows_everybody_again_and_numbers_go_on(shop: Shop):
+    await shop.open(total=3000)
+    await shop.database.transaction(_issue, 2300)
+    await shop.valkey.execute("FLUSHALL")
+
+    answers = await asyncio.gather(*(shop.campaigns.enter(CAMPAIGN, f"user-{n}", "key") for n in (1, 1000, 2300)))
+    assert [(each.answer, each.number) for each in answers] == [("ACCEPTED", 1), ("ACCEPTED", 1000), ("ACCEPTED", 2300)]
+    assert await shop.line() == [], "with the same key the answer is the same, and nobody is in line again"
+    assert (await shop.campaigns.enter(CAMPAIGN, "user-7", "other")).answer == "DUPLICATE"
+    assert (await shop.campaigns.enter(CAMPAIGN, "ann")).number == 2301
+    assert (await shop.database.read(records.get, CAMPAIGN)).epoch == 2, "one restoration for all who came"
+    assert [entry.epoch for entry in await shop.line()] == [2]
+
+
+async def test_whoever_finds_at_the_same_time_that_it_is_lost_restores_it_once(shop: Shop):
+    await shop.open()
+    await shop.valkey.execute("FLUSHALL")
+    await asyncio.gather(*(shop.campaigns.installer.restore(CAMPAIGN) for _ in range(5)))
+    assert (await shop.database.read(records.get, CAMPAIGN)).epoch == 2
+
+
+async def test_a_name_that_somebody_made_up_costs_no_transaction_that_writes(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+):
+    async def written(*_: object) -> None:
+        raise AssertionError("nothing is to be written")
+
+    monkeypatch.setattr(shop.database, "transaction", written)
+    with pytest.raises(NotFound):
+        await shop.campaigns.enter("no-such", "ann")
+
+
+async def test_a_change_of_the_rules_leaves_the_counters_alone(shop: Shop):
+    await shop.open(total=2)
+    assert [(await shop.campaigns.enter(CAMPAIGN, user)).number for user in ("ann", "bob")] == [1, 2]
+    assert (await shop.campaigns.enter(CAMPAIGN, "eve")).answer == "SOLD_OUT"
+
+    await shop.campaigns.alter(CAMPAIGN, CampaignChange(stock=3))
+
+    assert (await shop.campaigns.enter(CAMPAIGN, "eve")).number == 3
+    assert (await shop.campaigns.enter(CAMPAIGN, "dan")).answer == "SOLD_OUT"
+
+
+async def test_an_installation_that_comes_late_changes_nothing(shop: Shop):
+    campaign = await shop.open(total=2)
+    await shop.campaigns.stop(CAMPAIGN)
+
+    installer = Installer(shop.valkey, shop.database)
+    assert await installer._tell(campaign, counters=()) == b"newer"  # pyright: ignore[reportPrivateUsage]
+    assert (await shop.campaigns.enter(CAMPAIGN, "ann")).answer == "NOT_OPEN"
+
+
+async def test_the_door_remembers_for_a_week_after_the_end_and_not_longer(shop: Shop, clock: ManualClock):
+    await shop.open(total=5)
+    await shop.campaigns.enter(CAMPAIGN, "ann")
+    for key in (shop.keys()["entries"], shop.keys()["book"]):
+        assert await shop.valkey.execute("PTTL", key) == -1, "it has no end"
+
+        await shop.campaigns.alter(CAMPAIGN, CampaignChange(ends_at=clock.now() + timedelta(milliseconds=WEEK_MS)))
+        assert await shop.valkey.execute("PTTL", key) == pytest.approx(2 * WEEK_MS, abs=60_000)
+        await shop.campaigns.alter(CAMPAIGN, CampaignChange(ends_at=None))
+        assert await shop.valkey.execute("PTTL", key) == -1
+
+
+async def test_one_that_has_long_been_over_is_told_without_its_users_until_it_is_opened_again(
+    shop: Shop, clock: ManualClock
+):
+    """Somebody who comes to an old door must not bring thousands of users back to the server."""
+    await shop.open(total=50)
+    await shop.database.transaction(_issue, 20)
+    await shop.campaigns.alter(CAMPAIGN, CampaignChange(ends_at=clock.now() + timedelta(days=1)))
+    clock.advance(timedelta(days=9))
+    await shop.valkey.execute("FLUSHALL")  # as after a week
+
+    assert (await shop.campaigns.enter(CAMPAIGN, "user-7", "key")).answer == "NOT_OPEN"
+    assert (await shop.campaigns.status(CAMPAIGN)).remembered == 0
+    await shop.campaigns.start(CAMPAIGN, ends_at=clock.now() + timedelta(days=1))
+    assert (await shop.campaigns.enter(CAMPAIGN, "user-7", "other")).number == 7
+    assert (await shop.campaigns.enter(CAMPAIGN, "ann")).number == 21
+
+
+def _issue(tx: Transaction, count: int) -> None:
+    """As if so many had been here."""
+    row = {"campaign": CAMPAIGN, "epoch": 1, "entry_key": "key", "outcome": "issued", "points": 0, "decided_at": tx.now}
+    tx.execute(insert(campaign_entries), [{**row, "user_id": f"user-{n}", "number": n} for n in range(1, count + 1)])
+    tx.execute(update(campaigns).where(campaigns.c.id == CAMPAIGN).values(issued=count))

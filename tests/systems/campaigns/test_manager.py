@@ -1,0 +1,279 @@
+"""The manager: crews of this process come and go, by a call, by hand, or because they are quiet."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.servers.migrated import migrated_file
+from tests.systems.campaigns.shop import CAMPAIGN
+from tests.systems.campaigns.working import Works, works_at
+from tests.waiting import observe_absence, patience, random_moment
+from tidegate.core.errors import NotFound
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns import crew as crew_module
+from tidegate.systems.campaigns import manager as manager_module
+from tidegate.systems.campaigns.crew import Crew
+from tidegate.systems.campaigns.keys import hand_keys
+from tidegate.systems.campaigns.manager import CampaignManager
+
+
+@pytest.fixture
+async def waiting(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[Works]:
+    """With readers that wait on the server, and campaigns that are not quiet so soon."""
+    async with works_at(await migrated_file(tmp_path / "works.db"), embedded, idle_timeout_seconds=30) as opened:
+        yield opened
+
+
+async def test_to_start_and_to_stop_twice_is_harmless(works: Works):
+    manager = works.manager("one")
+    await works.open(total=2500)
+
+    await asyncio.gather(manager.start(CAMPAIGN), manager.start(CAMPAIGN))
+    await manager.start(CAMPAIGN)
+    assert [(crew.campaign, crew.consumers) for crew in manager.crews] == [(CAMPAIGN, 3)]
+    assert (await works.status()).hands == ["one"]
+
+    await asyncio.gather(manager.stop(CAMPAIGN), manager.stop(CAMPAIGN))
+    await manager.stop(CAMPAIGN)
+    assert manager.crews == []
+    assert (await works.status()).hands == []
+    with pytest.raises(NotFound):
+        await manager.start("nothing")
+
+
+async def test_one_that_was_started_by_hand_leaves_when_nobody_comes(works: Works):
+    manager = works.manager("one")
+    await works.open()
+    await manager.start(CAMPAIGN)
+    await works.until_gone()
+    assert manager.crews == []
+
+
+async def test_a_stop_takes_no_longer_than_it_may_and_others_do_what_is_left(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+):
+    manager = works.manager("one")
+    await works.open(total=50)
+    begun = asyncio.Event()
+
+    async def hangs(*_: object, **__: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(crew_module, "_FINISH_WITHIN_S", 0.2)
+    with monkeypatch.context() as patched:
+        await works.enter(*(f"user-{n}" for n in range(50)))
+        patched.setattr(works.database, "transaction", hangs)
+        await manager.start(CAMPAIGN)
+        await begun.wait()
+        async with patience():
+            await manager.stop(CAMPAIGN)
+    status = await works.status()
+    assert (status.hands, status.pending, status.lag, status.is_called) == ([], 0, 50, True)
+
+    await works.instance("two")
+    await works.until_decided(50)
+    assert {letter.deliveries for letter in (await works.campaigns.dead(CAMPAIGN)).letters} == set()
+
+
+async def test_a_crew_that_stops_itself_does_not_wait_for_itself(works: Works, monkeypatch: pytest.MonkeyPatch):
+    manager = works.manager("one")
+    await works.open()
+    stopped = asyncio.Event()
+
+    async def stops(_: Crew) -> float | None:
+        async with patience():
+            await manager.stop(CAMPAIGN)
+        stopped.set()
+        return 30.0
+
+    monkeypatch.setattr(manager, "_retire", stops)
+    await manager.start(CAMPAIGN)
+    async with patience():
+        await stopped.wait()
+    await works.until_gone()
+    assert manager.crews == []
+
+
+async def test_a_message_in_the_moment_in_which_a_crew_leaves_is_never_left_alone(tmp_path: Path, embedded: Valkey):
+    url = await migrated_file(tmp_path / "works.db")
+    # A server ends a read that waits up to 100 ms late; one that looks is quiet when it should be.
+    async with works_at(url, embedded, idle_timeout_seconds=0.004, blocking=False) as works:
+        await works.open(total=1000)
+        await works.instance("one")
+        await works.instance("two")
+        for n in range(80):
+            await works.enter(f"user-{n}")
+            await random_moment(0.012)
+        await works.until_decided(80)
+        await works.until_gone()
+
+
+async def test_a_call_that_is_taken_by_the_process_whose_crew_is_leaving_is_answered(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+):
+    one = await works.instance("one")
+    leave, has_left = one.manager._leave, asyncio.Event()  # pyright: ignore[reportPrivateUsage]
+    taken = hand_keys(works.valkey, "one")["taken"]
+
+    async def is_taken() -> bool:
+        return await works.valkey.execute("LLEN", taken) == 1
+
+    async def leave_and_meet_somebody(campaign: str, *, idle_ms: int) -> float | None:
+        wait_s = await leave(campaign, idle_ms=idle_ms)
+        if wait_s is None and not has_left.is_set():
+            has_left.set()
+            await works.enter("bob")
+            await works.until(is_taken)
+        return wait_s
+
+    monkeypatch.setattr(one.manager, "_leave", leave_and_meet_somebody)
+    await works.open()
+    await works.enter("ann")
+    await has_left.wait()
+    await works.until_decided(2)
+
+
+async def test_calls_go_round_among_the_instances(waiting: Works):
+    instances = [await waiting.instance(name) for name in ("one", "two", "three")]
+    for n in range(6):
+        await waiting.open(f"c-{n}")
+        await waiting.until(partial(_are_waiting, waiting, 3 + n))  # for calls, and for messages of those before
+        await waiting.enter("ann", campaign=f"c-{n}")
+        await waiting.until_decided(1, f"c-{n}")
+    assert [len(each.manager.crews) for each in instances] == [2, 2, 2]
+
+
+async def test_what_is_idle_costs_no_task_and_no_command(waiting: Works):
+    before = len(asyncio.all_tasks())
+    for n in range(50):
+        await waiting.open(f"c-{n}")
+    await waiting.instance("one")
+    await waiting.enter("ann", campaign="c-7")
+    await waiting.until_decided(1, "c-7")
+    await waiting.instances[0].manager.stop("c-7")
+    await waiting.until(partial(_are_waiting, waiting, 1))
+
+    count = await _commands(waiting)
+    await observe_absence()
+    assert await _commands(waiting) == count + 1, "the question itself"
+    assert len(asyncio.all_tasks()) <= before + 3, "it waits for a call, and to be told to stop"
+
+
+async def test_a_call_for_what_does_not_exist_is_declined(works: Works):
+    await works.open()
+    keys = works.keys()
+    await works.valkey.execute("LPUSH", keys["calls"], "gone")
+    await works.valkey.execute("SADD", keys["called"], "gone", "gone-too")
+    await works.valkey.execute("LPUSH", hand_keys(works.valkey, "one")["taken"], "gone-too")
+    await works.instance("one")
+    await works.enter("ann")
+    await works.until_decided(1)
+
+    async def is_forgotten() -> bool:
+        taken = hand_keys(works.valkey, "one")["taken"]
+        return not await works.valkey.execute("EXISTS", taken, keys["calls"], keys["called"])
+
+    await works.until(is_forgotten)
+
+
+async def test_what_an_earlier_life_of_the_service_took_upon_itself_is_done(works: Works):
+    """It fell, and was started again under the same name: calls it took, and messages that were delivered to it."""
+    await works.open(total=50)
+    await works.enter("ann", "bob")
+    keys, hand = works.keys(), hand_keys(works.valkey, "one")
+    manager = works.manager("one")
+    await manager.start(CAMPAIGN)
+    for task in list(manager._tasks):  # pyright: ignore[reportPrivateUsage]
+        task.cancel()
+    await works.enter("eve")
+    await works.valkey.execute("XREADGROUP", "GROUP", "workers", "one", "STREAMS", keys["stream"], ">")
+    await works.open("other")
+    await works.enter("ann", campaign="other")
+    await works.valkey.execute("LMOVE", keys["calls"], hand["taken"], "RIGHT", "LEFT")
+
+    await works.instance("one")
+    await works.until_decided(3)
+    await works.until_decided(1, "other")
+
+
+async def test_a_service_that_stops_leaves_calls_and_messages_to_others(waiting: Works):
+    await waiting.open(total=50)
+    await waiting.enter("ann")
+    one = await waiting.instance("one")
+    await waiting.until_decided(1)
+    async with patience():
+        await one.stop()
+
+    assert (await waiting.status()).hands == []
+    hand = hand_keys(waiting.valkey, "one")
+    assert await waiting.valkey.execute("EXISTS", hand["served"], hand["taken"]) == 0
+    await waiting.enter("bob")
+    await waiting.instance("two")
+    await waiting.until_decided(2)
+
+
+async def test_a_process_serves_no_more_campaigns_than_it_has_connections_for(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither those that it finds busy when it starts, nor those that call all at once."""
+    monkeypatch.setattr(manager_module, "_MOST_CREWS", 2)
+    most, begin = 0, CampaignManager._begin  # pyright: ignore[reportPrivateUsage]
+
+    def count(manager: CampaignManager, campaign: str, total_count: int) -> None:
+        nonlocal most
+        begin(manager, campaign, total_count)
+        most = max(most, len(manager.crews))
+
+    monkeypatch.setattr(CampaignManager, "_begin", count)
+    names = [f"c-{n}" for n in range(8)]
+    for name in names:
+        await works.open(name)
+    for name in names[:4]:
+        await works.enter("ann", campaign=name)
+    await works.instance("one")
+    await asyncio.gather(*(works.enter("bob", campaign=name) for name in names))
+    for name in names:
+        await works.until(partial(_is_empty, works, name))
+    assert most == 2
+
+
+async def test_the_last_words_of_a_service_are_said_again_and_for_each_campaign(
+    waiting: Works, monkeypatch: pytest.MonkeyPatch
+):
+    """One that was cut short may be given a message after it was emptied: that must not keep the others from it."""
+    manager = waiting.manager("one")
+    for name in ("c-1", "c-2", "c-3"):
+        await waiting.open(name)
+        await waiting.enter("ann", campaign=name)
+    hand = hand_keys(waiting.valkey, "one")
+    for name in ("c-1", "c-2"):
+        await manager._serve(name, False)  # pyright: ignore[reportPrivateUsage]
+    await waiting.valkey.execute("LMOVE", waiting.keys()["calls"], hand["taken"], "RIGHT", "LEFT")
+    leave, failed = manager._leave, set[str]()  # pyright: ignore[reportPrivateUsage]
+
+    async def fails_once(campaign: str, *, idle_ms: int) -> float | None:
+        if campaign not in failed:
+            failed.add(campaign)
+            return 1.0
+        return await leave(campaign, idle_ms=idle_ms)
+
+    monkeypatch.setattr(manager, "_leave", fails_once)
+    await manager._stop_all()  # pyright: ignore[reportPrivateUsage]
+    assert failed == {"c-1", "c-2"}
+    assert await waiting.valkey.execute("EXISTS", hand["served"], hand["taken"]) == 0
+
+
+async def _is_empty(works: Works, campaign: str) -> bool:
+    return (await works.status(campaign)).depth == 0
+
+
+async def _are_waiting(works: Works, count: int) -> bool:
+    return (await works.valkey.execute("INFO", "clients"))["blocked_clients"] == count
+
+
+async def _commands(works: Works) -> int:
+    return (await works.valkey.execute("INFO", "stats"))["total_commands_processed"]

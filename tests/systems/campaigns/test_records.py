@@ -1,0 +1,105 @@
+"""Campaigns in SQL, on each database: what is written is what is read, and nonsense is refused."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.campaigns import records
+from tidegate.systems.campaigns.campaign import FIRST_COME, POINTS, CampaignExists, CampaignPlan, CampaignState
+from tidegate.systems.campaigns.records import DoorRow
+from tidegate.systems.campaigns.tables import campaign_entries
+
+PLAN = CampaignPlan(id="autumn", kind=FIRST_COME, total_count=10, title="Autumn | 가을")
+LATER = datetime(2999, 1, 1, tzinfo=UTC)
+
+
+def decide(tx: Transaction, *rows: tuple[str, int, str]) -> None:
+    """As a crew does."""
+    values = {"campaign": "autumn", "epoch": 1, "entry_key": "k", "points": 0, "decided_at": tx.now}
+    tx.execute(insert(campaign_entries), [{**values, "user_id": u, "number": n, "outcome": o} for u, n, o in rows])
+
+
+@pytest.mark.every_server
+async def test_a_campaign_lives_its_life_on_each_database(database: Database):
+    """In one test, since each database takes its time to be made."""
+    made = await database.transaction(records.create, PLAN)
+    assert (made.state, made.stock, made.issued, made.epoch) == (CampaignState.CREATED, 10, 0, 0)
+    with pytest.raises(CampaignExists):
+        await database.transaction(records.create, PLAN)
+    with pytest.raises(NotFound):
+        await database.read(records.get, "Autumn")  # ids differ by case
+
+    started = await database.transaction(records.start, "autumn", None, LATER)
+    assert (started.state, started.ends_at) == (CampaignState.OPEN, LATER)
+    assert started.starts_at is not None
+    again = await database.transaction(records.start, "autumn", None, None)
+    assert (again.starts_at, again.ends_at) == (started.starts_at, LATER)
+    assert (await database.transaction(records.stop, "autumn")).state is CampaignState.STOPPED
+    altered = await database.transaction(records.alter, "autumn", {"stock": 5, "title": ""})
+    assert (altered.stock, altered.title) == (5, "")
+    assert await database.read(records.get, "autumn") == altered
+
+    assert (await database.transaction(records.begin_epoch, "autumn"))[1] == 0
+    rows = [("b", 2, "issued"), ("a", 2, "issued"), ("Ä", 1, "refused"), ("c", 7, "issued")]
+    await database.transaction(decide, *rows)
+    epoch, highest = await database.transaction(records.begin_epoch, "autumn")
+    assert (epoch.epoch, highest) == (2, 7)
+    pages, after = list[str](), None
+    while found := await database.read(records.entries, "autumn", after, 1):
+        pages += [each.user for each in found]
+        after = (found[-1].number, found[-1].user)
+    assert pages == ["Ä", "a", "b", "c"]
+    known = await database.read(records.door_rows, "autumn", None, 2)
+    known += await database.read(records.door_rows, "autumn", known[-1], 2)
+    assert known == [DoorRow("a", 2, "k"), DoorRow("b", 2, "k"), DoorRow("c", 7, "k")], "who was refused may come again"
+    decided = await database.read(records.decided, "autumn", "Ä")
+    assert decided is not None
+    assert (decided.number, decided.outcome.verdict, decided.key) == (1, "refused", "k")
+    assert await database.read(records.decided, "autumn", "ä") is None
+    assert await database.read(records.points_of, "a") == 0
+
+    await database.transaction(records.create, CampaignPlan(id="winter", kind=POINTS, total_count=1, points=1))
+    assert [each.id for each in await database.read(records.page, None, 10)] == ["autumn", "winter"]
+    assert await database.read(records.ids, "autumn", 10) == ["winter"]
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"id": ""},
+        {"id": "a/b"},
+        {"id": "x" * 65},
+        {"kind": "no kind"},
+        {"total_count": 0},
+        {"total_count": True},
+        {"stock": -1},
+        {"kind": POINTS},
+        {"points": -1},
+        {"title": "x" * 201},
+        {"title": "a\nb"},
+        {"starts_at": datetime(2026, 1, 1)},  # noqa: DTZ001 - that is what is wrong with it
+        {"starts_at": LATER, "ends_at": LATER},
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(plan: dict[str, Any]):
+    good: dict[str, Any] = {"id": "autumn", "kind": FIRST_COME, "total_count": 10}
+    with pytest.raises(InvalidArgument):
+        CampaignPlan(**{**good, **plan})
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+async def test_what_is_issued_is_not_taken_back_and_what_is_over_not_started(database: Database):
+    await database.transaction(records.create, PLAN)
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    with pytest.raises(InvalidArgument, match="over"):
+        await database.transaction(records.start, "autumn", past - timedelta(days=1), past)
+    with pytest.raises(InvalidArgument, match="after the start"):
+        await database.transaction(records.alter, "autumn", {"starts_at": LATER, "ends_at": past})
+    await database.transaction(records.alter, "autumn", {"issued": 3})
+    with pytest.raises(InvalidArgument, match="3 that are issued"):
+        await database.transaction(records.alter, "autumn", {"stock": 2})

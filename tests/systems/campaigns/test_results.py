@@ -1,0 +1,131 @@
+"""What became of an entry, as those see it who ask; and what operators see of all of them."""
+
+import math
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from tests.servers.migrated import migrated_file
+from tests.systems.campaigns.shop import CAMPAIGN
+from tests.systems.campaigns.working import Works, works_at
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.metrics import REGISTRY
+from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns.campaign import Answer, CampaignPlan
+from tidegate.systems.campaigns.gauges import CampaignGauges
+from tidegate.systems.campaigns.tables import campaign_entries
+
+
+@pytest.fixture
+async def shop(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[Works]:
+    async with works_at(await migrated_file(tmp_path / "works.db"), embedded) as opened:
+        yield opened
+
+
+async def test_who_is_in_line_is_pending_and_then_has_what_was_issued(shop: Works):
+    await shop.open()
+    assert (await shop.campaigns.result(CAMPAIGN, "ann")).state == "unknown"
+    await shop.enter("ann")
+    pending = await shop.campaigns.result(CAMPAIGN, "ann")
+    assert (pending.state, pending.number, pending.is_final) == ("pending", 1, False)
+    await shop.instance()
+    await shop.until_decided(1)
+
+    result = await shop.campaigns.result(CAMPAIGN, "ann")
+    assert (result.state, result.number, result.is_final) == ("issued", 1, True)
+    assert result.code
+    await shop.valkey.execute("FLUSHALL")
+    assert await shop.campaigns.result(CAMPAIGN, "ann") == result, "whatever the server says"
+
+
+async def test_who_was_refused_and_came_again_is_pending_again(shop: Works):
+    await shop.open(kind="PICKY")
+    one = await shop.instance()
+    await shop.enter("no")
+    await shop.until_decided(1)
+    refused = await shop.campaigns.result(CAMPAIGN, "no")
+    assert (refused.state, refused.reason, refused.number) == ("refused", "it said no", 1)
+    await one.stop()
+
+    await shop.enter("no")
+
+    again = await shop.campaigns.result(CAMPAIGN, "no")
+    assert (again.state, again.number, again.reason) == ("pending", 2, None)
+
+
+async def test_what_is_decided_and_not_told_to_the_door_yet_is_decided(shop: Works):
+    """A process may die between the two; the row is what counts."""
+    await shop.open(kind="PICKY")
+    await shop.instance()
+    await shop.enter("no")
+    await shop.until_decided(1)
+    await shop.database.transaction(_number, 9)
+    await shop.valkey.execute("HSET", shop.keys()["entries"], "no", "9|k")
+
+    assert (await shop.campaigns.result(CAMPAIGN, "no")).state == "refused"
+
+
+async def test_points_are_told_and_counted_on_the_account(shop: Works):
+    await shop.open(kind="POINTS", points=7)
+    await shop.instance()
+    await shop.enter("ann")
+    await shop.until_decided(1)
+
+    assert (await shop.campaigns.result(CAMPAIGN, "ann")).points == 7
+    assert await shop.campaigns.points_of("ann") == 7
+
+
+async def test_those_who_watch_are_woken_and_others_are_not(shop: Works):
+    await shop.open()
+    async with shop.campaigns.watch(CAMPAIGN, "ann") as hers, shop.campaigns.watch(CAMPAIGN, "bob") as his:
+        while await hers.news(0.3) or await his.news(0.01):  # at the start everybody is given a reason to look
+            pass
+        shop.campaigns.news.decided(CAMPAIGN, ["ann"])
+
+        assert await hers.news(60)
+        assert not await his.news(0.05)
+
+
+async def test_a_kind_that_nobody_can_work_on_is_refused(shop: Works):
+    with pytest.raises(InvalidArgument, match="FIRST_COME, PICKY, POINTS"):
+        await shop.campaigns.create(CampaignPlan(id="x", kind="LOTTERY", total_count=1))
+
+
+async def test_the_figures_are_of_all_campaigns_together(shop: Works):
+    await shop.open(total=2)
+    await shop.open("winter")
+    before = _value("campaign_entries_total", answer="sold_out")
+    for user in ("a", "b", "c"):
+        await shop.campaigns.enter(CAMPAIGN, user)
+    assert (await shop.campaigns.enter("winter", "a")).answer is Answer.ACCEPTED
+    dead = ("dead.message", "1-1", "dead.deliveries", 1, "dead.reason", "x", "dead.at_ms", 1)
+    await shop.valkey.execute("XADD", shop.keys("winter")["dead"], "*", "payload", "x", *dead)
+
+    await CampaignGauges(shop.valkey, shop.database).refresh()
+
+    assert _value("campaign_entries_total", answer="sold_out") == before + 1
+    found = [_value(name) for name in ("campaigns_active", "campaign_pending", "campaign_dead_letters")]
+    assert found == [2, 3, 1]
+    labels = {tuple(sample.labels) for family in metrics.CAMPAIGN_PENDING.collect() for sample in family.samples}
+    assert labels == {()}, "none for each campaign"
+
+
+async def test_figures_that_cannot_be_found_out_are_no_numbers(shop: Works):
+    nowhere = Valkey("redis://127.0.0.1:1")
+    await CampaignGauges(nowhere, shop.database).refresh()
+    await nowhere.close()
+
+    assert math.isnan(_value("campaign_pending"))
+    assert math.isnan(_value("campaigns_active"))
+
+
+def _value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def _number(tx: Transaction, number: int) -> None:
+    tx.execute(update(campaign_entries).values(number=number))

@@ -1,0 +1,204 @@
+"""Who may leave when, decided in one step: nothing unread or pending is ever torn down, and nothing waits unnoticed."""
+
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.migrated import migrated_file
+from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
+from tidegate.core.clock import ManualClock
+from tidegate.primitives.stream import Consumer
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns import scripts
+from tidegate.systems.campaigns.keys import GROUP, hand_keys
+from tidegate.systems.campaigns.workshop import campaign_stream
+
+IDLE_MS = 30_000
+QUIET = timedelta(milliseconds=IDLE_MS)
+
+
+class Hands:
+    """Processes that join and leave a campaign, step by step."""
+
+    def __init__(self, shop: Shop, clock: ManualClock) -> None:
+        self.shop, self.clock = shop, clock
+
+    async def serve(self, owner: str, *, if_needed: bool = False) -> list[Any]:
+        return await scripts.serve(
+            self.shop.valkey,
+            **hand_keys(self.shop.valkey, owner),
+            campaign=CAMPAIGN,
+            owner=owner,
+            group=GROUP,
+            if_needed=int(if_needed),
+            **self.shop.keys(),
+        )
+
+    async def leave(self, owner: str, idle_ms: int = IDLE_MS) -> list[Any]:
+        return await scripts.leave(
+            self.shop.valkey,
+            served=hand_keys(self.shop.valkey, owner)["served"],
+            campaign=CAMPAIGN,
+            owner=owner,
+            group=GROUP,
+            idle_ms=idle_ms,
+            now_ms=self.clock.pinned_ms,
+            **self.shop.keys(),
+        )
+
+    async def settle(self, *ids: str, verdict: str = "issued", user: str = "ann", memory: str = "1|k") -> list[int]:
+        return await scripts.settle(
+            self.shop.valkey,
+            campaign=CAMPAIGN,
+            group=GROUP,
+            settled=[(each, verdict, user, memory) for each in ids],
+            sold_out=-1,
+            crowd=3,
+            pause_ms=250,
+            now_ms=self.clock.pinned_ms,
+            **self.shop.keys(),
+        )
+
+    def consumer(self, owner: str) -> Consumer:
+        shop = self.shop
+        return campaign_stream(shop.valkey, CAMPAIGN, shop.campaigns.settings, self.clock).consumer(owner)
+
+    async def read(self, owner: str, count: int = 1) -> list[str]:
+        return [message.id for message in await self.consumer(owner).read(count, 0)]
+
+    async def enter(self, *users: str) -> None:
+        for user in users:
+            assert (await self.shop.campaigns.enter(CAMPAIGN, user, "k")).answer == "ACCEPTED"
+
+    async def exists(self) -> bool:
+        return bool(await self.shop.valkey.execute("EXISTS", self.shop.keys()["stream"]))
+
+    async def issued(self) -> int:
+        return int(await self.shop.valkey.execute("HGET", self.shop.keys()["book"], "issued"))
+
+
+@pytest.fixture
+async def hands(tmp_path: Path, valkey: Valkey, clock: ManualClock) -> AsyncGenerator[Hands]:
+    """On each kind of server."""
+    async with shop_at(await migrated_file(tmp_path / "shop.db"), valkey, clock) as shop:
+        await shop.open(total=10)
+        yield Hands(shop, clock)
+
+
+@pytest.mark.every_server
+async def test_the_last_of_the_hands_tears_down_what_is_empty_and_the_next_message_calls(hands: Hands):
+    await hands.enter("ann")
+    assert await hands.shop.calls() == [CAMPAIGN.encode()]
+    assert await hands.serve("one", if_needed=True) == [b"serving", 10]
+    await hands.serve("two")
+    (ann,) = await hands.read("one")
+    await hands.settle(ann)
+    hands.clock.advance(QUIET)
+
+    assert await hands.leave("one") == [b"left"], "another still reads"
+    assert await hands.exists()
+    assert await hands.leave("two") == [b"torn_down"]
+    assert not await hands.exists()
+    assert await hands.leave("two") == [b"torn_down"], "twice is harmless"
+
+    await hands.enter("bob")
+    assert await hands.shop.calls() == [CAMPAIGN.encode()] * 2, "the first was put there, and nobody took it"
+    assert [entry.user for entry in await hands.shop.line()] == ["bob"]
+
+
+async def test_nobody_retires_while_something_is_unread(hands: Hands):
+    await hands.serve("one")
+    await hands.enter("ann")
+    hands.clock.advance(QUIET)
+
+    assert await hands.leave("one") == [b"unread"]
+    assert (await hands.shop.campaigns.status(CAMPAIGN)).hands == ["one"]
+
+
+async def test_nobody_leaves_with_messages_of_his_own_in_hand_not_even_when_told_to(hands: Hands):
+    """To take a consumer out of its group that holds something is to lose that."""
+    await hands.serve("one")
+    await hands.enter("ann")
+    await hands.read("one")
+    hands.clock.advance(QUIET)
+
+    assert await hands.leave("one") == [b"pending"]
+    assert await hands.leave("one", idle_ms=-1) == [b"pending"]
+    assert (await hands.shop.campaigns.status(CAMPAIGN)).pending == 1
+
+
+async def test_what_others_hold_keeps_the_stream_but_not_those_who_are_idle(hands: Hands):
+    await hands.serve("one")
+    await hands.enter("ann")
+    (ann,) = await hands.read("stranger")
+    hands.clock.advance(QUIET)
+
+    assert await hands.leave("one") == [b"left"]
+    assert await hands.exists(), "it was the last, but a message is pending"
+    assert await hands.settle(ann) == [1, 0], "and can be settled"
+
+
+async def test_quiet_means_that_no_message_came_to_anybody(hands: Hands):
+    await hands.serve("one")
+    await hands.serve("two")
+    await hands.enter("ann")
+    (ann,) = await hands.read("two")
+    await hands.settle(ann)
+    hands.clock.advance(QUIET - timedelta(milliseconds=1))
+
+    assert await hands.leave("one") == [b"early", 1]
+    hands.clock.advance(timedelta(milliseconds=1))
+    assert await hands.leave("one") == [b"left"]
+
+
+@pytest.mark.every_server
+async def test_whoever_leaves_messages_behind_calls_for_others(hands: Hands):
+    await hands.enter("ann")
+    await hands.shop.valkey.execute("LPOP", hands.shop.keys()["calls"])
+    await hands.serve("one")
+    assert await hands.shop.calls() == []
+    await hands.read("one")
+    await hands.consumer("one").leave()
+
+    assert await hands.leave("one", idle_ms=-1) == [b"left"]
+    assert await hands.shop.calls() == [CAMPAIGN.encode()]
+    assert await hands.serve("two", if_needed=True) == [b"serving", 10]
+
+
+@pytest.mark.every_server
+async def test_a_late_settlement_acknowledges_nothing_and_counts_nothing(hands: Hands):
+    """What was taken over has another id; and the same settlement again, after a broken connection, is nothing."""
+    await hands.serve("one")
+    await hands.enter("ann", "bob")
+    ann, bob = await hands.read("one", 2)
+    assert await hands.settle(ann) == [1, 1]
+    assert await hands.settle(ann) == [0, 1]
+    await hands.consumer("one").leave()
+
+    assert await hands.settle(bob, user="bob", verdict="refused", memory="2|k") == [0, 1]
+    assert await hands.issued() == 1
+    assert (await hands.shop.campaigns.enter(CAMPAIGN, "bob", "k")).number == 2, "the door remembers him"
+
+    (bob,) = await hands.read("two")
+    assert await hands.settle(bob, user="bob", verdict="refused", memory="2|k") == [1, 0]
+    assert (await hands.shop.campaigns.enter(CAMPAIGN, "bob", "k")).number == 3, "he may try again"
+    assert await hands.issued() == 1
+
+
+async def test_a_long_line_calls_for_more_hands_now_and_then(hands: Hands):
+    await hands.serve("one")
+    await hands.enter(*"abcdefg")
+    first, second, third, *_ = await hands.read("one", 7)
+
+    await hands.settle(first)
+    assert await hands.shop.calls() == [CAMPAIGN.encode()]
+    await hands.shop.valkey.execute("DEL", hands.shop.keys()["calls"], hands.shop.keys()["called"])
+    await hands.settle(second)
+    assert await hands.shop.calls() == [], "not so soon again"
+    hands.clock.advance(timedelta(milliseconds=250))
+    await hands.settle(third)
+    assert await hands.shop.calls() == [CAMPAIGN.encode()]
+    assert await hands.serve("two", if_needed=True) == [b"nothing"], "all of it is in somebody's hands"

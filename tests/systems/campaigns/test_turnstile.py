@@ -1,0 +1,200 @@
+"""The short way into a campaign answers as the long way does, and takes nothing that is not plain."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from tests.servers.migrated import migrated_file
+from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
+from tests.systems.snapshots.test_express import comparable
+from tests.waiting import look_again, patience, simulated_delay
+from tidegate.http import Binding
+from tidegate.http.access import Access
+from tidegate.http.callers import Keyring
+from tidegate.http.door import Door
+from tidegate.http.serving import serve_campaigns
+from tidegate.http.sessions import SessionOffice
+from tidegate.http.turnstile import Turnstile
+from tidegate.settings.http import HttpSettings
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns.campaign import Answer
+
+KEY, READ_KEY = "0123456789abcdef0123", "read-0123456789abcdef"
+Reply = tuple[int, dict[str, str], bytes]
+
+
+def request(user: str = "ann", *, key: str | None = None, body: bytes | None = None, more: bytes = b"") -> bytes:
+    """As plain as can be."""
+    body = b'{"user": "%b"}' % user.encode() if body is None else body
+    named = b"" if key is None else b"Idempotency-Key: %b\r\n" % key.encode()
+    head = b"POST /v1/campaigns/autumn/entries HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    return head + named + more + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def the_long_way(plain: bytes) -> bytes:
+    """The same request, with something about it that the short way does not take."""
+    return plain.replace(b"Host:", b"Connection: Keep-Alive, TE\r\nHost:")
+
+
+@pytest.fixture
+async def shop(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[Shop]:
+    async with shop_at(await migrated_file(tmp_path / "shop.db"), embedded, max_len=3) as opened:
+        await opened.open(total=3)
+        yield opened
+
+
+@pytest.fixture
+async def binding(shop: Shop) -> AsyncGenerator[Binding]:
+    settings, stopping = HttpSettings(port=0), asyncio.Event()
+    with Binding(settings) as bound:
+        serving = asyncio.create_task(serve_campaigns(shop.campaigns, settings, bound).run(stopping))
+        yield bound
+        stopping.set()
+        await serving
+
+
+async def ask(binding: Binding, *pieces: bytes, answers: int = 1, pause_s: float = 0.01) -> list[Reply]:
+    """Send bytes over one connection, piece by piece, and read so many answers."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", binding.port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await simulated_delay(pause_s if len(pieces) > 1 else 0)  # each in a packet of its own
+        async with patience():
+            return [await _answer(reader) for _ in range(answers)]
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def _answer(reader: asyncio.StreamReader) -> Reply:
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")[:-4].split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return int(first.split()[1]), headers, await reader.readexactly(int(headers.get("content-length", 0)))
+
+
+def turnstile(shop: Shop, settings: HttpSettings | None = None) -> Turnstile:
+    settings = settings or HttpSettings()
+    return Turnstile(shop.campaigns, Door(Access(settings), ()), largest_body=settings.largest_body)
+
+
+async def test_both_ways_answer_alike(shop: Shop, binding: Binding):
+    """ACCEPTED, ACCEPTED again, DUPLICATE, SOLD_OUT, and NOT_OPEN with a time: each asked for on both ways."""
+
+    async def both(plain: bytes) -> Reply:
+        assert turnstile(shop).read(the_long_way(plain)) is None
+        [short], [long] = await ask(binding, plain), await ask(binding, the_long_way(plain))
+        assert comparable(short) == comparable(long)
+        return short
+
+    accepted = await both(request("zoë/a b", key="k1"))
+    assert (accepted[0], accepted[2]) == (202, b'{"answer":"ACCEPTED","number":1}')
+    assert accepted[1]["location"] == "/v1/campaigns/autumn/entries/zo%C3%AB/a%20b"
+    assert (await both(request("zoë/a b")))[0] == 200
+    await shop.campaigns.enter(CAMPAIGN, "bob")
+    await shop.campaigns.enter(CAMPAIGN, "kim")
+    assert (await both(request("ann")))[0] == 409
+    await shop.campaigns.stop(CAMPAIGN)
+    closed = await both(request("lee", more=b"X-Forwarded-Proto: https\r\n"))
+    assert (closed[2], closed[1]["strict-transport-security"]) == (b'{"answer":"NOT_OPEN"}', "max-age=31536000")
+
+
+async def test_problems_are_told_by_the_long_way(shop: Shop, binding: Binding):
+    await shop.open("winter", total=10)
+    for user in "abc":
+        await shop.campaigns.enter("winter", user)
+    busy = request("zoe").replace(b"autumn", b"winter")
+    unknown = request("zoe").replace(b"autumn", b"nothing")
+    [full], [lost] = await ask(binding, busy), await ask(binding, unknown)
+
+    assert (full[0], full[1]["retry-after"], full[1]["content-type"]) == (503, "1", "application/problem+json")
+    assert (lost[0], lost[1]["content-type"]) == (404, "application/problem+json")
+
+
+ODD = [
+    request().replace(b"POST", b"GET"),
+    request().replace(b"autumn", b"aut%75mn"),
+    request().replace(b"/entries ", b"/entries?x=1 "),
+    request().replace(b"HTTP/1.1", b"HTTP/1.0"),
+    request().replace(b"application/json", b"text/plain"),
+    request().replace(b"Content-Type: application/json\r\n", b""),
+    request()[:-1],
+    request() + b" ",
+    request().replace(b"Content-Length: 15", b"Content-Length: 16"),
+    request() + request("bob"),
+    request().replace(b"Host: 127.0.0.1\r\n", b""),
+    request().replace(b"Host: 127.0.0.1", b"Host: evil.example"),
+    request(more=b"Origin: http://evil.example\r\n"),
+    request(more=b"Transfer-Encoding: chunked\r\n"),
+    request(more=b"Expect: 100-continue\r\n"),
+    request(more=b"Content-Length: 3\r\n"),
+    request(more=b"X: a\x0bb\r\n"),
+    request(more=b"X : a\r\n"),
+    request(body=b'{"user": ""}'),
+    request(body=b'{"user": "a", "colour": 1}'),
+    request(body=b'{"user": "a"'),
+    request(body=b'{"user": "\xff"}'),
+    request(body=b"[" * 5000),
+    request(body=b'{"user": "a", "key": "k2"}', key="k1"),
+    request(body=b'{"user": "a", "data": "%b"}' % (b"x" * 4100)),
+]
+
+
+async def test_what_is_not_plain_takes_the_long_way(shop: Shop):
+    taking = turnstile(shop)
+    assert [odd for odd in ODD if taking.read(odd) is not None] == []
+    plain = taking.read(request())
+    assert plain is not None
+    assert (await plain.answered).answer is Answer.ACCEPTED
+
+
+async def test_a_key_is_needed_where_there_is_one(shop: Shop):
+    taking = turnstile(shop, HttpSettings(api_key=SecretStr(KEY)))
+    assert taking.read(request()) is None
+    assert taking.read(request(more=b"Authorization: Bearer wrong\r\n")) is None
+    good = taking.read(request(more=b"Authorization: Bearer %b\r\n" % KEY.encode()))
+    assert good is not None
+    await good.answered
+
+
+async def test_whoever_may_only_look_or_has_a_session_takes_the_long_way(shop: Shop):
+    settings = HttpSettings(api_key=SecretStr(KEY), read_keys=(SecretStr(READ_KEY),))
+    taking, keyring = turnstile(shop, settings), Keyring(settings)
+    assert taking.read(request(more=b"Authorization: Bearer %b\r\n" % READ_KEY.encode())) is None
+    for key in (KEY, READ_KEY):
+        known = keyring.find(key)
+        assert known is not None
+        token, caller = SessionOffice(keyring, settings.session_lasts).open(known)
+        cookie = f"Cookie: tidegate_session={token}\r\n"
+        assert taking.read(request(more=cookie.encode())) is None
+        assert taking.read(request(more=f"{cookie}X-Tidegate-CSRF: {caller.csrf}\r\n".encode())) is None
+
+
+async def test_requests_that_come_behind_each_other_are_answered_in_order(shop: Shop, binding: Binding):
+    """Also where the next comes while the first is at the door, and where one takes the long way."""
+    pieces = [request("a"), request("b"), the_long_way(request("a")), request("b")]
+    await shop.valkey.execute("CLIENT", "PAUSE", 200, "WRITE")  # so long the first is at the door
+    replies = await ask(binding, *pieces, answers=4)
+    more = await ask(binding, b"".join([request("a"), request("b")]), answers=2)
+
+    assert [reply[2] for reply in replies + more] == [
+        b'{"answer":"ACCEPTED","number":1}',
+        b'{"answer":"ACCEPTED","number":2}',
+        *[b'{"answer":"DUPLICATE","number":%d}' % number for number in (1, 2, 1, 2)],
+    ]
+
+
+async def test_whoever_hangs_up_has_entered_all_the_same(shop: Shop, binding: Binding):
+    _, writer = await asyncio.open_connection("127.0.0.1", binding.port)
+    writer.write(request("ann", key="k1"))
+    await writer.drain()
+    writer.transport.abort()
+    async with patience():
+        while not await shop.line():
+            await look_again()
+
+    [again] = await ask(binding, request("ann", key="k1"))
+    assert again[2] == b'{"answer":"ACCEPTED","number":1}'

@@ -1,0 +1,162 @@
+"""Pages at which a site's code fails: downloaded once, kept as dead letters, replayed when the code is mended."""
+
+from collections.abc import Collection
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.processes.at_work import at_work
+from tests.systems.crawl.core.mendable import SITE
+from tests.systems.crawl.core.plain import HOST, Stall, admitted, answered
+from tests.waiting import look_again, patience
+from tidegate.assembly import Collection as Opened
+from tidegate.assembly import open_collection
+from tidegate.engine import runs
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.parking import Parked
+from tidegate.engine.rounds import Group, Round, write_round
+from tidegate.engine.runs import RunActive
+from tidegate.engine.upstream import UpstreamSettings
+from tidegate.engine.verdicts import from_poison
+from tidegate.settings import Settings
+from tidegate.simulators.marketplace import LimitSettings, MarketplaceConfig, MarketplaceSimulator, WorldShape
+from tidegate.systems.crawl.raw_states import RawState
+from tidegate.systems.crawl.raws import Raw
+from tidegate.systems.crawl.settings import CrawlSettings
+from tidegate.systems.crawl.stages import SEARCH, STAGES
+from tidegate.systems.crawl.targets import CrawlOptions
+
+PRODUCTS = 3
+MARKET = MarketplaceConfig(
+    world=WorldShape(products=PRODUCTS, keywords=1, per_page=10), limits=LimitSettings(per_identity=None)
+)
+LOCAL = UpstreamSettings(private_hosts=("127.0.0.1",))
+CRAWL = CrawlSettings(
+    delay=timedelta(0),
+    sites=("tests.systems.crawl.core.mendable:SITE",),
+    raw_attempts=1,
+    per_minute=10**6,
+    concurrency=10,
+)
+
+
+async def until(collection: Opened, run_id: int, *states: RunState) -> None:
+    async with patience():
+        while (await collection.orchestrator.show(run_id)).status not in states:
+            await look_again()
+
+
+async def dead(collection: Opened) -> list[Raw]:
+    return (await collection.crawl.raws.dead()).raws
+
+
+@pytest.fixture(autouse=True)
+def mended() -> None:
+    SITE.broken.clear()
+
+
+@pytest.mark.parametrize("broken", [{SEARCH}, {"detail"}], ids=str)
+async def test_a_page_at_which_the_code_fails_is_downloaded_once_in_all(tmp_path: Path, broken: Collection[str]):
+    SITE.broken.update(broken)
+    settings = Settings(data_dir=tmp_path, crawl=CRAWL, upstream=LOCAL)
+    async with (
+        MarketplaceSimulator(MARKET) as market,
+        open_collection(settings, needs_credential=False) as collection,
+        at_work(collection.process()),
+    ):
+        options = CrawlOptions(url=market.url, keywords=market.world.keywords, site="mendable")
+        run_id = await collection.crawls.begin("daily", options)
+        await until(collection, run_id, RunState.COMPLETED, RunState.FAILED)
+        letters = await dead(collection)
+        assert {letter.stage for letter in letters} == set(broken)
+        assert all((letter.reason or "").startswith("KeyError: 'price'") for letter in letters)
+
+        again = await collection.crawls.replay([letter.id for letter in letters])
+        assert again.replayed == len(letters)
+        await until(collection, run_id, RunState.COMPLETED, RunState.FAILED)
+        async with patience():
+            while len(await dead(collection)) < len(letters):
+                await look_again()
+
+        SITE.broken.clear()
+        await collection.crawls.replay()
+        await until(collection, run_id, RunState.COMPLETED)
+        async with patience():
+            while any((one.missing or one.option is None) for one in (await collection.crawl.products.page()).products):
+                await look_again()
+        found = (await collection.crawl.products.page()).products
+        truth = market.all_truth()
+        assert {int(one.product_id): one.detail for one in found} == {id_: one.detail for id_, one in truth.items()}
+        assert await dead(collection) == []
+        assert market.report().by_route == {
+            "robots": 1,
+            "search": 1,
+            **{stage.value: PRODUCTS for stage in STAGES},
+        }
+
+
+async def test_a_search_is_kept_with_what_it_led_to(local: Stall):
+    run_id = await local.begin("p1")
+    (page,) = await local.searches()
+    assert (page.run_id, page.state, page.product_id, page.host) == (run_id, RawState.PROCESSED, "rope&1", HOST)
+    assert await local.raws.body(page.id) == b'[["p1"],null]'
+
+
+async def test_an_answer_that_took_down_every_worker_is_a_dead_letter(local: Stall):
+    """Such a job is given up by the engine, which knows nothing of pages; the stored answer must not go with it."""
+    run_id = await local.begin("p1")
+    job_id = await local.job(run_id, STAGES[1], "p1")
+    written = await local.database.transaction(write_round, Round(wanted=[job_id]), local.terms)
+    claim = written.claimed[job_id]
+    parked = Parked("crawl:ada", answered({"said": "deadly"}).pack(), local.database.clock.now())
+    await local.database.transaction(write_round, Round(kept=[(claim, parked)]), local.terms)
+
+    (again,) = (await local.database.transaction(write_round, Round(wanted=[job_id]), local.terms)).claimed.values()
+    assert again.parked == parked
+    given_up = from_poison(again, admitted(again))
+    await local.database.transaction(write_round, Round(groups=[Group([given_up])]), local.terms)
+
+    (letter,) = (await local.raws.dead()).raws
+    assert (letter.stage, letter.product_id, letter.shop_id) == ("detail", "p1", "s1")
+    assert await local.raws.body(letter.id) == b'{"said":"deadly"}'
+    assert (letter.reason or "").startswith("a worker died with this job")
+
+    await local.database.transaction(runs.retry_job, job_id)
+    await local.end(job_id, answered({"said": "hello"}))
+    assert [raw.state for raw in await local.all_raws()] == [RawState.PENDING], "the new answer takes its place"
+
+
+async def test_an_answer_is_not_kept_for_a_job_that_passed_to_another(local: Stall):
+    run_id = await local.begin("p1")
+    job_id = await local.job(run_id, STAGES[1], "p1")
+    first, second = [
+        (await local.database.transaction(write_round, Round(wanted=[job_id]), local.terms)).claimed[job_id]
+        for _ in range(2)
+    ]
+    parked = Parked("crawl:ada", answered({"said": "late"}).pack(), local.database.clock.now())
+    await local.database.transaction(write_round, Round(kept=[(first, parked)]), local.terms)
+
+    (third,) = (await local.database.transaction(write_round, Round(wanted=[job_id]), local.terms)).claimed.values()
+    assert (second.fence, third.parked) == (2, None)
+
+
+async def test_a_search_is_not_replayed_into_a_crawl_that_has_another_run(tmp_path: Path):
+    SITE.broken.add(SEARCH)
+    settings = Settings(data_dir=tmp_path, crawl=CRAWL, upstream=LOCAL)
+    async with (
+        MarketplaceSimulator(MARKET) as market,
+        open_collection(settings, needs_credential=False) as collection,
+    ):
+        options = CrawlOptions(url=market.url, keywords=market.world.keywords, site="mendable")
+        async with at_work(collection.process()):
+            first = await collection.crawls.begin("daily", options)
+            await until(collection, first, RunState.FAILED)
+        (letter,) = await dead(collection)
+        second = await collection.crawls.begin("daily", options)
+
+        came = await collection.crawls.replay()
+        assert (came.replayed, came.refused) == (0, [f"{letter.id}: daily has an active run already: {second}"])
+        with pytest.raises(RunActive):
+            await collection.crawls.replay_one(letter.id)
+        assert [one.id for one in await dead(collection)] == [letter.id]

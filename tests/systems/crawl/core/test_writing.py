@@ -1,0 +1,178 @@
+"""What a round of a crawl leaves: answers with something new in them, and nothing for what is known."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from tests.systems.crawl.core.plain import HOST, SETTINGS, Stall, answered, content, later
+from tidegate.engine.lifecycle import JobState
+from tidegate.storage.sql import Transaction
+from tidegate.systems.crawl.effects import Confirmed
+from tidegate.systems.crawl.raw_states import RawState
+from tidegate.systems.crawl.stages import STAGES
+from tidegate.systems.crawl.tables import crawl_products, crawl_raws, crawl_sightings
+
+MINI, DETAIL, OPTION = STAGES
+
+
+def rows_of_products(tx: Transaction) -> list[Any]:
+    return list(tx.execute(select(crawl_products).order_by(crawl_products.c.product_id)))
+
+
+def sightings(tx: Transaction) -> list[tuple[str, str, int]]:
+    seen = crawl_sightings.c
+    rows = tx.execute(select(seen.product_id, seen.crawl, seen.last_run_id).order_by(seen.product_id, seen.crawl))
+    return [tuple(row) for row in rows]
+
+
+@pytest.mark.every_server
+async def test_a_run_in_which_nothing_changed_writes_nothing_to_products(stall: Stall):
+    first = await stall.begin("p1", "p2")
+    for product in ("p1", "p2"):
+        await stall.whole(first, product)
+    await stall.processor.drain()
+    await stall.finalize(first)
+    before = await stall.database.read(rows_of_products)
+
+    later(stall.database)
+    second = await stall.begin("p1", "p2")
+    for product in ("p1", "p2"):
+        await stall.whole(second, product)
+    assert (await stall.raws.page(run_id=second)).raws == [], "no answer is kept that says what is known"
+    await stall.finalize(second)
+    assert await stall.database.read(rows_of_products) == before
+
+
+async def test_what_changed_is_the_only_thing_that_is_written(stall: Stall):
+    first = await stall.begin("p1")
+    await stall.whole(first, "p1", "old")
+    await stall.finalize(first)
+    later(stall.database)
+    second = await stall.begin("p1")
+    for stage in STAGES:
+        await stall.answer(second, stage, "p1", "new" if stage is DETAIL else "old")
+    assert [raw.stage for raw in (await stall.raws.page(run_id=second)).raws] == [DETAIL]
+    await stall.finalize(second)
+    found = await stall.product("p1")
+    assert (found.mini_shop, found.detail) == (content(MINI, "p1", "old"), content(DETAIL, "p1", "new"))
+    assert (found.applied, found.changed_at > found.first_seen_at) == (4, True)
+
+
+async def test_what_was_known_counts_for_nothing_while_something_else_is_on_its_way(stall: Stall):
+    """A, then B that cannot be applied yet, then A again: the product must end as A."""
+    await stall.answer(await stall.begin("p1", crawl="1"), MINI, "p1", "A")
+    await stall.processor.drain()
+    stall.site.sick.add("B")
+    await stall.answer(await stall.begin("p1", crawl="2"), MINI, "p1", "B")
+    await stall.processor.drain()
+    await stall.answer(await stall.begin("p1", crawl="3"), MINI, "p1", "A")
+    await stall.processor.drain()
+    stall.site.sick.clear()
+    later(stall.database)
+    await stall.processor.drain()
+    assert (await stall.product("p1")).mini_shop == content(MINI, "p1", "A")
+    assert [raw.reason for raw in await stall.all_raws()] == [None, "superseded", "unchanged"]
+
+
+async def test_a_dead_letter_that_is_replayed_late_does_not_bring_back_what_was_replaced(local: Stall):
+    await local.answer(await local.begin("p1", crawl="1"), MINI, "p1", "A")
+    await local.processor.drain()
+    local.site.sick.add("B")
+    await local.answer(await local.begin("p1", crawl="2"), MINI, "p1", "B")
+    for _ in range(SETTINGS.raw_attempts):
+        await local.processor.drain()
+        later(local.database)
+    await local.answer(await local.begin("p1", crawl="3"), MINI, "p1", "A")
+    await local.processor.drain()
+    local.site.sick.clear()
+    assert await local.raws.replay() == 1
+    await local.processor.drain()
+    assert (await local.product("p1")).mini_shop == content(MINI, "p1", "A")
+
+
+async def test_a_304_is_believed_while_we_have_what_it_stands_for(stall: Stall):
+    first = await stall.begin("p1")
+    await stall.answer(first, MINI, "p1", "A", ETag='"a"')
+    await stall.processor.drain()
+    await stall.lack(first, DETAIL, "p1")
+    await stall.lack(first, OPTION, "p1")
+    await stall.finalize(first)
+
+    for _ in range(2):
+        run_id = await stall.begin("p1")
+        ended = await stall.end(await stall.job(run_id, MINI, "p1"), answered(None, 304))
+        assert [type(effect) for effect in ended.ending.effects] == [Confirmed]
+        assert ended.ending.unchanged_calls == 1
+        await stall.lack(run_id, DETAIL, "p1")
+        await stall.lack(run_id, OPTION, "p1")
+        await stall.finalize(run_id)
+    assert len(await stall.all_raws()) == 1
+
+
+async def test_a_304_for_something_that_another_crawl_replaced_is_forgotten(stall: Stall):
+    """A crawl's validator stands for A; another crawl has read B since. The next run has to read it whole."""
+    run_id = await stall.begin("p1")
+    await stall.answer(run_id, MINI, "p1", "A", ETag='"a"')
+    await stall.lack(run_id, DETAIL, "p1")
+    await stall.lack(run_id, OPTION, "p1")
+    await stall.finalize(run_id)
+    await stall.answer(await stall.begin("p1", crawl="weekly"), MINI, "p1", "B")
+    await stall.processor.drain()
+
+    second = await stall.begin("p1")
+    ended = await stall.end(await stall.job(second, MINI, "p1"), answered(None, 304))
+    assert ended.ending.claim.cursor is not None
+    await stall.lack(second, DETAIL, "p1")
+    await stall.lack(second, OPTION, "p1")
+    await stall.finalize(second)
+    third = await stall.begin("p1")
+    ended = await stall.end(await stall.job(third, MINI, "p1"), answered({"said": "A"}))
+    assert ended.ending.claim.cursor is None, "an empty cursor is none: the page is asked for without a validator"
+    await stall.processor.drain()
+    assert (await stall.product("p1")).mini_shop == content(MINI, "p1", "A")
+
+
+@pytest.mark.every_server
+async def test_sightings_tell_which_crawl_lists_what(stall: Stall):
+    daily = await stall.begin("p1", "p2")
+    weekly = await stall.begin("p2", "p3", crawl="weekly")
+    assert await stall.database.read(sightings) == [
+        ("p1", "daily", daily),
+        ("p2", "daily", daily),
+        ("p2", "weekly", weekly),
+        ("p3", "weekly", weekly),
+    ]
+
+
+async def test_a_product_found_by_two_searches_is_fetched_once(local: Stall):
+    run_id = await local.begin("p1", "p1", keywords=["rope", "net"])
+    assert (await local.run(run_id)).total_jobs == 2 + 3
+
+
+@pytest.mark.every_server
+async def test_every_answer_is_kept_as_it_came(stall: Stall):
+    run_id = await stall.begin("p1", "p2")
+    long = "x" * 5_000 + "海\x00"
+    await stall.answer(run_id, MINI, "p1", long)
+    await stall.end(await stall.job(run_id, MINI, "p2"), answered(b'{"said":"' + b"\xc3\xa4" * 10 + b'"}'))
+    bodies = [await stall.raws.body(raw.id) for raw in await stall.all_raws()]
+    assert bodies[1] == b'{"said":"' + b"\xc3\xa4" * 10 + b'"}'
+    await stall.processor.drain()
+    assert (await stall.product("p1")).mini_shop == content(MINI, "p1", long)
+
+    def size(tx: Transaction) -> int:
+        return len(tx.execute(select(crawl_raws.c.body).order_by(crawl_raws.c.id).limit(1)).scalar_one())
+
+    assert await stall.database.read(size) < 200, "what is long is compressed"
+
+
+@pytest.mark.parametrize("status", [500, 429])
+async def test_a_job_that_is_tried_again_leaves_nothing(local: Stall, status: int):
+    run_id = await local.begin("p1")
+    await local.answer(run_id, DETAIL, "p1")
+    ended = await local.end(await local.job(run_id, MINI, "p1"), answered(None, status))
+    assert ended.ending.state is JobState.READY
+    await local.processor.drain()
+    assert [(raw.stage, raw.state) for raw in await local.all_raws()] == [(DETAIL, RawState.PENDING)]
+    assert (await local.products.page(host=HOST)).products == []

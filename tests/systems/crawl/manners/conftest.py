@@ -1,0 +1,56 @@
+"""Visits to a marketplace, by clocks that are moved by hand."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.servers.migrated import migrated_file
+from tests.systems.crawl.manners.visit import POLITE, SMALL, Visit, visiting
+from tidegate.core.clock import ManualClock
+from tidegate.simulators.marketplace import LimitSettings, MarketplaceConfig, RobotsSettings
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.crawl.settings import CrawlSettings
+
+
+class Open(Protocol):
+    async def __call__(
+        self, robots: RobotsSettings = ..., crawl: CrawlSettings = ..., limits: LimitSettings = ...
+    ) -> Visit: ...
+
+
+@pytest.fixture
+async def opened(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[Open]:
+    """Opens a visit, on SQLite, to a marketplace with this robots.txt."""
+    async with AsyncExitStack() as stack:
+
+        async def open_visit(
+            robots: RobotsSettings = RobotsSettings(),  # noqa: B008 - frozen
+            crawl: CrawlSettings = POLITE,
+            limits: LimitSettings = LimitSettings(),  # noqa: B008 - frozen
+        ) -> Visit:
+            url = await migrated_file(tmp_path / "tidegate.db")
+            database = await stack.enter_async_context(await Database.open(url, clock=clock))
+            config = MarketplaceConfig(world=SMALL, robots=robots, limits=limits, identities=4)
+            return await stack.enter_async_context(visiting(tmp_path, embedded, database, config, crawl))
+
+        yield open_visit
+
+
+@pytest.fixture
+async def visit(opened: Open) -> Visit:
+    """To a marketplace as it is by default, which nobody has called yet."""
+    return await opened()
+
+
+@pytest.fixture
+async def everywhere(tmp_path: Path, embedded: Valkey, migrated_url: str, clock: ManualClock) -> AsyncGenerator[Visit]:
+    """On each database in turn."""
+    async with (
+        await Database.open(migrated_url, clock=clock) as database,
+        visiting(tmp_path, embedded, database, MarketplaceConfig(world=SMALL)) as visit,
+    ):
+        yield visit

@@ -1,0 +1,82 @@
+"""What the settings of an installation mean for its crawls."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from tests.systems.crawl.manners.visit import Visit
+from tidegate.assembly import put_together
+from tidegate.assembly.crawl import put_crawl_together
+from tidegate.engine.calls import Calls, NotCalled
+from tidegate.engine.ledger import Claim, StoredJob
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source import JobSpec, Task, Verdict
+from tidegate.engine.upstream import Answer
+from tidegate.primitives.gate import Admitted, Outcome
+from tidegate.systems.crawl.effects import RawStored
+from tidegate.systems.crawl.targets import CrawlOptions
+
+
+async def test_a_page_that_cannot_be_read_is_kept_at_the_last_try_that_the_settings_allow(visit: Visit):
+    settings = visit.settings.model_copy(update={"collect": CollectSettings(max_attempts=2)})
+    parts = put_together(settings, visit.parts.valkey, visit.database)
+    source = put_crawl_together(parts, visit.client).source
+    target = {"site": "marketplace", "url": visit.sim.url, "product": "7", "shop": "1"}
+    spec = JobSpec(kind="detail", resource=f"{visit.host}/7", params=target, bucket=visit.host)
+    page = Answer(
+        status=200,
+        headers=CIMultiDictProxy(CIMultiDict[str]()),
+        url=visit.sim.url,
+        received_at=datetime(2026, 1, 1, tzinfo=UTC),
+        body=b"of another layout",
+        elapsed_ms=1.0,
+    )
+
+    first, last = (
+        source.read(Task(spec=spec, run_id=1, user_id="daily", credential="crawl:ada", attempt=attempt), page)
+        for attempt in (1, 2)
+    )
+
+    assert first.verdict is Verdict.RETRY
+    assert last.verdict is Verdict.DONE
+    assert [type(effect) for effect in last.effects] == [RawStored]
+
+
+async def test_who_takes_over_from_the_dead_does_not_call_with_the_permit_of_the_dead(visit: Visit):
+    """The dead one may have called a moment ago. The gate is asked for another permit, and keeps the pause."""
+    await visit.book.hosts.meet(visit.host)
+    with pytest.raises(NotCalled, match="was read first"):
+        await visit.call()
+    crawl = put_crawl_together(visit.parts, visit.client)
+    calls = Calls({"crawl": crawl.source}, crawl.way, visit.clock)
+    (spec,) = crawl.source.first_jobs(CrawlOptions(url=visit.sim.url, keywords=["rope"]).subject("daily"))
+    claim = Claim(StoredJob(1, 1, "crawl", spec), "crawl", "daily", fence=1, attempt=1, max_attempts=5, cursor=None)
+    first, second = (
+        Admitted(
+            message="1-0",
+            job="1",
+            permit="1",
+            credential="crawl:tidegate",
+            bucket=visit.host,
+            cost=1,
+            turned=0,
+            payload="",
+            deliveries=deliveries,
+        )
+        for deliveries in (1, 2)
+    )
+    await calls.make(claim, first)  # and dies
+
+    taken_over = await calls.make(msgspec.structs.replace(claim, fence=2, attempt=2), second)
+
+    assert visit.sim.report().by_route == {"robots": 1, "search": 1}
+    assert (taken_over.ending.state, taken_over.ending.is_attempt) == (JobState.READY, False)
+    assert (taken_over.settlement.outcome, taken_over.settlement.deliveries) == (Outcome.UNUSED, 2)
+    poisonous = await calls.make(msgspec.structs.replace(claim, fence=6, attempt=6), second)
+    assert (poisonous.ending.state, poisonous.ending.reason) == (
+        JobState.FAILED,
+        "a worker died with this job at its last try, of 5",
+    )

@@ -1,0 +1,202 @@
+"""Whole processes visit a marketplace, whose ledger judges every call by its own clock, without any leeway."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.servers.migrated import migrated_file
+from tests.servers.valkey import connected
+from tests.systems.crawl.manners.crawling import Crawler, crawlers
+from tests.systems.crawl.manners.visit import SMALL
+from tidegate.engine.progress import jobs_of
+from tidegate.simulators.marketplace import (
+    FaultKind,
+    LimitSettings,
+    Manners,
+    MarketplaceConfig,
+    MarketplaceSimulator,
+    PauseScope,
+    Politeness,
+    RobotsGroup,
+    RobotsSettings,
+    Route,
+)
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.crawl.settings import CrawlSettings
+
+PAGES = [f"/search?q=word&page={n}" for n in range(1, 9)]
+DONE = ("succeeded", None)
+
+
+class Crawl(Protocol):
+    async def __call__(
+        self, config: MarketplaceConfig, crawl: CrawlSettings = ..., *, processes: int = ..., identities: int = ...
+    ) -> tuple[MarketplaceSimulator, list[Crawler]]: ...
+
+
+@pytest.fixture
+async def crawl(tmp_path: Path, embedded: Valkey, embedded_url: str) -> AsyncGenerator[Crawl]:
+    """Starts a marketplace, and processes that are ready to visit it."""
+    del embedded  # it was emptied
+    async with AsyncExitStack() as stack:
+
+        async def start(
+            config: MarketplaceConfig,
+            crawl: CrawlSettings = CrawlSettings(delay=timedelta(0)),  # noqa: B008 - frozen
+            *,
+            processes: int = 1,
+            identities: int = 3,
+        ) -> tuple[MarketplaceSimulator, list[Crawler]]:
+            url = await migrated_file(tmp_path / "tidegate.db")
+            sim = await stack.enter_async_context(MarketplaceSimulator(config))
+            valkeys = [await stack.enter_async_context(connected(embedded_url)) for _ in range(processes)]
+            started = crawlers(tmp_path, url, valkeys, sim, crawl, identities)
+            return sim, await stack.enter_async_context(started)
+
+        yield start
+
+
+def told(sim: MarketplaceSimulator) -> str:
+    """Why somebody was found impolite."""
+    report = sim.report()
+    return f"{report.violations} {report.samples[:5]}"
+
+
+async def test_two_processes_keep_the_crawl_delay_together_and_call_nothing_that_is_forbidden(crawl: Crawl):
+    robots = RobotsSettings(groups=(RobotsGroup(crawl_delay_s=0.1),))
+    config = MarketplaceConfig(world=SMALL, robots=robots, politeness=Politeness(delay_s=0.05))
+    sim, (one, other) = await crawl(config, CrawlSettings(delay=timedelta(milliseconds=50)), processes=2)
+    runs = [await one.begin(sim.url, PAGES[:4]), await other.begin(sim.url, [*PAGES[4:], "/cart/7"], user_id="bob")]
+    first, second = [await one.ended(run) for run in runs]
+
+    assert first == dict.fromkeys(PAGES[:4], DONE)
+    state, why = second.pop("/cart/7")
+    assert (state, second) == ("unavailable", dict.fromkeys(PAGES[4:], DONE))
+    assert "robots.txt" in (why or "")
+    report = sim.report()
+    assert report.broken == 0, told(sim)
+    assert report.by_route == {"robots": 1, "search": 8}
+    assert report.smallest_gap_ms is not None
+    assert report.smallest_gap_ms >= 100
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_what_one_identity_may_not_fetch_is_fetched_by_another_and_what_none_may_is_withheld(
+    crawl: Crawl, processes: int
+):
+    groups = (
+        RobotsGroup(agent="*", disallow=("/cart/",)),
+        RobotsGroup(agent="Nightjar", disallow=("/cart/", "/search")),
+        RobotsGroup(agent="Daybird", disallow=("/cart/", "/products/")),
+    )
+    config = MarketplaceConfig(
+        world=SMALL, robots=RobotsSettings(groups=groups), limits=LimitSettings(per_identity=None)
+    )
+    sim, crawling = await crawl(config, processes=processes, identities=0)
+    for name, agent in {"night": "Nightjar/1.0", "day": "Mozilla/5.0 (compatible; Daybird/2.0)"}.items():
+        await crawling[0].book.add(name, {"User-Agent": agent})
+    searches = [f"/search?q=word&page={n}" for n in range(1, 21)]
+    details = [f"/products/{product.id}" for product in sim.world.products()][:10]
+    run = await crawling[0].begin(sim.url, [*searches, *details, "/cart/7"])
+    came = await crawling[0].ended(run)
+
+    state, why = came.pop("/cart/7")
+    assert (state, "forbids /cart/7" in (why or "")) == ("unavailable", True)
+    assert came == dict.fromkeys([*searches, *details], DONE)
+    report = sim.report()
+    assert report.broken == 0, told(sim)
+    assert report.calls == 30 + report.by_route["robots"]
+
+
+@pytest.mark.parametrize("fault", [FaultKind.REFUSED, FaultKind.UNAVAILABLE])
+async def test_a_retry_after_is_heeded_by_everybody(crawl: Crawl, fault: FaultKind):
+    config = MarketplaceConfig(world=SMALL, politeness=Politeness(delay_s=0.01))
+    sim, (crawler,) = await crawl(config, CrawlSettings(delay=timedelta(milliseconds=10)))
+    sim.faults.inject_at(Route.SEARCH, fault)
+    assert await crawler.ended(await crawler.begin(sim.url, PAGES)) == dict.fromkeys(PAGES, DONE)
+    report = sim.report()
+    assert report.broken == 0, told(sim)
+    assert report.hosts[0].pauses_told == 1
+    assert report.calls == len(PAGES) + 2
+    (host,) = await crawler.book.hosts.list()
+    assert host.rests_until is not None
+    assert "for 1 s" in (host.reason or "")
+
+
+async def test_a_robots_txt_that_fails_holds_everything_up_for_a_while_and_no_longer(crawl: Crawl):
+    manners = Manners(retry_after_s=1)
+    config = MarketplaceConfig(world=SMALL, manners=manners, politeness=Politeness(delay_s=0.01))
+    settings = CrawlSettings(delay=timedelta(milliseconds=10), robots_first_pause=timedelta(milliseconds=50))
+    sim, (crawler,) = await crawl(config, settings)
+    for fault in (FaultKind.SERVER_ERROR, FaultKind.RESET, FaultKind.REDIRECT):
+        sim.faults.inject_at(Route.ROBOTS, fault)
+    assert await crawler.ended(await crawler.begin(sim.url, PAGES)) == dict.fromkeys(PAGES, DONE)
+    report = sim.report()
+    assert report.broken == 0, told(sim)
+    assert report.by_route == {"robots": 4, "search": 8}
+
+
+async def test_where_a_retry_after_binds_the_identity_the_others_go_on(crawl: Crawl):
+    limits = LimitSettings(per_identity=3, identity_window_s=1, strikes_until_ban=None)
+    politeness = Politeness(pauses_bind=PauseScope.IDENTITY)
+    config = MarketplaceConfig(world=SMALL, limits=limits, politeness=politeness)
+    settings = CrawlSettings(delay=timedelta(0), retry_after_binds="identity")
+    sim, (crawler,) = await crawl(config, settings)
+    assert await crawler.ended(await crawler.begin(sim.url, PAGES)) == dict.fromkeys(PAGES, DONE)
+    report = sim.report()
+    assert report.broken == 0, told(sim)
+    assert len(report.identities) == 3
+    assert max(one.most_at_once for one in report.identities) == 1
+    refused = {one.name for one in report.identities if one.refused}
+    health = {one.name for one in await crawler.book.list() if one.health}
+    assert health == refused
+
+
+async def test_a_banned_identity_rests_as_long_as_it_was_told_and_another_does_its_work(crawl: Crawl):
+    limits = LimitSettings(per_identity=4, identity_window_s=600, strikes_until_ban=1, ban_s=600)
+    politeness = Politeness(pauses_bind=PauseScope.IDENTITY)
+    config = MarketplaceConfig(world=SMALL, limits=limits, politeness=politeness)
+    settings = CrawlSettings(delay=timedelta(0), retry_after_binds="identity")
+    sim, (crawler,) = await crawl(config, settings, identities=4)
+    assert await crawler.ended(await crawler.begin(sim.url, PAGES)) == dict.fromkeys(PAGES, DONE)
+    assert sim.report().broken == 0, told(sim)
+
+
+async def test_where_all_identities_are_banned_each_is_refused_once_and_no_attempt_is_spent(crawl: Crawl):
+    politeness = Politeness(pauses_bind=PauseScope.IDENTITY)
+    settings = CrawlSettings(delay=timedelta(0), retry_after_binds="identity")
+    sim, (crawler,) = await crawl(MarketplaceConfig(world=SMALL, politeness=politeness), settings, identities=2)
+    banned = [identity.name for identity in sim.identities[:2]]
+    for name in banned:
+        sim.ban(name, for_s=1)
+    run = await crawler.begin(sim.url, PAGES)
+
+    assert await crawler.ended(run) == dict.fromkeys(PAGES, DONE)
+    report = sim.report()
+    assert report.broken == 0, told(sim)
+    assert {one.name: one.refused for one in report.identities} == dict.fromkeys(banned, 1), "no storm"
+    assert report.calls == len(banned) + 1 + len(PAGES)
+    assert {job.attempts for job in await crawler.database.read(jobs_of, run)} == {1}
+
+
+async def test_who_typed_that_robots_txt_is_ignored_keeps_the_delay_of_the_settings_all_the_same(crawl: Crawl):
+    robots = RobotsSettings(groups=(RobotsGroup(disallow=("/search",), crawl_delay_s=30),))
+    config = MarketplaceConfig(
+        world=SMALL,
+        robots=RobotsSettings(),
+        politeness=Politeness(delay_s=0.05, robots_required=False),
+    )
+    sim, (crawler,) = await crawl(config, CrawlSettings(delay=timedelta(milliseconds=50)))
+    run = await crawler.begin(sim.url, PAGES[:4], ignore_robots=True)
+    assert await crawler.ended(run) == dict.fromkeys(PAGES[:4], DONE)
+    assert sim.report().broken == 0, told(sim)
+    assert sim.report().by_route == {"search": 4}
+
+    sim.set_robots(robots)
+    run = await crawler.begin(sim.url, PAGES[:2], user_id="bob", ignore_robots=True)
+    assert await crawler.ended(run) == dict.fromkeys(PAGES[:2], DONE), "forbidden, and called all the same"
+    assert set(sim.report().violations) <= {"disallowed", "too_soon"}

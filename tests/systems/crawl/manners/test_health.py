@@ -1,0 +1,212 @@
+"""How identities stand with hosts: the copy in SQL counts as the gate does, and is written when it matters."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import event, func, select
+
+from tests.examples import examples
+from tests.systems.crawl.manners.visit import Visit
+from tidegate.engine.ledger import Claim, Ending, StoredJob
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.source import JobSpec
+from tidegate.primitives.gate import Admitted, Job, settlement
+from tidegate.primitives.stream import Message
+from tidegate.storage.sql import Transaction
+from tidegate.systems.crawl.health import Health
+from tidegate.systems.crawl.identity_records import credential_of
+from tidegate.systems.crawl.manner_tables import crawl_identity_health
+from tidegate.systems.crawl.manners_records import health_of, note
+from tidegate.systems.crawl.refusals import Refused
+
+GUESS = Refused(reason="403: refused", blocked_ms=30_000, is_guess=True)
+TOLD = Refused(reason="429: too often", blocked_ms=5_000)
+
+
+def ending(
+    host: str,
+    *effects: Refused,
+    name: str = "tidegate",
+    state: JobState = JobState.SUCCEEDED,
+    calls: int = 1,
+) -> Ending:
+    job = StoredJob(1, 1, "crawl", JobSpec(kind="search", resource="x", bucket=host))
+    claim = Claim(job, "crawl", "ada", 1, 1, 5, None)
+    credential = credential_of(name)
+    return Ending(claim=claim, state=state, calls=calls, effects=effects, credential=credential)
+
+
+async def noted(visit: Visit, *endings: Ending) -> None:
+    await visit.database.transaction(note, endings)
+
+
+async def scores(visit: Visit, name: str = "tidegate") -> dict[str, float]:
+    told = await visit.database.read(health_of)
+    return {one.host: one.score for one in told.get(name, [])}
+
+
+def refused(host: str, effect: Refused = GUESS, *, name: str = "tidegate") -> Ending:
+    return ending(host, effect, name=name, state=JobState.READY)
+
+
+@pytest.mark.every_server
+async def test_a_refusal_is_remembered_and_answers_and_time_heal(everywhere: Visit):
+    visit = everywhere
+    await noted(visit, refused("shop"), ending("other"))
+    assert await scores(visit) == {"shop": 0.5}
+    visit.advance(timedelta(seconds=30))
+    await noted(visit, ending("shop"), ending("shop"))
+    healed = 0.5 + 30 / 1800 + 2 * 0.05
+    assert await scores(visit) == pytest.approx({"shop": healed})
+    visit.advance(timedelta(minutes=5))
+    assert await scores(visit) == pytest.approx({"shop": healed + 5 / 30})
+    await noted(visit, refused("shop", TOLD), refused("shop", name="spy"))
+    assert await scores(visit) == pytest.approx({"shop": (healed + 5 / 30) / 2})
+    ((health,),) = [one.health for one in await visit.book.list()]
+    assert (health.refusals, health.last_reason) == (2, "429: too often")
+    assert health.resting_until == visit.clock.now() + timedelta(seconds=5)
+
+
+async def test_rests_that_nobody_gave_a_length_grow_where_one_follows_another(visit: Visit):
+    for seconds in (30, 60, 120):
+        await noted(visit, refused("shop"))
+        ((health,),) = (await visit.database.read(health_of)).values()
+        assert health.resting_until == visit.clock.now() + timedelta(seconds=seconds)
+        visit.advance(timedelta(seconds=seconds))
+    visit.advance(timedelta(minutes=10))
+    await noted(visit, refused("shop"))
+    ((health,),) = (await visit.database.read(health_of)).values()
+    assert health.resting_until == visit.clock.now() + timedelta(seconds=30)
+
+
+@pytest.mark.every_server
+async def test_a_pause_of_the_host_is_remembered_and_the_longest_counts(everywhere: Visit):
+    visit = everywhere
+    await visit.book.hosts.meet(visit.host)
+    long, short = (Refused(reason=f"503: for {s} s", pause_ms=s * 1000) for s in (90, 7))
+    await noted(visit, *(ending(visit.host, one, state=JobState.READY) for one in (short, long, short)))
+    await noted(visit, ending(visit.host, short, state=JobState.READY))
+    host = await visit.stored()
+    assert (host.rests_until, host.reason) == (visit.clock.now() + timedelta(seconds=90), "503: for 90 s")
+    assert await scores(visit) == {}, "who is busy says nothing of the one who called"
+
+
+async def test_what_is_not_worth_remembering_is_not_written(visit: Visit):
+    healthy = [ending("shop"), ending("shop", calls=0), ending("shop", state=JobState.READY)]
+    await noted(visit, *healthy)
+    assert await _count(visit) == 0
+    await noted(visit, refused("shop"))
+    visit.advance(timedelta(minutes=30))
+    before = await _updated(visit)
+    await noted(visit, *healthy)
+    assert await _updated(visit) == before, "time had healed it already"
+
+
+async def _count(visit: Visit) -> int:
+    def ask(tx: Transaction) -> int:
+        return tx.execute(select(func.count()).select_from(crawl_identity_health)).scalar_one()
+
+    return await visit.database.read(ask)
+
+
+async def _updated(visit: Visit) -> Sequence[object]:
+    def ask(tx: Transaction) -> Sequence[object]:
+        return tx.execute(select(crawl_identity_health.c.updated_at)).scalars().all()
+
+    return await visit.database.read(ask)
+
+
+async def test_a_round_of_healthy_calls_costs_one_question(visit: Visit):
+    """However many identities made them."""
+    asked: list[str] = []
+
+    def count(tx: Transaction) -> None:
+        def told(*args: object) -> None:
+            asked.append(str(args[2]))
+
+        event.listen(tx.connection, "before_cursor_execute", told)
+        note(tx, [ending("shop", name=f"i{n}") for n in range(200)])
+        event.remove(tx.connection, "before_cursor_execute", told)
+
+    await visit.database.transaction(count)
+    assert len(asked) == 1
+
+
+@pytest.mark.every_server
+async def test_those_who_write_of_the_same_identities_at_once_lose_nothing(everywhere: Visit):
+    names = [f"i{n}" for n in range(6)]
+
+    async def write(turn: int) -> None:
+        order = names[turn:] + names[:turn]
+        await noted(everywhere, *(refused("shop", TOLD, name=name) for name in order))
+
+    await asyncio.gather(*(write(n) for n in range(6)))
+    told = await everywhere.database.read(health_of)
+    assert {name: [one.refusals for one in with_hosts] for name, with_hosts in told.items()} == {n: [6] for n in names}
+
+
+async def test_of_an_identity_that_is_removed_nothing_is_remembered(visit: Visit):
+    await visit.book.add("spy", {"User-Agent": "spy"})
+    await noted(visit, refused("shop", name="spy"))
+    await visit.book.remove("spy")
+    assert await _count(visit) == 0
+    await noted(visit, ending("shop", name="spy"))
+    assert await _count(visit) == 0
+
+
+_steps = st.lists(
+    st.tuples(st.sampled_from([None, GUESS, TOLD]), st.sampled_from([0, 1, 5_000, 30_000, 400_000, 700_000])),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_steps)
+async def test_the_copy_counts_as_the_gate_does(visit: Visit, steps: list[tuple[Refused | None, int]]):
+    """The same answers at the same moments, told to both."""
+    await visit.parts.valkey.execute("FLUSHALL")
+    await visit.parts.jobs.consumer("worker").read(1, within_s=0.001)  # which makes its group
+    await visit.gate.pace("crawl", "shop", gap_ms=0)
+    await visit.book.enrol()
+    health = Health(updated_at=visit.clock.now())
+    for number, (said, pause_ms) in enumerate(steps):
+        visit.advance(timedelta(milliseconds=pause_ms))
+        admitted = await _let_out(visit, f"job-{number}")
+        if admitted is None:  # it rests still
+            continue
+        now = visit.clock.now()
+        if said is None:
+            ended, health = settlement(admitted), health.answered(now)
+        else:
+            ended = settlement(admitted, blocked_ms=said.blocked_ms, is_guess=said.is_guess, rests_bucket=True)
+            span = timedelta(milliseconds=said.blocked_ms or 0)
+            health = health.refused(now, span, is_guess=said.is_guess)
+        await visit.gate.settle([ended])
+        (bucket,) = (await visit.members())["crawl:tidegate"].buckets
+        assert bucket.health == pytest.approx(health.score_at(now))
+        rests = timedelta(0) if health.resting_until is None else health.resting_until - now
+        assert timedelta(milliseconds=bucket.rests_in_ms) == max(timedelta(0), rests)
+
+
+async def _let_out(visit: Visit, job: str) -> Admitted | None:
+    await visit.gate.fire()
+    await visit.gate.offer([Job(job=job, pool="crawl", run="1", bucket="shop")])
+    messages: Sequence[Message] = await visit.parts.jobs.consumer("worker").read(1, within_s=0.001)
+    if not messages:
+        await visit.gate.forget([job])
+        return None
+    return Admitted.from_fields(messages[0].id, messages[0].fields, messages[0].deliveries)
+
+
+def test_a_refusal_during_a_rest_is_the_same_rest_and_an_answer_during_it_proves_nothing():
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    first = Health(updated_at=now).refused(now, timedelta(seconds=30), is_guess=True)
+    second = first.refused(now, timedelta(seconds=30), is_guess=True)
+    assert (second.score, second.rests, second.resting_until) == (0.5, 1, first.resting_until)
+    assert second.refusals == 2
+    assert second.answered(now) == second

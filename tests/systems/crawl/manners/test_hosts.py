@@ -1,0 +1,193 @@
+"""What hosts are called, and what is kept of them."""
+
+import threading
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from tests.systems.crawl.manners.conftest import Open
+from tests.systems.crawl.manners.visit import Visit
+from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.engine.calls import NotCalled
+from tidegate.engine.source import Verdict
+from tidegate.engine.upstream import Answer, Permit, Request
+from tidegate.simulators.marketplace import RobotsGroup, RobotsSettings
+from tidegate.systems.crawl import hosts
+from tidegate.systems.crawl.host_book import HostBook
+from tidegate.systems.crawl.hosts import host_of
+from tidegate.systems.crawl.politeness import PoliteCaller
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://Shop.Example/a?b=c", "shop.example"),
+        ("https://shop.example:443/", "shop.example"),
+        ("http://shop.example:443/", "shop.example:443"),
+        ("http://127.0.0.1:9001", "127.0.0.1:9001"),
+        ("http://[::1]:80/x", "[::1]"),
+        ("http://[::1]:8080/x", "[::1]:8080"),
+    ],
+)
+def test_a_host_has_one_name(url: str, host: str):
+    assert host_of(url) == host
+
+
+@pytest.mark.parametrize("url", ["", "shop.example", "ftp://shop.example/", "http://", "http://x:99999/", "http://[x/"])
+def test_what_names_no_host_is_refused(url: str):
+    with pytest.raises(InvalidArgument):
+        host_of(url)
+
+
+@pytest.mark.every_server
+async def test_a_host_is_met_once_and_what_is_known_of_it_stays(everywhere: Visit):
+    visit = everywhere
+    with pytest.raises(NotFound):
+        await visit.stored()
+    first = await visit.book.hosts.meet(visit.host)
+    assert (first.robots_state, first.crawl_delay, first.rests_until) == ("unknown", timedelta(0), None)
+    with pytest.raises(NotCalled):
+        await visit.call()
+    again = await visit.again().book.hosts.meet(visit.host)
+    assert (again.robots_state, again.read_at) == ("read", visit.clock.now())
+    assert again.robots is not None
+    assert "Disallow: /cart/" in again.robots
+    assert [host.host for host in await visit.book.hosts.list()] == [visit.host]
+
+
+async def test_a_name_that_cannot_be_kept_is_refused(visit: Visit):
+    for host in ("", "a|b", "x" * 256):
+        with pytest.raises(InvalidArgument, match="host"):
+            await visit.book.hosts.meet(host)
+
+
+async def test_who_joins_while_robots_txt_is_being_read_is_not_overlooked(opened: Open):
+    groups = (RobotsGroup(crawl_delay_s=1), RobotsGroup(agent="slow", crawl_delay_s=20))
+    visit = await opened(RobotsSettings(groups=groups))
+    told = [{"quick"}, {"quick", "slow"}]
+
+    async def user_agents() -> Collection[str]:
+        return told.pop(0) if len(told) > 1 else told[0]
+
+    book = HostBook(visit.database, visit.gate, visit.crawl, user_agents=user_agents)
+    await book.meet(visit.host)
+    visit.caller = PoliteCaller(visit.client, book)
+    with pytest.raises(NotCalled):
+        await visit.call()
+    assert (await visit.stored()).crawl_delay_ms == 20_000
+    assert (await visit.pace()).gap_ms == 20_000
+
+
+@pytest.mark.parametrize("way", ["meet", "restore"])
+async def test_who_tells_the_gate_what_was_so_before_robots_txt_was_read_takes_nothing_back(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, way: str
+):
+    visit = await opened(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=20),)))
+    await visit.book.hosts.meet(visit.host)
+    other = visit.again()
+    tell, is_first = other.gate.pace, True
+
+    async def tell_late(*args: Any, **how: Any) -> None:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            with pytest.raises(NotCalled, match="was read first"):
+                await visit.call()
+        await tell(*args, **how)
+
+    monkeypatch.setattr(other.gate, "pace", tell_late)
+    await (other.book.hosts.meet(visit.host) if way == "meet" else other.book.hosts.restore())
+    assert (await visit.pace()).gap_ms == 20_000
+
+
+async def test_who_writes_what_robots_txt_says_tells_the_gate_again_afterwards(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    """Somebody may have told it between the two what SQL said until then."""
+    visit = await opened(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=20),)))
+    await visit.book.hosts.meet(visit.host)
+    other, write, is_first = visit.again(), hosts.write, True
+
+    def write_late(*args: Any) -> None:
+        nonlocal is_first
+        write(*args)
+        if is_first:
+            is_first = False
+            stale.set()
+
+    stale = threading.Event()
+    monkeypatch.setattr(hosts, "write", write_late)
+    tell = visit.gate.pace
+
+    async def tell_between(*args: Any, **how: Any) -> None:
+        await tell(*args, **how)
+        if not stale.is_set():
+            await other.book.hosts.restore()  # by what SQL says before we write it
+
+    monkeypatch.setattr(visit.gate, "pace", tell_between)
+    with pytest.raises(NotCalled, match="was read first"):
+        await visit.call()
+    assert (await visit.pace()).gap_ms == 20_000
+
+
+class _Maintained:
+    """A host that sends everybody elsewhere while it is being repaired."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        self.asked.append(urlsplit(request.url).path)
+        status = (302, 503, 200)[min(len(self.asked), 3) - 1]
+        headers = {"Location": "/repairs"} if status == 302 else {}
+        return Answer(
+            status=status,
+            headers=CIMultiDictProxy(CIMultiDict(headers)),
+            url=request.url,
+            received_at=datetime(2026, 1, 1, tzinfo=UTC),
+            body=b"User-agent: *\nDisallow: /\n",
+            elapsed_ms=1.0,
+        )
+
+
+async def test_where_a_redirect_led_to_nothing_it_is_looked_for_at_its_own_place_again(visit: Visit):
+    upstream = _Maintained()
+    visit.caller = PoliteCaller(upstream, visit.book.hosts)
+    await visit.book.hosts.meet(visit.host)
+    for _ in range(4):
+        with pytest.raises(NotCalled):
+            await visit.call()
+    assert upstream.asked == ["/robots.txt", "/repairs", "/robots.txt"]
+
+
+class _Elsewhere:
+    """A host that keeps its robots.txt at another one."""
+
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        headers = CIMultiDictProxy(CIMultiDict({"Location": "http://www.shop.test/robots.txt"}))
+        return Answer(
+            status=301,
+            headers=headers,
+            url=request.url,
+            received_at=datetime(2026, 1, 1, tzinfo=UTC),
+            body=b"",
+            elapsed_ms=1.0,
+        )
+
+
+async def test_a_robots_txt_at_another_host_is_not_fetched_and_allows_nothing(visit: Visit):
+    """That host's pace is not known here; whoever wants it crawls that one."""
+    visit.caller = PoliteCaller(_Elsewhere(), visit.book.hosts)
+    await visit.book.hosts.meet(visit.host)
+    with pytest.raises(NotCalled, match="was read first"):
+        await visit.call()
+    for process in (visit, visit.again()):
+        process.caller = PoliteCaller(_Elsewhere(), process.book.hosts)
+        with pytest.raises(NotCalled, match=r"forbids .* \(it is at http://www.shop.test/robots.txt\)") as raised:
+            await process.call()
+        assert raised.value.reading.verdict is Verdict.UNAVAILABLE
+    assert visit.sim.report().calls == 0

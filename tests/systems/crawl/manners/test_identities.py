@@ -1,0 +1,288 @@
+"""Identities: sealed in SQL, lent to workers, known to the gate, and shown without what is secret about them."""
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import text
+
+from tests.servers.migrated import migrated_file
+from tests.servers.valkey import ValkeyServer, connected, free_ports
+from tests.systems.crawl.manners.visit import SMALL, Visit, visiting
+from tidegate import __version__
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
+from tidegate.engine.credentials.rotation import rotate_key
+from tidegate.engine.credentials.vault import CannotOpen, KeyMissing
+from tidegate.simulators.marketplace import MarketplaceConfig
+from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.crawl.health import Health
+from tidegate.systems.crawl.hosts import rest
+from tidegate.systems.crawl.identities import Identity
+from tidegate.systems.crawl.identity_records import credential_of, has_identities, name_of
+from tidegate.systems.crawl.manner_tables import crawl_identity_health
+from tidegate.systems.crawl.politeness import PoliteRequest
+from tidegate.systems.crawl.settings import CrawlSettings
+
+AGENT, COOKIE = "Mozilla/5.0 (secret agent 0815)", "sid=s3cr3t-c00kie-value; theme=light"
+SPY = {"User-Agent": AGENT, "Cookie": COOKIE, "Accept-Language": "xx-unseen"}
+
+
+async def headers_of(visit: Visit, name: str) -> Mapping[str, str]:
+    return msgspec.json.decode(await visit.book.secret_of(credential_of(name)))
+
+
+async def rows(visit: Visit, table: str) -> list[tuple[object, ...]]:
+    def ask(tx: Transaction) -> list[tuple[object, ...]]:
+        return [tuple(row) for row in tx.execute(text(f"SELECT * FROM {table}"))]
+
+    return await visit.database.read(ask)
+
+
+async def test_without_any_identity_we_say_honestly_who_we_are(visit: Visit):
+    assert await visit.book.list() == [Identity(name="tidegate", built_in=True, health=[])]
+    assert await headers_of(visit, "tidegate") == {"User-Agent": f"tidegate/{__version__} (crawler)"}
+    await visit.book.enrol()
+    assert list(await visit.members()) == ["crawl:tidegate"]
+    reached = visit.again(contact="https://example.org/bot")
+    assert await headers_of(reached, "tidegate") == {
+        "User-Agent": f"tidegate/{__version__} (crawler; +https://example.org/bot)"
+    }
+    assert await headers_of(visit.again(user_agent="me/1"), "tidegate") == {"User-Agent": "me/1"}
+
+
+@pytest.mark.every_server
+async def test_an_identity_comes_and_goes(everywhere: Visit):
+    visit = everywhere
+    await visit.book.enrol()
+
+    added = await visit.book.add("spy", SPY)
+
+    assert (added.name, added.enabled, added.built_in) == ("spy", True, False)
+    assert list(await visit.members()) == ["crawl:spy"], "the built-in one serves only where none is stored"
+    assert await headers_of(visit, "spy") == SPY
+    with pytest.raises(NoCredential):
+        await visit.book.secret_of("crawl:tidegate")
+
+    await visit.book.disable("spy")
+    assert list(await visit.members()) == []
+    with pytest.raises(NoCredential):
+        await visit.book.secret_of("crawl:spy")
+    with pytest.raises(NoCredential, match="all identities are disabled"):
+        await visit.book.pool_for("ada")
+
+    await visit.book.enable("spy")
+    assert list(await visit.members()) == ["crawl:spy"]
+    assert await visit.book.pool_for("ada") == "crawl"
+    replaced = await visit.book.add("spy", {"User-Agent": "another"})
+    assert await headers_of(visit, "spy") == {"User-Agent": "another"}
+    assert replaced.created_at == added.created_at
+
+    await visit.book.remove("spy")
+    assert list(await visit.members()) == ["crawl:tidegate"]
+    for gone in (visit.book.remove, visit.book.enable, visit.book.disable, visit.book.get):
+        with pytest.raises(NotFound):
+            await gone("spy")
+
+
+async def test_identities_are_used_as_the_settings_say(visit: Visit):
+    await visit.again(concurrency=3).book.enrol()
+    (member,) = (await visit.members()).values()
+    assert member.concurrency == 3
+    await visit.book.enrol()
+    (member,) = (await visit.members()).values()
+    assert member.concurrency == 1
+
+
+async def test_nothing_that_is_stored_shown_or_logged_tells_a_header(visit: Visit, logged: StringIO):
+    added = await visit.book.add("spy", SPY)
+    await visit.book.hosts.meet(visit.host)
+    with pytest.raises(Exception, match="was read first") as raised:
+        await visit.call(identity="spy")
+    await visit.call(identity="spy")
+    await visit.sim.stop()
+    visit.advance(timedelta(days=2))
+    with pytest.raises(Exception, match="cannot be read") as failed:
+        await visit.call(identity="spy")
+    with pytest.raises(InvalidArgument) as refused:
+        await visit.book.add("other", SPY | {"Cookie": COOKIE + "\n"})
+    told = [repr(one) for one in (added, visit.book, raised.value, failed.value, refused.value, await visit.stored())]
+    stored = [repr(await rows(visit, table)) for table in ("crawl_identities", "crawl_hosts")]
+    keys = [key + await visit.parts.valkey.execute("DUMP", key) for key in await _keys(visit)]
+    everything = "".join([*told, *stored, logged.getvalue()]).encode() + b"".join(keys)
+    for secret in (AGENT, COOKIE, "xx-unseen"):
+        for form in (secret.encode(), base64.b64encode(secret.encode())[:-4], secret.encode().hex().encode()):
+            assert form not in everything
+    assert '"identity":"spy"' in logged.getvalue().replace(" ", ""), "lines of every level are looked at"
+
+
+async def _keys(visit: Visit) -> list[bytes]:
+    return await visit.parts.valkey.execute("KEYS", "*")
+
+
+def test_a_request_shows_nothing_of_who_makes_it():
+    shown = repr(PoliteRequest(url="http://shop.test/a", purpose="crawl.test", headers=SPY))
+    assert shown == "PoliteRequest(GET http://shop.test/a, crawl.test, 3 headers)"
+
+
+async def test_headers_that_were_moved_to_another_name_do_not_open(visit: Visit):
+    await visit.book.add("one", SPY)
+    await visit.book.add("other", {"User-Agent": "other"})
+
+    def swap(tx: Transaction) -> None:
+        tx.execute(
+            text("UPDATE crawl_identities SET headers = (SELECT headers FROM crawl_identities WHERE name='one')")
+        )
+
+    await visit.database.transaction(swap)
+    with pytest.raises(CannotOpen, match="'other'"):
+        await visit.again().book.secret_of("crawl:other")
+
+
+async def test_a_lost_key_is_noticed_where_only_identities_need_it(visit: Visit, tmp_path: Path):
+    assert not await visit.database.read(has_identities)
+    await visit.book.add("spy", SPY)
+    assert await visit.database.read(has_identities)
+    (tmp_path / "credentials.key").unlink()
+    with pytest.raises(KeyMissing):
+        await visit.again().book.add("other", SPY)
+
+
+@pytest.mark.every_server
+async def test_rotating_the_key_encrypts_identities_anew(everywhere: Visit):
+    visit = everywhere
+    await visit.book.add("spy", SPY)
+    ((_, sealed, key_id, *_),) = await rows(visit, "crawl_identities")
+    for _ in range(3):  # old keys go with the second rotation after them
+        done = await rotate_key(visit.database, visit.vault, [visit.book])
+        assert done.encrypted_anew == 1
+    ((_, other, other_id, *_),) = await rows(visit, "crawl_identities")
+    assert sealed != other
+    assert key_id != other_id
+    assert await headers_of(visit.again(), "spy") == SPY
+
+
+@pytest.mark.every_server
+async def test_enrolment_after_the_server_lost_everything_restores_pace_and_rests(everywhere: Visit):
+    visit = everywhere.again(delay=timedelta(seconds=4))
+    await visit.book.add("spy", SPY)
+    await visit.book.add("rested", {"User-Agent": "rested"})
+    await visit.book.hosts.meet(visit.host)
+    await visit.database.transaction(_refused, visit.host)
+    await visit.parts.valkey.execute("FLUSHALL")
+
+    await visit.book.enrol()
+
+    pace = await visit.pace()
+    assert (pace.gap_ms, pace.rests_in_ms, pace.one_at_a_time) == (4_000, 90_000, True)
+    members = await visit.members()
+    assert sorted(members) == ["crawl:rested", "crawl:spy"]
+    assert {name: [b.rests_in_ms for b in one.buckets] for name, one in members.items()}["crawl:spy"] == [600_000]
+    assert members["crawl:spy"].blocked_in_ms == 0, "it may call other hosts"
+    assert sum(bucket.rests_in_ms for bucket in members["crawl:rested"].buckets) == 0
+
+
+async def test_enrolment_changes_nothing_for_a_gate_that_knows(visit: Visit):
+    await visit.book.hosts.meet(visit.host)
+    await visit.book.enrol()
+    before = await visit.pace(), await visit.members()
+    for _ in range(2):
+        await visit.book.enrol()
+    assert (await visit.pace(), await visit.members()) == before
+
+
+@pytest.mark.every_server
+async def test_two_who_add_the_same_identity_at_once_both_succeed(everywhere: Visit):
+    visits = [everywhere.again() for _ in range(4)]
+    await asyncio.gather(*(one.book.add("spy", {"User-Agent": f"spy/{n}"}) for n, one in enumerate(visits)))
+    assert [one.name for one in await everywhere.book.list()] == ["spy"]
+
+
+async def test_the_list_is_shown_while_the_server_is_away(tmp_path: Path, clock: ManualClock):
+    [port] = free_ports(1)
+    async with AsyncExitStack() as stack:
+        server = stack.enter_context(ValkeyServer(port=port))
+        valkey = await stack.enter_async_context(connected(f"redis://127.0.0.1:{port}"))
+        url = await migrated_file(tmp_path / "tidegate.db")
+        database = await stack.enter_async_context(await Database.open(url, clock=clock))
+        config = MarketplaceConfig(world=SMALL)
+        visit = await stack.enter_async_context(visiting(tmp_path, valkey, database, config))
+        await visit.book.add("spy", SPY)
+        await visit.database.transaction(_refused, visit.host)
+        server.stop()
+        with pytest.raises(ValkeyUnavailable):
+            await visit.book.enrol()
+
+        (listed,) = await visit.book.list()
+
+        assert listed.name == "spy"
+        (health,) = listed.health
+        assert (health.host, health.score, health.refusals, health.last_reason) == (visit.host, 0.5, 1, "403")
+        assert health.resting_until == clock.now() + timedelta(minutes=10)
+        clock.advance(timedelta(minutes=15))
+        ((health,),) = [one.health for one in await visit.book.list()]
+        assert (health.score, health.resting_until) == (1.0, None)
+
+
+def _refused(tx: Transaction, host: str) -> None:
+    """As if the host had refused the spy, and asked everybody to wait."""
+    health = Health(updated_at=tx.now).refused(tx.now, timedelta(minutes=10), is_guess=False)
+    values = msgspec.structs.asdict(health) | {"identity": "spy", "host": host, "last_reason": "403"}
+    tx.insert_many(crawl_identity_health, [values])
+    rest(tx, host, tx.now + timedelta(seconds=90), "busy")
+
+
+async def test_a_name_that_cannot_be_had_is_refused(visit: Visit):
+    for name in ("", "tidegate", "a b", "a|b", "x" * 81, "crawl:x"):
+        with pytest.raises(InvalidArgument, match="name"):
+            await visit.book.add(name, SPY)
+
+
+async def test_headers_that_cannot_be_sent_are_refused_and_not_repeated(visit: Visit):
+    wrong = [
+        ({"Cookie": COOKIE}, "User-Agent is missing"),
+        ({"User-Agent": " "}, "User-Agent is missing"),
+        ({"User-Agent": AGENT, "Host": "x"}, "belongs to no identity"),
+        ({"User-Agent": AGENT, "accept-encoding": "br"}, "belongs to no identity"),
+        ({"User-Agent": AGENT, "user-agent": AGENT}, "twice"),
+        ({"User-Agent": AGENT + "\r\nX: y"}, "one line"),
+        ({"User-Agent": AGENT, "Bad Name": "x"}, "name of a header"),
+        ({"User-Agent": AGENT, "X-Long": "x" * 20_000}, "at most"),
+    ]
+    for headers, why in wrong:
+        with pytest.raises(InvalidArgument, match=why) as raised:
+            await visit.book.add("spy", headers)
+        assert AGENT not in str(raised.value)
+        assert COOKIE not in str(raised.value)
+    assert not await visit.database.read(has_identities)
+
+
+def test_what_is_no_identity_of_the_gate_is_refused():
+    assert name_of(credential_of("spy")) == "spy"
+    with pytest.raises(InvalidArgument):
+        name_of("token-1")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"delay": -1},
+        {"user_agent": "two\nlines"},
+        {"contact": ""},
+        {"retry_after_binds": "nobody"},
+        {"concurrency": 0},
+        {"sites": ["no place"]},
+        {"raw_attempts": 0},
+        {"ignore_robots": True},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]):
+    """Nothing in the settings switches robots.txt off: who wants that types it for each crawl."""
+    with pytest.raises(ValueError):
+        CrawlSettings.model_validate(wrong)

@@ -1,0 +1,362 @@
+"""Nothing is called that robots.txt forbids, or before it was read; the simulator judges.
+
+The clocks stand still here, so the simulator's rule about gaps is for `test_crawling.py`; all others are judged.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+
+import pytest
+
+from tests.systems.crawl.manners.conftest import Open
+from tests.systems.crawl.manners.visit import POLITE, Visit
+from tidegate.core.errors import DatabaseUnavailable
+from tidegate.engine.calls import NotCalled
+from tidegate.engine.source import Verdict
+from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamFailed
+from tidegate.simulators.marketplace import FaultKind, LimitSettings, RobotsGroup, RobotsSettings, Route
+from tidegate.systems.crawl.politeness import PoliteCaller
+from tidegate.systems.crawl.settings import CrawlSettings
+
+DAY = timedelta(days=1)
+STRICT = RobotsSettings(groups=(RobotsGroup(disallow=("/search",), crawl_delay_s=7),))
+LENIENT = RobotsSettings(groups=(RobotsGroup(crawl_delay_s=2),))
+
+SEVERE = LimitSettings(per_identity=1, strikes_until_ban=1, ban_is_told=False)
+
+
+async def omitted(visit: Visit, path: str = "/search?q=none", *, ignores_robots: bool = False) -> NotCalled:
+    with pytest.raises(NotCalled) as raised:
+        await visit.call(path, ignores_robots=ignores_robots)
+    return raised.value
+
+
+async def met(visit: Visit) -> Visit:
+    await visit.book.hosts.meet(visit.host)
+    return visit
+
+
+def says(told: NotCalled) -> tuple[Verdict, int, int | None, int | None]:
+    return told.reading.verdict, told.calls, told.reading.delay_ms, told.reading.pause_ms
+
+
+def routes(visit: Visit) -> Mapping[str, int]:
+    return visit.sim.report().by_route
+
+
+async def test_the_first_call_reads_robots_txt_instead_and_the_next_one_is_made(visit: Visit):
+    await met(visit)
+
+    told = await omitted(visit)
+
+    assert says(told) == (Verdict.LATER, 1, 0, None)
+    assert routes(visit) == {"robots": 1}
+    assert (await visit.call()).status == 200
+    assert routes(visit) == {"robots": 1, "search": 1}
+    assert visit.sim.report().broken == 0
+
+
+async def test_what_is_forbidden_is_never_called(visit: Visit):
+    await met(visit)
+    await omitted(visit)
+    for path in ("/cart/7", "/account", "/search?q=a&sort=price"):
+        told = await omitted(visit, path)
+        assert says(told) == (Verdict.UNAVAILABLE, 0, None, None)
+        assert f"forbids {path}" in str(told)
+    assert (await visit.call("/cart/help")).status == 200
+    assert routes(visit) == {"robots": 1, "page": 1}
+    assert visit.sim.report().broken == 0
+
+
+async def test_the_rules_are_those_for_the_user_agent_that_calls(opened: Open):
+    groups = (RobotsGroup(), RobotsGroup(agent="Harbour", disallow=("/search",)))
+    visit = await met(await opened(RobotsSettings(groups=groups)))
+    await visit.book.add("one", visit.sim.identities[0].headers)
+    await visit.book.add("other", {"User-Agent": "somebody/1"})
+    with pytest.raises(NotCalled):
+        await visit.call(identity="one")
+    with pytest.raises(NotCalled, match="forbids /search"):
+        await visit.call(identity="one")
+    assert (await visit.call(identity="other")).status == 200
+    assert visit.sim.report().broken == 0
+
+
+async def test_where_there_is_none_everything_is_allowed(opened: Open):
+    visit = await met(await opened(RobotsSettings(status=404)))
+    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
+    assert (await visit.call("/cart/7")).status == 200
+    assert (await visit.stored()).robots_state == "none"
+    assert visit.sim.report().broken == 0
+
+
+async def test_while_it_cannot_be_read_nothing_is_called_and_the_pauses_grow(opened: Open):
+    visit = await met(await opened(RobotsSettings(status=500)))
+    pauses: list[int] = []
+    for tries in range(1, 5):
+        told = await omitted(visit)
+        verdict, calls, delay_ms, pause_ms = says(told)
+        assert (verdict, calls, delay_ms) == (Verdict.LATER, 1, 0)
+        assert pause_ms is not None
+        pauses.append(pause_ms)
+        host = await visit.stored()
+        assert host.failures == tries
+        assert host.rests_until is not None
+        assert abs(host.rests_until - visit.clock.now() - timedelta(milliseconds=pause_ms)) < timedelta(milliseconds=1)
+        assert "cannot be read: answered 500" in str(told)
+    for pause_ms, ceiling_ms in zip(pauses, (5_000, 10_000, 20_000, 40_000), strict=True):
+        assert 0.8 * ceiling_ms <= pause_ms <= ceiling_ms
+    assert routes(visit) == {"robots": 4}
+
+    visit.sim.set_robots(RobotsSettings())
+    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
+    assert (await visit.call()).status == 200
+    assert (await visit.stored()).failures == 0
+    assert visit.sim.report().broken == 0
+
+
+@pytest.mark.parametrize("fault", [FaultKind.RESET, FaultKind.TRUNCATED])
+async def test_a_broken_answer_is_no_robots_txt(visit: Visit, fault: FaultKind):
+    await met(visit)
+    visit.sim.faults.inject_at(Route.ROBOTS, fault)
+    told = await omitted(visit)
+    assert (told.reading.verdict, told.calls) == (Verdict.LATER, 1)
+    assert told.reading.pause_ms is not None
+    assert (await visit.stored()).robots_state == "unknown"
+    assert routes(visit) == {"robots": 1}
+
+
+async def test_a_host_that_cannot_be_reached_is_left_alone_and_the_permit_goes_back_unused(visit: Visit):
+    await met(visit)
+    await visit.sim.stop()
+    told = await omitted(visit)
+    assert (told.reading.verdict, told.calls) == (Verdict.LATER, 0)
+    assert told.reading.pause_ms is not None
+
+
+async def test_a_host_that_says_when_to_ask_again_is_not_asked_sooner(visit: Visit):
+    await met(visit)
+    visit = visit.again(robots_first_pause=timedelta(milliseconds=1))
+    visit.sim.faults.inject_at(Route.ROBOTS, FaultKind.UNAVAILABLE)
+    assert (await omitted(visit)).reading.pause_ms == 1_000
+
+
+@pytest.mark.full
+async def test_a_large_one_is_read_as_far_as_it_is_read(opened: Open):
+    group = RobotsGroup(disallow=("/cart/", *(f"/{n}/{'forbidden' * 100}" for n in range(600)), "/search"))
+    visit = await met(await opened(RobotsSettings(groups=(group,))))
+    await omitted(visit)
+    assert says(await omitted(visit, "/cart/7"))[0] is Verdict.UNAVAILABLE
+    assert (await visit.call()).status == 200  # its line is beyond what anybody has to read
+
+
+async def test_it_is_read_again_when_it_is_too_old_and_what_it_says_by_then_counts(opened: Open):
+    visit = await met(await opened(LENIENT))
+    await omitted(visit)
+    assert (await visit.call()).status == 200
+    visit.sim.set_robots(STRICT)
+    visit.advance(DAY - timedelta(seconds=1))
+    assert (await visit.call()).status == 200
+
+    visit.advance(timedelta(seconds=1))
+
+    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
+    assert says(await omitted(visit))[0] is Verdict.UNAVAILABLE
+    assert (await visit.stored()).crawl_delay_ms == 7_000
+    assert routes(visit) == {"robots": 2, "search": 2}
+
+
+async def test_an_old_one_that_cannot_be_read_again_allows_nothing_any_more(opened: Open):
+    visit = await met(await opened(LENIENT))
+    await omitted(visit)
+    visit.sim.set_robots(RobotsSettings(status=503))
+    visit.advance(DAY)
+    assert (await omitted(visit)).reading.pause_ms is not None
+    assert (await omitted(visit)).reading.pause_ms is not None
+    assert routes(visit) == {"robots": 3}
+
+
+async def test_a_redirect_is_followed_with_another_permit(visit: Visit):
+    await met(visit)
+    visit.sim.faults.inject_at(Route.ROBOTS, FaultKind.REDIRECT)
+    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
+    assert (await visit.stored()).robots_state == "unknown"
+    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
+    assert (await visit.stored()).robots_state == "read"
+    assert (await visit.call()).status == 200
+    assert routes(visit) == {"robots": 2, "search": 1}
+    assert visit.sim.report().broken == 0
+
+
+async def test_a_banned_identity_learns_nothing_about_the_rules(opened: Open):
+    """Its 403 is the answer to it alone, and goes to whoever reads answers; another one can still ask."""
+    visit = await met(await opened(limits=SEVERE))
+    for n in (0, 1):
+        await visit.book.add(f"i{n}", visit.sim.identities[n].headers)
+    banned = visit.sim.identities[0]
+    for status in (200, 429, 403):
+        assert (await _directly(visit, banned.headers)).status == status
+
+    assert (await visit.call(identity="i0")).status == 403
+    assert (await visit.stored()).robots_state == "unknown"
+    with pytest.raises(NotCalled, match="was read first"):
+        await visit.call(identity="i1")
+    with pytest.raises(NotCalled, match="forbids"):
+        await visit.call("/cart/7", identity="i1")
+
+
+async def test_what_it_said_counts_for_longer_where_it_is_shown_to_nobody_any_more(opened: Open):
+    visit = await met(
+        await opened(STRICT, limits=LimitSettings(per_identity=1, strikes_until_ban=1, ban_is_told=False))
+    )
+    await omitted(visit)
+    visit.advance(DAY)
+    for _ in range(3):  # the first is answered, and so that one is read
+        await _directly(visit, {"User-Agent": visit.crawl.honest_user_agent})
+    for _ in range(2):
+        assert (await visit.call()).status == 403
+    await omitted(visit)
+    assert says(await omitted(visit))[0] is Verdict.UNAVAILABLE
+    assert (await visit.stored()).crawl_delay_ms == 7_000
+
+
+async def test_only_who_typed_so_ignores_it(opened: Open):
+    visit = await met(await opened(STRICT))
+    assert (await visit.call(ignores_robots=True)).status == 200
+    assert routes(visit) == {"search": 1}
+    await omitted(visit)
+    assert says(await omitted(visit))[0] is Verdict.UNAVAILABLE
+    assert (await visit.call(ignores_robots=True)).status == 200
+
+
+async def test_a_plain_request_is_polite_and_follows_no_redirect(visit: Visit):
+    await met(visit)
+    await omitted(visit)
+    headers = {"User-Agent": visit.crawl.honest_user_agent}
+    forbidden = Request(url=f"{visit.sim.url}/cart/7", purpose="crawl.test", headers=headers)
+    with pytest.raises(NotCalled, match="forbids"):
+        await visit.caller.fetch(forbidden)
+    visit.sim.faults.inject_at(Route.SEARCH, FaultKind.REDIRECT)
+    allowed = Request(url=f"{visit.sim.url}/search?q=none", purpose="crawl.test", headers=headers)
+    assert (await visit.caller.fetch(allowed)).status == 302
+
+
+async def test_another_process_goes_by_what_one_has_read(visit: Visit):
+    await met(visit)
+    await omitted(visit)
+    assert (await visit.again().call()).status == 200
+    assert routes(visit) == {"robots": 1, "search": 1}
+
+
+async def test_of_many_at_once_one_reads_it(visit: Visit):
+    await met(visit)
+    outcomes = await asyncio.gather(*(visit.call() for _ in range(20)), return_exceptions=True)
+    assert sum(isinstance(one, NotCalled) for one in outcomes) == 1
+    assert sum(isinstance(one, Answer) for one in outcomes) == 19
+    assert routes(visit) == {"robots": 1, "search": 19}
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+async def test_a_host_that_nobody_met_is_met_first_and_not_called(visit: Visit, ignores: bool):
+    """Of the permits that are out nobody knows how many there are."""
+    told = await omitted(visit.again(delay=timedelta(seconds=3)), ignores_robots=ignores)
+    assert says(told) == (Verdict.LATER, 0, 3_000, None)
+    assert (await visit.stored()).robots_state == "unknown"
+    assert visit.sim.arrivals() == []
+
+
+async def test_a_database_that_is_away_costs_no_attempt(visit: Visit, monkeypatch: pytest.MonkeyPatch):
+    await met(visit)
+
+    async def away(*_: object) -> None:
+        raise DatabaseUnavailable("the database is away")
+
+    monkeypatch.setattr(visit.book.hosts, "known", away)
+    told = await omitted(visit)
+    assert says(told) == (Verdict.LATER, 0, 5_000, None)
+    assert visit.sim.arrivals() == []
+
+
+async def test_the_crawl_delay_becomes_the_pace_unless_the_setting_is_longer(opened: Open):
+    visit = await met(await opened(LENIENT))
+    await visit.book.enrol()
+    assert (await visit.pace()).one_at_a_time
+    await omitted(visit)
+    assert (await visit.pace()).gap_ms == 2_000
+
+    slower = visit.again(delay=timedelta(seconds=9))
+    await slower.book.enrol()
+    assert (await visit.pace()).gap_ms == 9_000
+
+
+async def test_without_any_delay_calls_go_at_once_as_soon_as_the_rules_are_known(visit: Visit):
+    await met(visit)
+    await visit.book.enrol()
+    assert (await visit.pace()).one_at_a_time
+    await omitted(visit)
+    pace = await visit.pace()
+    assert (pace.gap_ms, pace.one_at_a_time) == (0, False)
+
+
+async def test_somebody_who_is_asked_for_more_time_slows_all_down_before_he_calls(opened: Open):
+    groups = (RobotsGroup(crawl_delay_s=1), RobotsGroup(agent="harbour", crawl_delay_s=30))
+    visit = await met(await opened(RobotsSettings(groups=groups), crawl=POLITE))
+    await visit.book.add("first", {"User-Agent": "somebody/1"})
+    with pytest.raises(NotCalled):
+        await visit.call(identity="first")
+    assert (await visit.pace()).gap_ms == 1_000
+    await visit.book.add("second", visit.sim.identities[0].headers)
+    assert (await visit.pace()).gap_ms == 30_000
+    assert (await visit.stored()).crawl_delay_ms == 30_000
+
+
+async def test_a_host_that_is_forgotten_is_asked_anew(opened: Open):
+    visit = await met(await opened(STRICT, crawl=CrawlSettings(delay=timedelta(seconds=1))))
+    await visit.book.enrol()
+    await omitted(visit)
+    visit.sim.set_robots(RobotsSettings())
+    await visit.book.hosts.forget(visit.host)
+    pace = await visit.pace()
+    assert (pace.gap_ms, pace.one_at_a_time) == (7_000, True)  # what it last asked for counts until it says otherwise
+    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
+    assert (await visit.call()).status == 200
+    assert (await visit.pace()).gap_ms == 1_000
+
+
+async def test_one_that_somebody_else_forgot_is_read_anew_within_a_minute(opened: Open):
+    visit = await met(await opened(STRICT))
+    await omitted(visit)
+    visit.sim.set_robots(RobotsSettings())
+    await visit.again().book.hosts.forget(visit.host)
+    visit.advance(timedelta(minutes=1))
+    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
+    assert (await visit.call()).status == 200
+
+
+async def test_a_call_for_which_there_is_no_connection_was_a_call(visit: Visit):
+    """Else its permit would go back unused, and everybody who waits would knock at once, one after the other."""
+    await met(visit)
+    await omitted(visit)
+    await visit.sim.stop()
+    with pytest.raises(UpstreamFailed):
+        await visit.call()  # by the connection that was open
+    with pytest.raises(UpstreamFailed, match="no connection") as raised:
+        await visit.call()
+    assert raised.value.was_sent is None
+
+
+async def _directly(visit: Visit, headers: Mapping[str, str]) -> Answer:
+    return await visit.client.fetch(
+        Request(url=f"{visit.sim.url}/search?q=none", purpose="crawl.test", headers=headers)
+    )
+
+
+async def test_a_host_on_this_machine_is_not_called_unless_it_is_listed(opened: Open):
+    visit = await met(await opened(RobotsSettings()))
+    async with UpstreamClient() as client:
+        visit.caller = PoliteCaller(client, visit.book.hosts)
+        with pytest.raises(NotCalled, match=r"upstream\.private_hosts") as refused:
+            await visit.call()
+
+    assert (refused.value.reading.verdict, refused.value.calls) == (Verdict.GONE, 0)
+    assert visit.sim.arrivals() == []

@@ -1,0 +1,96 @@
+"""What hosts say that do not want to be called now."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from tidegate.engine.source import Verdict
+from tidegate.engine.upstream import Head
+from tidegate.systems.crawl.refusals import Refused, challenged, refusal, retry_after
+from tidegate.systems.crawl.settings import CrawlSettings
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+HOST, IDENTITY = CrawlSettings(), CrawlSettings(retry_after_binds="identity")
+REST_MS = 30_000
+
+
+def head(status: int, **headers: str) -> Head:
+    named = CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})
+    return Head(status=status, headers=CIMultiDictProxy(named), url="http://shop.test/", received_at=NOW)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"Retry_After": "90"},
+        {"Retry_After": "Thu, 01 Jan 2026 12:01:30 GMT"},
+        {"Retry_After": "Thu, 01 Jan 2026 03:01:30 GMT", "Date": "Thu, 01 Jan 2026 03:00:00 GMT"},  # a wrong clock
+    ],
+    ids=["seconds", "date", "date by another clock"],
+)
+def test_a_retry_after_binds_the_host_or_the_identity(status: int, told: dict[str, str]):
+    said = refusal(head(status, **told), HOST)
+    assert said is not None
+    assert (said.verdict, said.pause_ms, said.delay_ms) == (Verdict.LATER, 90_000, 0)
+
+    said = refusal(head(status, **told), IDENTITY)
+    assert said is not None
+    assert (said.verdict, said.pause_ms, said.blocked_ms) == (Verdict.LATER, None, 90_000)
+    assert said.rests_bucket
+    assert not said.is_guess
+    assert said.effects == (Refused(reason=said.reason, blocked_ms=90_000),)
+
+
+def test_who_asks_too_often_rests_too_and_who_met_a_busy_host_need_not():
+    too_often, busy = refusal(head(429, Retry_After="5"), HOST), refusal(head(503, Retry_After="5"), HOST)
+    assert too_often is not None
+    assert busy is not None
+    assert (too_often.blocked_ms, too_often.rests_bucket) == (5_000, True)
+    assert (busy.blocked_ms, busy.rests_bucket) == (None, False)
+    assert busy.effects == (Refused(reason=busy.reason, pause_ms=5_000),)
+
+
+@pytest.mark.parametrize(("status", "verdict"), [(401, Verdict.RETRY), (403, Verdict.RETRY), (429, Verdict.LATER)])
+def test_where_nobody_says_how_long_the_identity_rests_for_a_guess_and_the_host_goes_on(status: int, verdict: Verdict):
+    """A page that is forbidden to everybody must not be asked for without end, so a 403 is counted."""
+    said = refusal(head(status), HOST)
+    assert said is not None
+    assert (said.verdict, said.blocked_ms, said.is_guess, said.rests_bucket) == (verdict, REST_MS, True, True)
+    assert said.pause_ms is None
+    assert said.effects == (Refused(reason=said.reason, blocked_ms=REST_MS, is_guess=True),)
+
+
+def test_a_ban_that_says_when_it_ends_costs_the_job_nothing():
+    said = refusal(head(403, Retry_After="600"), IDENTITY)
+    assert said is not None
+    assert (said.verdict, said.blocked_ms, said.is_guess) == (Verdict.LATER, 600_000, False)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_ban_binds_the_one_who_is_banned_and_not_the_host(status: int):
+    said = refusal(head(status, Retry_After="600"), HOST)
+    assert said is not None
+    assert (said.blocked_ms, said.rests_bucket, said.pause_ms) == (600_000, True, None)
+
+
+def test_a_captcha_lets_the_identity_rest():
+    said = challenged(HOST)
+    assert (said.verdict, said.blocked_ms, said.is_guess, said.rests_bucket) == (Verdict.RETRY, REST_MS, True, True)
+    assert said.effects == (Refused(reason=said.reason, blocked_ms=REST_MS, is_guess=True),)
+
+
+@pytest.mark.parametrize("status", [200, 304, 404, 500, 502, 503])
+def test_other_answers_are_no_refusals(status: int):
+    assert refusal(head(status), HOST) is None
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5", "soon", "Thu, 01 Jan 2026 12:00:00 GMT", "1.5", "Mon, 99 Foo 2026"])
+def test_what_asks_for_no_time_asks_for_nothing(text: str):
+    assert retry_after(head(429, Retry_After=text), HOST) is None
+
+
+@pytest.mark.parametrize("text", ["999999999999", "Fri, 01 Jan 2100 00:00:00 GMT"])
+def test_what_asks_for_more_than_is_believed_counts_as_the_most(text: str):
+    assert retry_after(head(429, Retry_After=text), HOST) == timedelta(days=1)

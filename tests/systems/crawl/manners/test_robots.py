@@ -1,0 +1,134 @@
+"""What a robots.txt says: read by us, and by somebody who knows the rules as well."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from tidegate.engine.upstream import Answer
+from tidegate.simulators.marketplace import RobotsGroup, RobotsSettings
+from tidegate.simulators.marketplace.robots import Robots
+from tidegate.systems.crawl.robots import LARGEST, Found, Rules, meaning_of, moved_to, text_of
+
+AGENT = "tidegate/1.0 (crawler)"
+
+
+def answer(status: int, body: bytes = b"", **headers: str) -> Answer:
+    return Answer(
+        status=status,
+        headers=CIMultiDictProxy(CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})),
+        url="http://shop.test/robots.txt",
+        received_at=datetime(2026, 1, 1, tzinfo=UTC),
+        body=body,
+        elapsed_ms=1.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "meaning"),
+    [
+        (200, Found.TEXT),
+        (204, Found.UNREADABLE),
+        (400, Found.NONE),
+        (404, Found.NONE),
+        (410, Found.NONE),
+        (429, Found.REFUSED),
+        (401, Found.REFUSED),
+        (403, Found.REFUSED),
+        (500, Found.UNREADABLE),
+        (503, Found.UNREADABLE),
+    ],
+)
+def test_a_status_means_what_the_rfc_says_unless_it_is_about_the_caller(status: int, meaning: Found):
+    assert meaning_of(answer(status), refusals=0, redirects=0) is meaning
+
+
+def test_a_robots_txt_that_is_refused_to_everybody_is_none_but_a_ban_is_a_ban():
+    assert meaning_of(answer(403), refusals=1, redirects=0) is Found.REFUSED
+    assert meaning_of(answer(403), refusals=2, redirects=0) is Found.NONE
+    assert meaning_of(answer(403, Retry_After="600"), refusals=9, redirects=0) is Found.REFUSED
+    assert meaning_of(answer(429), refusals=9, redirects=0) is Found.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("location", "meaning"),
+    [
+        ("/files/robots.txt", Found.MOVED),
+        ("https://SHOP.test/robots.txt", Found.MOVED),
+        ("http://www.shop.test/robots.txt", Found.ELSEWHERE),
+        ("ftp://shop.test/robots.txt", Found.NONE),
+        ("http://[shop/robots.txt", Found.NONE),
+        ("/a file", Found.NONE),
+    ],
+)
+def test_a_redirect_is_followed_on_the_same_host_alone(location: str, meaning: Found):
+    assert meaning_of(answer(301, Location=location), refusals=0, redirects=0) is meaning
+
+
+def test_what_was_asked_for_in_secret_is_not_asked_for_in_the_open():
+    """The call carries the headers of an identity."""
+    secret = msgspec.structs.replace(
+        answer(301, Location="http://shop.test/robots.txt"), url="https://shop.test/robots.txt"
+    )
+    assert meaning_of(secret, refusals=0, redirects=0) is Found.ELSEWHERE
+
+
+def test_five_redirects_are_followed_and_a_sixth_means_that_there_is_none():
+    sent = answer(302, Location="robots.txt?again")
+    assert meaning_of(sent, refusals=0, redirects=4) is Found.MOVED
+    assert meaning_of(sent, refusals=0, redirects=5) is Found.NONE
+    assert moved_to(sent) == "http://shop.test/robots.txt?again"
+    assert meaning_of(answer(302), refusals=0, redirects=0) is Found.NONE
+
+
+def test_of_a_large_one_whole_lines_are_read_up_to_the_limit():
+    line = b"Disallow: /forbidden-%05d\n"
+    body = b"User-agent: *\n" + b"".join(line % n for n in range(40_000))
+    text = text_of(answer(200, body))
+    assert LARGEST - 100 < len(text) < LARGEST
+    assert text.splitlines()[-1].startswith("Disallow: /forbidden-")
+    rules = Rules(text)
+    assert not rules.allows("http://shop.test/forbidden-00007", AGENT)
+    assert rules.allows("http://shop.test/forbidden-39999", AGENT)
+
+
+def test_what_is_no_text_is_read_as_far_as_it_can_be():
+    assert text_of(answer(200, b"\xef\xbb\xbfUser-agent: *\r\nDisallow: /\xff")) == "User-agent: *\r\nDisallow: /�"
+    assert Rules("<!doctype html><h1>Not found</h1>").allows("http://shop.test/anything", AGENT)
+
+
+def test_a_crawl_delay_is_the_longest_that_any_of_us_is_asked_for_and_a_day_at_most():
+    rules = Rules("User-agent: slow\nCrawl-delay: 7.5\n\nUser-agent: *\nCrawl-delay: 2\n")
+    assert rules.crawl_delay([AGENT]) == timedelta(seconds=2)
+    assert rules.crawl_delay([AGENT, "slow/1"]) == timedelta(seconds=7.5)
+    assert rules.crawl_delay([]) == timedelta(0)
+    assert Rules("User-agent: *\nCrawl-delay: soon").crawl_delay([AGENT]) == timedelta(0)
+    assert Rules("User-agent: *\nCrawl-delay: 1e300").crawl_delay([AGENT]) == timedelta(days=1)
+    assert Rules("").crawl_delay([AGENT]) == timedelta(0)
+
+
+_parts = st.sampled_from(["/", "/a", "/ab", "/a/b", "/a*b", "/*b$", "/b?x=", "/a/*/c", "/c$"])
+_groups = st.builds(
+    RobotsGroup,
+    agent=st.sampled_from(["*", "tidegate", "slow"]),
+    allow=st.lists(_parts, max_size=3).map(tuple),
+    disallow=st.lists(_parts, max_size=3).map(tuple),
+    crawl_delay_s=st.none() | st.integers(0, 9),
+)
+
+
+@example([RobotsGroup(agent="tidegate", allow=(), disallow=()), RobotsGroup(disallow=("/",))], [], AGENT)
+@given(
+    st.lists(_groups, max_size=3, unique_by=lambda group: group.agent),
+    st.lists(st.sampled_from(["a", "b", "c", "/", "?x=", "ab"]), max_size=6),
+    st.sampled_from([AGENT, "slow/2", "Mozilla/5.0 (X11) Harbour/120.0"]),
+)
+def test_the_host_and_we_read_the_same_rules_in_it(groups: list[RobotsGroup], pieces: list[str], agent: str):
+    host = Robots(RobotsSettings(groups=tuple(groups)))
+    path = "/" + "".join(pieces).lstrip("/")
+    rules = Rules(host.text.decode())
+    assert rules.allows(f"http://shop.test{path}", agent) == host.allows(agent.encode(), path.encode())
+    assert rules.crawl_delay([agent]) == timedelta(microseconds=host.delay_us(agent.encode()))

@@ -1,0 +1,69 @@
+"""A process that collects from a simulated GitHub: `-m tests.systems.github.statistics.collecting_process DATA_DIR URL TOKEN STOPS`.
+
+Where `STOPS` is 1, it says when statistics are computed, and does not complete the run; its test kills it.
+"""
+
+import asyncio
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import uvloop
+
+from tests.systems.github.deployment import LIMITS
+from tidegate.assembly import build_process, open_parts
+from tidegate.core.telemetry.logs import configure
+from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.runs import Run
+from tidegate.engine.upstream import UpstreamClient
+from tidegate.primitives.membership import PresenceSettings
+from tidegate.settings import Settings
+from tidegate.storage.documents import SqlDocuments
+from tidegate.systems.github import ALL, GithubSource
+from tidegate.systems.github.statistics import Statistics
+
+POOL = "pool"
+
+
+class Secrets:
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def secret_of(self, credential: str) -> str:
+        return self._token
+
+
+async def stop_here(run: Run) -> None:
+    print(f"computed {run.login}", flush=True)
+    await asyncio.Event().wait()
+
+
+async def main(data_dir: Path, url: str, token: str, *, stops: bool) -> None:
+    presence = PresenceSettings(lease=timedelta(seconds=2), renew_every=timedelta(seconds=1))
+    async with open_parts(Settings(data_dir=data_dir, presence=presence)) as parts, UpstreamClient() as client:
+        documents = SqlDocuments(parts.database)
+
+        async def enrol() -> None:
+            await parts.gate.enrol("token", pool=POOL, limits=LIMITS)
+
+        collector = Collector(
+            Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
+            [GithubSource(url, ALL)],
+            caller=client,
+            secrets=Secrets(token),
+            enrol_credentials=enrol,
+            finalizers=[Statistics(parts.database, documents).finalize, *([stop_here] if stops else [])],
+        )
+        process = build_process(
+            parts,
+            handlers=collector.handlers,
+            services=collector.services,
+            duties={"recovery": collector.duty},
+            on_death=[collector.duty.ring],
+        )
+        await process.run(handle_signals=True)
+
+
+if __name__ == "__main__":
+    configure(level="error")
+    uvloop.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], stops=sys.argv[4] == "1"))

@@ -1,0 +1,305 @@
+"""Bad items and bad bodies: an item is skipped and counted, a body that is no list is asked for again."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.systems.github.answers import API, answer, follow_up, issue, link, task
+from tests.systems.github.deployment import CALM, Deployment, deployed
+from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
+from tidegate.engine.lifecycle import RunState
+from tidegate.engine.progress import jobs_of
+from tidegate.engine.source import Cursor, Reading, Subject, Task, Verdict
+from tidegate.simulators.github import FaultKind, Sizes, parse_faults
+from tidegate.systems.github import ALL, GithubSource, kinds
+
+source = GithubSource(API, kinds.ALL)
+
+MOMENT = "2026-01-02T00:00:00Z"
+GOOD: dict[str, dict[str, Any]] = {
+    kinds.REPO_ISSUES: issue(1, MOMENT),
+    kinds.REPO_PRS: issue(1, MOMENT),
+    kinds.REPO_ISSUE_COMMENTS: issue(1, MOMENT),
+    kinds.REPO_REVIEW_COMMENTS: issue(1, MOMENT),
+    kinds.REPO_COMMITS: {"sha": "a", "parents": []},
+    kinds.USER_EVENTS: {"id": "1", "created_at": MOMENT},
+}
+BAD = [None, 7, "text", [], {}, {"id": None, "sha": None}, {"id": {"value": 1}, "sha": 1}, {"id": True, "sha": ""}]
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_bad_items_are_skipped_and_the_rest_of_the_page_is_kept(kind: str):
+    reading = source.read(task(kind), answer(200, [*BAD, GOOD[kind], None]))
+
+    assert (reading.verdict, len(reading.documents)) == (Verdict.DONE, 1)
+    assert len(reading.skipped) == len(BAD) + 1
+    assert all(reading.skipped)
+
+
+def test_bad_repositories_are_skipped_and_the_others_are_collected():
+    good = {"id": 7, "full_name": "octocat/hello", "node_id": None, "owner": None, "has_issues": None}
+    foreign = {"id": 8, "full_name": "hubot/hello"}
+    nameless = {"id": 9, "full_name": "octocat"}
+    reading = source.read(repositories(), answer(200, [None, foreign, good, nameless, {"id": 10}]))
+
+    assert [document.id for document in reading.documents] == ["7"]
+    assert len(reading.skipped) == 4
+    assert {job.resource for job in reading.follow_ups} == {"repo:octocat/hello"}
+
+
+def test_a_repository_that_could_not_be_read_is_not_forgotten():
+    """It may be the one that the last run knew, so what is in it stays known, until a whole list lacks it."""
+    hello = {"id": 7, "full_name": "octocat/hello"}
+    first = source.read(repositories(), answer(200, [hello]))
+    spoilt = source.read(repositories(first.cursor), answer(200, [None]))
+    whole = source.read(repositories(spoilt.cursor), answer(200, []))
+
+    assert "repo:octocat/hello" in {listing.resource for listing in whole.completed}
+
+
+def repositories(cursor: Cursor | None = None) -> Task:
+    first = source.first_jobs(Subject(user_id="1", login="octocat"))[1]
+    return Task(spec=first, run_id=5, user_id="1", credential="octocat", cursor=cursor)
+
+
+@pytest.mark.parametrize("kind", [*GOOD, "repositories"])
+@pytest.mark.parametrize("body", [b"", b"null", b"<html></html>", b'[{"id": 1', b'{"message": "hm"}', b"7"])
+def test_a_body_that_is_no_list_is_asked_for_again_and_is_no_empty_list(kind: str, body: bytes):
+    asked = repositories() if kind == "repositories" else task(kind)
+    reading = source.read(asked, answer(200, body))
+
+    assert (reading.verdict, list(reading.completed), reading.cursor) == (Verdict.RETRY, [], None)
+
+
+NEXT = link("/repositories/7/issues?page=2")
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_a_page_of_which_nothing_can_be_read_does_not_end_the_list(kind: str):
+    first = task(kind)
+    spoilt = source.read(first, answer(200, [None, {}], NEXT))
+    (spec,) = spoilt.follow_ups
+    second = follow_up(first, spec)
+    reading = source.read(second, answer(200, [GOOD[kind]]))
+
+    assert "page=2" in source.request(second, "x").url
+    assert (spoilt.cursor, len(reading.documents)) == (None, 1)
+
+
+def test_commits_behind_one_that_cannot_be_read_are_not_counted_from_the_next():
+    """Pages are counted from the head. Where that is unknown, the 101st commit would fall between two pages."""
+    first = task(kinds.REPO_COMMITS)
+    (spec,) = source.read(first, answer(200, [None, {"sha": "b"}], NEXT)).follow_ups
+    assert "sha=" not in source.request(follow_up(first, spec), "x").url
+
+    (spec,) = source.read(first, answer(200, [{"sha": "a", "parents": None}, {"sha": "b"}], NEXT)).follow_ups
+    assert "sha=a&page=2" in source.request(follow_up(first, spec), "x").url
+
+
+def review(number: int, **changed: Any) -> dict[str, Any]:
+    return {"id": f"R{number}", "fullDatabaseId": str(number), "state": "APPROVED", "url": "u", **changed}
+
+
+def pull(*reviews: Any, after: str | None = None) -> dict[str, Any]:
+    page = {"hasNextPage": after is not None, "endCursor": after}
+    return {"id": "P", "number": 1, "updatedAt": MOMENT, "reviews": {"nodes": list(reviews), "pageInfo": page}}
+
+
+def answered(*pulls: Any, **more: Any) -> Reading:
+    page = {"hasNextPage": False, "endCursor": None}
+    body = {"data": {"node": {"pullRequests": {"nodes": list(pulls), "pageInfo": page}}}, **more}
+    return source.read(task(kinds.REPO_REVIEWS, newest=MOMENT), answer(200, body))
+
+
+def test_bad_nodes_of_graphql_are_skipped_and_the_others_are_kept():
+    reading = answered(
+        None, {}, pull(None, review(1, author=None, commit=None, body=None), review(2, fullDatabaseId=2))
+    )
+
+    assert (reading.verdict, [document.id for document in reading.documents]) == (Verdict.DONE, ["1"])
+    assert len(reading.skipped) == 4
+
+
+def test_a_node_that_is_forbidden_costs_only_itself():
+    forbidden = {"type": "FORBIDDEN", "message": "no", "path": ["node", "pullRequests", "nodes", 0]}
+    reading = answered(None, pull(review(1)), errors=[forbidden])
+    assert (reading.verdict, len(reading.documents), len(reading.skipped)) == (Verdict.DONE, 1, 1)
+
+    passing = answered(None, pull(review(1)), errors=[{"type": "SERVICE_UNAVAILABLE", "message": "later"}])
+    assert passing.verdict is Verdict.RETRY
+
+
+def test_a_pull_request_that_vanished_while_its_reviews_were_read_costs_only_itself():
+    asked = task(kinds.REPO_REVIEWS, newest=MOMENT, pending=[["P", "c"], ["Q", "d"]], is_over=True)
+    for body in ({"data": {"node": None}}, {"data": {"node": None}, "errors": [{"type": "NOT_FOUND"}]}):
+        reading = source.read(asked, answer(200, body))
+        assert (reading.verdict, len(reading.skipped)) == (Verdict.DONE, 1)
+        assert reading.follow_ups[0].params["pending"] == (("Q", "d"),)
+
+
+@pytest.mark.parametrize("node", [{}, {"pullRequests": {}}, {"pullRequests": {"nodes": []}}, {"pullRequests": None}])
+def test_an_answer_of_graphql_without_its_list_is_asked_for_again(node: dict[str, Any]):
+    reading = source.read(task(kinds.REPO_REVIEWS, newest=MOMENT), answer(200, {"data": {"node": node}}))
+    assert (reading.verdict, list(reading.completed)) == (Verdict.RETRY, [])
+
+
+def test_a_profile_is_stored_only_for_the_account_that_was_asked_for():
+    known = Cursor(cursor="583231")
+    mixed_up = source.read(task(kinds.USER_BASIC, known), answer(200, {"id": 9, "login": "hubot"}))
+    assert (mixed_up.verdict, list(mixed_up.documents)) == (Verdict.RETRY, [])
+    assert mixed_up.reason == "asked for the profile of octocat, and got that of hubot"
+
+    passed_on = source.read(task(kinds.USER_BASIC, known), answer(200, {"id": 9, "login": "octocat"}))
+    assert (passed_on.verdict, list(passed_on.documents), passed_on.cursor) == (Verdict.GONE, [], None)
+    assert "is another account now: its number is 9, and was 583231" in passed_on.reason
+
+    accepted = source.read(task(kinds.USER_BASIC, known, full=True), answer(200, {"id": 9, "login": "octocat"}))
+    assert [document.id for document in accepted.documents] == ["9"]
+    assert [listing.kind for listing in accepted.completed] == ["user"], "the profile of the former account is gone"
+    assert accepted.cursor is not None
+    assert accepted.cursor.cursor == "9"
+
+
+def test_what_another_account_of_the_same_login_has_and_did_is_not_stored():
+    def listed(owner: int) -> Any:
+        return answer(200, [{"id": owner, "full_name": "octocat/hello", "owner": {"id": owner}}])
+
+    first = source.read(repositories(), listed(583231))
+    second = source.read(repositories(first.cursor), listed(9))
+    assert (second.verdict, list(second.documents), list(second.follow_ups)) == (Verdict.GONE, [], [])
+
+    def done(actor: int) -> Any:
+        return answer(200, [{"id": str(actor), "created_at": MOMENT, "actor": {"id": actor}}])
+
+    begun = source.read(task(kinds.USER_EVENTS), done(583231))
+    other = source.read(task(kinds.USER_EVENTS, begun.cursor), done(9))
+    assert (other.verdict, list(other.documents)) == (Verdict.GONE, [])
+
+
+LONG = Sizes(issues=311, pulls=40, commits=120, issue_comments=30, review_comments=20, reviews=30)
+
+
+async def stored(it: Deployment, kind: str) -> set[str]:
+    return {id_.rpartition(":")[2] for id_ in await it.bodies(kind)}
+
+
+def expected(it: Deployment, login: str) -> dict[str, set[str]]:
+    found = it.sim.truth(login).repositories
+    return {
+        "issue": {str(item["id"]) for each in found for item in each.issues},
+        "pull_request": {str(item["id"]) for each in found for item in each.pulls},
+        "commit": {item["sha"] for each in found for item in each.commits},
+        "issue_comment": {str(item["id"]) for each in found for item in each.issue_comments},
+        "review_comment": {str(item["id"]) for each in found for item in each.review_comments},
+        "review": {str(item["id"]) for each in found for item in each.reviews},
+        "event": {event["id"] for event in it.sim.truth(login).events},
+    }
+
+
+async def test_a_bad_item_on_every_page_of_every_list_costs_that_item_alone(tmp_path: Path, embedded_url: str):
+    faults = parse_faults(
+        "null@repo.issues=1,no-id@repo.pulls=1,wrong-type@repo.commits=1,null@user.events=1,"
+        "no-id@repo.issue_comments=1,wrong-type@repo.review_comments=1,null@graphql=1"
+    )
+    manners = msgspec.structs.replace(CALM, faults=faults)
+    async with deployed(tmp_path, embedded_url, sizes=LONG, events=120, include=ALL, manners=manners) as it:
+        (login,) = it.sim.world.logins()
+        counted = COLLECT_ITEMS_SKIPPED.labels("github", kinds.REPO_ISSUES)._value.get()  # pyright: ignore[reportPrivateUsage]
+        (run,) = await it.collect(login, within_s=60)
+
+        assert (run.status, run.failed_jobs) == (RunState.COMPLETED, 0)
+        for kind, ids in expected(it, login).items():
+            assert ids - await stored(it, kind) <= it.sim.spoiler.hidden, kind
+        assert 0 < len(expected(it, login)["issue"] - await stored(it, "issue")) <= 4, "one of a page"
+        assert run.skipped_items >= len(it.sim.spoiler.hidden) > 6
+        told = COLLECT_ITEMS_SKIPPED.labels("github", kinds.REPO_ISSUES)._value.get()  # pyright: ignore[reportPrivateUsage]
+        assert told - counted >= 4
+        jobs = await it.parts.database.read(jobs_of, run.id)
+        assert {job.kind for job in jobs if "skipped 1 unreadable items" in (job.last_error or "")} >= {*GOOD} - {
+            kinds.USER_BASIC
+        }
+
+
+UNREADABLE = "null@repo.issues=1,no-id@repo.pulls=1,wrong-type@repo.commits=1,null@user.repos=1,null@graphql=1"
+
+
+async def test_an_item_that_cannot_be_read_once_is_read_again_in_the_same_run(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5)) as it:
+        (login,) = it.sim.world.logins()
+        it.sim.faults.inject(FaultKind.NULL_ITEM, route="repo.issues")
+        (run,) = await it.collect(login, within_s=60)
+
+        assert it.sim.spoiler.hidden
+        assert (run.skipped_items, run.failed_jobs, len(await it.bodies("issue"))) == (0, 0, 5)
+        assert it.sim.report().by_route["repo.issues"] == 2
+        it.sim.mutate.delete_issue(it.sim.truth(login).repositories[0].repository["full_name"], 1)
+        await it.collect(login, within_s=60)
+        assert len(await it.bodies("issue")) == 4, "the list has no gap, and tells what is gone"
+
+
+async def test_items_that_cannot_be_read_in_one_run_are_fetched_by_the_next(tmp_path: Path, embedded_url: str):
+    sizes = Sizes(issues=120, pulls=3, commits=5, issue_comments=2, review_comments=2, reviews=4)
+    async with deployed(tmp_path, embedded_url, sizes=sizes, include=ALL, repositories=2) as it:
+        (login,) = it.sim.world.logins()
+        it.sim.faults.set_rules(parse_faults(UNREADABLE))
+        (first,) = await it.collect(login, within_s=60)
+        it.sim.faults.set_rules([])
+        (second,) = await it.collect(login, within_s=60)
+
+        assert (first.skipped_items > 0, second.skipped_items) == (True, 0)
+        for kind, ids in expected(it, login).items():
+            assert await stored(it, kind) == ids, kind
+        before = it.sim.report()
+        await it.collect(login, within_s=60)
+        assert not any(it.spent(before).values())
+
+
+async def test_items_that_can_never_be_read_cost_calls_in_two_runs_and_then_none(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5, pulls=3, commits=4)) as it:
+        (login,) = it.sim.world.logins()
+        it.sim.faults.set_rules(parse_faults(UNREADABLE.replace("null@user.repos=1,", "")))
+        for _ in range(2):
+            (run,) = await it.collect(login, within_s=60)
+            assert run.skipped_items == 3
+        before = it.sim.report()
+        (run,) = await it.collect(login, within_s=60)
+        assert (run.skipped_items, run.failed_jobs) == (0, 0)
+        assert not any(it.spent(before).values())
+
+
+async def test_what_was_collected_stays_when_its_item_can_no_longer_be_read(tmp_path: Path, embedded_url: str):
+    """A list with a bad item cannot tell what is gone: the item may be any of those that it lacks."""
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5)) as it:
+        (login,) = it.sim.world.logins()
+        await it.collect(login)
+        it.sim.faults.set_rules(parse_faults("null@repo.issues=1"))
+        (run,) = await it.collect(login, full=True)
+
+        assert (run.skipped_items, len(await it.bodies("issue"))) == (1, 5)
+
+
+async def test_bodies_of_something_else_are_asked_for_again(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5), users=2) as it:
+        login = it.sim.world.logins()[0]
+        await it.collect(login)
+        for kind in (FaultKind.HTML, FaultKind.EMPTY, FaultKind.INVALID):
+            it.sim.faults.inject(kind, route="repo.issues")
+        it.sim.faults.inject(FaultKind.MIXED_UP, route="user")
+        (run,) = await it.collect(login, full=True, within_s=60)
+
+        assert (run.failed_jobs, run.skipped_items, len(await it.bodies("issue"))) == (0, 0, 5)
+        assert set(await it.bodies("user")) == {str(it.sim.truth(login).profile["id"])}
+
+
+async def test_what_accounts_and_forks_left_empty_is_stored_and_counted(tmp_path: Path, embedded_url: str):
+    manners = msgspec.structs.replace(CALM, faults=parse_faults("nested-null=1"))
+    async with deployed(tmp_path, embedded_url, sizes=LONG, include=ALL, manners=manners) as it:
+        (login,) = it.sim.world.logins()
+        (run,) = await it.collect(login, within_s=60)
+
+        assert (run.failed_jobs, run.skipped_items) == (0, 0)
+        for kind, ids in expected(it, login).items():
+            assert await stored(it, kind) == ids, kind
+        assert await it.statistics.of_user(login) is not None

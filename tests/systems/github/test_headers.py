@@ -1,0 +1,137 @@
+"""What headers say: allowances and links; and what our own requests say."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from tests.systems.github.answers import ALLOWED, API, NOW, answer, task
+from tidegate.core.errors import InvalidArgument
+from tidegate.engine.source import Cursor, Subject
+from tidegate.engine.upstream.messages import Headers
+from tidegate.systems.github import ALL, ESSENTIAL, GithubSource, kinds, limits
+from tidegate.systems.github.links import ForeignLink, below, links, next_path
+from tidegate.systems.github.requests import require_api_url
+
+
+def headers(*lines: str) -> Headers:
+    return CIMultiDictProxy(CIMultiDict([("Link", line) for line in lines]))
+
+
+def test_an_allowance_is_measured_by_the_clock_of_the_upstream():
+    said = limits.allowance(answer())
+    assert said is not None
+    assert (said.limit, said.remaining, said.resets_in_ms) == (5_000, 4_990, 1_800_000)
+    assert said.window == int(NOW.timestamp()) + 1_800
+    assert limits.bucket(answer()) == "core"
+
+
+def test_without_a_date_our_own_clock_has_to_do():
+    said = limits.allowance(answer(dated=False))
+    assert said is not None
+    assert said.resets_in_ms == 1_800_000
+
+
+@pytest.mark.parametrize("name", ["limit", "remaining", "reset"])
+@pytest.mark.parametrize("value", ["", "-1", "many", "9" * 40])
+def test_headers_that_cannot_be_read_say_nothing(name: str, value: str):
+    assert limits.allowance(answer(headers={f"x-ratelimit-{name}": value})) is None
+
+
+def test_a_nonsensical_bucket_is_nobodys():
+    assert limits.bucket(answer(headers={"x-ratelimit-resource": "core|x"})) is None
+
+
+def test_links_are_found_by_their_relation_in_any_form():
+    found = links(
+        headers('<https://a/1?x=1,2>; rel="next", <https://a/2>; title="a, b"; rel=last', '<b>; rel="first prev"')
+    )
+    assert found == {"next": "https://a/1?x=1,2", "last": "https://a/2", "first": "b", "prev": "b"}
+    assert links(headers("nonsense", "<a>", "")) == {}
+
+
+def test_the_next_page_is_told_below_the_address_of_the_api():
+    line = f'<{API}/repositories/7/issues?page=2&after=Y3Vy%3D>; rel="next"'
+    assert next_path(headers(line), API) == "/repositories/7/issues?page=2&after=Y3Vy%3D"
+    assert next_path(headers(f'<{API}/x>; rel="last"'), API) is None
+    assert below("https://host/api/v3/repos/a/b", "https://host/api/v3") == "/repos/a/b"
+
+
+@pytest.mark.parametrize(
+    "url", ["https://api.github.com.evil/x", "http://api.github.com/x", "/x", "https://user@api.github.com/x", ""]
+)
+def test_links_to_elsewhere_are_refused(url: str):
+    with pytest.raises(ForeignLink):
+        below(url, API)
+
+
+@given(st.lists(st.text(max_size=60), max_size=3))
+def test_no_header_breaks_the_reading_of_links(lines: list[str]):
+    for relation, target in links(headers(*lines)).items():
+        assert relation == relation.lower()
+        assert target in ", ".join(lines)
+
+
+def test_a_request_says_who_asks_and_what_is_known():
+    cursor = Cursor(etag='W/"abc"', credential="octocat", timestamp="2026-01-01T00:00:00Z")
+    request = GithubSource(API).request(task(cursor=cursor), "s3cret")
+
+    assert request.url == f"{API}/repositories/7/issues?state=all&sort=updated&direction=desc&per_page=100"
+    assert request.headers["Authorization"] == "Bearer s3cret"
+    assert request.headers["If-None-Match"] == 'W/"abc"'
+    assert request.headers["Accept"] == "application/vnd.github+json"
+    assert request.headers["X-GitHub-Api-Version"]
+    assert request.headers["User-Agent"].startswith("tidegate/")
+    assert "s3cret" not in repr(request)
+
+
+def test_an_etag_is_worthless_to_another_credential_and_where_everything_is_read_again():
+    cursor = Cursor(etag='W/"abc"', credential="somebody")
+    source = GithubSource(API)
+    assert "If-None-Match" not in source.request(task(cursor=cursor), "x").headers
+    own = Cursor(etag='W/"abc"', credential="octocat")
+    assert "If-None-Match" not in source.request(task(cursor=own, full=True), "x").headers
+
+
+def test_a_run_begins_with_profile_repositories_and_events():
+    jobs = GithubSource(API).first_jobs(Subject(user_id="1", login="Octocat", options={"full": True}))
+    assert [(job.kind, job.resource) for job in jobs] == [
+        ("USER_BASIC", "user:octocat"),
+        ("USER_BASIC", "user:octocat/repos"),
+        ("USER_EVENTS", "user:octocat"),
+    ]
+    assert {job.params["login"] for job in jobs} == {"octocat"}
+    assert all(job.params["full"] for job in jobs)
+
+
+def test_kinds_bring_along_what_they_need_and_unknown_ones_are_refused():
+    assert kinds.require_kinds([]) == {"USER_BASIC"}
+    assert kinds.require_kinds(["REPO_REVIEWS"]) == {"USER_BASIC", "REPO_PRS", "REPO_REVIEWS"}
+    assert ESSENTIAL < ALL
+    with pytest.raises(InvalidArgument, match="include is 'STARS'"):
+        GithubSource(API, ["STARS"])
+
+
+@pytest.mark.parametrize("url", ["", "api.github.com", "ftp://api.github.com", "https://api.github.com?x=1"])
+def test_an_address_that_is_none_is_refused(url: str):
+    with pytest.raises(InvalidArgument, match="api_url"):
+        GithubSource(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://ada:s3cret@api.example.com", "https://s3cret@api.example.com/v3", "http://@x"]
+)
+def test_an_address_with_a_user_or_a_password_is_refused_and_not_repeated(url: str):
+    with pytest.raises(InvalidArgument, match="user or a password") as refused:
+        require_api_url(url)
+    assert "s3cret" not in f"{refused.value}{refused.value.value}"
+
+
+def test_the_free_call_tells_of_the_bucket_that_was_waited_for():
+    said = {"limit": 10, "remaining": 3, "reset": int(ALLOWED["x-ratelimit-reset"]), "used": 7}
+    state = task(kinds.REPO_REVIEWS, Cursor(etag="e"), newest="2026-01-01T00:00:00Z", etag="e")
+    source = GithubSource(API, ALL)
+    assert source.request(state, "x").url == f"{API}/rate_limit"
+    reading = source.read(state, answer(200, {"resources": {"core": said}}))
+    assert reading.allowance is not None
+    assert reading.allowance.remaining == 3

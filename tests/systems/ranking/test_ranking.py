@@ -1,0 +1,332 @@
+"""The ranking as its users meet it: events in, rankings out, whatever the servers do meanwhile."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.servers.migrated import migrated_file
+from tests.servers.valkey import ValkeyServer
+from tests.systems.ranking.stand import NOW, SEOUL, Stand, count, event, expected, standing
+from tests.waiting import patience
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import InvalidArgument, NotFound, ValkeyUnavailable
+from tidegate.primitives.wakeup import Doorbell
+from tidegate.runtime.delivery import Undeliverable
+from tidegate.storage.sql.outbox import Event
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
+from tidegate.systems.ranking import scores
+from tidegate.systems.ranking.board import BoardCopy
+from tidegate.systems.ranking.handler import Counter
+from tidegate.systems.ranking.rebuild import RankingPruner
+from tidegate.systems.ranking.settings import Board, RankingSettings
+from tidegate.systems.ranking.windows import Period, Window, windows_at
+
+MINUTE = timedelta(minutes=1)
+
+
+async def test_members_are_ranked_by_what_was_counted_and_ties_by_who_was_first(stand: Stand):
+    counts = [
+        *(count("a", "1", ago=9 * MINUTE), count("b", "2", ago=8 * MINUTE), count("c", "3", ago=7 * MINUTE)),
+        *(count("b", "4", ago=6 * MINUTE), count("a", "5", ago=5 * MINUTE), count("d", "6", amount=2)),
+    ]
+    await stand.deliver(*counts)
+
+    assert await stand.shown() == [("b", 2), ("a", 2), ("d", 2), ("c", 1)]
+    for period in Period:
+        assert await stand.shown(period) == expected(counts, SEOUL, period, NOW)
+
+
+async def test_the_order_is_the_same_in_whatever_order_events_come(stand: Stand):
+    """b reached two at the 6th minute before now, and a only at the 5th, though both events of a came first."""
+    await stand.deliver(count("a", "5", ago=5 * MINUTE), count("a", "1", ago=9 * MINUTE))
+    await stand.deliver(count("b", "4", ago=6 * MINUTE), count("b", "2", ago=8 * MINUTE))
+
+    assert await stand.shown() == [("b", 2), ("a", 2)]
+
+
+async def test_a_member_finds_its_place_and_its_neighbours(stand: Stand):
+    await stand.deliver(*(count(f"m{n}", str(n), amount=10 - n) for n in range(9)))
+
+    place = await stand.ranking.around("concerts", "m4", neighbours=2)
+    first = await stand.ranking.around("concerts", "m0", Period.WEEKLY, neighbours=1)
+    alone = await stand.ranking.around("concerts", "m8", Period.MONTHLY, neighbours=0)
+    nobody = await stand.ranking.around("concerts", "nobody")
+
+    assert (place.rank, place.score, place.total) == (5, 6, 9)
+    assert [(entry.rank, entry.member) for entry in place.around] == [(n + 1, f"m{n}") for n in range(2, 7)]
+    assert [entry.member for entry in first.around] == ["m0", "m1"]
+    assert [(entry.rank, entry.member) for entry in alone.around] == [(9, "m8")]
+    assert (nobody.rank, nobody.score, nobody.total, nobody.degraded) == (None, None, 9, False)
+    top = await stand.ranking.top("concerts", limit=3)
+    assert ([entry.member for entry in top.entries], top.total) == (["m0", "m1", "m2"], 9)
+
+
+async def test_yesterday_can_be_read_by_its_date_and_long_ago_is_empty(stand: Stand):
+    await stand.deliver(count("a", "1", ago=timedelta(days=1)), count("b", "2"))
+
+    assert await stand.shown(on=NOW - timedelta(days=1)) == [("a", 1)]
+    assert await stand.shown(on=NOW - timedelta(days=300)) == []
+    assert await stand.shown(Period.WEEKLY) == [("a", 1), ("b", 1)]
+
+
+async def test_events_that_come_together_share_a_transaction(stand: Stand, monkeypatch: pytest.MonkeyPatch):
+    sizes: list[int] = []
+
+    def counting(tx: scores.Transaction, board: Board, counts: list[scores.Count]) -> scores.Tally:
+        sizes.append(len(counts))
+        return original(tx, board, counts)
+
+    original = scores.count
+    monkeypatch.setattr(scores, "count", counting)
+    [handler] = stand.ranking.handlers
+    await asyncio.gather(*(handler.handle(event(count(f"m{n % 3}", str(n)))) for n in range(64)))
+
+    assert sum(sizes) == 64
+    assert len(sizes) <= 3
+    assert sum(score for _, score in await stand.shown()) == 64
+
+
+async def test_one_event_that_cannot_be_written_spoils_it_for_nobody_else(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+):
+    def refusing(tx: scores.Transaction, board: Board, counts: list[scores.Count]) -> scores.Tally:
+        if any(each.member == "bad" for each in counts):
+            raise ValueError("not this one")
+        return original(tx, board, counts)
+
+    original = scores.count
+    monkeypatch.setattr(scores, "count", refusing)
+    [handler] = stand.ranking.handlers
+    told = await asyncio.gather(
+        *(handler.handle(event(count(member, str(n)))) for n, member in enumerate(["a", "bad", "b", "c"])),
+        return_exceptions=True,
+    )
+
+    assert [type(each) for each in told] == [type(None), ValueError, type(None), type(None)]
+    assert {member for member, _ in await stand.shown()} == {"a", "b", "c"}
+
+
+async def test_who_counts_for_others_and_is_cancelled_leaves_them_to_the_next(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+):
+    under_way = asyncio.Event()
+
+    async def held_up(counter: Counter, counts: Sequence[scores.Count]) -> None:
+        if len(counts) > 1 and not under_way.is_set():
+            under_way.set()
+            await asyncio.Event().wait()
+        await original(counter, counts)
+
+    original = Counter._count  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(Counter, "_count", held_up)
+    [handler] = stand.ranking.handlers
+    counting = [asyncio.ensure_future(handler.handle(event(count("a", str(n))))) for n in range(5)]
+    async with patience():
+        await under_way.wait()  # the first was alone; the second counts for all others
+        counting[1].cancel()
+        ended = await asyncio.gather(*counting, return_exceptions=True)
+
+    assert [type(each) for each in ended] == [type(None), asyncio.CancelledError, *[type(None)] * 3]
+    assert await stand.shown() == [("a", 5)]
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        ([], "no object"),
+        ({"event_id": "1", "time": NOW.isoformat()}, "member is '': must not be empty"),
+        ({"member": True, "event_id": "1", "time": NOW.isoformat()}, "member is '': must not be empty"),
+        ({"member": "a" * 201, "event_id": "1", "time": NOW.isoformat()}, "must have at most 200"),
+        ({"member": "a", "time": NOW.isoformat()}, "'event_id' must be"),
+        ({"member": "a", "event_id": "1"}, "must be a time"),
+        ({"member": "a", "event_id": "1", "time": "yesterday"}, "must be a time"),
+        ({"member": "a", "event_id": "1", "time": "2025-12-30T12:00:00"}, "time zone"),
+        ({"member": "a", "event_id": "1", "time": (NOW + timedelta(days=2)).isoformat()}, "ahead"),
+        ({"member": "a", "event_id": "1", "time": NOW.isoformat(), "amount": 0}, "from 1"),
+        ({"member": "a", "event_id": "1", "time": NOW.isoformat(), "amount": 1.5}, "from 1"),
+    ],
+)
+async def test_an_event_that_does_not_say_what_counts_is_undeliverable(stand: Stand, payload: object, why: str):
+    [handler] = stand.ranking.handlers
+    with pytest.raises(Undeliverable, match=why):
+        await handler.handle(Event("ranking.counted", "k", payload))
+    assert await stand.stored() == []
+
+
+async def test_two_spellings_of_a_member_count_together(stand: Stand):
+    [handler] = stand.ranking.handlers
+    for number, member in enumerate((" \uff21da", "Ada")):
+        payload = {"member": member, "event_id": str(number), "time": NOW.isoformat()}
+        await handler.handle(Event("ranking.counted", "k", payload))
+
+    assert await stand.shown() == [("Ada", 2)]
+    assert (await stand.ranking.around("concerts", "\uff21da ")).score == 2
+    with pytest.raises(InvalidArgument):
+        await stand.ranking.around("concerts", "a\x00")
+
+
+async def test_one_event_can_count_on_several_boards_under_names_of_its_own(embedded: Valkey, tmp_path: Path):
+    given = {"event": "PaymentCompleted", "id": "payment", "time": "paid_at"}
+    concerts = Board(name="concerts", member="concert", **given)
+    venues = Board(name="venues", member="venue", timezone="Europe/Berlin", amount="seats", **given)
+    async with standing(await migrated_file(tmp_path / "tidegate.db"), embedded, concerts, venues) as stand:
+        await stand.ranking.rebuild("venues")
+        [handler] = stand.ranking.handlers
+        assert handler.kind == "PaymentCompleted"
+        payload = {"payment": 77, "concert": 5, "venue": "Arena", "seats": 3, "paid_at": NOW.isoformat()}
+        for _ in range(2):
+            await handler.handle(Event("PaymentCompleted", "5", payload))
+
+        tops = [await stand.ranking.top(name) for name in ("concerts", "venues")]
+
+    assert [[(each.member, each.score) for each in top.entries] for top in tops] == [[("5", 1)], [("Arena", 3)]]
+
+
+async def test_an_event_that_one_board_cannot_read_counts_on_the_others(embedded: Valkey, tmp_path: Path):
+    """It is buried for the one, where somebody finds it; delivered again, it counts once all the same."""
+    boards = [Board(name=name, event="PaymentCompleted", member=name) for name in ("artists", "concerts", "venues")]
+    async with standing(await migrated_file(tmp_path / "tidegate.db"), embedded, *boards) as stand:
+        for board in boards:
+            await stand.ranking.rebuild(board.name)
+        [handler] = stand.ranking.handlers
+        payload = {"event_id": "1", "artists": "A", "venues": "Arena", "time": NOW.isoformat()}
+        for _ in range(2):
+            with pytest.raises(Undeliverable, match="concerts is '': must not be empty"):
+                await handler.handle(Event("PaymentCompleted", "5", payload))
+
+        tops = [await stand.ranking.top(board.name) for board in boards]
+
+    assert [[(each.member, each.score) for each in top.entries] for top in tops] == [[("A", 1)], [], [("Arena", 1)]]
+
+
+async def test_a_crash_between_sql_and_the_server_is_made_good_by_the_next_delivery(stand: Stand):
+    await stand.database.transaction(scores.count, SEOUL, [count("a", "1")])
+    assert await stand.shown() == []
+
+    await stand.deliver(count("a", "1"))
+
+    assert await stand.shown() == [("a", 1)]
+
+
+async def test_a_server_that_forgot_everything_is_noticed_by_readers_and_made_whole_by_the_keeper(stand: Stand):
+    await stand.deliver(count("a", "1"), count("b", "2", amount=2))
+    before = await stand.shown()
+    await stand.valkey.execute("FLUSHALL")
+    bell = Doorbell(stand.valkey, stand.valkey.unit("ranking").key("wake"))
+
+    await stand.deliver(count("b", "3"))
+    assert await bell.wait(60), "who counts calls the keeper"
+    top, place = await stand.ranking.top("concerts"), await stand.ranking.around("concerts", "b")
+    assert (top.degraded, top.entries, place.degraded, place.rank) == (True, [], True, None)
+    assert await bell.wait(60), "who reads calls the keeper"
+
+    await stand.keeper.fire()
+    assert await stand.shown() == [(member, score + (member == "b")) for member, score in before]
+
+
+async def test_a_leader_who_begins_puts_what_the_server_lost_in_its_last_moments(stand: Stand):
+    await stand.database.transaction(scores.count, SEOUL, [count("a", "1")])
+    await stand.keeper.fire()
+    assert await stand.shown() == [], "nothing speaks for a loss, so nothing is read from SQL"
+
+    stand.keeper.begin()
+    await stand.keeper.fire()
+    assert await stand.shown() == [("a", 1)]
+
+    await stand.database.transaction(scores.count, SEOUL, [count("a", "2")])
+    stand.valkey.losses += 1  # it was away, and may have come back without its last moments
+    await stand.keeper.fire()
+    assert await stand.shown() == [("a", 2)]
+
+
+async def test_a_rebuild_counts_everything_anew_and_drops_what_is_not_true(stand: Stand):
+    await stand.deliver(count("a", "1"), count("b", "2"), count("a", "3", ago=timedelta(days=5)))
+    before = [await stand.shown(period) for period in Period]
+    await stand.copy.fill(windows_at(NOW, SEOUL.zone)[0], [scores.Score("ghost", 99, NOW)])
+    assert (await stand.shown())[0] == ("ghost", 99)
+
+    rebuilt = await stand.ranking.rebuild("concerts")
+
+    assert (rebuilt.windows, rebuilt.members) == (4, 7)
+    assert [await stand.shown(period) for period in Period] == before
+
+
+async def test_what_is_counted_while_a_window_is_made_anew_is_not_lost(stand: Stand, monkeypatch: pytest.MonkeyPatch):
+    """It goes to the old window, right before the new one takes its place."""
+    await stand.deliver(count("a", "1"))
+
+    async def swap(copy: BoardCopy, window: Window, builder: str) -> None:
+        await stand.deliver(count("late", window.period))
+        await original(copy, window, builder)
+
+    original = BoardCopy.swap
+    monkeypatch.setattr(BoardCopy, "swap", swap)
+    await stand.ranking.rebuild("concerts")
+
+    assert [await stand.shown(period) for period in Period] == [[("late", 3), ("a", 1)]] * 3
+
+
+async def test_another_time_zone_in_the_settings_makes_everything_anew_by_itself(stand: Stand):
+    evening = scores.Count(event_id="1", member="a", at=NOW + timedelta(hours=4))
+    await stand.deliver(evening)
+    moved = SEOUL.model_copy(update={"timezone": "Europe/London"})
+    elsewhere = Stand(stand.database, stand.valkey, stand.clock, moved)
+
+    assert (await elsewhere.ranking.top("concerts")).degraded
+    await elsewhere.keeper.fire()
+
+    assert await elsewhere.shown() == [("a", 1)]
+    assert await elsewhere.shown(on=NOW + timedelta(days=1)) == []
+
+
+async def test_once_a_day_what_counts_no_more_is_forgotten(stand: Stand):
+    pruner = RankingPruner(stand.database, {SEOUL.name: SEOUL})
+    await stand.deliver(*(count("a", str(days), ago=timedelta(days=days)) for days in range(5)))
+    before = await stand.stored()
+    day_ms = milliseconds(timedelta(days=1))
+
+    assert 0 < (await pruner.fire() or 0) <= day_ms
+    assert await stand.stored() == before
+
+    stand.clock.advance(timedelta(days=100))
+    assert 0 < (await pruner.fire() or 0) <= day_ms, "not before the day is over"
+    assert await stand.stored() == before
+    await RankingPruner(stand.database, {SEOUL.name: SEOUL}).fire()
+    assert await stand.stored() == []
+
+
+async def test_without_the_server_the_answer_is_empty_and_says_so(tmp_path: Path):
+    url = await migrated_file(tmp_path / "tidegate.db")
+    with ValkeyServer() as server:
+        async with connected(server.url) as valkey, standing(url, valkey) as stand:
+            await stand.deliver(count("a", "1"))
+            server.stop()
+
+            top, place = await stand.ranking.top("concerts"), await stand.ranking.around("concerts", "a")
+            with pytest.raises(ValkeyUnavailable):  # the event stays in the outbox
+                await stand.deliver(count("a", "2"))
+
+            assert (top.degraded, top.entries, top.total) == (True, [], 0)
+            assert (place.degraded, place.rank, place.around) == (True, None, [])
+            assert [row[4] for row in await stand.stored()] == [2, 2, 2], "it is counted all the same"
+
+
+async def test_nonsense_is_refused(stand: Stand):
+    with pytest.raises(NotFound, match="there is no board 'x'"):
+        await stand.ranking.top("x")
+    with pytest.raises(NotFound):
+        await stand.ranking.rebuild("x")
+    for limit in (0, 1001):
+        with pytest.raises(InvalidArgument, match="limit"):
+            await stand.ranking.top("concerts", limit=limit)
+    with pytest.raises(InvalidArgument, match="neighbours"):
+        await stand.ranking.around("concerts", "a", neighbours=-1)
+    for wrong in ({"name": "A b"}, {"name": "a", "timezone": "Mars/Olympus"}, {"name": ""}, {"name": "a", "x": 1}):
+        with pytest.raises(ValueError):
+            Board.model_validate(wrong)
+    with pytest.raises(ValueError, match="one name"):
+        RankingSettings(boards=(SEOUL, SEOUL))

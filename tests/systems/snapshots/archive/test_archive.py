@@ -1,0 +1,244 @@
+"""The archive: what is old goes there, and nothing is lost or told twice on the way."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.examples import examples
+from tests.servers.migrated import migrated_file
+from tests.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server, refused_port
+from tests.systems.snapshots.archive.past import NOON, OLD, Past, body, past_at
+from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
+from tidegate.systems.snapshots import store
+from tidegate.systems.snapshots.archive.history import History
+from tidegate.systems.snapshots.archive.mover import Mover, NotAsWritten
+from tidegate.systems.snapshots.archive.objects import ObjectStorage, StorageUnavailable
+from tidegate.systems.snapshots.store import Refreshed
+from tidegate.systems.snapshots.subject import Subject
+
+HERO = Subject("character", "k 03")
+DAYS = [2, 29, 30, 31, 44, 45, 70]
+
+
+async def test_history_is_kept_of_changes_alone_and_told_newest_first(past_everywhere: Past, in_folder: ObjectStorage):
+    past = past_everywhere
+    await past.fill()
+    await past.fill(days=[2])  # the same again is no change
+
+    told = await past.history(in_folder, HERO)
+
+    assert [entry.version for entry in told] == [1000 - days for days in DAYS]
+    assert [entry.body for entry in told] == [body(HERO, days) for days in DAYS]
+    assert told[0].changed_at == NOON - timedelta(days=2)
+    assert not any(entry.is_archived for entry in told)
+
+
+async def test_what_is_not_to_be_kept_is_not(past: Past, in_folder: ObjectStorage):
+    results = [store.Refreshed.of(HERO, 1, checked_at=NOON, body=b"{}")]
+    await past.database.transaction(store.write_round, results, False)
+
+    assert await past.rows() == 0
+
+
+async def test_history_is_the_same_after_the_old_of_it_was_moved(past: Past, storage: ObjectStorage):
+    subjects = await past.fill()
+    before = {subject: await past.history(storage, subject) for subject in subjects}
+
+    moved = await past.move_all(storage)
+
+    # Whole days: the thirtieth before noon is not over yet, thirty days ago at noon.
+    assert moved == 4 * len(subjects)
+    assert await past.rows() == 3 * len(subjects)
+    for subject in subjects[::5]:
+        after = await past.history(storage, subject)
+        assert [(each.version, each.changed_at, each.hash, each.body) for each in after] == [
+            (each.version, each.changed_at, each.hash, each.body) for each in before[subject]
+        ]
+        assert [each.is_archived for each in after] == [False] * 3 + [True] * 4
+
+
+async def test_it_works_on_every_database(past_everywhere: Past, in_folder: ObjectStorage):
+    past = past_everywhere
+    subjects = [Subject("character", key) for key in ("a", "B", "Z", "z", "ä", "é~", "_", "-", "日本", "10", "9")]
+    for days_ago in (50, 40, 3):
+        await past.change(subjects, days_ago)
+
+    assert await past.move_all(in_folder, most_entries=3) == 22
+    assert await past.move_all(in_folder, most_entries=3) == 0
+
+    for subject in subjects:
+        told = await past.history(in_folder, subject)
+        assert [each.body for each in told] == [body(subject, days) for days in (3, 40, 50)], subject
+
+
+async def test_a_limit_is_kept_and_the_archive_is_left_alone_where_the_database_has_enough(past: Past):
+    await past.fill()
+
+    def nowhere() -> ObjectStorage:
+        raise AssertionError("nobody needs the archive")
+
+    told = await History(past.database, nowhere).of(HERO, limit=2)
+
+    assert [entry.version for entry in told] == [998, 971]
+    with pytest.raises(InvalidArgument):
+        await History(past.database, nowhere).of(HERO, limit=0)
+
+
+async def test_a_limit_reaches_into_the_archive(past: Past, in_folder: ObjectStorage):
+    await past.fill()
+    await past.move_all(in_folder)
+
+    assert [each.version for each in await past.history(in_folder, HERO, limit=5)] == [998, 971, 970, 969, 956]
+
+
+async def test_files_are_partitioned_by_kind_and_day_and_any_tool_can_query_them(past: Past, tmp_path: Path):
+    storage = ObjectStorage((tmp_path / "lake").as_uri())
+    await past.fill()
+    await past.move_all(storage, most_entries=1000)
+
+    names = await storage.names()
+    assert len(names) == 2 * 4
+    assert names[0].startswith("kind=character/day=2026-09-06/")
+    table = ds.dataset(tmp_path / "lake", partitioning="hive", format="parquet").to_table()
+    assert table.num_rows == 2 * 12 * 4
+    assert {"kind", "day", "key", "version", "changed_at", "hash", "body"} <= set(table.column_names)
+
+
+async def test_moving_again_changes_nothing(past: Past, storage: ObjectStorage):
+    await past.fill()
+    await past.move_all(storage)
+    names, told = await storage.names(), await past.history(storage, HERO)
+
+    assert await past.move_all(storage) == 0
+
+    assert await storage.names() == names
+    assert await past.history(storage, HERO) == told
+
+
+async def test_a_part_is_bounded_by_its_bytes_too(past: Past, in_folder: ObjectStorage):
+    await past.change([Subject("character", f"k{n}") for n in range(10)], 40)
+
+    moved = await Mover(past.database, in_folder, most_bytes=80).move_some(NOON - OLD)
+
+    assert moved == 2
+    assert await Mover(past.database, in_folder, most_bytes=1).move_some(NOON - OLD) == 1
+
+
+class Corrupting:
+    """Loses a byte of what it is given, without a word."""
+
+    def __init__(self, storage: ObjectStorage) -> None:
+        self._storage = storage
+
+    async def put(self, name: str, content: bytes) -> None:
+        await self._storage.put(name, content[:-1])
+
+    async def get(self, name: str) -> bytes:
+        return await self._storage.get(name)
+
+
+async def test_nothing_is_deleted_that_did_not_come_back_as_it_was_written(past: Past, storage: ObjectStorage):
+    await past.fill()
+    rows = await past.rows()
+
+    with pytest.raises(NotAsWritten):
+        await past.move_all(Corrupting(storage))
+
+    assert await past.rows() == rows
+    assert await past.move_all(storage) == 4 * 24  # over what the first one left behind
+
+
+@pytest.mark.race
+async def test_two_who_believe_to_lead_archive_the_same_once(past_everywhere: Past, in_folder: ObjectStorage):
+    past = past_everywhere
+    subjects = await past.fill(keys=4)
+
+    await asyncio.gather(*(past.move_all(in_folder, most_entries=3) for _ in range(3)))
+
+    assert await past.rows() == 3 * len(subjects)
+    for subject in subjects:
+        assert [each.version for each in await past.history(in_folder, subject)] == [1000 - days for days in DAYS]
+
+
+async def test_an_entry_that_comes_late_finds_its_way_too(past: Past, in_folder: ObjectStorage):
+    await past.fill()
+    await past.move_all(in_folder)
+    late = Subject("character", "k 02b")
+    await past.change([late], 45)
+
+    assert await past.move_all(in_folder) == 1
+    assert [each.is_archived for each in await past.history(in_folder, late)] == [True]
+    assert len(await past.history(in_folder, HERO)) == 7
+
+
+async def test_the_newest_of_a_day_is_told_whichever_of_its_files_has_it(past: Past, in_folder: ObjectStorage):
+    for version in range(1, 6):
+        then = NOON - timedelta(days=45) + timedelta(minutes=version)
+        change = Refreshed.of(HERO, version, checked_at=then, body=b"%d" % version)
+        await past.database.transaction(store.write_round, [change])
+        assert await past.move_all(in_folder) == 1
+
+    for limit in range(1, 6):
+        told = [each.version for each in await past.history(in_folder, HERO, limit=limit)]
+        assert told == [5, 4, 3, 2, 1][:limit]
+
+
+@settings(max_examples=examples(5), deadline=None)
+@given(
+    changes=st.sets(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 90)), min_size=1, max_size=40),
+    most_entries=st.integers(1, 20),
+    limit=st.integers(1, 30),
+)
+def test_whatever_is_moved_history_stays_the_same(
+    tmp_path_factory: pytest.TempPathFactory, changes: set[tuple[str, int]], most_entries: int, limit: int
+):
+    async def live(folder: Path) -> None:
+        storage = ObjectStorage((folder / "archive").as_uri())
+        async with past_at(await migrated_file(folder / "past.db")) as past:
+            for key, days_ago in sorted(changes, key=lambda each: -each[1]):
+                await past.change([Subject("character", key)], days_ago)
+            keys = sorted({key for key, _ in changes})
+            before = [await past.history(storage, Subject("character", key), limit) for key in keys]
+            await past.move_all(storage, most_entries=most_entries)
+            after = [await past.history(storage, Subject("character", key), limit) for key in keys]
+            assert [[(e.version, e.body) for e in told] for told in after] == [
+                [(e.version, e.body) for e in told] for told in before
+            ]
+
+    asyncio.run(live(tmp_path_factory.mktemp("archive")))
+
+
+async def test_a_storage_that_is_away_is_told_and_deletes_nothing(past: Past, monkeypatch: pytest.MonkeyPatch):
+    for name, value in S3Server(refused_port()).environment.items():
+        monkeypatch.setenv(name, value)
+    await past.fill(keys=1)
+    rows = await past.rows()
+
+    with pytest.raises(StorageUnavailable) as told:
+        await past.move_all(ObjectStorage("s3://snapshots/archive"))
+
+    assert isinstance(told.value, Unavailable)
+    assert "s3://snapshots/archive" in str(told.value)
+    assert "\n" not in str(told.value)
+    assert await past.rows() == rows
+
+
+@pytest.mark.full
+async def test_a_bucket_that_is_not_there_is_told_without_credentials(
+    past: Past, s3: S3Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    await past.fill(keys=1)
+
+    with pytest.raises((StorageUnavailable, ServerRefused)) as told:
+        await past.move_all(ObjectStorage("s3://nosuchbucket/archive"))
+
+    everything = str(told.value) + repr(told.value) + "".join(capfd.readouterr())
+    assert SECRET_KEY not in everything
+    assert ACCESS_KEY not in everything

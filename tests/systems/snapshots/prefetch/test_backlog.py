@@ -1,0 +1,89 @@
+"""Back-pressure: what is asked for by the clock never waits much longer than half an hour for its workers."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.systems.snapshots.prefetch.planning import NOON, Planning
+from tidegate.systems.snapshots.prefetch.backlog import Backlog
+from tidegate.systems.snapshots.prefetch.planner import Prefetch
+from tidegate.systems.snapshots.prefetch.settings import PrefetchSettings
+
+HALF_AN_HOUR_S = 1800
+
+
+class Workers:
+    """Do so many events per second, of a topic that is added to as fast as the planner may."""
+
+    def __init__(self, per_second: float) -> None:
+        self.per_second, self.waiting = per_second, 0.0
+
+    async def lag(self) -> int:
+        return int(self.waiting)
+
+    async def run(self, backlog: Backlog, hours: float, offered: float = 250.0) -> list[float]:
+        """How many waited, second by second."""
+        waited: list[float] = []
+        rests_until = now = NOON
+        for _ in range(int(hours * 3600)):
+            now += timedelta(seconds=1)
+            self.waiting = max(0.0, self.waiting - self.per_second)
+            if now >= rests_until:
+                rest = await backlog.rest(now, offered)
+                rests_until = now + rest
+                if not rest:
+                    self.waiting += offered
+                    backlog.add(int(offered))
+            waited.append(self.waiting)
+        return waited
+
+
+@pytest.mark.parametrize("per_second", [5.0, 60.0])
+async def test_slow_workers_are_given_no_more_than_they_do_in_half_an_hour(per_second: float):
+    workers = Workers(per_second)
+    waited = await workers.run(Backlog(workers.lag), hours=2)
+
+    # What was published before anybody knew how slow they are is worked off, and then it stays below the mark.
+    assert max(waited[-600:]) <= 1.25 * per_second * HALF_AN_HOUR_S
+    assert min(waited[-600:]) > 0.5 * per_second * HALF_AN_HOUR_S  # and they never run dry
+
+
+async def test_quick_workers_are_never_made_to_wait():
+    workers = Workers(300)
+    backlog = Backlog(workers.lag)
+
+    assert max(await workers.run(backlog, hours=0.2)) <= 250
+
+
+async def test_with_nobody_at_work_it_stops_and_goes_on_when_they_are_back():
+    workers = Workers(0)
+    backlog = Backlog(workers.lag)
+    stuck = (await workers.run(backlog, hours=1))[-1]
+    assert stuck <= 250 * 60
+    assert (await workers.run(backlog, hours=1))[-1] == stuck
+
+    workers.per_second = 250
+    assert min(await workers.run(backlog, hours=0.3)) < stuck
+
+
+async def test_the_planner_asks_for_nothing_while_the_workers_have_too_much(planning: Planning):
+    waiting = 10_000_000
+
+    async def lag() -> int:
+        return waiting
+
+    planner = Prefetch(planning.database, planning.requests, PrefetchSettings(), Backlog(lag))
+    await planning.check(["hero"])
+    await planner.fire()
+    planning.clock.advance(timedelta(days=3))
+
+    wait_ms = await planner.fire()
+    assert planning.requests.published == []
+    assert wait_ms is not None
+    assert 10_000 <= wait_ms <= 300_000
+    assert await planning.spent(planning.clock.now().date()) == 0
+
+    waiting = 0
+    planning.clock.advance(timedelta(milliseconds=wait_ms))
+    await planner.fire()
+    assert [wish.subject.key for wish in planning.requests.published] == ["hero"]

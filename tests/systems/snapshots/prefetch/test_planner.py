@@ -1,0 +1,331 @@
+"""The planner: asks for what is due, no more than it may, and forgets nobody."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.examples import examples
+from tests.servers.migrated import migrated_file
+from tests.systems.snapshots.prefetch.planning import NOON, TODAY, Planning, planning_at
+from tidegate.core.errors import ContractBroken, ServerRefused, TidegateError, ValkeyUnavailable
+from tidegate.core.priority import Priority
+from tidegate.systems.snapshots import store
+from tidegate.systems.snapshots.event import Reason
+from tidegate.systems.snapshots.prefetch import ledger
+from tidegate.systems.snapshots.prefetch.hours import Hours
+from tidegate.systems.snapshots.prefetch.lanes import Lanes
+from tidegate.systems.snapshots.prefetch.planner import Prefetch
+from tidegate.systems.snapshots.prefetch.settings import PrefetchSettings
+from tidegate.systems.snapshots.prefetch.status import prefetch_status
+from tidegate.systems.snapshots.prefetch.tiers import FixedTiers
+from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.subject import Subject
+
+
+@pytest.mark.full
+async def test_every_subject_is_asked_for_once_in_its_period(planning_everywhere: Planning):
+    planning = planning_everywhere
+    keys = [f"c{n:02}" for n in range(20)]
+    await planning.check(keys)
+
+    await planning.run_for(planning.planner(), timedelta(days=4))
+
+    counts = [sum(wish.subject.key == key for wish in planning.requests.published) for key in keys]
+    assert set(counts) <= {3, 4}
+    wish = planning.requests.published[0]
+    assert (wish.priority, wish.reason) == (Priority.LOW, Reason.PREFETCH)
+    assert wish.known_version > 0
+    spent = [await planning.spent(TODAY + timedelta(days=n)) for n in range(5)]
+    assert sum(spent) == len(planning.requests.published)
+
+
+async def test_with_no_subjects_nothing_is_planned(planning: Planning):
+    assert await planning.planner().fire() is None
+
+
+async def test_the_planner_sleeps_until_the_next_subject_is_due(planning: Planning):
+    await planning.check(["hero"])
+    wait_ms = await planning.planner().fire()
+
+    due = await planning.due("hero")
+    assert due is not None
+    assert wait_ms is not None
+    assert timedelta(milliseconds=wait_ms - 1) <= due - NOON <= timedelta(milliseconds=wait_ms)
+    assert planning.requests.published == []
+
+
+async def test_a_subject_that_was_refreshed_for_a_reader_is_not_asked_for(planning: Planning):
+    await planning.check(["hero"])
+    await planning.set_due(["hero"], NOON + timedelta(minutes=1))
+    planning.clock.advance(timedelta(minutes=1))
+
+    await planning.planner().fire()
+
+    due = await planning.due("hero")
+    assert planning.requests.published == []
+    assert due is not None
+    assert due > planning.clock.now()
+    assert await planning.spent() == 0
+
+
+@pytest.mark.every_server
+async def test_a_subject_that_is_read_is_looked_at_within_the_hour(planning_everywhere: Planning):
+    planning = planning_everywhere
+    await planning.check(["hero", "mage"])
+    await planning.planner().fire()
+    mage = await planning.due("mage")
+
+    asked = {Subject("character", "hero"): NOON}
+    await planning.database.transaction(store.touch_asked, asked)
+    await planning.database.transaction(store.touch_asked, asked)
+
+    hero = await planning.due("hero")
+    assert hero is not None
+    assert hero <= NOON + timedelta(hours=1)
+    assert await planning.due("mage") == mage
+    await planning.run_for(planning.planner(), timedelta(hours=3))
+    assert {wish.subject.key for wish in planning.requests.published} >= {"hero"}
+
+
+async def test_nobody_is_asked_for_faster_than_the_target_says(planning: Planning):
+    keys = [f"c{n:03}" for n in range(300)]
+    await planning.check(keys)
+    await planning.set_due(keys, NOON)
+    planning.clock.advance(timedelta(days=2))
+
+    fired = await planning.run_for(planning.planner(rate=50), timedelta(seconds=30))
+
+    assert sum(count for _, count in fired) == 300
+    for begin, _ in fired:
+        assert sum(count for at, count in fired if begin <= at < begin + timedelta(seconds=1)) <= 50
+    assert fired[-1][0] - fired[0][0] < timedelta(seconds=6.5)
+
+
+async def test_a_budget_that_is_spent_waits_for_the_next_day_of_the_time_zone(planning: Planning):
+    keys = [f"c{n:02}" for n in range(30)]
+    await planning.check(keys)
+    planning.clock.advance(timedelta(days=2))
+    await planning.set_due(keys, NOON)
+    planner = planning.planner(daily_budget=10, timezone="Asia/Seoul", rate=10_000, evening_rate=10_000)
+
+    fired = await planning.run_for(planner, timedelta(hours=3))
+    assert sum(count for _, count in fired) == 10
+    assert await planning.spent(TODAY + timedelta(days=2)) == 10
+
+    fired = await planning.run_for(planner, timedelta(hours=24))
+    assert sum(count for _, count in fired) == 10
+    assert await planning.spent(TODAY + timedelta(days=3)) == 10
+
+
+async def test_work_that_is_under_way_already_costs_no_budget_and_is_planned_anew(planning: Planning):
+    await planning.check(["hero"])
+    planning.clock.advance(timedelta(days=2))
+    planning.requests.under_way.add(Subject("character", "hero"))
+
+    await planning.run_for(planning.planner(), timedelta(seconds=1), finishes=False)
+
+    due = await planning.due("hero")
+    assert due is not None
+    assert due > planning.clock.now()
+    assert (len(planning.requests.coalesced), await planning.spent()) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "error", [ValkeyUnavailable("away"), ServerRefused("Valkey", "it is out of memory", remedy="Raise its maxmemory")]
+)
+async def test_while_the_server_is_away_or_refuses_subjects_stay_due_and_cost_nothing(
+    planning: Planning, error: TidegateError
+):
+    keys = [f"c{n}" for n in range(10)]
+    await planning.check(keys)
+    planning.clock.advance(timedelta(days=2))
+    planner = planning.planner()
+    planning.requests.trouble = lambda wish: error if wish.subject.key >= "c5" else None
+
+    with pytest.raises(type(error)):
+        await planner.fire()
+    assert len(planning.requests.published) == 5
+    assert await planning.spent(TODAY + timedelta(days=2)) == 5
+
+    planning.requests.trouble = lambda _: None
+    await planning.run_for(planner, timedelta(seconds=1))
+    assert {wish.subject.key for wish in planning.requests.published} == set(keys)
+
+
+async def test_a_subject_that_cannot_be_asked_for_holds_nobody_up(planning: Planning):
+    await planning.check(["bad", "good"])
+    planning.clock.advance(timedelta(days=2))
+    planning.requests.trouble = lambda wish: ContractBroken("no such kind") if wish.subject.key == "bad" else None
+
+    await planning.run_for(planning.planner(), timedelta(seconds=1))
+
+    due = await planning.due("bad")
+    assert [wish.subject.key for wish in planning.requests.published] == ["good"]
+    assert due is not None
+    assert due > planning.clock.now()
+
+
+class Death(BaseException):
+    """Ends a planner at a certain step, as a kill does."""
+
+
+class DyingRequests:
+    """Dies before or after the wishes are published."""
+
+    def __init__(self, planning: Planning, *, before: bool) -> None:
+        self._planning, self._before = planning, before
+
+    async def ask_many(self, wishes: list[Wish]) -> list[object]:
+        if not self._before:
+            await self._planning.requests.ask_many(wishes)
+        raise Death
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("finished", [True, False])
+async def test_whoever_dies_between_two_steps_loses_nobody_and_causes_no_second_call(
+    planning: Planning, before: bool, finished: bool
+):
+    keys = [f"c{n}" for n in range(10)]
+    await planning.check(keys)
+    planning.clock.advance(timedelta(days=2))
+    first = Prefetch(planning.database, DyingRequests(planning, before=before), PrefetchSettings())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(Death):
+        await first.fire()
+    if finished:
+        await planning.finish()
+
+    planning.clock.advance(timedelta(seconds=10))  # until the next leader is there
+    await planning.run_for(planning.planner(), timedelta(seconds=5), finishes=False)
+
+    assert sorted(wish.subject.key for wish in planning.requests.published) == keys
+    for key in keys:
+        due = await planning.due(key)
+        assert due is not None
+        assert due > planning.clock.now()
+
+
+@pytest.mark.smoke
+@pytest.mark.every_server
+@pytest.mark.race
+async def test_however_many_book_at_once_the_budget_is_not_exceeded(planning_everywhere: Planning):
+    planning = planning_everywhere
+    await planning.check([f"c{n:02}" for n in range(30)])
+    planning.clock.advance(timedelta(days=2))
+    await planning.set_due([f"c{n:02}" for n in range(30)], NOON)
+    settings = PrefetchSettings(daily_budget=25)
+    policy, lanes, hours = FixedTiers(settings), Lanes(settings), Hours(settings)
+
+    booked = await asyncio.gather(
+        *(planning.database.transaction(ledger.book, policy, lanes, hours, 10) for _ in range(6))
+    )
+
+    assert sorted(len(each.subjects) for each in booked) == [0, 0, 0, 5, 10, 10]
+    assert await planning.spent(TODAY + timedelta(days=2)) == 25
+
+
+@pytest.mark.every_server
+@pytest.mark.race
+async def test_two_who_believe_to_lead_do_not_exceed_the_budget(planning_everywhere: Planning):
+    planning = planning_everywhere
+    keys = [f"c{n:03}" for n in range(60)]
+    await planning.check(keys)
+    planning.clock.advance(timedelta(days=2))
+    await planning.set_due(keys, NOON)
+    planners = [planning.planner(daily_budget=25, rate=1000, evening_rate=1000) for _ in range(2)]
+
+    async def fire(planner: Prefetch) -> None:
+        for _ in range(4):
+            await planner.fire()
+
+    await asyncio.gather(*map(fire, planners))
+
+    assert len(planning.requests.published) <= 25
+    assert len(planning.requests.published) == len({wish.subject for wish in planning.requests.published})
+    assert await planning.spent(TODAY + timedelta(days=2)) == len(planning.requests.published)
+
+
+@pytest.mark.full
+@settings(max_examples=examples(4), deadline=None)
+@given(
+    subjects=st.integers(1, 60),
+    budget=st.integers(0, 40),
+    rate=st.integers(1, 500),
+    away=st.sets(st.integers(0, 59), max_size=10),
+    policy=st.sampled_from(["tiers", "learned"]),
+)
+def test_no_day_ever_costs_more_than_its_budget(
+    tmp_path_factory: pytest.TempPathFactory, subjects: int, budget: int, rate: int, away: set[int], policy: str
+):
+    async def live(folder: Path) -> None:
+        async with planning_at(await migrated_file(folder / "budget.db")) as planning:
+            await planning.check([f"c{n:02}" for n in range(subjects)])
+            unwell = {f"c{n:02}" for n in away}
+            planning.requests.trouble = lambda wish: ContractBroken("no") if wish.subject.key in unwell else None
+            planner = planning.planner(daily_budget=budget, rate=rate, evening_rate=rate, policy=policy)
+            fired = await planning.run_for(planner, timedelta(days=1.5))
+            days: dict[object, int] = {}
+            for at, count in fired:
+                days[at.date()] = days.get(at.date(), 0) + count
+            assert all(count <= budget for count in days.values())
+
+    asyncio.run(live(tmp_path_factory.mktemp("budget")))
+
+
+@pytest.mark.full
+async def test_learned_rates_look_more_often_at_what_changes_and_keep_their_price(planning: Planning):
+    still, moving = [f"s{n}" for n in range(5)], [f"m{n}" for n in range(5)]
+    await planning.check([*still, *moving])
+    for hour in range(30):
+        planning.clock.advance(timedelta(hours=1))
+        await planning.check(still)
+        if hour % 6 == 0:
+            await planning.check(moving, body=b'{"hour": %d}' % hour)
+    await planning.run_for(planning.planner(policy="learned", daily_budget=60), timedelta(days=3))
+
+    def asked(keys: list[str]) -> int:
+        return sum(wish.subject.key in keys for wish in planning.requests.published)
+
+    assert asked(moving) > asked(still)
+    price = await planning.database.read(ledger.last_price)
+    assert price is not None
+    next_leader = planning.planner(policy="learned")
+    await next_leader.fire()
+    told = await planning.database.read(prefetch_status, PrefetchSettings(policy="learned"), True)
+    assert told.price == price
+
+
+@pytest.mark.every_server
+async def test_the_status_tells_what_is_due_and_what_was_spent(planning_everywhere: Planning):
+    planning = planning_everywhere
+    await planning.check([f"c{n}" for n in range(8)])
+    await planning.database.transaction(store.touch_asked, {Subject("character", "c0"): NOON})
+    await planning.set_due([f"c{n}" for n in range(3)], NOON)
+
+    status = await planning.database.read(prefetch_status, PrefetchSettings(daily_budget=100), True)
+
+    assert (status.due_now, status.next_due_at, status.spent, status.budget) == (3, NOON, 0, 100)
+    assert status.census is not None
+    assert status.census.tiers == {"HOT": 1, "WARM": 0, "COLD": 7}
+    assert status.census.change_rates["unknown"] == 8
+    assert 0 < status.calls_per_second < status.target_per_second == 250
+
+
+@pytest.mark.every_server
+async def test_each_check_teaches_the_row_how_often_its_subject_changes(planning_everywhere: Planning):
+    planning = planning_everywhere
+    for hour in range(6):
+        await planning.check(["still"])
+        await planning.check(["moving"], body=b'{"hour": %d}' % hour)
+        planning.clock.advance(timedelta(hours=12))
+
+    (still, never), (moving, often) = await planning.learned("still"), await planning.learned("moving")
+    assert still is not None
+    assert moving is not None
+    assert still == pytest.approx(1 / (1 + 2.5))  # nothing seen in two days and a half, beside a prior of one day
+    assert moving > 1.5
+    assert (never, often) == (1, 6)  # the first body of all is counted in the row

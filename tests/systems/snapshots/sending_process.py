@@ -1,0 +1,113 @@
+"""One process that refreshes subjects of an upstream that closes each connection, as fast as its limiter lets it.
+
+python -m tests.systems.snapshots.sending_process VALKEY_URL UPSTREAM_URL LIMITER_SETTINGS SUBJECTS FREEZE_AT
+
+It stops itself when it begins its FREEZE_AT-th request, until a SIGCONT. Requests that began before wait for their
+connections at that moment.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import SystemClock
+from tidegate.core.priority import Priority
+from tidegate.engine.upstream import Answer, Permit, Request, UpstreamClient
+from tidegate.primitives.coalescer import Coalescer
+from tidegate.primitives.limiter import Limiter, LimiterSettings
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.snapshots.calls import Caller, CallOutcome, Calls, Waiting
+from tidegate.systems.snapshots.event import Reason, UpdateEvent
+from tidegate.systems.snapshots.store import Refreshed
+from tidegate.systems.snapshots.subject import Found, Subject
+
+
+class Item:
+    """A kind of snapshot whose answers are kept as they are."""
+
+    name, ttl = "item", timedelta(minutes=15)
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def request(self, key: str, upstream_id: str | None) -> Request:
+        del upstream_id
+        return Request(url=f"{self._url}/items/{key}", purpose="test.item", headers={"X-Api-Key": "secret"})
+
+    def read(self, key: str, answer: Answer) -> Found:
+        return Found(answer.body, identity=key)  # the test is about requests; its bodies name no subject
+
+
+class FreezingCaller:
+    """Stops this process when its `at`-th request begins."""
+
+    def __init__(self, client: UpstreamClient, at: int) -> None:
+        self._client, self._left = client, at
+
+    async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return await self._client.fetch(request, permit)
+
+
+async def refresh_all(
+    valkey: Valkey,
+    url: str,
+    settings: LimiterSettings,
+    keys: range,
+    priority: Priority = Priority.LOW,
+    *,
+    through: Callable[[UpstreamClient], Caller] = lambda client: client,
+) -> list[CallOutcome]:
+    """Refresh every key, all at once; `through` wraps the client that sends."""
+    clock = SystemClock()
+    async with UpstreamClient(name="sending") as client:
+        calls = Calls(
+            {Item.name: Item(url)},
+            caller=through(client),
+            limiter=Limiter(valkey, valkey.unit("sending"), clock, settings),
+            coalescer=Coalescer(valkey),
+            tries=3,
+            pauses=Backoff(first=timedelta(milliseconds=10), most=timedelta(milliseconds=10)),
+        )
+        wait = Waiting(set(), asyncio.Event())
+        return await asyncio.gather(
+            *(calls.refresh(_event(key, priority), wait=wait, troubled=_ignore) for key in keys)
+        )
+
+
+def _ignore(subject: Subject, version: int, message: str, tries: int) -> None:
+    del subject, version, message, tries
+
+
+def _event(key: int, priority: Priority) -> UpdateEvent:
+    return UpdateEvent(
+        event_id=f"e{key}",
+        subject_id=f"item/{key}",
+        priority=priority,
+        reason=Reason.PREFETCH,
+        requested_at=SystemClock().now(),
+        version=1,
+    )
+
+
+async def main(valkey_url: str, url: str, settings: str, subjects: int, freeze_at: int) -> None:
+    valkey = await Valkey.connect(valkey_url)
+    outcomes = await refresh_all(
+        valkey,
+        url,
+        LimiterSettings.model_validate_json(settings),
+        range(subjects),
+        through=lambda client: FreezingCaller(client, freeze_at),
+    )
+    await valkey.close()
+    assert all(isinstance(outcome, Refreshed) for outcome in outcomes), outcomes
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])))

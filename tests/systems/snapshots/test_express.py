@@ -1,0 +1,184 @@
+"""The short way answers as the long way does, and takes nothing that is not plain."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+from pydantic import SecretStr
+
+from tests.systems.snapshots.deployment import Deployment
+from tests.waiting import patience, simulated_delay
+from tidegate.http import Binding, serve_snapshots
+from tidegate.http.access import Access
+from tidegate.http.callers import Keyring
+from tidegate.http.door import Door
+from tidegate.http.express import Express
+from tidegate.http.lobby import Lobby
+from tidegate.http.sessions import SessionOffice
+from tidegate.settings.http import HttpSettings
+
+KEY = "0123456789abcdef0123"
+PLAIN = b"GET /v1/snapshots/character/7 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+LONG = PLAIN.replace(b" HTTP", b"?wait=0 HTTP")
+"""The same, which the short way does not take."""
+
+Serve = Callable[[HttpSettings], AbstractAsyncContextManager[Binding]]
+
+
+@pytest.fixture
+async def serve(deployment: Deployment) -> AsyncGenerator[Serve]:
+    @asynccontextmanager
+    async def serve(settings: HttpSettings) -> AsyncGenerator[Binding]:
+        stopping = asyncio.Event()
+        with Binding(settings) as binding:
+            serving = asyncio.create_task(serve_snapshots(deployment.snapshots, settings, binding).run(stopping))
+            yield binding
+            stopping.set()
+            await serving
+
+    async with deployment.working():
+        await deployment.until_fresh(7)
+        yield serve
+
+
+async def ask(binding: Binding, *pieces: bytes, answers: int = 1) -> list[tuple[int, dict[str, str], bytes]]:
+    """Send bytes over one connection, piece by piece, and read so many answers."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", binding.port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await simulated_delay(0.01 if len(pieces) > 1 else 0)  # each in a packet of its own
+        async with patience():
+            return [await _answer(reader) for _ in range(answers)]
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode()[:-4].split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return int(first.split()[1]), headers, await reader.readexactly(int(headers.get("content-length", 0)))
+
+
+def comparable(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, dict[str, str], bytes]:
+    status, headers, body = answer
+    return status, {name: value for name, value in headers.items() if name not in ("date", "x-request-id")}, body
+
+
+def is_taken(deployment: Deployment, data: bytes, settings: HttpSettings | None = None) -> bool:
+    snapshots = deployment.snapshots
+    lobby, door = Lobby(snapshots.reader.read, snapshots.news), Door(Access(settings or HttpSettings()), ())
+    express = Express(snapshots.reader, door, lobby, longest_wait_s=25)
+    call = express.read(data)
+    return call is not None and express.answer(call) is not None
+
+
+async def is_held_and_taken(deployment: Deployment, data: bytes, settings: HttpSettings | None = None) -> bool:
+    """Whether it is taken in a moment in which the snapshot is held: news may have come in between."""
+    await deployment.read(7)
+    return is_taken(deployment, data, settings)
+
+
+async def test_both_ways_answer_alike(serve: Serve, deployment: Deployment):
+    assert await is_held_and_taken(deployment, PLAIN)
+    assert not await is_held_and_taken(deployment, LONG)
+    async with serve(HttpSettings(port=0)) as binding:
+        [short], [long] = await ask(binding, PLAIN), await ask(binding, LONG)
+        secure = [each.replace(b"\r\n\r\n", b"\r\nX-Forwarded-Proto: https\r\n\r\n") for each in (PLAIN, LONG)]
+        [short_tls], [long_tls] = [await ask(binding, each) for each in secure]
+        tag = short[1]["etag"].encode()
+        known = b'Host: localhost\r\nIf-None-Match: "x", ' + tag
+        short_304, long_304 = [
+            (await ask(binding, each.replace(b"Host: 127.0.0.1", known)))[0] for each in (PLAIN, LONG)
+        ]
+
+    assert comparable(short) == comparable(long)
+    assert comparable(short_304) == comparable(long_304)
+    assert comparable(short_tls) == comparable(long_tls)
+    assert short_tls[1]["strict-transport-security"] == "max-age=31536000"
+    assert (short[0], short_304[0]) == (200, 304)
+    assert short[1]["date"].endswith(" GMT")
+    assert len(short[1]["x-request-id"]) == len(long[1]["x-request-id"])
+
+
+async def test_one_connection_may_go_both_ways_in_turn(serve: Serve):
+    async with serve(HttpSettings(port=0)) as binding:
+        answers = await ask(binding, PLAIN, LONG, PLAIN, PLAIN, LONG, answers=5)
+
+    assert [status for status, _, _ in answers] == [200] * 5
+    assert len({body for _, _, body in answers}) == 1
+
+
+async def test_requests_that_come_together_or_in_pieces_are_answered(serve: Serve):
+    async with serve(HttpSettings(port=0)) as binding:
+        together = await ask(binding, PLAIN + PLAIN, answers=2)
+        in_pieces = await ask(binding, PLAIN[:20], PLAIN[20:50], PLAIN[50:] + PLAIN, answers=2)
+
+    assert [status for status, _, _ in together + in_pieces] == [200] * 4
+
+
+async def test_the_door_is_the_same(serve: Serve, deployment: Deployment):
+    foreign = PLAIN.replace(b"127.0.0.1", b"evil.example")
+    keyed = HttpSettings(port=0, api_key=SecretStr(KEY))
+    good = PLAIN.replace(b"\r\n\r\n", f"\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
+    bad = good.replace(KEY.encode(), b"f" * len(KEY))
+    assert await is_held_and_taken(deployment, good, keyed)
+    async with serve(HttpSettings(port=0)) as binding:
+        [(refused, _, _)] = await ask(binding, foreign)
+    async with serve(keyed) as binding:
+        statuses = [(await ask(binding, each))[0][0] for each in (PLAIN, bad, good)]
+
+    assert refused == 403
+    assert statuses == [401, 401, 200]
+
+
+async def test_a_key_that_reads_is_taken_and_a_session_takes_the_long_way(serve: Serve, deployment: Deployment):
+    del serve  # so that there is something to be held
+    settings = HttpSettings(port=0, read_keys=(SecretStr(KEY),))
+    keyring = Keyring(settings)
+    token, _ = SessionOffice(keyring, settings.session_lasts).open(keyring.keys[0])
+    for shown, is_good in (
+        (f"Authorization: Bearer {KEY}", True),
+        (f"Cookie: tidegate_session={token}", False),  # the database knows whether it was revoked
+        (f"Cookie: tidegate_session={token}x", False),
+        (f"Cookie: tidegate_session={token}\r\nSec-Fetch-Site: same-site", False),
+    ):
+        data = PLAIN.replace(b"\r\n\r\n", f"\r\n{shown}\r\n\r\n".encode())
+        assert await is_held_and_taken(deployment, data, settings) == is_good, shown
+
+
+NOT_PLAIN = [
+    PLAIN[:-1],
+    PLAIN + b"x",
+    PLAIN.replace(b"GET", b"HEAD"),
+    PLAIN.replace(b"HTTP/1.1", b"HTTP/1.0"),
+    PLAIN.replace(b"/7 ", b"/%37 "),
+    PLAIN.replace(b"/7 ", b"/7/events "),
+    PLAIN.replace(b"character/7", b"dead/17-0"),
+    PLAIN.replace(b"character/7", b"character/8"),
+    PLAIN.replace(b"Host: 127.0.0.1\r\n", b""),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nHost: 127.0.0.1\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\n folded: x\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nno colon\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\nContent-Length: 3\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\rz\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\0z\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\fz\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\n\r\n\r\n"),
+    PLAIN.replace(b"\r\n\r\n", b"\r\nX: " + b"y" * 10_000 + b"\r\n\r\n"),
+]
+
+
+async def test_what_is_not_plain_takes_the_long_way(deployment: Deployment):
+    async with deployment.working():
+        await deployment.until_fresh(7)
+
+    taken = {data: await is_held_and_taken(deployment, data) for data in [PLAIN, *NOT_PLAIN]}
+
+    assert [data for data, is_one in taken.items() if is_one] == [PLAIN]

@@ -1,0 +1,81 @@
+"""Where a snapshot is found: what is read all the time stays in memory, though nothing is held for long."""
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+
+from tests.systems.snapshots.deployment import Deployment
+from tidegate.core.errors import DatabaseUnavailable
+from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.snapshots import lookup as looking
+from tidegate.systems.snapshots.local import LocalCache
+from tidegate.systems.snapshots.lookup import Lookup
+from tidegate.systems.snapshots.shelf import Shelf
+from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
+
+
+def guard(valkey: Valkey) -> ValkeyGuard:
+    return ValkeyGuard(valkey, Breaker("server"), valkey.unit("snapshots"))
+
+
+_READERS = 32
+"""More than read at the same time."""
+
+
+async def test_what_is_read_all_the_time_is_looked_up_again_behind_its_readers(deployment: Deployment):
+    async with deployment.working():
+        first = (await deployment.until_fresh(7)).kept
+    now = [0.0]
+    lookup = Lookup(
+        LocalCache(most_bytes=10**6, keep_ms=1000, now_ms=lambda: now[0]),
+        Shelf(deployment.parts.valkey, keep=timedelta(hours=1)),
+        deployment.database,
+        server=guard(deployment.parts.valkey),
+        sql_breaker=Breaker("database"),
+    )
+    await lookup.find(Subject("character", "7"))
+    for now[0] in (900.0, 1800.0, 2700.0):
+        held = lookup.held(("character", "7"))
+        assert held is not None
+        assert held.version == first.version
+        await lookup.close()  # which waits for the look that is under way
+    now[0] = 3700.0
+    assert lookup.held(("character", "7")) is None, "nobody read it for as long as it is held"
+
+
+async def test_a_database_that_is_too_slow_is_one_that_cannot_say(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+):
+    """Everybody who reads from it is busy, and stays so."""
+    monkeypatch.setattr(looking, "_SQL_WITHIN", timedelta(0))
+    over = threading.Event()
+    busy = [asyncio.create_task(deployment.database.read(lambda _: over.wait(30))) for _ in range(_READERS)]
+    await asyncio.sleep(0)  # they stand before us in the line of the readers
+
+    try:
+        with pytest.raises(DatabaseUnavailable, match="did not answer within 0 s"):
+            await deployment.read(7)
+    finally:
+        over.set()
+        await asyncio.gather(*busy)
+
+
+async def test_a_damaged_copy_costs_no_reader_its_answer(deployment: Deployment):
+    """Looks of one moment go to the server together: one that cannot be read must not leave the others waiting."""
+    async with deployment.working():
+        await asyncio.gather(deployment.until_fresh(7), deployment.until_fresh(8))
+    valkey, subject = deployment.parts.valkey, Subject("character", "7")
+    shelf = Shelf(valkey, keep=timedelta(hours=1))
+    await valkey.execute("HSET", shelf.place(subject), "version", "none", "checked_ms", "none")
+    local = LocalCache(most_bytes=10**6, keep_ms=1000)
+    lookup = Lookup(local, shelf, deployment.database, server=guard(valkey), sql_breaker=Breaker("database"))
+
+    async with asyncio.timeout(60):
+        found = await asyncio.gather(*(lookup.find(Subject("character", key)) for key in "78"))
+    await lookup.close()
+
+    assert all(each.body_size for each in found)

@@ -1,0 +1,115 @@
+"""Asking: one publishes for all; a publish that fails leaves no lock behind, and nothing undone that was queued."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from tests.servers.proxy import Proxy
+from tests.servers.valkey import ValkeyServer, free_ports
+from tests.systems.snapshots.deployment import Deployment
+from tidegate.core.errors import Unavailable
+from tidegate.core.priority import Priority
+from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, Published
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
+from tidegate.systems.snapshots.event import Reason, UpdateEvent
+from tidegate.systems.snapshots.requests import UpdateRequests, Wish
+from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.transport import GROUPS, Topic
+from tidegate.systems.snapshots.transport.streams import StreamTransport
+from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
+
+
+class Apart(StreamTransport):
+    """Has events published in a step of their own, as a transport has to that is not on the Valkey server."""
+
+    def stream_of(self, topic: Topic) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        del topic
+
+
+def wish(key: int, priority: Priority = Priority.HIGH) -> Wish:
+    subject = Subject("character", str(key))
+    return Wish(subject=subject, priority=priority, reason=Reason.STALE, upstream_id="u", correlation_id="c")
+
+
+async def test_of_many_who_ask_one_publishes(deployment: Deployment):
+    outcomes = await asyncio.gather(*(deployment.snapshots.requests.ask(wish(7)) for _ in range(100)))
+
+    assert sum(isinstance(outcome, Published) for outcome in outcomes) == 1
+    assert len({outcome.version for outcome in outcomes}) == 1
+    consumer = deployment.snapshots.transport.consumer(Topic.HIGH, GROUPS[Topic.HIGH])
+    [delivery] = await consumer.read(10, 1)
+    event = UpdateEvent.decode(delivery.value)
+    assert (delivery.key, event.subject_id, event.version) == ("character/7", "character/7", outcomes[0].version)
+    assert (event.priority, event.reason, event.upstream_id, event.correlation_id) == (
+        *(Priority.HIGH, Reason.STALE),
+        *("u", "c"),
+    )
+
+
+async def test_many_wishes_go_each_to_the_topic_of_its_priority(deployment: Deployment):
+    wishes = [wish(n, Priority.HIGH if n % 3 else Priority.LOW) for n in range(1, 31)]
+    outcomes = await deployment.snapshots.requests.ask_many([*wishes, wishes[0]])
+
+    assert all(isinstance(outcome, Published) for outcome in outcomes[1:-1])
+    assert {type(outcomes[0]), type(outcomes[-1])} == {Published, AlreadyProcessing}, "whichever of the two came first"
+    lags = [await deployment.snapshots.transport.lag(topic, group) for topic, group in GROUPS.items()]
+    assert lags == [20, 10]
+
+
+async def test_a_publish_that_fails_lets_go_of_the_lock_and_makes_nothing_obsolete():
+    [port] = free_ports(1)
+    with ValkeyServer(port=port):
+        async with (
+            Proxy(port) as proxy,
+            connected(f"redis://127.0.0.1:{port}") as direct,
+            connected(f"redis://127.0.0.1:{proxy.port}") as through,
+        ):
+            coalescer, unit = Coalescer(direct), direct.unit("snapshots")
+            server = ValkeyGuard(direct, Breaker("valkey"), direct.unit("snapshots"))
+            broken = UpdateRequests(coalescer, Apart(through, unit, "ours"), server)
+            whole = UpdateRequests(coalescer, Apart(direct, unit, "ours"), server)
+            low = await whole.ask(wish(7, Priority.LOW))
+            await proxy.refuse()
+            with pytest.raises(Unavailable):
+                await broken.ask(wish(7))
+            [error] = await broken.ask_many([wish(8)])
+            is_lost = await coalescer.is_obsolete("character/7", low.version)
+
+            again = await whole.ask(wish(7))
+            is_overtaken = await coalescer.is_obsolete("character/7", low.version)
+
+    assert isinstance(error, Unavailable)
+    assert not is_lost, "what was queued before would be skipped, and nothing done in its place"
+    assert isinstance(again, Published)
+    assert is_overtaken
+
+
+async def test_who_cannot_confirm_has_published_all_the_same(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
+    async def away(*_: object) -> list[bool]:
+        raise Unavailable("Valkey is away")
+
+    monkeypatch.setattr(Coalescer, "confirm_many", away)
+    unit = embedded.unit("snapshots")
+    transport, server = Apart(embedded, unit, "ours"), ValkeyGuard(embedded, Breaker("valkey"), unit)
+    outcome = await UpdateRequests(Coalescer(embedded), transport, server).ask(wish(7))
+
+    assert isinstance(outcome, Published)
+    assert await transport.lag(Topic.HIGH, GROUPS[Topic.HIGH]) == 1
+
+
+async def test_lock_and_event_are_one_step_and_the_event_is_whole(deployment: Deployment):
+    """There is no moment in which a process could die with a lock and no event."""
+    asked = msgspec.structs.replace(wish(7), upstream_id="seven", correlation_id="c")
+    outcome = await deployment.snapshots.requests.ask(asked)
+    consumer = deployment.snapshots.transport.consumer(Topic.HIGH, GROUPS[Topic.HIGH])
+    [delivery] = await consumer.read(10, 1)
+    await consumer.leave()
+
+    event = UpdateEvent.decode(delivery.value)
+    assert isinstance(outcome, Published)
+    assert (event.subject, event.version, event.priority) == (asked.subject, outcome.version, Priority.HIGH)
+    assert (event.reason, event.upstream_id, event.correlation_id) == (asked.reason, "seven", "c")
+    assert UpdateEvent.decode(event.encode()) == event

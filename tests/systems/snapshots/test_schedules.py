@@ -1,0 +1,51 @@
+"""Random schedules of pauses, deaths and detours: no version goes back, no old worker's write wins, nothing is skipped
+that nobody else does.
+
+`python -m chaos.schedules` plays a million of them.
+"""
+
+from pathlib import Path
+
+import pytest
+from chaos.schedules.campaign import conduct
+from chaos.schedules.ground import InMemory
+from chaos.schedules.plan import Deed, plan, shrunk
+from chaos.schedules.world import World
+
+from tests.systems.snapshots.real_ground import RealGround
+
+SEED = 7
+
+
+def test_no_schedule_breaks_a_promise():
+    tally = conduct(SEED, range(2_000))
+
+    assert tally.failures == [], str(tally.failures[0])
+    for event in (
+        *("workers killed at work", "zombies' writes refused", "server lost its data", "clock set back"),
+        *("askers killed before they published", "publishes failed", "obsolete events skipped"),
+    ):
+        assert tally.happened[event] > 50, event
+
+
+@pytest.mark.full
+def test_the_real_server_and_database_answer_every_step_as_the_simulated_do(embedded_url: str, tmp_path: Path):
+    simulated, real = World(InMemory()), World(RealGround(embedded_url, tmp_path))
+    try:
+        for number in range(40):
+            steps = plan(SEED, number)
+            simulated.play(steps)
+            real.play(steps)
+            assert real.seen == simulated.seen, number
+    finally:
+        assert isinstance(real.ground, RealGround)
+        real.ground.close()
+
+
+def test_what_does_not_matter_is_left_out_of_a_failing_schedule():
+    steps = plan(SEED, 3)
+    needed = (int(Deed.TAKE), int(Deed.KILL))
+
+    few = shrunk([*steps, (Deed.TAKE, 1), *steps, (Deed.KILL, 2)], lambda some: {each for each, _ in some} >= {*needed})
+
+    assert sorted(deed for deed, _ in few) == sorted(needed)

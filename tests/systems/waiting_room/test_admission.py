@@ -1,0 +1,370 @@
+"""From the line into the room: never too many, never too fast, in order, and back to the old place if it fails."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, inside, line, steps
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidArgument
+from tidegate.storage.sql import Transaction
+from tidegate.systems.waiting_room import Entering, Inside, RoomPlan, Waiting
+from tidegate.systems.waiting_room.admission import Taken
+from tidegate.systems.waiting_room.line import UnknownRoom
+from tidegate.systems.waiting_room.tokens import Sorted, VoidEpoch
+
+USERS = [f"user-{n:02}" for n in range(20)]
+
+
+@pytest.mark.every_server
+async def test_as_many_are_let_in_as_there_is_room_for_and_in_order(anywhere: Venue):
+    room = await anywhere.open(capacity=7)
+    await come(room, *USERS)
+
+    assert await anywhere.keep() == 121_000, "nothing more to do until somebody can be gone"
+
+    assert await inside(room, *USERS) == USERS[:7]
+    assert await line(room, anywhere.valkey) == USERS[7:]
+    assert await anywhere.states() == [(user, "active") for user in USERS[:7]]
+
+
+async def test_who_leaves_gives_his_place_to_the_next_at_once(venue: Venue):
+    room = await venue.open(capacity=2)
+    passes = await come(room, *USERS[:4])
+    await venue.keep()
+    await venue.valkey.execute("DEL", room.line.keys["wake"])
+
+    await room.leave(passes[0])
+
+    assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1, "whoever admits is woken"
+    await venue.keep()
+    assert await inside(room, *USERS[:4]) == USERS[1:3]
+    assert (await venue.states())[0] == (USERS[0], "left")
+
+
+async def test_who_joins_while_there_is_room_wakes_whoever_admits_and_else_nobody(venue: Venue):
+    room = await venue.open(capacity=1)
+    await come(room, "ada")
+    await venue.keep()
+    await venue.valkey.execute("DEL", room.line.keys["wake"])
+    await come(room, "bob")
+    assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 0
+
+    await venue.reception.alter(ROOM, RoomPlan(capacity=2))
+    assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
+    await venue.keep()
+    assert await inside(room, "ada", "bob") == ["ada", "bob"]
+
+
+async def test_the_rate_holds_over_any_span_and_tells_when_the_next_may_come(venue: Venue):
+    room = await venue.open(capacity=100, admit_per_second=4)
+    await come(room, *USERS)
+    entered: list[int] = []
+    for _ in range(12):
+        next_in_ms = await venue.keep()
+        entered.append(len(await inside(room, *USERS)))
+        venue.clock.advance(timedelta(milliseconds=250))
+        assert next_in_ms == 250
+    assert entered == list(range(4, 16)), "a second's worth at once, then one every quarter of a second"
+
+
+async def test_a_slow_rate_lets_one_in_at_a_time(venue: Venue):
+    room = await venue.open(capacity=100, admit_per_second=0.1)
+    await come(room, *USERS)
+
+    assert await venue.keep() == 10_000
+    assert await inside(room, *USERS) == USERS[:1]
+    await venue.valkey.execute("DEL", room.line.keys["wake"])
+    await come(room, "late")
+    assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 0, "the rate does not allow anybody yet"
+
+
+@pytest.mark.every_server
+async def test_when_sql_fails_everybody_has_the_old_place_again(anywhere: Venue):
+    room = await anywhere.open(capacity=5)
+    await come(room, *USERS)
+    await anywhere.database.transaction(_rename, "room_tokens", "hidden")
+
+    with pytest.raises(Exception, match="room_tokens"):
+        await room.doors.admit()
+
+    assert await line(room, anywhere.valkey) == USERS
+    assert await room.line.look(USERS[3]) == Waiting(place=4, ahead=3)
+    await anywhere.database.transaction(_rename, "hidden", "room_tokens")
+    await anywhere.keep()
+    assert await inside(room, *USERS) == USERS[:5]
+    assert await anywhere.states() == [(user, "active") for user in USERS[:5]]
+
+
+async def test_a_rollback_does_not_bring_the_silent_back_to_life(venue: Venue):
+    room = await venue.open(abandon_after=timedelta(seconds=60))
+    await come(room, "ada", "bob")
+    venue.clock.advance(timedelta(seconds=55))
+    await room.doors.take()
+    venue.clock.advance(SETTLE_AFTER)
+    await room.line.look("bob")
+
+    await venue.keep()
+
+    assert await inside(room, "ada", "bob") == ["bob"]
+
+
+async def test_an_admission_that_died_after_its_first_step_is_reverted_before_anyone_is_admitted(venue: Venue):
+    room = await venue.open(capacity=12)
+    await come(room, *USERS[:5])
+    await room.doors.take()
+    await come(room, *USERS[5:])
+    assert isinstance(await room.line.look(USERS[0]), Entering)
+    with pytest.raises(UnknownRoom):
+        await room.doors.take()
+
+    await venue.keep()
+
+    assert await inside(room, *USERS) == USERS[:12]
+    in_order = [(user, "rolled_back") for user in USERS[:5]] + [(user, "active") for user in USERS[:12]]
+    assert await venue.states() == in_order
+
+
+async def test_an_admission_that_died_after_its_second_step_is_completed_before_anyone_is_admitted(anywhere: Venue):
+    room = await anywhere.open(capacity=5)
+    await come(room, *USERS)
+    await room.doors.write(await room.doors.take())
+
+    await anywhere.keep()
+
+    assert await inside(room, *USERS) == USERS[:5]
+    assert await anywhere.states() == [(user, "active") for user in USERS[:5]]
+
+
+@pytest.mark.every_server
+async def test_a_slow_process_admits_nobody_whose_admission_was_settled(anywhere: Venue):
+    """It took them, slept, and comes back when they have their places again, or are inside by another one."""
+    room = await anywhere.open(capacity=5)
+    await come(room, *USERS)
+    slow = await room.doors.take()
+    anywhere.clock.advance(SETTLE_AFTER)
+    due = await room.doors.due()
+    await room.doors.settle(due.overdue)
+
+    found = await room.doors.write(slow)
+    await room.doors.tell(found)
+
+    assert found.active == []
+    assert await line(room, anywhere.valkey) == USERS
+    await anywhere.keep()
+    await room.doors.tell(await room.doors.write(slow))
+    assert await inside(room, *USERS) == USERS[:5]
+    assert await line(room, anywhere.valkey) == USERS[5:]
+
+
+async def test_a_slow_process_does_not_disturb_the_next_admission_of_the_same_people(venue: Venue):
+    room = await venue.open(capacity=5)
+    await come(room, *USERS)
+    slow = await room.doors.take()
+    venue.clock.advance(SETTLE_AFTER)
+    await room.doors.settle((await room.doors.due()).overdue)
+    second = await room.doors.take()
+    assert [each.user for each in second.entries] == [each.user for each in slow.entries]
+
+    await room.doors.tell(await room.doors.write(slow))
+    await room.doors.release(slow.entries, "left")
+
+    assert (await room.census()).entering == 5
+    await room.doors.tell(await room.doors.write(second))
+    await room.doors.release(slow.entries, "left")
+    assert await inside(room, *USERS) == USERS[:5]
+
+
+async def test_an_admission_that_began_before_the_room_was_installed_anew_is_void(anywhere: Venue):
+    room = await anywhere.open(capacity=5)
+    await come(room, *USERS)
+    slow = await room.doors.take()
+    await room.recovery.install()
+
+    with pytest.raises(VoidEpoch):
+        await room.doors.write(slow)
+
+    assert await line(room, anywhere.valkey) == USERS
+    assert await anywhere.states() == [(user, "rolled_back") for user in USERS[:5]]
+
+
+async def test_a_server_that_is_behind_sql_admits_nobody_and_is_brought_up_to_date(venue: Venue):
+    """Somebody changed the room in SQL, and died before he could tell the server."""
+    room = await venue.open(capacity=5)
+    await come(room, *USERS)
+    await venue.keeper.fire()
+    await room.line.leave(USERS[19])
+    await venue.database.transaction(_begin_epoch, 12)
+    await come(room, USERS[19])
+    passes = (await room.join(USERS[0])).token or ""
+    await room.leave(passes)
+
+    await venue.keep()
+
+    assert await inside(room, *USERS) == USERS[1:13]
+
+
+async def test_named_users_enter_at_once_beside_the_capacity(venue: Venue):
+    room = await venue.open(capacity=2)
+    await come(room, *USERS[:6])
+    await venue.keep()
+
+    assert await room.invite([USERS[5], "star", USERS[0]]) == 2
+
+    assert await inside(room, *USERS, "star") == [USERS[0], USERS[1], USERS[5], "star"]
+    census = await room.census()
+    assert (census.active, census.guests, census.waiting) == (4, 2, 3)
+    star = (await room.join("star")).token or ""
+    await room.leave(star)
+    await venue.keep()
+    assert await inside(room, *USERS) == [USERS[0], USERS[1], USERS[5]], "a guest's place is nobody else's"
+
+
+async def test_a_guest_whose_admission_fails_has_the_place_he_had(venue: Venue):
+    room = await venue.open(capacity=1)
+    await come(room, "ada", "bob", "cem")
+    await venue.keep()
+    await venue.database.transaction(_rename, "room_tokens", "hidden")
+    with pytest.raises(Exception, match="room_tokens"):
+        await room.invite(["cem", "star"])
+    await venue.database.transaction(_rename, "hidden", "room_tokens")
+
+    assert await line(room, venue.valkey) == ["bob", "cem"]
+    assert (await room.census()).guests == 0
+
+
+async def test_no_one_is_admitted_ahead_of_a_visitor_whose_invitation_is_in_progress(
+    venue: Venue, monkeypatch: pytest.MonkeyPatch
+):
+    """The invitation may fail, and the old place is the visitor's again."""
+    room = await venue.open(capacity=1)
+    await come(room, *USERS[:4])
+    await venue.keep()
+    write = room.doors.write
+
+    async def fail_late(taken: Taken) -> Sorted:
+        for user in USERS[:2]:
+            await room.leave((await room.join(user)).token or "")
+            await venue.keep()
+        assert await inside(room, *USERS[:4]) == [], "the next in line is behind the one who is invited"
+        await venue.valkey.execute("DEL", room.line.keys["wake"])
+        await venue.database.transaction(_rename, "room_tokens", "hidden")
+        return await write(taken)
+
+    monkeypatch.setattr(room.doors, "write", fail_late)
+    with pytest.raises(Exception, match="room_tokens"):
+        await room.invite([USERS[2]])
+    await venue.database.transaction(_rename, "hidden", "room_tokens")
+
+    assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
+    await venue.keep()
+    assert await inside(room, *USERS[:4]) == [USERS[2]]
+
+
+async def test_a_visitor_who_asks_while_an_admission_is_in_progress_is_not_dropped_when_it_is_reverted(venue: Venue):
+    room = await venue.open(abandon_after=timedelta(seconds=5))
+    await come(room, "ada")
+    await room.doors.take()
+    for _ in range(8):
+        venue.clock.advance(timedelta(seconds=1))
+        assert isinstance((await room.join("ada")).standing, Entering)
+        assert isinstance(await room.line.look("ada"), Entering)
+
+    await venue.keep()
+
+    assert await inside(room, "ada") == ["ada"]
+
+
+async def test_who_leaves_on_the_way_in_is_not_let_in(venue: Venue):
+    room = await venue.open(capacity=1)
+    passes = await come(room, "ada", "bob")
+    slow = await room.doors.take()
+    await room.leave(passes[0])
+
+    await room.doors.tell(await room.doors.write(slow))
+    await venue.keep()
+
+    assert await inside(room, "ada", "bob") == ["bob"]
+    assert await venue.states() == [("ada", "left"), ("bob", "active")]
+
+
+async def test_who_keeps_the_room_is_woken_where_a_session_ends_earlier_than_he_knows(venue: Venue):
+    """Another process let somebody in; its keeper sleeps until something else is due."""
+    room = await venue.open(capacity=1)
+    await come(room, "ada")
+    found = await room.doors.write(await room.doors.take())
+    await venue.valkey.execute("DEL", room.line.keys["wake"])
+
+    await room.doors.tell(found)
+
+    assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
+
+
+async def test_the_log_tells_every_step(venue: Venue):
+    room = await venue.open(capacity=1)
+    passes = await come(room, "ada", "bob", "cem")
+    await venue.keep()
+    await room.leave(passes[0])
+    await room.leave(passes[2])
+    await room.doors.take()
+    venue.clock.advance(SETTLE_AFTER)
+    await venue.keep()
+
+    assert await steps(room, venue.valkey) == [
+        ("joined", ["ada"], 0, 1),
+        ("joined", ["bob"], 0, 1),
+        ("joined", ["cem"], 0, 1),
+        ("entering", ["ada"], 1, 1),
+        ("admitted", ["ada"], 1, 1),
+        ("left", ["ada"], 0, 1),
+        ("gave_up", ["cem"], 0, 1),
+        ("entering", ["bob"], 1, 1),
+        ("rolled_back", ["bob"], 0, 1),
+        ("entering", ["bob"], 1, 1),
+        ("admitted", ["bob"], 1, 1),
+    ]
+
+
+async def test_the_log_tells_of_those_whom_an_install_found_inside(venue: Venue):
+    room = await venue.open(capacity=1)
+    await come(room, "ada")
+    await room.doors.write(await room.doors.take())
+    await room.recovery.install()
+    await room.recovery.install()
+
+    assert [step[:2] for step in await steps(room, venue.valkey)] == [
+        ("joined", ["ada"]),
+        ("entering", ["ada"]),
+        ("admitted", ["ada"]),
+    ]
+
+
+async def test_admissions_go_on_growing_also_when_the_clock_goes_back(venue: Venue, clock: ManualClock):
+    room = await venue.open(capacity=10)
+    numbers: list[int] = []
+    for user in USERS[:5]:
+        await come(room, user)
+        await venue.keep()
+        standing = await room.line.look(user)
+        assert isinstance(standing, Inside)
+        numbers.append(standing.admission)
+        clock.advance(-timedelta(seconds=10))
+    assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [{"capacity": -1}, {"admit_per_second": 0}, {"session": timedelta(0)}, {"longest_session": timedelta(minutes=1)}],
+)
+def test_a_plan_that_makes_no_sense_is_refused(plan: dict[str, int]):
+    values: dict[str, object] = {"capacity": 1, **plan}
+    with pytest.raises(InvalidArgument):
+        RoomPlan(**values)  # pyright: ignore[reportArgumentType]
+
+
+def _rename(tx: Transaction, name: str, other: str) -> None:
+    tx.execute_sql(f"ALTER TABLE {name} RENAME TO {other}")
+
+
+def _begin_epoch(tx: Transaction, capacity: int) -> None:
+    tx.execute_sql(f"UPDATE waiting_rooms SET epoch = epoch + 1, capacity = {capacity}")

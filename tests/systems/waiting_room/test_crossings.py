@@ -1,0 +1,298 @@
+"""Two things at once: one leaves while he is let in, a room is installed while people come, a server forgets."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, inside, line
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import CommitUnknown
+from tidegate.systems.waiting_room import Inside, Nowhere, Waiting, recovery, scripts
+from tidegate.systems.waiting_room.keys import room_keys
+from tidegate.systems.waiting_room.recovery import Recovery
+from tidegate.systems.waiting_room.rooms import NUMBERS_AT_FIRST, get
+from tidegate.systems.waiting_room.tokens import Entry, is_used, leave
+
+USERS = [f"user-{n:02}" for n in range(20)]
+
+
+async def _dump(venue: Venue, keys: Any) -> dict[str, bytes | None]:
+    return {key: await venue.valkey.execute("DUMP", key) for key in keys.values()}
+
+
+async def _bring_back(venue: Venue, state: dict[str, bytes | None]) -> None:
+    """The server was away, and has come back without what happened since."""
+    for key, value in state.items():
+        await venue.valkey.execute("DEL", key)
+        if value is not None:
+            await venue.valkey.execute("RESTORE", key, 0, value)
+    await venue.valkey.execute("HSET", room_keys(venue.valkey, ROOM)["book"], "run", "an earlier one")
+    venue.clock.advance(timedelta(milliseconds=10))  # no server is back sooner than that
+    venue.valkey.losses += 1
+
+
+async def test_who_joins_an_empty_line_that_the_rate_holds_up_wakes_whoever_admits(venue: Venue):
+    """The line was empty when he looked last, so nobody knows yet when to come back."""
+    room = await venue.open(capacity=10, admit_per_second=1)
+    await come(room, "ada")
+    await venue.keep()
+    await venue.valkey.execute("DEL", room.line.keys["wake"])
+
+    await come(room, "bob")
+
+    assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
+    assert await venue.keep() == 1000
+    venue.clock.advance(timedelta(seconds=1))
+    await venue.keep()
+    assert await inside(room, "ada", "bob") == ["ada", "bob"]
+
+
+async def test_the_rate_goes_on_when_the_servers_clock_is_set_back(venue: Venue):
+    room = await venue.open(capacity=10, admit_per_second=2)
+    await come(room, *USERS)
+    await venue.keep()
+    venue.clock.advance(-timedelta(hours=1))
+
+    next_in_ms = await venue.keep()
+
+    assert next_in_ms is not None
+    assert next_in_ms <= 1000, "no more than a second's worth was ever ahead"
+
+
+@pytest.mark.every_server
+async def test_who_leaves_while_his_token_is_written_does_not_find_himself_in_line_again(anywhere: Venue):
+    """He is taken out of the line, leaves in SQL, the admission finds his row, and only then he tells the server."""
+    room = await anywhere.open(capacity=2)
+    await come(room, "ada", "bob")
+    taken = await room.doors.take()
+    gone = next(entry for entry in taken.entries if entry.user == "ada")
+    await anywhere.database.transaction(leave, ROOM, gone)
+
+    await room.doors.tell(await room.doors.write(taken))
+    await room.doors.release([gone], "left")
+
+    assert await room.line.look("ada") == Nowhere()
+    assert await inside(room, "ada", "bob") == ["bob"]
+    assert (await room.census()).entering == 0
+
+
+async def test_who_left_and_could_not_tell_the_server_is_not_put_back_in_line(venue: Venue):
+    """Whoever left for him died in between: at the deadline the row says that he is gone."""
+    room = await venue.open(capacity=1)
+    await come(room, "ada", "bob")
+    taken = await room.doors.take()
+    await venue.database.transaction(leave, ROOM, Entry("ada", taken.entries[0].admission, taken.entries[0].place))
+    venue.clock.advance(SETTLE_AFTER)
+
+    await venue.keep()
+
+    assert await room.line.look("ada") == Nowhere()
+    assert await inside(room, "ada", "bob") == ["bob"]
+
+
+async def test_named_users_enter_also_while_the_room_is_installed_anew(venue: Venue, monkeypatch: pytest.MonkeyPatch):
+    room = await venue.open(capacity=1)
+    write, crossed = room.doors.write, 0
+
+    async def install_first(taken: Any) -> Any:
+        nonlocal crossed
+        if not crossed:
+            crossed += 1
+            await room.recovery.install()
+        return await write(taken)
+
+    monkeypatch.setattr(room.doors, "write", install_first)
+
+    assert await room.invite(["vip"]) == 1
+    assert await inside(room, "vip") == ["vip"]
+
+
+async def test_whoever_keeps_the_room_hears_of_an_invitation_that_is_not_finished(
+    venue: Venue, monkeypatch: pytest.MonkeyPatch
+):
+    """He sleeps, and nothing else would wake him: nobody would settle it."""
+    room = await venue.open(capacity=1)
+    await venue.valkey.execute("DEL", room.line.keys["wake"])
+
+    async def breaks(taken: Any) -> Any:
+        raise CommitUnknown(f"of {taken}")
+
+    monkeypatch.setattr(room.doors, "write", breaks)
+    with pytest.raises(CommitUnknown):
+        await room.invite(["vip"])
+
+    assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
+    assert await venue.keep() == milliseconds(SETTLE_AFTER)
+    venue.clock.advance(SETTLE_AFTER)
+    await venue.keep()
+    assert await room.line.look("vip") == Nowhere()
+
+
+async def test_many_who_find_the_room_lost_install_it_once(venue: Venue):
+    room = await venue.open(capacity=1)
+    await venue.valkey.execute("FLUSHALL")
+    before = (await venue.database.read(get, ROOM)).epoch
+
+    answers = await asyncio.gather(*(room.join(user) for user in USERS))
+
+    assert sorted(each.standing.place for each in answers if isinstance(each.standing, Waiting))[-1] > len(USERS)
+    after = (await venue.database.read(get, ROOM)).epoch
+    assert after - before <= 2, "once to find that everything is lost, once with new numbers"
+
+
+async def test_who_left_in_the_moments_that_the_server_forgot_is_not_inside(venue: Venue):
+    """Else his place were taken for nobody, and he could neither buy nor join, until the session's end."""
+    room = await venue.open(capacity=2)
+    passes = await come(room, *USERS[:4])
+    await venue.keep()
+    state = await _dump(venue, room.line.keys)
+    await room.leave(passes[0])
+    await venue.keep()
+    assert await inside(room, *USERS[:4]) == USERS[1:3]
+    await _bring_back(venue, state)
+
+    await venue.keep()
+
+    assert await inside(room, *USERS[:4]) == USERS[1:3]
+    assert await line(room, venue.valkey) == USERS[3:4]
+    assert isinstance((await room.join(USERS[0])).standing, Waiting)
+
+
+async def test_who_came_and_went_in_the_moments_that_the_server_forgot_is_not_let_in_again(venue: Venue):
+    room = await venue.open(capacity=2)
+    passes = await come(room, *USERS[:4])
+    state = await _dump(venue, room.line.keys)
+    await venue.keep()
+    await room.leave(passes[0])
+    await venue.keep()
+    await _bring_back(venue, state)
+
+    await venue.keep()
+
+    assert await inside(room, *USERS[:4]) == USERS[1:3]
+    assert await line(room, venue.valkey) == USERS[3:4]
+    assert [user for user, _ in await venue.states()].count(USERS[0]) == 1
+
+
+async def test_who_was_on_the_way_in_the_moments_that_the_server_remembers_is_not_let_in_again(venue: Venue):
+    room = await venue.open(capacity=2)
+    passes = await come(room, *USERS[:4])
+    taken = await room.doors.take()
+    state = await _dump(venue, room.line.keys)
+    await room.doors.tell(await room.doors.write(taken))
+    await room.leave(passes[0])
+    await venue.keep()
+    await _bring_back(venue, state)
+
+    await venue.keep()
+    venue.clock.advance(SETTLE_AFTER)
+    await venue.keep()
+
+    assert await inside(room, *USERS[:4]) == USERS[1:3]
+    assert await line(room, venue.valkey) == USERS[3:4]
+    assert isinstance(await room.line.look(USERS[1]), Inside)
+
+
+@pytest.mark.parametrize("by", ["admission", "invitation"])
+async def test_a_server_that_forgot_and_whom_nobody_saw_go_away_overfills_no_room(venue: Venue, by: str):
+    """It knows that the room was not installed on this run of it."""
+    room = await venue.open(capacity=2)
+    passes = await come(room, *USERS[:5])
+    state = await _dump(venue, room.line.keys)
+    await venue.keep()
+    await room.leave(passes[0])
+    await venue.keep()
+    venue.clock.advance(timedelta(seconds=1))
+    await _bring_back(venue, state)
+    venue.valkey.losses -= 1
+
+    if by == "invitation":
+        assert await room.invite(["vip"]) == 1
+    await venue.keep()
+
+    assert await inside(room, *USERS[:5]) == USERS[1:3]
+    assert await line(room, venue.valkey) == USERS[3:5]
+    assert [user for user, _ in await venue.states()].count(USERS[0]) == 1
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_whose_arrival_the_server_forgot_has_his_place_to_himself(venue: Venue, is_kept: bool):
+    """Nobody is given a number of the moments that it forgot, though it comes back with the same state twice.
+
+    Whoever keeps the room may not have seen yet that it was away.
+    """
+    room = await venue.open(capacity=0)
+    await come(room, *USERS[:2])
+    state = await _dump(venue, room.line.keys)
+    passes = dict(zip(USERS[2:4], await come(room, *USERS[2:4]), strict=True))
+    for user in ("new", "newer"):
+        await _bring_back(venue, state)
+        if is_kept:
+            await venue.keep()
+        [passes[user]] = await come(room, user)
+
+    for user, token in passes.items():
+        await room.join(user, token)
+
+    everybody = [*USERS[:4], "new", "newer"]
+    assert await line(room, venue.valkey) == everybody
+    places = [at.place for at in (await room.look_at(everybody)).standings if isinstance(at, Waiting)]
+    assert places == [1, 2, 3, 4, NUMBERS_AT_FIRST + 1, 2 * NUMBERS_AT_FIRST + 1]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+async def test_a_place_is_not_given_back_to_one_who_came_and_went_since_sql_was_asked(
+    venue: Venue, monkeypatch: pytest.MonkeyPatch, parts: int
+):
+    """The server forgot her and her admission, which is written when she has been asked about, and is over soon.
+
+    The server has heard of it before she is given her place, in the one of two parts in which it is told, or in both.
+    """
+    room = await venue.open(capacity=2)
+    state = await _dump(venue, room.line.keys)
+    [token, _] = await come(room, "ada", "bob")
+    taken = await room.doors.take()
+    await _bring_back(venue, state)
+    read, tell, asked, told = venue.database.read, scripts.install, asyncio.Event(), asyncio.Event()
+
+    async def ask(work: Any, *args: Any) -> Any:
+        found = await read(work, *args)
+        if work is is_used and not found:
+            asked.set()
+            await told.wait()
+        return found
+
+    async def tell_a_part(*args: Any, **rest: Any) -> Any:
+        outcome = await tell(*args, **rest)
+        if outcome == b"installed" and rest["is_last"] == parts - 1 and not told.is_set():
+            told.set()
+            await asyncio.wait([coming])
+        return outcome
+
+    monkeypatch.setattr(venue.database, "read", ask)
+    monkeypatch.setattr(scripts, "install", tell_a_part)
+    monkeypatch.setattr(recovery, "_AT_ONCE", 1)
+    coming = asyncio.create_task(room.join("ada", token))
+    await asked.wait()
+    await room.doors.write(taken)
+    for entry in taken.entries:
+        await venue.database.transaction(leave, ROOM, entry)
+    await Recovery(venue.valkey, venue.database, room.doors).install()
+
+    again = (await coming).standing
+    assert isinstance(again, Waiting)
+    assert again.place > 2, "from her old one she was let in"
+    assert await line(room, venue.valkey) == ["ada"]
+
+
+async def test_however_many_install_a_room_at_once_each_of_them_succeeds(venue: Venue):
+    """Each takes the pause from the one before; whoever finds that leaves the others the time to come to an end."""
+    room = await venue.open()
+    others = [Recovery(venue.valkey, venue.database, room.doors) for _ in range(8)]
+
+    found = await asyncio.gather(*(each.install() for each in others))
+
+    assert len({each.epoch for each in found}) == 8
+    assert (await room.join("ada")).token

@@ -1,0 +1,184 @@
+"""Who comes before the opening takes part in a draw that anybody can check."""
+
+import base64
+import hashlib
+import json
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.systems.waiting_room.venue import ROOM, Venue, come, inside, line
+from tidegate.core.errors import InvalidArgument
+from tidegate.systems.waiting_room import Answer, RoomPlan, Waiting, WaitingRoom, commitment_of, drawn_place, number_of
+from tidegate.systems.waiting_room.draw import DRAWN, LOWEST, new_seed
+
+EARLY = [f"early-{n}" for n in range(1, 31)]
+
+
+async def before_the_opening(venue: Venue) -> WaitingRoom:
+    await venue.reception.create(ROOM, RoomPlan(capacity=3, log_length=1000))
+    return await venue.reception.open(ROOM, venue.clock.now() + timedelta(minutes=1))
+
+
+@given(seed=st.text("0123456789abcdef", min_size=1, max_size=64), number=st.integers(1, DRAWN - 1))
+def test_the_number_can_be_read_back_and_every_drawn_place_is_before_the_others(seed: str, number: int):
+    place = drawn_place(seed, number)
+
+    assert LOWEST <= place < 0
+    assert number_of(place) == number
+    assert float(place) == place, "the server keeps places as floats"
+
+
+def test_the_draw_favours_no_number():
+    """Among 4,000 numbers the places of the first and of the last thousand are spread alike."""
+    seed = new_seed()
+    order = sorted(range(1, 4001), key=lambda number: drawn_place(seed, number))
+    ranks = {number: rank for rank, number in enumerate(order)}
+
+    for first in (1, 3001):
+        mean = sum(ranks[number] for number in range(first, first + 1000)) / 1000
+        assert 1800 < mean < 2200  # five deviations
+
+
+@pytest.mark.parametrize("number", [0, DRAWN, -1])
+def test_there_are_only_so_many_lots(number: int):
+    with pytest.raises(InvalidArgument):
+        drawn_place("seed", number)
+
+
+async def test_before_the_opening_nobody_has_a_position_and_nobody_gets_in(venue: Venue):
+    room = await before_the_opening(venue)
+    answers = [await room.join(user) for user in EARLY]
+
+    next_in_ms = await venue.keep()
+
+    assert next_in_ms == 60_000
+    assert await inside(room, *EARLY) == []
+    standings = [answer.standing for answer in answers]
+    assert {each.ahead for each in standings if isinstance(each, Waiting)} == {None}
+    assert {each.opens_in_ms for each in standings if isinstance(each, Waiting)} == {60_000}
+    assert replace(await room.line.look(EARLY[0]), is_new=True) == standings[0]
+
+
+@pytest.mark.every_server
+async def test_the_server_draws_as_the_published_rule_says_and_the_seed_is_the_one_promised(on_any_server: Venue):
+    venue = on_any_server
+    room = await before_the_opening(venue)
+    promised = await venue.reception.status(ROOM)
+    await come(room, *EARLY)
+    venue.clock.advance(timedelta(minutes=1))
+    await come(room, "late")
+    seed = (await venue.reception.status(ROOM)).seed or ""
+
+    assert promised.seed is None
+    assert hashlib.sha256(seed.encode()).hexdigest() == commitment_of(seed) == promised.commitment
+    drawn = sorted(range(1, 31), key=lambda number: drawn_place(seed, number))
+    assert await line(room, venue.valkey) == [*(f"early-{number}" for number in drawn), "late"]
+    assert drawn != sorted(drawn)
+
+    await venue.keep()
+    assert set(await inside(room, *EARLY, "late")) == {f"early-{number}" for number in drawn[:3]}
+
+
+async def test_who_is_gone_before_the_opening_is_dropped_from_the_draw(venue: Venue):
+    room = await before_the_opening(venue)
+    await come(room, *EARLY)
+    venue.clock.advance(timedelta(seconds=50))
+    await room.look_at(EARLY[:20])
+    venue.clock.advance(timedelta(seconds=80))
+
+    await venue.keep()
+
+    assert set(await line(room, venue.valkey)) | set(await inside(room, *EARLY)) == set(EARLY[:20])
+
+
+async def test_a_start_that_has_come_cannot_be_moved_and_nobody_is_drawn_with_a_known_seed(venue: Venue):
+    room = await before_the_opening(venue)
+    venue.clock.advance(timedelta(minutes=1))
+    with pytest.raises(InvalidArgument):
+        await venue.reception.open(ROOM, venue.clock.now() + timedelta(hours=1))
+    await venue.reception.close(ROOM)
+    await venue.reception.open(ROOM)
+
+    venue.clock.advance(-timedelta(seconds=30))  # a process whose clock is behind
+    await room.recovery.install()
+
+    assert (await room.join("ada")).standing == Waiting(place=1, ahead=0, is_new=True)
+
+
+async def test_a_start_that_has_come_stays_when_the_clock_is_set_back(venue: Venue):
+    room = await before_the_opening(venue)
+    venue.clock.advance(timedelta(minutes=1))
+    await room.doors.admit()
+    venue.clock.advance(-timedelta(seconds=30))
+
+    assert (await room.join("ada")).standing == Waiting(place=1, ahead=0, is_new=True)
+
+
+async def test_a_visitor_who_arrived_after_the_start_is_not_overtaken_by_a_draw_when_the_clock_is_set_back(
+    venue: Venue,
+):
+    room = await before_the_opening(venue)
+    venue.clock.advance(timedelta(minutes=1))
+    await come(room, "ada")
+    venue.clock.advance(-timedelta(seconds=30))
+
+    await come(room, "bob")
+
+    assert await line(room, venue.valkey) == ["ada", "bob"]
+    assert (await room.join("bob")).standing == Waiting(place=2, ahead=1)
+
+
+async def test_a_start_that_has_not_come_can_be_moved(venue: Venue):
+    room = await before_the_opening(venue)
+    await come(room, *EARLY)
+    await venue.reception.open(ROOM, venue.clock.now() + timedelta(seconds=10))
+
+    assert await venue.keep() == 10_000
+    venue.clock.advance(timedelta(seconds=10))
+    await venue.keep()
+    assert len(await inside(room, *EARLY)) == 3
+
+
+async def test_a_pass_does_not_tell_the_lot_before_the_start_and_brings_the_place_back(venue: Venue):
+    """Whoever knew his lot would leave, and come again, until it is a good one."""
+    room = await before_the_opening(venue)
+    answers = [await room.join(user) for user in EARLY]
+    places = [each.standing.place for each in answers if isinstance(each.standing, Waiting)]
+    tokens = [each.token or "" for each in answers]
+
+    said = [json.loads(base64.urlsafe_b64decode(token.partition(".")[0] + "==")) for token in tokens]
+
+    assert [each[5] for each in said] == [-number for number in range(1, 31)]
+    assert [room.read(token).place for token in tokens] == places
+    await venue.valkey.execute("FLUSHALL")
+    back = (await room.join(EARLY[7], tokens[7])).standing
+    assert isinstance(back, Waiting)
+    assert back.place == places[7]
+
+
+async def test_who_leaves_and_comes_again_before_the_start_draws_no_second_lot(on_any_server: Venue):
+    """Else he would hold a pass for each, and take the best place when the seed is known."""
+    venue = on_any_server
+    room = await before_the_opening(venue)
+    await come(room, *EARLY)
+    answers: list[Answer] = []
+    for _ in range(5):
+        answers.append(await room.join("eve"))
+        await room.leave(answers[-1].token or "")
+    venue.clock.advance(timedelta(seconds=1))
+    again = await room.join("eve")
+    assert isinstance(again.standing, Waiting)
+
+    assert {each.standing.place for each in answers if isinstance(each.standing, Waiting)} == {again.standing.place}
+    assert number_of(again.standing.place) == 31
+
+    # From the start on there are no lots: who leaves then, and has no pass any more, is the last.
+    await room.leave(again.token or "")
+    venue.clock.advance(timedelta(minutes=1))
+    late = (await room.join("eve")).standing
+    assert isinstance(late, Waiting)
+    assert late.place == 32

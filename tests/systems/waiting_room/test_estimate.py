@@ -1,0 +1,141 @@
+"""The estimate is an interval from what was measured, and nothing while nothing was."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.servers.migrated import migrated_file
+from tests.systems.waiting_room.venue import ROOM, Venue, come, open_office
+from tidegate.core.clock import SystemClock
+from tidegate.core.errors import InvalidArgument
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.waiting_room import Reception, RoomPlan
+from tidegate.systems.waiting_room.estimate import Move, estimate_wait
+
+EVEN = [Move(second * 1000, 10) for second in range(61)]
+
+
+def test_nobody_knows_before_the_line_has_moved_twice():
+    assert estimate_wait([], 5, 1000) is None
+    assert estimate_wait([Move(0, 10)], 5, 1000) is None
+
+
+def test_a_line_that_last_moved_long_ago_is_slow_beyond_counting_and_no_error():
+    year_ms = 365 * 86_400_000
+
+    found = estimate_wait([Move(0, 1), Move(1000, 1)], 999_999, year_ms)
+
+    assert found is not None
+    assert found.latest == timedelta(days=365)
+
+
+def test_a_line_that_moves_evenly_is_estimated_closely():
+    """Ten a second: 999 before me are 100 seconds."""
+    found = estimate_wait(EVEN, 999, 60_000)
+
+    assert found is not None
+    assert found.soonest < timedelta(seconds=100) < found.latest
+    assert found.latest - found.soonest < timedelta(seconds=15)
+
+
+def test_a_line_that_has_slowed_down_is_estimated_more_widely():
+    slower = [*EVEN, *(Move(60_000 + 10_000 * n, 10) for n in range(1, 20))]
+    found = estimate_wait(slower, 999, 250_000)
+
+    assert found is not None
+    assert found.soonest < timedelta(seconds=350)
+    assert found.latest > timedelta(seconds=1000)
+
+
+def test_a_line_that_stands_still_takes_longer_the_longer_it_does():
+    waits = [estimate_wait(EVEN, 10, now_ms) for now_ms in (60_000, 120_000, 600_000)]
+
+    latest = [wait.latest for wait in waits if wait is not None]
+    assert latest == sorted(latest)
+    assert latest[2] > 5 * latest[0]
+
+
+@given(ahead=st.integers(0, 10**7), counts=st.lists(st.integers(0, 100), min_size=2, max_size=128))
+def test_the_interval_is_one_and_grows_with_those_ahead(ahead: int, counts: list[int]):
+    moves = [Move(n * 1500, count) for n, count in enumerate(counts)]
+    found, further = (estimate_wait(moves, each, 10**6) for each in (ahead, ahead + 1))
+
+    if found is not None and further is not None:
+        assert timedelta(0) <= found.soonest <= found.latest
+        assert found.soonest <= further.soonest
+
+
+def test_where_people_only_give_up_nobody_knows():
+    """Those who gave up may all have been behind him."""
+    assert estimate_wait([Move(second * 1000, 0, 10) for second in range(60)], 999, 60_000) is None
+
+
+def test_those_who_give_up_may_have_been_ahead_of_him_or_behind():
+    """Ten a second came in, ten gave up: 999 before me are 50 seconds at best, and 100 at worst."""
+    found = estimate_wait([Move(second * 1000, 10, 10) for second in range(61)], 999, 60_000)
+
+    assert found is not None
+    assert timedelta(seconds=45) < found.soonest < timedelta(seconds=50)
+    assert timedelta(seconds=100) < found.latest < timedelta(seconds=110)
+
+
+def test_nonsense_is_refused():
+    with pytest.raises(InvalidArgument):
+        estimate_wait(EVEN, -1, 0)
+
+
+async def test_a_room_estimates_from_its_own_moves(venue: Venue):
+    room = await venue.open(capacity=100, admit_per_second=2)
+    await come(room, *(f"user-{n}" for n in range(40)))
+    assert await room.estimate(10) is None
+    for _ in range(10):
+        await venue.keep()
+        venue.clock.advance(timedelta(seconds=1))
+
+    found = await room.estimate(19)
+
+    assert found is not None
+    assert found.soonest < timedelta(seconds=10) < found.latest
+    assert found.latest < timedelta(seconds=20)
+
+
+@pytest.mark.full
+async def test_many_who_give_up_one_by_one_do_not_hide_how_fast_people_come_in(venue: Venue):
+    room = await venue.open(capacity=100, admit_per_second=2)
+    passes = await come(room, *(f"user-{n:03}" for n in range(400)))
+    for second in range(10):
+        await venue.keep()
+        venue.clock.advance(timedelta(seconds=1))
+        for token in passes[-40 * (second + 1) : len(passes) - 40 * second][-30:]:
+            await room.leave(token)
+
+    found = await room.estimate(19)
+
+    assert found is not None
+    assert timedelta(seconds=10) < found.latest < timedelta(seconds=20)
+
+
+async def test_the_servers_clock_alone_says_how_fast_the_line_is(
+    tmp_path: Path, embedded: Valkey, monkeypatch: pytest.MonkeyPatch
+):
+    """That of the process may be ahead of it, or behind."""
+    clock = SystemClock()
+    async with (
+        await Database.open(await migrated_file(tmp_path / "venue.db"), clock=clock) as database,
+    ):
+        reception = Reception(embedded, database, open_office)
+        await reception.create(ROOM, RoomPlan(capacity=100, admit_per_second=1000))
+        room = await reception.open(ROOM)
+        for n in range(4):
+            await come(room, *(f"user-{n}-{m}" for m in range(3)))
+            await room.doors.admit()
+        monkeypatch.setattr(clock, "now", lambda: datetime.now(UTC) - timedelta(minutes=1))
+
+        found = await room.estimate(0)
+
+        assert found is not None
+        assert found.latest < timedelta(seconds=30)

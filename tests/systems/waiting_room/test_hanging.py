@@ -1,0 +1,181 @@
+"""A server that hangs: it takes connections, and says nothing. Nobody waits long for it, and not everybody waits."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.migrated import migrated_file
+from tests.servers.valkey import ValkeyServer
+from tests.systems.waiting_room.counter import served, showing
+from tests.systems.waiting_room.venue import ROOM, Venue, come, inside, venue_at
+from tests.virtual_time import run_virtually
+from tests.waiting import patience, simulated_delay
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import ValkeyUnavailable
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey import connection as connection_module
+from tidegate.storage.valkey.connection import connected
+from tidegate.systems.waiting_room import Inside, NotActive, WaitingRoom
+from tidegate.systems.waiting_room.asking import Asking
+
+REMEMBERED_MS = 3000
+
+
+@dataclass
+class Hall:
+    """A room with one inside and two in line, on a server that can be made to hang."""
+
+    venue: Venue
+    room: WaitingRoom
+    passes: list[str]
+    pid: int
+    asked: list[str]
+    """What the server was asked."""
+    elapsed_ms: float = 0.0
+
+    @contextmanager
+    def hanging(self) -> Generator[None]:
+        """The server stands still until the end of the block."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+    async def tries(self, *passes: str) -> int:
+        """They are checked all at once: how many of these checks the server was asked for."""
+        self.asked.clear()
+        answers = await asyncio.gather(*(self.room.check(token) for token in passes))
+        assert all(isinstance(each.standing, Inside) for each in answers)
+        return len(self.asked)
+
+
+@pytest.fixture
+async def hall(tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Hall]:
+    asked: list[str] = []
+    execute = Valkey.execute
+
+    async def noted(valkey: Valkey, *command: Any) -> Any:
+        asked.append(command[0])
+        return await execute(valkey, *command)
+
+    monkeypatch.setattr(Valkey, "execute", noted)
+    monkeypatch.setattr(connection_module, "_ANSWER_WITHIN_S", 3600.0)  # the client alone would wait for an hour
+    with ValkeyServer() as server:
+        async with (
+            connected(server.url) as valkey,
+            venue_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as venue,
+        ):
+            room = await venue.open(capacity=1)
+            await come(room, "ada")
+            await venue.keep()
+            passes = await come(room, "ada", "bob", "cem")
+            opened = Hall(venue, room, passes, (await valkey.execute("INFO", "server"))["process_id"], asked)
+            await room.look_at([])  # from now on the server has the script
+            room.asking = Asking(ROOM, elapsed_ms=lambda: opened.elapsed_ms)
+            yield opened
+
+
+async def test_the_door_asks_sql_and_one_caller_now_and_then_tries_the_server(hall: Hall):
+    ada, bob, _ = hall.passes
+    async with patience():
+        with hall.hanging():
+            assert await hall.tries(ada) == 1
+            assert await hall.tries(ada, ada, ada) == 0, "it is remembered"
+            with pytest.raises(NotActive):
+                await hall.room.check(bob)
+            hall.elapsed_ms += REMEMBERED_MS
+            assert await hall.tries(ada, ada, ada) == 1, "one finds out for all"
+            assert await hall.tries(ada) == 0
+        hall.elapsed_ms += REMEMBERED_MS
+        assert await hall.tries(ada) == 1
+        assert await hall.tries(ada, ada, ada) == 3, "the server is asked as before"
+
+    await hall.venue.keep()
+    assert await inside(hall.room, "ada", "bob", "cem") == ["ada"]
+
+
+async def test_whose_session_is_over_by_sql_is_not_let_through_while_the_server_hangs(hall: Hall):
+    with hall.hanging():
+        hall.venue.clock.advance(timedelta(minutes=11))
+        for _ in range(2):
+            with pytest.raises(NotActive):
+                await hall.room.check(hall.passes[0])
+
+
+async def test_over_http_those_inside_are_served_and_the_others_are_soon_told_to_come_again(hall: Hall):
+    ada, bob, cem = hall.passes
+    place = f"/v1/rooms/{ROOM}"
+    async with served(hall.venue.reception) as client, patience():
+
+        def everything() -> list[Any]:
+            return [
+                client.ask("POST", f"{place}/check", **showing(ada)),
+                client.ask("POST", f"{place}/renewals", **showing(ada)),
+                client.ask("GET", f"{place}/place", **showing(bob)),
+                client.ask("DELETE", f"{place}/place", **showing(cem)),
+                client.post(f"{place}/entries", {"user": "dan"}),
+                client.post(f"{place}/admissions", {"users": ["eve"]}),
+                client.get(place),
+            ]
+
+        with hall.hanging():
+            first = await asyncio.gather(*everything())
+            hall.asked.clear()
+            then = await asyncio.gather(*everything())
+            asked = list(hall.asked)
+        hall.elapsed_ms += REMEMBERED_MS
+        back = await client.ask("GET", f"{place}/place", **showing(bob))
+
+    for replies in (first, then):
+        assert [each.status for each in replies] == [200, 200, 503, 503, 503, 503, 503]
+        assert all("retry-after" in each.headers for each in replies[2:])
+    assert asked == [], "it is remembered"
+    assert (back.status, back.json["state"], back.json["position"]) == (200, "waiting", 1)
+    assert await hall.venue.states() == [("ada", "active")]
+
+
+def test_a_caller_that_waits_for_its_turn_is_not_given_up_while_others_are_answered():
+    async def scenario(now_s: Callable[[], float]) -> None:
+        asking, turn = Asking(ROOM), asyncio.Event()
+
+        async def brief() -> None:
+            await simulated_delay(0.05)
+
+        async def last() -> str:
+            await turn.wait()
+            return "its turn"
+
+        waiting = asyncio.create_task(asking.ask(last, 0.3))
+        for _ in range(12):
+            await asking.ask(brief, 0.3)
+        assert now_s() >= 0.6
+        turn.set()
+
+        assert await waiting == "its turn"
+
+    run_virtually(scenario)
+
+
+async def test_a_connection_that_is_refused_is_not_remembered():
+    asking = Asking(ROOM)
+
+    async def refused() -> None:
+        raise ValkeyUnavailable("refused")
+
+    async def answered() -> str:
+        return "back"
+
+    for _ in range(3):
+        with pytest.raises(ValkeyUnavailable, match="refused"):
+            await asking.ask(refused)
+
+    assert await asking.ask(answered) == "back"

@@ -1,0 +1,180 @@
+"""People come, wait, and go."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.systems.waiting_room.venue import ROOM, Venue, come, inside, line
+from tidegate.core.arguments import normalise_id
+from tidegate.core.errors import InvalidArgument
+from tidegate.systems.waiting_room import Inside, Nowhere, RoomClosed, Waiting, require_active
+
+
+@pytest.mark.every_server
+async def test_the_line_is_in_the_order_of_arrival_also_within_one_millisecond(on_any_server: Venue):
+    venue = on_any_server
+    room = await venue.open()
+    users = [f"user-{n % 7}-{n}" for n in range(50)]
+
+    answers = [await room.join(user) for user in users]
+
+    assert await line(room, venue.valkey) == users
+    assert [answer.standing.ahead for answer in answers if isinstance(answer.standing, Waiting)] == list(range(50))
+
+
+async def test_who_joins_again_has_the_same_place_and_who_is_inside_is_told_so(venue: Venue):
+    room = await venue.open()
+    await come(room, "ada", "bob", "cem")
+    await venue.keep()
+
+    again = (await room.join("cem")).standing
+
+    assert isinstance((await room.join("ada")).standing, Inside)
+    assert again == Waiting(place=3, ahead=1)
+
+
+async def test_a_closed_room_takes_nobody_and_keeps_the_line_as_it_is(venue: Venue):
+    room = await venue.open()
+    await come(room, "ada", "bob")
+    await venue.reception.close(ROOM)
+    await venue.keep()
+
+    with pytest.raises(RoomClosed):
+        await room.join("cem")
+    assert await line(room, venue.valkey) == ["ada", "bob"]
+    assert isinstance((await room.join("bob")).standing, Waiting)
+
+    await venue.reception.open(ROOM)
+    await venue.keep()
+    assert await inside(room, "ada", "bob") == ["ada"]
+
+
+async def test_leaving_the_line_moves_everybody_up(venue: Venue):
+    room = await venue.open(capacity=0)
+    _, passed, _ = await come(room, "ada", "bob", "cem")
+
+    await room.leave(passed)
+
+    assert (await room.line.look("cem")) == Waiting(place=3, ahead=1)
+    assert (await room.look(passed)).standing == Nowhere()
+
+
+@pytest.mark.every_server
+async def test_who_gives_no_sign_of_life_is_dropped_when_the_time_is_over_and_not_before(on_any_server: Venue):
+    venue = on_any_server
+    room = await venue.open(capacity=0, abandon_after=timedelta(seconds=60))
+    await come(room, "ada", "bob", "cem")
+    await venue.keep()
+    venue.clock.advance(timedelta(seconds=30))
+    await room.line.look("bob")
+    await room.line.touch([3, 4, 99_999])
+
+    venue.clock.advance(timedelta(seconds=30, milliseconds=999))
+    assert await venue.keep() == 1
+    assert await line(room, venue.valkey) == ["ada", "bob", "cem"]
+    venue.clock.advance(timedelta(milliseconds=1))
+    next_in_ms = await venue.keep()
+
+    assert await line(room, venue.valkey) == ["bob", "cem"]
+    assert next_in_ms == 30_000
+    venue.clock.advance(timedelta(seconds=30))
+    assert await venue.keep() is None
+    assert await line(room, venue.valkey) == []
+
+
+async def test_one_who_is_gone_is_not_let_in_even_if_nobody_looked_for_him_yet(venue: Venue):
+    room = await venue.open(abandon_after=timedelta(seconds=60))
+    await come(room, "ada", "bob")
+    venue.clock.advance(timedelta(seconds=40))
+    await room.line.look("bob")
+    venue.clock.advance(timedelta(seconds=40))
+
+    await room.doors.admit()
+
+    assert await inside(room, "ada", "bob") == ["bob"]
+
+
+async def test_a_sign_of_life_does_not_bring_back_who_is_gone(venue: Venue):
+    room = await venue.open(capacity=0, abandon_after=timedelta(seconds=60))
+    await come(room, "ada", "bob")
+    await room.line.leave("ada")
+
+    assert await room.line.touch([1, 2]) == 1
+    assert await line(room, venue.valkey) == ["bob"]
+
+
+async def test_a_crowd_that_is_gone_is_dropped_in_steps_that_do_not_hold_the_server(venue: Venue):
+    room = await venue.open(capacity=0)
+    crowd = [f"user-{n:04}" for n in range(700)]
+    for user in crowd:
+        await room.line.join(user)
+    venue.clock.advance(timedelta(minutes=3))
+    await room.line.look(crowd[650])
+
+    first, next_in_ms = await room.line.sweep()
+    assert (first, next_in_ms) == (500, 0), "there is more, but others have their turn"
+    await venue.keep()
+
+    assert await line(room, venue.valkey) == [crowd[650]]
+
+
+@pytest.mark.full
+async def test_where_many_stand_is_asked_in_steps_that_do_not_hold_the_server(venue: Venue):
+    room = await venue.open(capacity=0)
+    crowd = [f"user-{n:04}" for n in range(1100)]
+    for user in crowd:
+        await room.line.join(user)
+    await venue.valkey.execute("CONFIG", "RESETSTAT")
+
+    found = (await room.look_at(crowd)).standings
+    touched = await room.line.touch([each.place for each in found if isinstance(each, Waiting)])
+
+    assert [each.ahead for each in found if isinstance(each, Waiting)] == list(range(1100))
+    assert touched == 1100
+    assert (await venue.valkey.execute("INFO", "commandstats"))["cmdstat_evalsha"]["calls"] >= 6
+
+
+async def test_signs_of_life_begin_anew_when_the_line_was_empty(venue: Venue):
+    """Else the memory of everybody who ever came would stay."""
+    room = await venue.open(capacity=0)
+    await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", 200_000)
+    await come(room, "ada")
+
+    assert await venue.valkey.execute("STRLEN", room.line.keys["seen"]) < 4 * 1024 * 2
+    venue.clock.advance(timedelta(minutes=3))
+    await venue.keep()
+    assert await line(room, venue.valkey) == []
+
+
+@pytest.mark.parametrize("user", ["", "x" * 129, "a|b", "a\nb"])
+async def test_a_user_without_a_proper_name_is_refused(venue: Venue, user: str):
+    room = await venue.open()
+    with pytest.raises(InvalidArgument):
+        await room.join(user)
+
+
+async def test_two_spellings_of_a_user_are_one_user(venue: Venue):
+    room = await venue.open(capacity=1)
+    await come(room, " \uff21da\u00a0", "Ada", "bob")
+    assert await line(room, venue.valkey) == ["Ada", "bob"]
+    await venue.keep()
+
+    assert (await venue.database.transaction(require_active, ROOM, "\uff21da")).user == "Ada"
+    assert await room.invite(["Ada ", " bob"]) == 1
+    assert isinstance((await room.join("Ada\u3000")).standing, Inside)
+    for user in ("", "  ", "a\u200bda", "a\nda", "a\u202eda", "x" * 129, "\ufdfa" * 10):
+        with pytest.raises(InvalidArgument):
+            await room.join(user)
+        with pytest.raises(InvalidArgument):
+            await room.invite([user])
+
+
+@given(st.text(max_size=40))
+def test_an_id_that_is_normalised_stays_as_it_is(text: str):
+    try:
+        once = normalise_id("user", text, longest=128)
+    except InvalidArgument:
+        return
+    assert normalise_id("user", once, longest=128) == once

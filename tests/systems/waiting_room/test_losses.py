@@ -1,0 +1,335 @@
+"""Servers that go away, come back, and forget."""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.servers.migrated import migrated_database, migrated_file
+from tests.servers.proxy import Proxy
+from tests.servers.sql import sql_server
+from tests.servers.valkey import ValkeyServer, free_ports
+from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, inside, line, venue_at
+from tests.waiting import patience
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import CommitUnknown, DatabaseUnavailable, ValkeyUnavailable
+from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey.connection import connected
+from tidegate.storage.valkey.embedded import EmbeddedServer
+from tidegate.systems.waiting_room import Inside, NotActive, Waiting, require_active
+from tidegate.systems.waiting_room.recovery import _begin  # pyright: ignore[reportPrivateUsage]
+from tidegate.systems.waiting_room.rooms import NUMBERS_AT_FIRST, NUMBERS_AT_ONCE, get
+from tidegate.systems.waiting_room.scripts import pause
+
+USERS = [f"user-{n:02}" for n in range(12)]
+
+
+@pytest.mark.every_server
+async def test_after_a_loss_of_everything_sql_says_who_is_inside_before_anybody_is_admitted(on_any_server: Venue):
+    venue = on_any_server
+    room = await venue.open(capacity=3)
+    passes = await come(room, *USERS)
+    await venue.keep()
+    await venue.valkey.execute("FLUSHALL")
+
+    await room.join("new")  # whoever comes first has the room installed
+    assert await inside(room, *USERS) == USERS[:3]
+    for user, token in list(zip(USERS, passes, strict=True))[::-1]:
+        await room.join(user, token)
+
+    assert await line(room, venue.valkey) == [*USERS[3:], "new"]
+    await venue.keep()
+    assert await inside(room, *USERS, "new") == USERS[:3], "the room is full"
+
+
+async def test_numbers_go_on_above_all_that_were_given_before_the_loss(venue: Venue):
+    room = await venue.open(capacity=0)
+    await come(room, "ada")
+    await venue.valkey.execute("FLUSHALL")
+    await venue.keep()
+
+    places = [getattr((await room.join(user)).standing, "place", 0) for user in ("bob", "cem")]
+
+    assert places == [NUMBERS_AT_FIRST + 1, NUMBERS_AT_FIRST + 2]
+
+
+async def test_admissions_go_on_above_all_that_sql_knows(venue: Venue):
+    """Also where the clock stands still: two admissions of one number would be one."""
+    room = await venue.open(capacity=5)
+    await come(room, *USERS[:3])
+    await venue.keep()
+    await venue.valkey.execute("FLUSHALL")
+    await come(room, *USERS[3:5])
+    await venue.keep()
+
+    assert await inside(room, *USERS) == USERS[:5]
+    assert await venue.states() == [(user, "active") for user in USERS[:5]]
+
+
+async def test_more_numbers_are_set_aside_long_before_they_run_out(venue: Venue):
+    room = await venue.open(capacity=0)
+    half = NUMBERS_AT_FIRST // 2
+    await come(room, "the first, who always rings")
+    await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", half - 1)
+    await venue.valkey.execute("DEL", room.line.keys["wake"])
+
+    await come(room, "ada")
+
+    assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
+    await venue.keep()
+    assert (
+        int(await venue.valkey.execute("HGET", room.line.keys["book"], "reserved"))
+        == NUMBERS_AT_FIRST + NUMBERS_AT_ONCE
+    )
+    assert int(await venue.valkey.execute("HGET", room.line.keys["book"], "arrivals")) == half
+
+
+async def test_no_number_is_given_that_sql_did_not_set_aside(venue: Venue):
+    """Whoever keeps the room was late: whoever comes has more of them set aside."""
+    room = await venue.open(capacity=0)
+    await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", NUMBERS_AT_FIRST - 1)
+
+    places = [getattr((await room.join(user)).standing, "place", 0) for user in ("ada", "bob")]
+
+    assert places == [NUMBERS_AT_FIRST, NUMBERS_AT_FIRST + 1]
+    assert (await venue.database.read(get, ROOM)).reserved == NUMBERS_AT_FIRST + NUMBERS_AT_ONCE
+
+
+async def test_a_pass_whose_owner_was_let_in_brings_no_old_place_back(venue: Venue):
+    """Neither after a loss nor at any other time; who was rolled back has not used his."""
+    room = await venue.open(capacity=1)
+    ada, bob, _ = await come(room, "ada", "bob", "cem")
+    await venue.keep()
+    await room.leave((await room.look(ada)).token or "")
+    await room.doors.take()
+    venue.clock.advance(SETTLE_AFTER)
+    await room.doors.settle((await room.doors.due()).overdue)
+    await venue.valkey.execute("FLUSHALL")
+
+    assert isinstance((again := (await room.join("ada", ada)).standing), Waiting)
+    assert again.place > NUMBERS_AT_FIRST
+    assert (await room.join("bob", bob)).standing == Waiting(place=2, ahead=0, is_new=True)
+    assert (await room.join("eve", bob)).standing == Waiting(place=again.place + 1, ahead=2, is_new=True)
+
+
+async def test_a_drawn_place_comes_back_as_it_was(venue: Venue):
+    room = await venue.open(capacity=0)
+    await venue.valkey.execute("HSET", room.line.keys["book"], "opens_ms", venue.clock.pinned_ms + 60_000)
+    passes = await come(room, *USERS)
+    before = await line(room, venue.valkey)
+    await venue.valkey.execute("FLUSHALL")
+    await come(room, "new")
+
+    for user, token in zip(USERS, passes, strict=True):
+        await room.join(user, token)
+
+    assert await line(room, venue.valkey) == [*before, "new"]
+
+
+async def test_a_server_that_lost_its_last_moments_gives_no_number_twice(venue: Venue):
+    room = await venue.open(capacity=0)
+    passes = await come(room, *USERS)
+    await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", 10)
+    await venue.valkey.execute("ZREMRANGEBYRANK", room.line.keys["waiting"], 10, 11)
+
+    await room.join(USERS[11], passes[11])
+
+    assert await line(room, venue.valkey) == [*USERS[:10], USERS[11]]
+    assert (await room.join("new")).standing == Waiting(place=13, ahead=11, is_new=True)
+
+
+async def test_a_server_that_came_back_with_an_old_state_is_told_who_is_inside(venue: Venue):
+    """Those who were admitted since are not let in a second time, and their places are not free."""
+    room = await venue.open(capacity=2)
+    await come(room, *USERS[:4])
+    keys = room.line.keys
+    kept = await venue.valkey.execute("DUMP", keys["waiting"])
+    await venue.keep()
+    await venue.valkey.execute("RESTORE", keys["waiting"], 0, kept, "REPLACE")
+    await venue.valkey.execute("DEL", keys["active"], keys["admissions"])
+    venue.valkey.losses += 1
+
+    await venue.keep()
+
+    assert await inside(room, *USERS[:4]) == USERS[:2]
+    assert await line(room, venue.valkey) == USERS[2:4]
+    assert await venue.states() == [(user, "active") for user in USERS[:2]]
+
+
+async def test_while_the_server_is_away_who_is_inside_can_buy_and_nobody_is_let_in(tmp_path: Path, clock: ManualClock):
+    [port] = free_ports(1)
+    with ValkeyServer(port=port) as server:
+        assert server.url
+        async with (
+            Proxy(port) as wire,
+            connected(f"redis://127.0.0.1:{wire.port}") as valkey,
+            venue_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as venue,
+        ):
+            room = await venue.open(capacity=2)
+            await come(room, *USERS)
+            await venue.keep()
+            token = (await room.join(USERS[0])).token or ""
+            clock.advance(timedelta(minutes=6))
+            await wire.refuse()
+
+            assert isinstance((await room.check(token)).standing, Inside)
+            assert (await venue.database.transaction(require_active, ROOM, USERS[0])).user == USERS[0]
+            assert isinstance((await room.renew(token)).standing, Inside)
+            with pytest.raises(ValkeyUnavailable):
+                await venue.keep()
+            await wire.listen()
+            await venue.keep()
+            clock.advance(timedelta(minutes=4))
+            await venue.keep()
+
+            assert await inside(room, *USERS[:2]) == USERS[:1], "it was prolonged while the server was away"
+
+
+async def test_a_server_that_is_killed_and_started_again_has_the_line_as_it_was(tmp_path: Path, clock: ManualClock):
+    async with await EmbeddedServer.start(tmp_path) as server, connected(server.url) as valkey:
+        valkey.on_unavailable = server.revive
+        async with venue_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as venue:
+            room = await venue.open(capacity=2)
+            await come(room, *USERS)
+            await venue.keep()
+            os.kill((await valkey.execute("INFO", "server"))["process_id"], signal.SIGKILL)
+
+            with suppress(ValkeyUnavailable):
+                await valkey.execute("PING")
+            async with patience():
+                while True:
+                    with suppress(ValkeyUnavailable):
+                        await venue.keep()
+                        break
+
+            assert await inside(room, *USERS) == USERS[:2]
+            assert await line(room, valkey) == USERS[2:]
+
+
+async def test_while_the_database_is_away_nobody_is_let_in_and_everybody_keeps_his_place(
+    tmp_path: Path, embedded: Valkey, clock: ManualClock
+):
+    async with migrated_database("postgres", tmp_path) as url:
+        port = sql_server("postgres").port
+        async with Proxy(port) as wire, venue_at(url.replace(f":{port}/", f":{wire.port}/"), embedded, clock) as venue:
+            room = await venue.open(capacity=2)
+            await come(room, *USERS[:1])
+            await venue.keep()
+            await come(room, *USERS)
+            await wire.refuse()
+
+            for _ in range(2):
+                with pytest.raises(DatabaseUnavailable):
+                    await venue.keep()
+                assert await line(room, embedded) == USERS[1:]
+            assert isinstance((await room.join("new")).standing, Waiting), "people can come"
+            await wire.listen()
+            await venue.keep()
+
+            assert await inside(room, *USERS) == USERS[:2]
+            clock.advance(timedelta(minutes=10))
+            await wire.refuse()
+            with pytest.raises(DatabaseUnavailable):
+                await venue.keep()
+            assert (await room.census()).active == 2, "SQL has not said that they are gone"
+            with pytest.raises(NotActive):
+                await room.check((await room.join(USERS[0])).token or "")
+            await wire.listen()
+            await asyncio.gather(*(room.join(user) for user in USERS))
+            await venue.keep()
+            assert (await room.census()).active == 2
+
+
+async def test_a_commit_of_unknown_fate_is_settled_by_what_sql_knows(
+    tmp_path: Path, embedded: Valkey, clock: ManualClock
+):
+    async with migrated_database("postgres", tmp_path) as url:
+        port = sql_server("postgres").port
+        async with Proxy(port) as wire, venue_at(url.replace(f":{port}/", f":{wire.port}/"), embedded, clock) as venue:
+            room = await venue.open(capacity=2)
+            await come(room, *USERS)
+            wire.cut_after(b"COMMIT;")
+
+            with pytest.raises(CommitUnknown):
+                await venue.keep()
+
+            assert (await room.census()).entering == 2, "nobody knows whether they are inside"
+            await venue.keep()
+            assert await inside(room, *USERS) == USERS[:2]
+            assert await venue.states() == [(user, "active") for user in USERS[:2]]
+
+
+async def test_nobody_is_let_in_between_the_look_at_sql_and_the_install(venue: Venue):
+    """Whoever was inside at the look may be gone by then, and counts until it is found out: his place is not free."""
+    room = await venue.open(capacity=2)
+    await come(room, *USERS)
+    await venue.keep()
+    paused = await room.recovery._pause("of whoever installs it")  # pyright: ignore[reportPrivateUsage]
+    truth = await venue.database.transaction(_begin, ROOM, paused)
+    await room.leave((await room.join(USERS[0])).token or "")
+
+    taken = await room.doors.take()
+    await room.recovery._send(truth, paused)  # pyright: ignore[reportPrivateUsage]
+
+    assert (taken.entries, taken.next_in_ms) == ([], 5000)
+    assert (await room.census()).active == 2
+    await venue.keep()
+    venue.clock.advance(timedelta(minutes=10))
+    await room.look_at(USERS)
+    await venue.keep()
+    assert (await room.census()).active == 2
+
+
+async def test_an_install_that_comes_after_its_pause_tells_nothing(venue: Venue):
+    """It was slow; another one was quicker, and people were let in since. It has to look at SQL again."""
+    room = await venue.open(capacity=2)
+    await come(room, *USERS)
+    await venue.keep()
+    paused = await room.recovery._pause("slow")  # pyright: ignore[reportPrivateUsage]
+    await room.recovery.install()
+    truth = await venue.database.transaction(_begin, ROOM, paused)
+    await room.leave((await room.join(USERS[0])).token or "")
+    taken = await room.doors.take()
+
+    assert await room.recovery._send(truth, paused) == b"late"  # pyright: ignore[reportPrivateUsage]
+
+    census = await room.census()
+    assert (len(taken.entries), census.active + census.entering) == (1, 2)
+
+
+@pytest.mark.parametrize("loses_all", [True, False])
+async def test_numbers_that_were_set_aside_for_one_run_of_the_server_are_given_on_no_other(
+    venue: Venue, loses_all: bool
+):
+    """They were given there, which this run does not know: the install is sent again where its reply was lost."""
+    room = await venue.open(capacity=0)
+    book = room.line.keys["book"]
+    await venue.valkey.execute("HSET", book, "run", "the one before")
+    paused = await room.recovery._pause("first here, then there")  # pyright: ignore[reportPrivateUsage]
+    truth = await venue.database.transaction(_begin, ROOM, paused)
+    if loses_all:
+        await venue.valkey.execute("DEL", book)
+    else:
+        paused = paused._replace(run="the one between")
+
+    assert await room.recovery._send(truth, paused) == b"late"  # pyright: ignore[reportPrivateUsage]
+
+    await room.recovery.install()
+    assert (await room.join("ada")).standing == Waiting(place=2 * NUMBERS_AT_FIRST + 1, ahead=0, is_new=True)
+
+
+async def test_who_began_to_install_a_room_and_died_is_not_waited_for(venue: Venue):
+    room = await venue.open(capacity=2)
+    await come(room, *USERS)
+    await pause(venue.valkey, token="dead", fence=0, lasts_ms=5000, now_ms=venue.clock.pinned_ms, **room.line.keys)
+
+    assert await venue.keep() == 5000
+    assert await inside(room, *USERS) == []
+    venue.clock.advance(timedelta(seconds=5))
+    await venue.keep()
+
+    assert await inside(room, *USERS) == USERS[:2]

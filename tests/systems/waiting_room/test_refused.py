@@ -1,0 +1,58 @@
+"""A waiting room while Valkey refuses writes for longer than the lease of its leader."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.processes.at_work import at_work
+from tests.servers.migrated import migrated_folder
+from tests.servers.refusing import lease_ended_ms_ago, lines_of_outage, noise, refusing, short_pauses
+from tests.servers.valkey import ValkeyServer
+from tests.systems.waiting_room.test_process import until
+from tests.systems.waiting_room.venue import ROOM, come, inside, line
+from tests.waiting import until as until_true
+from tidegate.assembly import build_process, open_parts
+from tidegate.assembly.crowd import open_reception
+from tidegate.core.errors import ValkeyUnavailable
+from tidegate.primitives.membership import PresenceKeys, PresenceSettings
+from tidegate.settings import Settings
+from tidegate.systems.waiting_room import RoomPlan
+
+LEASE = timedelta(seconds=1)
+
+pytestmark = pytest.mark.usefixtures("logged")
+
+
+async def test_visitors_keep_their_places_and_are_admitted_in_order_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    short_pauses(monkeypatch)
+    plan = RoomPlan(capacity=1, session=timedelta(minutes=5), abandon_after=timedelta(minutes=5))
+    with ValkeyServer() as server:
+        settings = Settings(
+            data_dir=await migrated_folder(tmp_path),
+            valkey_url=server.url,
+            presence=PresenceSettings(lease=LEASE, renew_every=LEASE / 4),
+        )
+        async with open_parts(settings) as parts:
+            lease = str(PresenceKeys(parts.unit).presence)
+            reception = open_reception(settings, parts.database, parts.valkey)
+            async with at_work(build_process(parts, duties={"rooms": reception.keepers()})):
+                await reception.create(ROOM, plan)
+                room = await reception.open(ROOM, None)
+                await come(room, "ann", "bob", "cid")
+                await until(parts.valkey, room, active=1, waiting=2)
+                with capture_logs() as lines:
+                    with refusing(server):
+                        with pytest.raises(ValkeyUnavailable):
+                            await room.join("dan")
+                        await until_true(lambda: lease_ended_ms_ago(server, lease) > 2 * LEASE.total_seconds() * 1000)
+                    await room.leave((await room.join("ann")).token or "")
+                    await until(parts.valkey, room, active=1, waiting=1)
+                    assert await inside(room, "ann", "bob", "cid") == ["bob"]
+                    assert await line(room, parts.valkey) == ["cid"]
+
+    assert len(lines_of_outage(lines)) <= 3
+    assert noise(lines) == []

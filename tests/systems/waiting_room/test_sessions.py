@@ -1,0 +1,179 @@
+"""Inside: SQL says who is, for how long, and until when."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.systems.waiting_room.venue import ROOM, Venue, come, inside
+from tidegate.storage.sql import Transaction
+from tidegate.systems.waiting_room import NotActive, PassRefused, Session, WaitingRoom, require_active
+from tidegate.systems.waiting_room.tokens import Entry, expire, renew
+
+SESSION = timedelta(minutes=10)
+LONGEST = timedelta(minutes=30)
+
+
+async def enter(venue: Venue, room: WaitingRoom, user: str) -> str:
+    """The pass of one who is inside."""
+    await room.join(user)
+    await venue.keep()
+    return (await room.join(user)).token or ""
+
+
+async def test_a_session_ends_when_its_time_is_over_and_the_next_comes_in(anywhere: Venue):
+    room = await anywhere.open(session=SESSION, longest_session=LONGEST, abandon_after=timedelta(hours=1))
+    token = await enter(anywhere, room, "ada")
+    await come(room, "bob")
+    assert await anywhere.keep() == 600_000
+
+    anywhere.clock.advance(SESSION - timedelta(milliseconds=1))
+    assert await anywhere.keep() == 1
+    await room.check(token)
+    anywhere.clock.advance(timedelta(milliseconds=1))
+    with pytest.raises(NotActive):
+        await room.check(token)
+    await anywhere.keep()
+
+    assert await inside(room, "ada", "bob") == ["bob"]
+    assert await anywhere.states() == [("ada", "expired"), ("bob", "active")]
+
+
+@pytest.mark.every_server
+async def test_activity_prolongs_a_session_of_which_less_than_half_is_left_up_to_its_longest(anywhere: Venue):
+    room = await anywhere.open(session=SESSION, longest_session=LONGEST)
+    token = await enter(anywhere, room, "ada")
+    left: list[int] = []
+    for _ in range(8):
+        anywhere.clock.advance(timedelta(minutes=4))
+        try:
+            standing = (await room.renew(token)).standing
+        except (NotActive, PassRefused):
+            break
+        left.append(getattr(standing, "left_ms", -1) // 60_000)
+
+    assert left == [6, 10, 6, 10, 6, 6, 2]
+    await anywhere.keep()
+    assert await anywhere.states() == [("ada", "expired")]
+
+
+async def test_a_session_that_was_prolonged_in_sql_alone_is_not_ended(venue: Venue):
+    """Whoever prolonged it died before he could tell the server, which believes that the time is over."""
+    room = await venue.open(session=SESSION, longest_session=LONGEST)
+    await enter(venue, room, "ada")
+    venue.clock.advance(timedelta(minutes=6))
+    await venue.database.transaction(renew, ROOM, "ada")
+    venue.clock.advance(timedelta(minutes=4))
+    assert await inside(room, "ada") == []
+
+    assert await venue.keep() == 360_000
+    assert await inside(room, "ada") == ["ada"]
+
+
+async def test_a_session_prolonged_in_sql_alone_is_admitted_at_the_door_while_no_leader_keeps_the_room(venue: Venue):
+    """Valkey believes that the session is over; until a leader corrects that, SQL decides."""
+    room = await venue.open(session=SESSION, longest_session=LONGEST)
+    token = await enter(venue, room, "ada")
+    venue.clock.advance(timedelta(minutes=6))
+    await venue.database.transaction(renew, ROOM, "ada")
+    venue.clock.advance(timedelta(minutes=5))
+
+    standing = (await room.check(token)).standing
+
+    assert getattr(standing, "left_ms", 0) == 5 * 60_000
+    venue.clock.advance(timedelta(minutes=5))
+    with pytest.raises(NotActive):
+        await room.check(token)
+
+
+async def test_the_binding_check_holds_until_the_very_end_of_the_session(anywhere: Venue):
+    room = await anywhere.open(session=SESSION)
+    await enter(anywhere, room, "ada")
+    buy = anywhere.database.transaction
+
+    assert (await buy(require_active, ROOM, "ada")).user == "ada"
+    with pytest.raises(NotActive):
+        await buy(require_active, ROOM, "bob")
+    with pytest.raises(NotActive):
+        await buy(require_active, "another room", "ada")
+    anywhere.clock.advance(SESSION)
+    with pytest.raises(NotActive):
+        await buy(require_active, ROOM, "ada")
+
+
+@pytest.mark.every_server
+async def test_a_purchase_under_way_and_the_end_of_its_session_do_not_cross(anywhere: Venue):
+    """The session ends after the purchase, or the purchase fails: it is never ended in the middle of one."""
+    room = await anywhere.open(session=SESSION)
+    await enter(anywhere, room, "ada")
+    entry = (await room.join("ada")).standing
+    order: list[str] = []
+    checked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def buy(tx: Transaction) -> Session:
+        session = require_active(tx, ROOM, "ada")
+        loop.call_soon_threadsafe(checked.set)
+        tx.after_commit(lambda: order.append("bought"))
+        for _ in range(20):  # some work, for as long as the other needs to come here
+            tx.execute_sql("SELECT COUNT(*) FROM room_tokens")
+        return session
+
+    buying = asyncio.create_task(anywhere.database.transaction(buy))
+    await checked.wait()
+    anywhere.clock.advance(SESSION)
+
+    def end(tx: Transaction) -> None:
+        expire(tx, ROOM, [Entry("ada", getattr(entry, "admission", 0))])
+        tx.after_commit(lambda: order.append("expired"))
+
+    await anywhere.database.transaction(end)
+    await buying
+    [(_, state)] = await anywhere.states()
+    # Whoever came in the middle passed her over, however close their commits were.
+    assert state == "active" or order == ["bought", "expired"], "nobody ends what somebody is buying in"
+
+
+@pytest.mark.every_server
+async def test_a_slow_purchase_holds_nobody_else_up(anywhere: Venue, request: pytest.FixtureRequest):
+    """Its session is over, and has to wait for it; the others end, and the next come in."""
+    if "sqlite" in request.node.name:
+        pytest.skip("has one writer at a time, whatever it writes")
+    room = await anywhere.open(capacity=2, session=SESSION, abandon_after=timedelta(hours=1))
+    await enter(anywhere, room, "ada")
+    await enter(anywhere, room, "bob")
+    await come(room, "eve")
+    checked, loop = asyncio.Event(), asyncio.get_running_loop()
+    sleep = "SELECT pg_sleep(1)" if "postgres" in request.node.name else "SELECT SLEEP(1)"
+
+    def buy(tx: Transaction) -> None:
+        require_active(tx, ROOM, "ada")
+        loop.call_soon_threadsafe(checked.set)
+        tx.execute_sql(sleep)
+
+    buying = asyncio.create_task(anywhere.database.transaction(buy))
+    await checked.wait()
+    anywhere.clock.advance(SESSION)
+    assert await anywhere.keep() == 1000, "in a second he is looked at again"
+
+    assert not buying.done()
+    assert await inside(room, "bob", "eve") == ["eve"]
+    await buying
+    anywhere.clock.advance(timedelta(seconds=1))
+    await anywhere.keep()
+    assert (await anywhere.states())[:2] == [("ada", "expired"), ("bob", "expired")]
+
+
+async def test_nobody_is_inside_twice(anywhere: Venue):
+    """Also where two admissions of one user reach SQL, as after a loss of the line."""
+    room = await anywhere.open(capacity=5)
+    await come(room, "ada")
+    first = await room.doors.take()
+    await anywhere.valkey.execute("DEL", room.line.keys["entries"], room.line.keys["entering"])
+    await come(room, "ada")
+    await anywhere.keep()
+
+    found = await room.doors.write(first)
+
+    assert found.active == []
+    assert await anywhere.states() == [("ada", "active")]

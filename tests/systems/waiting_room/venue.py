@@ -1,0 +1,107 @@
+"""Rooms for the tests, on a clock that stands still: a reception, and the keeper that the leader would run."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from sqlalchemy import select
+
+from tidegate.core.clock import Clock, ManualClock
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.waiting_room import Inside, PassOffice, Reception, RoomPlan, WaitingRoom, WaitingRoomSettings
+from tidegate.systems.waiting_room.keeper import RoomKeeper
+from tidegate.systems.waiting_room.tables import room_tokens
+
+KEY = b"a key of the tests, of 32 bytes."
+SETTLE_AFTER = timedelta(seconds=10)
+ROOM = "sale"
+
+
+@dataclass
+class Venue:
+    """An installation with its rooms."""
+
+    valkey: Valkey
+    database: Database
+    clock: ManualClock
+    reception: Reception
+
+    async def open(self, **plan: Any) -> WaitingRoom:
+        """A room that is open."""
+        values: dict[str, Any] = {"capacity": 1, "log_length": 10_000, **plan}
+        await self.reception.create(ROOM, RoomPlan(**values))
+        room = await self.reception.open(ROOM)
+        await self.keep()
+        return room
+
+    @cached_property
+    def keeper(self) -> RoomKeeper:
+        """Of the room; it installs it when it first looks."""
+        return self.reception.keeper(ROOM)
+
+    async def keep(self) -> int | None:
+        """What the leader does until there is nothing to do; in how many ms there is more."""
+        keeper = self.keeper
+        for _ in range(1000):
+            next_in_ms = await keeper.fire()
+            if next_in_ms != 0:
+                return next_in_ms
+        raise AssertionError("the keeper never rests")
+
+    async def states(self) -> list[tuple[str, str]]:
+        """Every admission that there ever was: user and state, in their order."""
+        return await self.database.read(_states)
+
+
+async def come(room: WaitingRoom, *users: str) -> list[str]:
+    """They join one after the other; their passes."""
+    return [(await room.join(user)).token or "" for user in users]
+
+
+async def inside(room: WaitingRoom, *users: str) -> list[str]:
+    """Those of them who are inside."""
+    crowd = await room.look_at(users)
+    return [user for user, at in zip(users, crowd.standings, strict=True) if isinstance(at, Inside) and at.left_ms > 0]
+
+
+async def line(room: WaitingRoom, valkey: Valkey) -> list[str]:
+    """The line, from its front."""
+    return [user.decode() for user in await valkey.execute("ZRANGE", room.line.keys["waiting"], 0, -1)]
+
+
+async def steps(room: WaitingRoom, valkey: Valkey) -> list[tuple[str, list[str], int, int]]:
+    """The room's log: what happened, to whom, how many count against the capacity afterwards, and the capacity."""
+    entries = await valkey.execute("XRANGE", room.line.keys["log"], "-", "+")
+    return [
+        (
+            fields[b"what"].decode(),
+            [each[0] for each in msgspec.msgpack.decode(fields[b"users"])],
+            int(fields[b"inside"]),
+            int(fields[b"capacity"]),
+        )
+        for _, fields in entries
+    ]
+
+
+@asynccontextmanager
+async def venue_at(url: str, valkey: Valkey, clock: Clock) -> AsyncGenerator[Venue]:
+    """A venue on this database, which has all tables."""
+    async with await Database.open(url, clock=clock) as database:
+        settings = WaitingRoomSettings(settle_after=SETTLE_AFTER)
+        reception = Reception(valkey, database, open_office, settings)
+        assert isinstance(clock, ManualClock)
+        yield Venue(valkey, database, clock, reception)
+
+
+async def open_office() -> PassOffice:
+    return PassOffice([KEY])
+
+
+def _states(tx: Transaction) -> list[tuple[str, str]]:
+    at = room_tokens.c
+    return [(row.user_id, row.state) for row in tx.execute(select(at.user_id, at.state).order_by(at.admission))]
