@@ -19,10 +19,10 @@ from bench import large
 from bench.figures import Figure, Section
 from bench.large import PostgresWriter, SqliteWriter
 from bench.whole_site import open_site
-from tidegate.assembly import Collection, open_collection, open_database
+from tidegate.app import Collection, open_collection, open_database
+from tidegate.app.settings import Settings
+from tidegate.app.settings.http import HttpSettings
 from tidegate.primitives.gate import Job
-from tidegate.settings import Settings
-from tidegate.settings.http import HttpSettings
 
 ROUNDS = 60
 TARGET_MS = 200

@@ -20,13 +20,13 @@ from tests.servers.sql import SqlName, durable_server
 from bench.figures import Figure, Section
 from bench.server import tcp_server
 from bench.stream import PEER_JOBS, peer_rates
-from tidegate.assembly import build_process, open_parts
+from tidegate.app import build_process, open_parts
+from tidegate.app.settings import Settings
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
 from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.primitives.gate import Allowance, CredentialLimits
-from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 
 JOBS, LISTS, PER_PAGE = 40_000, 20, 1000

@@ -14,14 +14,14 @@ from statistics import median
 
 from bench.engine import ANSWER, REQUEST, SAID
 from bench.figures import Figure, Section
-from tidegate.assembly import build_process, open_parts
+from tidegate.app import build_process, open_parts
+from tidegate.app.settings import Settings
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
 from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.primitives.gate import CredentialLimits
-from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 
 WAITING, PER_PAGE = 50_000, 1_000

@@ -22,12 +22,12 @@ from bench.answers import ITEMS
 from bench.engine import LIMITS, SAID
 from bench.figures import Figure, Section
 from bench.server import tcp_server
-from tidegate.assembly import build_process, open_parts
+from tidegate.app import build_process, open_parts
+from tidegate.app.settings import Settings
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
 from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamSettings
-from tidegate.settings import Settings
 from tidegate.storage.documents import Document, SqlDocuments
 
 PAGES, PER_LIST = 5_000, 500

@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 
 from bench.figures import Figure, Section
-from tidegate.assembly import Parts, build_process, open_parts
+from tidegate.app import Parts, build_process, open_parts
+from tidegate.app.settings import Settings
 from tidegate.runtime.waiting import unless
-from tidegate.settings import Settings
 
 SECONDS = 60.0
 

@@ -15,12 +15,12 @@ import uvloop
 
 from bench.engine import LIMITS, NoNetwork
 from bench.figures import Figure, Section
-from tidegate.assembly import build_process, open_parts
+from tidegate.app import build_process, open_parts
+from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.source import Subject
-from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 
 JOBS = 200_000

@@ -20,10 +20,10 @@ from bench.figures import Figure, Section
 from bench.processes import TIDEGATE, Meter, allow_many_files, percentile, running
 from bench.server import tcp_server
 from bench.watch_load import ROOM, Seen
-from tidegate.assembly import open_parts
-from tidegate.assembly.crowd import open_reception
-from tidegate.settings import Settings
-from tidegate.settings.http import HttpSettings
+from tidegate.app import open_parts
+from tidegate.app.crowd import open_reception
+from tidegate.app.settings import Settings
+from tidegate.app.settings.http import HttpSettings
 from tidegate.systems.waiting_room import RoomPlan, WaitingRoom
 
 WATCHERS, AHEAD = 10_000, 400

@@ -5,12 +5,12 @@ import tempfile
 from pathlib import Path
 
 from bench.figures import Figure, Section
-from tidegate.assembly import Parts, open_parts
+from tidegate.app import Parts, open_parts
+from tidegate.app.settings import Settings
 from tidegate.engine import runs
 from tidegate.engine.offers import to_gate_jobs
 from tidegate.engine.runs import Beginning
 from tidegate.engine.source import JobSpec, Subject
-from tidegate.settings import Settings
 
 RUNS, JOBS_EACH, AT_ONCE = 100, 1000, 500
 JOBS = RUNS * JOBS_EACH

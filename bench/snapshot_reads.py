@@ -24,8 +24,8 @@ from bench.figures import Figure, Section
 from bench.processes import TIDEGATE, Meter, percentile, running
 from bench.read_load import Load, Seen
 from bench.server import tcp_server
-from tidegate.assembly import open_database
-from tidegate.settings import Settings
+from tidegate.app import open_database
+from tidegate.app.settings import Settings
 from tidegate.simulators.game import WorldShape
 from tidegate.simulators.game.documents import Documents
 from tidegate.simulators.game.world import World

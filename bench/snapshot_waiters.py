@@ -22,8 +22,8 @@ from bench.processes import TIDEGATE, allow_many_files, percentile, running
 from bench.server import tcp_server
 from bench.service_level import admin
 from bench.wait_load import Crowd, Released
-from tidegate.assembly import Snapshots, open_parts, open_snapshots
-from tidegate.settings import Settings
+from tidegate.app import Snapshots, open_parts, open_snapshots
+from tidegate.app.settings import Settings
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
 

@@ -16,13 +16,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from bench.figures import Figure, Section
-from tidegate.assembly import Parts, build_process, open_parts
-from tidegate.assembly.crowd import open_reception
+from tidegate.app import Parts, build_process, open_parts
+from tidegate.app.crowd import open_reception
+from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import configure
 from tidegate.primitives.membership import Election
 from tidegate.primitives.timers import Timer
 from tidegate.runtime.waiting import unless
-from tidegate.settings import Settings
 from tidegate.systems.waiting_room import RoomPlan
 
 PROCESSES = 3

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from tidegate.assembly import Collection
-from tidegate.assembly.campaigns import open_campaigns
-from tidegate.assembly.crowd import open_reception
+from tidegate.app import Collection
+from tidegate.app.campaigns import open_campaigns
+from tidegate.app.crowd import open_reception
 from tidegate.dashboard import open_dashboard
 from tidegate.http import Binding, serve_collection
 from tidegate.http.channel import Seats

@@ -31,12 +31,12 @@ from chaos.crawl_audit import Round, Truth, Verdict, World
 from chaos.crawl_trouble import Roughness, Trouble
 from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
-from tidegate.assembly import Collection, open_collection
+from tidegate.app import Collection, open_collection
+from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.tables import collection_runs, job_executions
 from tidegate.runtime.waiting import end
-from tidegate.settings import Settings
 from tidegate.simulators.marketplace import (
     Manners,
     MarketplaceConfig,

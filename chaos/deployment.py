@@ -15,13 +15,13 @@ from chaos.fleet import Fleet, Nursery, Worker
 from chaos.github import WatchedGithub
 from chaos.orders import Order
 from chaos.worker import WORKING
-from tidegate.assembly import Collection, open_collection
-from tidegate.assembly.collection import POOL
+from tidegate.app import Collection, open_collection
+from tidegate.app.collection import POOL
+from tidegate.app.settings import Settings
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import page_jobs
-from tidegate.settings import Settings
 from tidegate.simulators.github import SimulatorConfig
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.github import ESSENTIAL

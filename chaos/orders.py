@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import LogLevel
-from tidegate.settings import Settings
 
 
 class Death(msgspec.Struct, frozen=True, tag=True):

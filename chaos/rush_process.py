@@ -15,15 +15,15 @@ from typing import NamedTuple
 import msgspec
 import uvloop
 
-from tidegate.assembly import build_process, open_parts
-from tidegate.assembly.campaigns import campaign_estate, campaign_workers, open_campaigns
+from tidegate.app import build_process, open_parts
+from tidegate.app.campaigns import campaign_estate, campaign_workers, open_campaigns
+from tidegate.app.settings import Settings
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.http import Binding
 from tidegate.http.serving import serve_campaigns
 from tidegate.primitives.membership import PresenceSettings
-from tidegate.settings import Settings
-from tidegate.settings.http import HttpSettings
 from tidegate.systems.campaigns.settings import CampaignSettings
 
 COUPONS, POINTS = "coupons", "points"

@@ -22,14 +22,14 @@ from examples.ticketing.shop import ShopPlan, open_shop, process_of
 from examples.ticketing.web import serve
 from pydantic import SecretStr
 
-from tidegate.assembly import open_parts
-from tidegate.assembly.crowd import open_reception
+from tidegate.app import open_parts
+from tidegate.app.crowd import open_reception
+from tidegate.app.settings import Settings
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.http import Binding
 from tidegate.primitives.membership import PresenceSettings
-from tidegate.settings import Settings
-from tidegate.settings.http import HttpSettings
 from tidegate.systems.waiting_room import Inside, Nowhere, Reception, WaitingRoom, WaitingRoomSettings
 
 PLAN = ShopPlan(

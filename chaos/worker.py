@@ -9,8 +9,8 @@ import uvloop
 
 from chaos.orders import Order
 from chaos.points import die_at
-from tidegate.assembly import Collection, open_collection
-from tidegate.assembly.collection import POOL
+from tidegate.app import Collection, open_collection
+from tidegate.app.collection import POOL
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine import staging, verdicts
 from tidegate.engine.source import Subject

@@ -17,12 +17,12 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from tidegate.assembly import Snapshots, open_parts, open_snapshots
+from tidegate.app import Snapshots, open_parts, open_snapshots
+from tidegate.app.settings import Settings
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry import configure
 from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.limiter import Limit, LimiterSettings, Rate
-from tidegate.settings import Settings
 from tidegate.systems.snapshots.subject import Found, Missing, Unreadable
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import uvloop
 
-from tidegate.assembly import Snapshots, open_parts, open_snapshots
+from tidegate.app import Snapshots, open_parts, open_snapshots
+from tidegate.app.settings import Settings
 from tidegate.core.clock import Clock, ManualClock, SystemClock
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry.logs import configure
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer
-from tidegate.settings import Settings
 from tidegate.storage.valkey import Unit, Valkey
 from tidegate.systems.snapshots.event import Reason
 from tidegate.systems.snapshots.requests import Wish

@@ -20,7 +20,7 @@ from scenarios.game import Game
 from scenarios.processes import Choices, Process, start_tidegate, surroundings
 from scenarios.servers import Servers, Wire, open_servers
 from scenarios.stage import On, Stage
-from tidegate.assembly import Snapshots, open_parts, open_snapshots
+from tidegate.app import Snapshots, open_parts, open_snapshots
 from tidegate.core.priority import Priority
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.bodies import unpack

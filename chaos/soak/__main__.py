@@ -28,10 +28,10 @@ from chaos.soak import judges
 from chaos.soak.deployment import Deployment, open_deployment, settings_of
 from chaos.soak.faults import Faults
 from chaos.soak.load import Api, Load
-from tidegate.assembly import Collection, open_collection
+from tidegate.app import Collection, open_collection
+from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import configure
 from tidegate.runtime.waiting import end
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 
 _MEMORY_EVERY_S = 5.0

@@ -13,7 +13,7 @@ from chaos.comparison import compare, disagreements
 from chaos.crawl import truth_of
 from chaos.soak.deployment import CHARACTERS_PER_S, Deployment, Member
 from chaos.soak.load import CAPACITY, ROOM, STOCK, Load
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.storage.sql import Transaction
 from tidegate.systems.campaigns.tables import campaign_entries
 from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER

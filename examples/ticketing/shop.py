@@ -14,12 +14,12 @@ from examples.ticketing.payments import PAYMENT_COMPLETED
 from examples.ticketing.reservations import room_of
 from examples.ticketing.tables import create_tables
 
-from tidegate.assembly import Parts, build_process, open_parts
-from tidegate.assembly.crowd import open_reception
+from tidegate.app import Parts, build_process, open_parts
+from tidegate.app.crowd import open_reception
+from tidegate.app.settings import Settings
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.outbox import Event
 from tidegate.systems.ranking.ranking import Ranking

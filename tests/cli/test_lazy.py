@@ -36,7 +36,7 @@ FORBIDDEN = {
 def test_the_list_of_commands_imports_none_of_them(arguments: str):
     looked = imports_of([arguments])[arguments]
 
-    assert looked.of(*SERVERS, "structlog", "rich", "tidegate.settings", "tidegate.engine") == []
+    assert looked.of(*SERVERS, "structlog", "rich", "tidegate.app.settings", "tidegate.engine") == []
     if arguments == "--help":
         assert [name for name, command in COMMANDS.items() if command.summary not in looked.output] == []
     if arguments == "colect":
@@ -55,7 +55,7 @@ def test_every_command_is_where_the_list_says(helps: dict[str, Imported]):
 
 
 def test_help_imports_no_driver_and_no_system(helps: dict[str, Imported]):
-    heavy = (*SERVERS, *NEVER, *SYSTEMS, "rich", "structlog", "uvloop", "tidegate.assembly", "tidegate.settings.model")
+    heavy = (*SERVERS, *NEVER, *SYSTEMS, "rich", "structlog", "uvloop", "tidegate.app", "tidegate.app.settings.model")
     light = {
         "tidegate.systems.campaigns.campaign",
         "tidegate.systems.crawl.raw_states",
@@ -103,7 +103,7 @@ def test_a_shell_completes_a_command_without_importing_it(shell: str):
 
     assert "runs" in looked.output
     assert "collect" not in looked.output
-    assert looked.of(*SERVERS, "tidegate.settings", "tidegate.engine", "tidegate.cli.runs") == []
+    assert looked.of(*SERVERS, "tidegate.app.settings", "tidegate.engine", "tidegate.cli.runs") == []
 
 
 def test_a_shell_completes_the_commands_of_a_group():
@@ -111,7 +111,7 @@ def test_a_shell_completes_the_commands_of_a_group():
     looked = imports_of([""], {"_TIDEGATE_COMPLETE": "complete_bash", **typed})[""]
 
     assert looked.output == "list\n"
-    assert looked.of(*SERVERS, "tidegate.settings", "tidegate.assembly") == []
+    assert looked.of(*SERVERS, "tidegate.app.settings", "tidegate.app") == []
 
 
 @pytest.mark.parametrize("shell", TYPED)

@@ -15,13 +15,13 @@ from tests.http.serving import Event, Served, read_events, served
 from tests.http.test_events import until
 from tests.http.test_runs import TIGHT, begin
 from tests.waiting import PATIENCE_S, look_again, observe_absence, patience, simulated_delay, stopwatch
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import DatabaseUnavailable, TooManyWaiting
 from tidegate.dashboard import hub as hub_module
 from tidegate.dashboard.hub import Hub, SharedRead, Topic
 from tidegate.dashboard.topics import TopicName
 from tidegate.engine.bulletin import Bulletin
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
-from tidegate.settings.http import HttpSettings
 from tidegate.storage.valkey import Valkey
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -32,8 +32,8 @@ from tests.servers.migrated import migrated_database
 from tests.servers.mongo import mongo_database
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, patience
-from tidegate.settings import Settings
-from tidegate.settings.sources import settings_of, variable_of
+from tidegate.app.settings import Settings
+from tidegate.app.settings.sources import settings_of, variable_of
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 VARIABLES = {variable_of(path) for path, _ in settings_of(Settings)}

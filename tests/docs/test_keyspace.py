@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from tests.docs.pages import ROOT, section_of, table_rows
-from tidegate.assembly import put_together
-from tidegate.settings import Settings
+from tidegate.app import put_together
+from tidegate.app.settings import Settings
 from tidegate.storage.valkey import Key, Valkey
 
 PAGE = ROOT / "docs" / "keyspace.md"

@@ -12,7 +12,8 @@ from tests.engine.shelf import ShelfSource, ShelfUpstream
 from tests.processes.at_work import at_work, collecting
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
-from tidegate.assembly import Parts, put_together
+from tidegate.app import Parts, put_together
+from tidegate.app.settings import Settings
 from tidegate.engine.calls import Way
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.lifecycle import RunState
@@ -20,7 +21,6 @@ from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import page_jobs
 from tidegate.primitives.gate import CredentialLimits
-from tidegate.settings import Settings
 from tidegate.storage.documents import DocumentStore, SqlDocuments
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey

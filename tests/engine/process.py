@@ -9,13 +9,13 @@ import uvloop
 
 from tests.engine.conftest import LIMITS, POOL
 from tests.engine.shelf import HOST, ShelfSource
-from tidegate.assembly import build_process, open_parts
+from tidegate.app import build_process, open_parts
+from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.source import Task
 from tidegate.engine.upstream import Request, UpstreamClient
 from tidegate.primitives.membership import PresenceSettings
-from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 
 

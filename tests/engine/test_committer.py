@@ -14,7 +14,8 @@ from tests.engine.shelf import ShelfSource, ShelfUpstream
 from tests.servers.migrated import migrated_on
 from tests.servers.proxy import Proxy
 from tests.waiting import is_pending, patience
-from tidegate.assembly import put_together
+from tidegate.app import put_together
+from tidegate.app.settings import Settings
 from tidegate.engine import committer as committer_module
 from tidegate.engine.committer import Committer
 from tidegate.engine.ledger import Claim
@@ -25,7 +26,6 @@ from tidegate.engine.source import JobSpec, Reading, Task
 from tidegate.engine.terms import Terms
 from tidegate.engine.upstream import Answer
 from tidegate.engine.verdicts import Finished
-from tidegate.settings import Settings
 from tidegate.storage.documents import Document
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey

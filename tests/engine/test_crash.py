@@ -16,14 +16,14 @@ from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_folder
 from tests.waiting import look_again, simulated_delay, until
-from tidegate.assembly import open_parts
+from tidegate.app import open_parts
+from tidegate.app.settings import Settings
 from tidegate.engine import runs
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import Request
-from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database, Transaction, outbox
 

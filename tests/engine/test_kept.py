@@ -7,12 +7,12 @@ from sqlalchemy import func, select
 
 from tests.engine.conftest import Library
 from tests.engine.shelf import ShelfSource, ShelfUpstream
-from tidegate.assembly import put_together
+from tidegate.app import put_together
+from tidegate.app.settings import Settings
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Reading, Task
 from tidegate.engine.tables import parked_answers
 from tidegate.engine.upstream import Answer
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 

@@ -16,14 +16,14 @@ from tests.servers.migrated import migrated_file
 from tests.servers.mongo import mongo_database, mongo_port
 from tests.servers.proxy import Proxy
 from tests.waiting import look_again, patience
-from tidegate.assembly import put_together
+from tidegate.app import put_together
+from tidegate.app.settings import Settings
 from tidegate.core.clock import ManualClock
 from tidegate.engine import parking, runs, staging, verdicts
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.parking import Parked
 from tidegate.engine.tables import page_jobs, parked_answers
 from tidegate.engine.upstream import Answer
-from tidegate.settings import Settings
 from tidegate.storage.documents import DocumentSettings, open_documents
 from tidegate.storage.documents import mongo as mongo_module
 from tidegate.storage.sql import Database, Transaction

@@ -14,10 +14,10 @@ from tests.servers.migrated import migrated_file, migrated_on
 from tests.servers.refusing import Waits, noise, refusing, set_read_only, told
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, patience
-from tidegate.assembly import put_together
+from tidegate.app import put_together
+from tidegate.app.settings import Settings
 from tidegate.runtime import patience as policy
 from tidegate.runtime.waiting import end
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected

@@ -15,9 +15,9 @@ from tests.engine.shelf import ShelfUpstream
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import until
-from tidegate.assembly import put_together
+from tidegate.app import put_together
+from tidegate.app.settings import Settings
 from tidegate.primitives.membership import PresenceSettings
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey.connection import connected
 

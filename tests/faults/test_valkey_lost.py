@@ -14,7 +14,7 @@ from tests.faults.conftest import CALM, LIMITS, Open, assert_all_is_well
 from tests.servers.registry import record_used, skip_or_fail
 from tests.servers.valkey import ServerMissing, redis_binary, version_of
 from tests.waiting import look_again, patience
-from tidegate.assembly.collection import POOL
+from tidegate.app.collection import POOL
 from tidegate.primitives.gate import BucketStatus
 from tidegate.simulators.github import FaultKind, LimitSettings, Manners, Sizes
 

@@ -11,10 +11,10 @@ from tests.http.serving import served
 from tests.http.test_page_guide import nginx
 from tests.servers.guarded import free_port
 from tests.waiting import patience
+from tidegate.app.settings import Settings
+from tidegate.app.settings.http import HttpSettings
+from tidegate.app.settings.sources import settings_of, variable_of
 from tidegate.core.telemetry.catalogue import EVENTS
-from tidegate.settings import Settings
-from tidegate.settings.http import HttpSettings
-from tidegate.settings.sources import settings_of, variable_of
 
 GUIDES = ROOT / "docs" / "guides"
 RESULTS = ROOT / "bench" / "RESULTS.md"

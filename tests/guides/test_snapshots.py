@@ -22,7 +22,7 @@ from tests.http.processes import started
 from tests.http.serving import Client, read_events
 from tests.http.test_guide import Shown, assert_fits, request_of, shown_in
 from tests.systems.snapshots.deployment import game, until
-from tidegate.assembly.kinds import by_name, load_kind
+from tidegate.app.kinds import by_name, load_kind
 from tidegate.cli import app
 from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.core.telemetry.logs import configure

@@ -13,12 +13,12 @@ from typing import Any
 
 from tests.servers.migrated import migrated_file
 from tests.systems.waiting_room.venue import ROOM, Venue, come, venue_at
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.clock import ManualClock
 from tidegate.http import Binding
 from tidegate.http.application import build_application
 from tidegate.http.server import HttpService
 from tidegate.http.serving import room_endpoints
-from tidegate.settings.http import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import RoomPlan, WaitingRoom
 

@@ -15,14 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.servers.migrated import migrated_folder
 from tests.systems.github.deployment import CALM, LIMITS, SMALL
 from tests.waiting import look_again, patience
-from tidegate.assembly import Collection, open_collection
-from tidegate.assembly.crowd import open_reception
+from tidegate.app import Collection, open_collection
+from tidegate.app.crowd import open_reception
+from tidegate.app.settings import Settings
+from tidegate.app.settings.http import HttpSettings
 from tidegate.dashboard import open_dashboard
 from tidegate.engine.upstream import UpstreamSettings
 from tidegate.http import Binding, serve_collection
 from tidegate.http.channel import Seats
-from tidegate.settings import Settings
-from tidegate.settings.http import HttpSettings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.github import GithubSettings

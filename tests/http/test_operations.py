@@ -8,8 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.http.serving import Client, Served, figures
 from tests.waiting import patience
 from tidegate import __version__
+from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding, serve_operations
-from tidegate.settings.http import HttpSettings
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("figures_are_not_kept")]
 

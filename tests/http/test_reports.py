@@ -9,12 +9,12 @@ from tests.engine.busy_day import fill
 from tests.http.unattended import unattended
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import Embedded, empty_valkey
-from tidegate.assembly import put_together
+from tidegate.app import put_together
+from tidegate.app.settings import Settings
 from tidegate.engine.kind_reports import failing_kinds, processing_times, retry_counts
 from tidegate.engine.reports import jobs_by_state, runs_by_state, slow_jobs
 from tidegate.http.waiting import waiting_report
 from tidegate.primitives.gate import Job
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 
 

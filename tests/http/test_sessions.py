@@ -20,6 +20,7 @@ from tests.http.asgi import ask
 from tests.http.serving import Reply
 from tests.http.test_problems import log_lines
 from tests.waiting import patience
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.clock import ManualClock
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
@@ -29,7 +30,6 @@ from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import Trouble
 from tidegate.http.session_desk import SessionDesk
 from tidegate.http.sessions import SessionOffice
-from tidegate.settings.http import HttpSettings
 
 OPERATE, READ, OTHER = "operate-0123456789abcdef", "read-0123456789abcdef", "other-0123456789abcdef"
 LASTS = timedelta(hours=12)

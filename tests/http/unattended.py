@@ -10,15 +10,15 @@ import aiohttp
 
 from tests.http.serving import Client
 from tests.servers.migrated import migrated_folder
-from tidegate.assembly import Collection, open_collection
-from tidegate.assembly.campaigns import open_campaigns
-from tidegate.assembly.crowd import open_reception
+from tidegate.app import Collection, open_collection
+from tidegate.app.campaigns import open_campaigns
+from tidegate.app.crowd import open_reception
+from tidegate.app.settings import Settings
+from tidegate.app.settings.http import HttpSettings
 from tidegate.dashboard import open_dashboard
 from tidegate.http import Binding, serve_collection
 from tidegate.http.channel import Seats
 from tidegate.primitives.gate import Gate
-from tidegate.settings import Settings
-from tidegate.settings.http import HttpSettings
 from tidegate.storage.sql import Database
 
 

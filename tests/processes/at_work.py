@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from tidegate.assembly import Parts, build_process
+from tidegate.app import Parts, build_process
 from tidegate.engine.collector import Collector
 from tidegate.runtime.supervisor import Supervisor
 

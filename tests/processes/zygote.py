@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-import tidegate.assembly
+import tidegate.app
 import tidegate.cli
 import tidegate.http
 import tidegate.simulators
@@ -154,7 +154,7 @@ def _code_of(task: Callable[[], object]) -> int:
 
 
 def _import_everything() -> None:
-    for package in (tidegate.assembly, tidegate.cli, tidegate.http, tidegate.simulators):
+    for package in (tidegate.app, tidegate.cli, tidegate.http, tidegate.simulators):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     for name in _SERVERS:

@@ -10,9 +10,9 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 
-from tidegate.assembly import build_process, open_parts
+from tidegate.app import build_process, open_parts
+from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import configure
-from tidegate.settings import Settings
 
 
 def say(words: str) -> None:

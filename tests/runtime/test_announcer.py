@@ -16,7 +16,8 @@ from tests.primitives.wakeup.waiters import until_blocked
 from tests.processes import start_warm
 from tests.servers.migrated import migrated_file
 from tests.waiting import patience
-from tidegate.assembly import build_process, open_parts
+from tidegate.app import build_process, open_parts
+from tidegate.app.settings import Settings
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.primitives.membership import PresenceSettings
@@ -25,7 +26,6 @@ from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.service import Restarts, keep_running
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
@@ -36,11 +36,11 @@ LEASE = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milli
 COMMITTER = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from tidegate.assembly import build_process, open_parts
+from tidegate.app import build_process, open_parts
 from tidegate.storage.sql import outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.primitives.membership import PresenceSettings
-from tidegate.settings import Settings
+from tidegate.app.settings import Settings
 from datetime import timedelta
 async def main():
     lease = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=500))

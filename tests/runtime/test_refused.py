@@ -13,14 +13,14 @@ from tests.servers.refusing import Waits, lease_ended_ms_ago, lines_of_outage, n
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, until
 from tests.waiting import patience as enough_time
-from tidegate.assembly import Parts, build_process, open_parts
+from tidegate.app import Parts, build_process, open_parts
+from tidegate.app.settings import Settings
 from tidegate.core.errors import Unavailable
 from tidegate.primitives.membership import PresenceKeys, PresenceSettings
 from tidegate.runtime import patience
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.waiting import end
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database, outbox
 from tidegate.storage.sql.outbox import Event
 

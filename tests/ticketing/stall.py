@@ -15,9 +15,9 @@ from examples.ticketing.reservations import Reservation, room_of
 from examples.ticketing.shop import BOARD, Shop, ShopPlan, make_tables, put_shop_together
 from sqlalchemy import select
 
-from tidegate.assembly import put_together
+from tidegate.app import put_together
+from tidegate.app.settings import Settings
 from tidegate.core.clock import Clock, ManualClock
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey

@@ -15,9 +15,9 @@ from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_folder
 from tests.waiting import look_again, until
 from tests.whole.upstream import Upstream
-from tidegate.assembly import Parts, open_parts
+from tidegate.app import Parts, open_parts
+from tidegate.app.settings import Settings
 from tidegate.primitives.gate import CredentialLimits, Job
-from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.schema import handled_events
 

@@ -13,7 +13,7 @@ from tidegate.cli.running import load_settings, run
 from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from tidegate.settings import Settings
+    from tidegate.app.settings import Settings
     from tidegate.systems.campaigns.campaigns import Campaigns
 
 T = TypeVar("T")
@@ -47,8 +47,8 @@ async def _ask(settings: Settings, question: Callable[[Campaigns], Awaitable[T]]
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncGenerator[Campaigns]:
-    from tidegate.assembly import open_database, open_valkey
-    from tidegate.assembly.campaigns import open_campaigns
+    from tidegate.app import open_database, open_valkey
+    from tidegate.app.campaigns import open_campaigns
 
     async with (
         open_valkey(settings) as valkey,

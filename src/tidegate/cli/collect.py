@@ -16,10 +16,10 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER, require_kinds
 
 if TYPE_CHECKING:
-    from tidegate.assembly import Collection
+    from tidegate.app import Collection
+    from tidegate.app.settings import Settings
     from tidegate.cli.summary import Summary
     from tidegate.engine.source import Subject
-    from tidegate.settings import Settings
 
 _TOKEN = "GITHUB_TOKEN"  # noqa: S105 - the name of a variable
 _DOCUMENTS = (USER, REPOSITORY, *DOCUMENTS.values())
@@ -73,7 +73,7 @@ def collect(
 async def _collect(settings: Settings, token: str | None, subjects: Sequence[Subject], *, quiet: bool) -> Summary:
     from rich.console import Console
 
-    from tidegate.assembly import open_collection
+    from tidegate.app import open_collection
     from tidegate.cli.collecting import collect_all
     from tidegate.cli.screens import open_screen
     from tidegate.cli.summary import summarise

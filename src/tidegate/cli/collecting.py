@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.cli.plan import Plan
 from tidegate.cli.planning import labels, make_plan
 from tidegate.cli.screens import Screen

@@ -11,8 +11,8 @@ import typer
 from tidegate.cli.running import load_settings, run
 
 if TYPE_CHECKING:
-    from tidegate.assembly import Collection
-    from tidegate.settings import Settings
+    from tidegate.app import Collection
+    from tidegate.app.settings import Settings
     from tidegate.storage.sql import Database
     from tidegate.systems.crawl.targets import CrawlOptions
 
@@ -60,14 +60,14 @@ def print_json(value: Any) -> None:
 
 
 async def _ask(settings: Settings, question: Callable[[Collection], Awaitable[T]]) -> T:
-    from tidegate.assembly import open_collection
+    from tidegate.app import open_collection
 
     async with open_collection(settings, needs_credential=False) as collection:
         return await question(collection)
 
 
 async def _look(settings: Settings, question: Callable[[Database], Awaitable[T]]) -> T:
-    from tidegate.assembly import open_database
+    from tidegate.app import open_database
 
     async with open_database(settings) as database:
         return await question(database)

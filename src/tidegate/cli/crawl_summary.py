@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.cli.crawl_waits import wait_of
 from tidegate.cli.run_text import SKIPPED, WITHHELD, failure_lines, labelled, skipped_lines
 from tidegate.cli.wording import counted, number, span

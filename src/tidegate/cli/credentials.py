@@ -19,8 +19,8 @@ from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.core.telemetry.redaction import redact_text
 
 if TYPE_CHECKING:
+    from tidegate.app.settings import Settings
     from tidegate.engine.credentials import Credential, CredentialBook, CredentialCheck, Rotation
-    from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Whose tokens and apps may be used.")
 
@@ -146,7 +146,7 @@ def rotate_key(*, as_json: bool = _JSON) -> None:
 
 
 async def _add(settings: Settings, given: _Given, secret: str) -> Credential:
-    from tidegate.assembly.credentials import open_credentials
+    from tidegate.app.credentials import open_credentials
 
     async with open_credentials(settings) as book:
         if given.app_id is None or given.installation_id is None:
@@ -167,21 +167,21 @@ async def _add(settings: Settings, given: _Given, secret: str) -> Credential:
 
 
 async def _list(settings: Settings) -> Sequence[Credential]:
-    from tidegate.assembly.credentials import open_credentials
+    from tidegate.app.credentials import open_credentials
 
     async with open_credentials(settings) as book:
         return await book.list()
 
 
 async def _remove(settings: Settings, name: str) -> Credential:
-    from tidegate.assembly.credentials import open_credentials
+    from tidegate.app.credentials import open_credentials
 
     async with open_credentials(settings) as book:
         return await book.remove(name)
 
 
 async def _test(settings: Settings, names: Sequence[str]) -> list[CredentialCheck]:
-    from tidegate.assembly.credentials import open_credentials
+    from tidegate.app.credentials import open_credentials
     from tidegate.engine.credentials import Kind
 
     async with open_credentials(settings) as book:
@@ -204,7 +204,7 @@ async def _test_one(book: CredentialBook, name: str) -> CredentialCheck:
 
 
 async def _rotate(settings: Settings) -> Rotation:
-    from tidegate.assembly.credentials import open_credentials
+    from tidegate.app.credentials import open_credentials
 
     async with open_credentials(settings) as book:
         return await book.rotate_key()

@@ -13,7 +13,7 @@ from tidegate.cli.findings import Finding, Verdict
 from tidegate.cli.running import load_settings, run
 
 if TYPE_CHECKING:
-    from tidegate.settings import Settings
+    from tidegate.app.settings import Settings
 
 _WIDTH = 27
 _PATIENCE_S = 10

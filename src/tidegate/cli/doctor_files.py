@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from tidegate import __version__
-from tidegate.assembly.vault import key_source
+from tidegate.app.settings import Settings
+from tidegate.app.vault import key_source
 from tidegate.cli.findings import Finding, Verdict
 from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry.disks import free_mb
-from tidegate.settings import Settings
 from tidegate.storage.sql.urls import parse_address
 
 _TOO_LITTLE_MB, _LITTLE_MB = 100, 1000

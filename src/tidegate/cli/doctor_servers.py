@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator
 
-from tidegate.assembly import open_valkey
+from tidegate.app import open_valkey
+from tidegate.app.settings import Settings
 from tidegate.cli.findings import Finding, Verdict, failure
 from tidegate.core.errors import TidegateError
-from tidegate.settings import Settings
 from tidegate.storage.documents.opening import check_documents
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.migrate import pending_migrations

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tidegate.app.settings import Settings
 from tidegate.cli.findings import Finding, Verdict
 from tidegate.core.errors import TidegateError
 from tidegate.core.telemetry.redaction import redact_text
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.migrate import pending_migrations
 from tidegate.systems import crawl
@@ -76,7 +76,7 @@ async def upstreams(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _known(settings: Settings) -> _Known:
-    from tidegate.assembly.vault import open_vault
+    from tidegate.app.vault import open_vault
     from tidegate.engine.credentials import records
     from tidegate.engine.schedules import listed
 

@@ -10,7 +10,7 @@ import typer
 from tidegate.cli.running import load_settings, run
 
 if TYPE_CHECKING:
-    from tidegate.settings import Settings
+    from tidegate.app.settings import Settings
 
 
 def migrate(*, as_json: bool = typer.Option(False, "--json", help="Print the result as JSON.")) -> None:

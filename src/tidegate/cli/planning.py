@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.cli.permits import permits_of, supplies
 from tidegate.cli.plan import Known, Plan, foresee, plan_user, put_together
 from tidegate.core.clock import milliseconds

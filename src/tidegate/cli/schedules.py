@@ -18,10 +18,10 @@ from tidegate.cli.wording import whose
 from tidegate.systems.github.kinds import require_kinds
 
 if TYPE_CHECKING:
+    from tidegate.app.settings import Settings
     from tidegate.engine.firings import Firing
     from tidegate.engine.schedules import Schedule
     from tidegate.engine.source import Subject
-    from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Runs that begin by the clock.")
 
@@ -131,7 +131,7 @@ def _options(include: Sequence[str], since: str | None, *, full: bool) -> dict[s
 
 
 async def _add(settings: Settings, subjects: Sequence[Subject], cron: str, timezone: str) -> list[Schedule]:
-    from tidegate.assembly.schedules import open_schedules
+    from tidegate.app.schedules import open_schedules
     from tidegate.systems.github import GithubSource
 
     async with open_schedules(settings) as schedules:
@@ -139,7 +139,7 @@ async def _add(settings: Settings, subjects: Sequence[Subject], cron: str, timez
 
 
 async def _list(settings: Settings, login: str | None) -> list[Schedule]:
-    from tidegate.assembly import open_database
+    from tidegate.app import open_database
     from tidegate.engine.schedules import listed
 
     async with open_database(settings) as database:
@@ -147,7 +147,7 @@ async def _list(settings: Settings, login: str | None) -> list[Schedule]:
 
 
 async def _each(settings: Settings, what: str, numbers: Sequence[int]) -> list[Schedule]:
-    from tidegate.assembly.schedules import open_schedules
+    from tidegate.app.schedules import open_schedules
 
     async with open_schedules(settings) as schedules:
         change = {"remove": schedules.remove, "pause": schedules.pause, "resume": schedules.resume}[what]
@@ -157,7 +157,7 @@ async def _each(settings: Settings, what: str, numbers: Sequence[int]) -> list[S
 
 
 async def _trigger(settings: Settings, number: int, key: str) -> Firing:
-    from tidegate.assembly import open_collection
+    from tidegate.app import open_collection
     from tidegate.engine.credentials.borrowing import VARIABLE
 
     token = os.environ.get(VARIABLE) or None

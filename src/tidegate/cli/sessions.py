@@ -14,8 +14,8 @@ from tidegate.core.errors import InvalidArgument, NotFound
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tidegate.app.settings import Settings
     from tidegate.http.session_records import OpenSession
-    from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Sessions of browsers that are logged in.")
 
@@ -54,7 +54,7 @@ def revoke(
 
 
 async def _listed(settings: Settings) -> Sequence[OpenSession]:
-    from tidegate.assembly import open_database
+    from tidegate.app import open_database
     from tidegate.http.session_registry import SessionRegistry
 
     async with open_database(settings) as database:
@@ -62,7 +62,7 @@ async def _listed(settings: Settings) -> Sequence[OpenSession]:
 
 
 async def _revoke(settings: Settings, session: str | None) -> Sequence[OpenSession]:
-    from tidegate.assembly import open_database
+    from tidegate.app import open_database
     from tidegate.http.session_registry import SessionRegistry
 
     async with open_database(settings) as database:

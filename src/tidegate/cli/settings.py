@@ -11,8 +11,8 @@ def settings(*, as_json: bool = typer.Option(False, "--json", help="Print the re
     from rich.markup import escape
     from rich.table import Table
 
+    from tidegate.app.settings.reference import effective_settings
     from tidegate.cli.tables import print_table
-    from tidegate.settings.reference import effective_settings
 
     effective = effective_settings(load_settings())
     if as_json:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from tidegate.assembly import Snapshots
-    from tidegate.settings import Settings
+    from tidegate.app import Snapshots
+    from tidegate.app.settings import Settings
     from tidegate.systems.snapshots.subject import Subject
 
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
     """All that a command needs; raise `InvalidSettings` with what to set where nothing is kept."""
-    from tidegate.assembly import open_parts, open_snapshots
-    from tidegate.assembly.kinds import require_kinds
+    from tidegate.app import open_parts, open_snapshots
+    from tidegate.app.kinds import require_kinds
 
     kinds = require_kinds(settings)
     async with open_parts(settings) as parts, open_snapshots(parts, kinds) as snapshots:
@@ -27,7 +27,7 @@ async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
 
 def parse_subject(settings: Settings, text: str) -> Subject:
     """The subject that somebody wrote, such as `character/4711`; which kinds there are is told where it is none."""
-    from tidegate.assembly.kinds import require_kinds
+    from tidegate.app.kinds import require_kinds
     from tidegate.systems.snapshots.subject import Subject
 
     known = sorted(kind.name for kind in require_kinds(settings))

@@ -13,7 +13,7 @@ from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted
 
 if TYPE_CHECKING:
-    from tidegate.settings import Settings
+    from tidegate.app.settings import Settings
     from tidegate.systems.snapshots.transport import Topic
 
     # It comes with the extra `kafka`.

@@ -15,7 +15,7 @@ from tidegate.cli.wording import clock, number, span
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tidegate.settings import Settings
+    from tidegate.app.settings import Settings
     from tidegate.systems.snapshots.archive.entry import Entry
     from tidegate.systems.snapshots.prefetch.status import Census, PrefetchStatus
     from tidegate.systems.snapshots.subject import Subject
@@ -80,8 +80,8 @@ def _why(settings: Settings) -> str:
 
 
 async def _status(settings: Settings, *, counts_all: bool) -> PrefetchStatus:
-    from tidegate.assembly import open_database
-    from tidegate.assembly.kinds import require_kinds
+    from tidegate.app import open_database
+    from tidegate.app.kinds import require_kinds
     from tidegate.systems.snapshots.prefetch.status import prefetch_status
 
     require_kinds(settings)
@@ -90,8 +90,8 @@ async def _status(settings: Settings, *, counts_all: bool) -> PrefetchStatus:
 
 
 async def _history(settings: Settings, subject: Subject, limit: int) -> list[Entry]:
-    from tidegate.assembly import open_database
-    from tidegate.assembly.upkeep import history_of_snapshots
+    from tidegate.app import open_database
+    from tidegate.app.upkeep import history_of_snapshots
 
     async with open_database(settings) as database:
         return await history_of_snapshots(settings, database).of(subject, limit=limit)

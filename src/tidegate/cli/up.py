@@ -17,11 +17,11 @@ from tidegate.cli.running import run
 from tidegate.cli.wording import listed
 
 if TYPE_CHECKING:
-    from tidegate.assembly import Collection, Snapshots
+    from tidegate.app import Collection, Snapshots
+    from tidegate.app.settings import Settings
     from tidegate.http import Binding
     from tidegate.runtime.service import Service
     from tidegate.runtime.supervisor import StopReport
-    from tidegate.settings import Settings
     from tidegate.systems.campaigns.campaigns import Campaigns
     from tidegate.systems.ranking.ranking import Ranking
     from tidegate.systems.waiting_room import Reception
@@ -96,8 +96,8 @@ def serve(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool =
 
 def _configured(host: str | None, port: int | None) -> Settings:
     """The settings, with what the command line says; a process that stays logs from its level upwards."""
+    from tidegate.app.settings import Settings
     from tidegate.core.telemetry.logs import configure
-    from tidegate.settings import Settings
 
     settings = Settings.load()
     configure(settings.log.format, settings.log.level)
@@ -134,11 +134,11 @@ def _allow_files(watchers: int) -> None:
 
 
 async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_json: bool) -> StopReport:
-    from tidegate.assembly import open_collection, open_snapshots
-    from tidegate.assembly.campaigns import campaign_estate, open_campaigns
-    from tidegate.assembly.crowd import open_reception
-    from tidegate.assembly.kinds import configured_kinds
-    from tidegate.assembly.rankings import open_ranking
+    from tidegate.app import open_collection, open_snapshots
+    from tidegate.app.campaigns import campaign_estate, open_campaigns
+    from tidegate.app.crowd import open_reception
+    from tidegate.app.kinds import configured_kinds
+    from tidegate.app.rankings import open_ranking
     from tidegate.engine.credentials.borrowing import VARIABLE
     from tidegate.runtime.garbage import settle_in
 
@@ -188,7 +188,7 @@ def _services(
     reception: Reception,
     campaigns: Campaigns,
 ) -> Mapping[str, Service]:
-    from tidegate.assembly.campaigns import campaign_workers
+    from tidegate.app.campaigns import campaign_workers
     from tidegate.dashboard import open_dashboard
     from tidegate.http import serve_collection, serve_operations
     from tidegate.http.channel import Seats

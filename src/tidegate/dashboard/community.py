@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from tidegate.assembly import Parts
+from tidegate.app import Parts
 from tidegate.primitives.membership import Election
 from tidegate.primitives.stream.message import StreamStatus
 from tidegate.primitives.stream.stream import is_waypoint, owner_of

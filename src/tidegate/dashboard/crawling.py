@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 from sqlalchemy import func, select
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.dashboard.looks import DATABASE, Looks, Unknown
 from tidegate.engine.overview import newest_active
 from tidegate.engine.progress import kinds_of

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from tidegate.assembly import Collection, Snapshots
+from tidegate.app import Collection, Snapshots
 from tidegate.core.clock import monotonic_ms
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks, Unknown
 from tidegate.storage.sql import outbox

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from tidegate.assembly import Collection, Snapshots
+from tidegate.app import Collection, Snapshots
 from tidegate.dashboard.community import CommunityReader, ProcessView
 from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
 from tidegate.engine.overview import busy_pools

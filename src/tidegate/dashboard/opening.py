@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from tidegate.assembly import Collection, Snapshots
+from tidegate.app import Collection, Snapshots
 from tidegate.dashboard.desk import DashboardDesk
 from tidegate.dashboard.files import Files
 from tidegate.dashboard.hub import Hub

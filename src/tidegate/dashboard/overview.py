@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from tidegate import __version__
-from tidegate.assembly import Collection, Snapshots
+from tidegate.app import Collection, Snapshots
 from tidegate.dashboard.attention import MOST_FAILED, Attention, Sight, attention_to
 from tidegate.dashboard.community import Community, CommunityReader
 from tidegate.dashboard.dead import DeadCount, DeadReader

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tidegate.assembly import Snapshots
+from tidegate.app import Snapshots
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.priority import Priority
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks, Unknown

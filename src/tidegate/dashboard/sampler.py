@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 
-from tidegate.assembly import Collection as Installation
-from tidegate.assembly import Snapshots
+from tidegate.app import Collection as Installation
+from tidegate.app import Snapshots
 from tidegate.core.clock import monotonic_ms
 from tidegate.dashboard.history import Figure, History
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks

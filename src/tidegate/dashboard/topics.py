@@ -6,8 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.assembly import Collection, Snapshots
-from tidegate.assembly.kinds import NO_KINDS
+from tidegate.app import Collection, Snapshots
+from tidegate.app.kinds import NO_KINDS
 from tidegate.dashboard.crawling import CrawlReader
 from tidegate.dashboard.dead import DeadReader
 from tidegate.dashboard.history import History, HistoryView

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import ContractBroken
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.access import Access
@@ -21,7 +22,6 @@ from tidegate.http.endpoints import Endpoint
 from tidegate.http.front import ENDPOINT, LONGEST_PATH, REQUEST_ID, Front
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.tracing import answer_traced
-from tidegate.settings.http import HttpSettings
 
 log = get_logger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.core.errors import NotFound
 from tidegate.engine.runs import Run
 from tidegate.engine.schedules import Schedule

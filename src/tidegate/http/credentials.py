@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.engine.credentials import Credential, CredentialCheck
 from tidegate.http.endpoints import Answer, Endpoint, Given, given, one_of
 from tidegate.http.logins import Login, read_login

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.redaction import redact
 from tidegate.http.endpoints import Endpoint, Given

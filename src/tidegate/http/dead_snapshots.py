@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta
 
-from tidegate.assembly import Snapshots
+from tidegate.app import Snapshots
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.telemetry.redaction import redact
 from tidegate.http.endpoints import Endpoint, Given

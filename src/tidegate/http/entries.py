@@ -12,6 +12,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import TooManyWaiting
 from tidegate.http.campaign_events import EntryEvents
 from tidegate.http.campaigns import TAG, CampaignId, Limit
@@ -19,7 +20,6 @@ from tidegate.http.endpoints import Also, Answer, Endpoint, Given
 from tidegate.http.events import ENDED
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import ProblemType, Trouble
-from tidegate.settings.http import HttpSettings
 from tidegate.systems.campaigns.campaign import Answer as DoorAnswer
 from tidegate.systems.campaigns.campaign import Decided, Entered, Result
 from tidegate.systems.campaigns.campaigns import Campaigns

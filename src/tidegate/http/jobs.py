@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.core.errors import NotFound
 from tidegate.engine import executions, ledger, runs
 from tidegate.engine.executions import Execution

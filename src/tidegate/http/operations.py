@@ -9,7 +9,7 @@ from sqlalchemy import select
 from starlette.responses import Response
 
 from tidegate import __version__
-from tidegate.assembly import Parts
+from tidegate.app import Parts
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger

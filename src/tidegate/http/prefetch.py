@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tidegate.assembly import Snapshots
+from tidegate.app import Snapshots
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.snapshots import TAG
 from tidegate.systems.snapshots.prefetch.status import PrefetchStatus, prefetch_status

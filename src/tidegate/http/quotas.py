@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.engine.credentials import GENERAL_POOL, Credential
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.views import Limit, moment

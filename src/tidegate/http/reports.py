@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.engine.kind_reports import (
     FailingReport,
     RetriesReport,

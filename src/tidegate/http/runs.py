@@ -10,7 +10,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.core.errors import TidegateError
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Trigger

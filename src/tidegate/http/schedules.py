@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.core.ids import new_id
 from tidegate.engine.firings import LONGEST_KEY, Firing
 from tidegate.engine.schedules import Schedule

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from tidegate.assembly import Collection, Parts, Snapshots
-from tidegate.assembly.kinds import NO_KINDS
-from tidegate.assembly.rankings import NO_BOARDS
+from tidegate.app import Collection, Parts, Snapshots
+from tidegate.app.kinds import NO_KINDS
+from tidegate.app.rankings import NO_BOARDS
+from tidegate.app.settings.http import HttpSettings
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.binding import Binding
@@ -43,7 +44,6 @@ from tidegate.http.snapshots import SnapshotDesk
 from tidegate.http.statistics import StatisticsDesk
 from tidegate.http.turnstile import Turnstile
 from tidegate.http.views import RunViews
-from tidegate.settings.http import HttpSettings
 from tidegate.systems.campaigns.campaigns import Campaigns
 from tidegate.systems.campaigns.gauges import CampaignGauges
 from tidegate.systems.crawl.gauges import CrawlGauges

@@ -10,7 +10,8 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.assembly import Snapshots
+from tidegate.app import Snapshots
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import TooManyWaiting
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given
 from tidegate.http.events import MEDIA_TYPE as EVENTS
@@ -18,7 +19,6 @@ from tidegate.http.problems import ProblemType
 from tidegate.http.snapshot_events import SnapshotEvents
 from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.runtime.waiting import unless
-from tidegate.settings.http import HttpSettings
 from tidegate.systems.snapshots.kept import Failed
 from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
 from tidegate.systems.snapshots.subject import LONGEST_KEY

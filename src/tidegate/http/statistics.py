@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.assembly import Collection
+from tidegate.app import Collection
 from tidegate.core.errors import NotFound
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.logins import Login, read_login

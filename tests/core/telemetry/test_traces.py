@@ -28,6 +28,7 @@ from tests.http.test_commands import client_of
 from tests.servers.migrated import migrated_file
 from tests.systems.snapshots.deployment import deployed, game
 from tests.waiting import look_again
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry import spans, traces
@@ -36,7 +37,6 @@ from tidegate.core.telemetry.traces import TraceSettings, open_traces, span
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.session_desk import SessionDesk
-from tidegate.settings.http import HttpSettings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 from tidegate.storage.valkey import Valkey
 
@@ -363,10 +363,10 @@ def test_where_nobody_wants_traces_nothing_of_them_is_imported(tmp_path: Path):
     """In a process of its own; where metrics of it are installed, the Redis client imports those by itself."""
     script = """
 import asyncio, sys
-from tidegate.assembly import open_collection
+from tidegate.app import open_collection
 from tidegate.cli import up, collect, running
 from tidegate.http import serving
-from tidegate.settings import Settings
+from tidegate.app.settings import Settings
 from tidegate.core.telemetry.traces import open_traces, span
 settings = Settings.load()
 async def main():

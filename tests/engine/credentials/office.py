@@ -10,12 +10,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from sqlalchemy import text
 
-from tidegate.assembly import Parts, put_together
-from tidegate.assembly.credentials import put_book_together
+from tidegate.app import Parts, put_together
+from tidegate.app.credentials import put_book_together
+from tidegate.app.settings import Settings
 from tidegate.engine.credentials import CredentialBook
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.gate import CredentialStatus
-from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey

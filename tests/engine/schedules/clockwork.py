@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
-from tidegate.assembly import Parts, put_together
+from tidegate.app import Parts, put_together
+from tidegate.app.settings import Settings
 from tidegate.core.clock import Clock
 from tidegate.core.errors import NoCredential
 from tidegate.engine.due_schedules import DueSchedules
@@ -20,7 +21,6 @@ from tidegate.engine.tables import collection_runs
 from tidegate.engine.triggers import Triggers
 from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.gate import Allowance
-from tidegate.settings import Settings
 from tidegate.storage.documents import Document
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey

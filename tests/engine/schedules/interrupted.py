@@ -5,12 +5,12 @@ import sys
 from typing import Any
 
 from tests.engine.schedules.clockwork import DAY, SOURCES, pool_for
-from tidegate.assembly import put_together
+from tidegate.app import put_together
+from tidegate.app.settings import Settings
 from tidegate.core.clock import ManualClock
 from tidegate.engine import due_schedules
 from tidegate.engine.due_schedules import DueSchedules
 from tidegate.engine.orchestrator import Orchestrator
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 

@@ -10,7 +10,8 @@ from tests.engine.schedules.clockwork import FORGIVING, POOL, Clockwork, Shifted
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.waiting import look_again, patience
-from tidegate.assembly import build_process, put_together
+from tidegate.app import build_process, put_together
+from tidegate.app.settings import Settings
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.due_schedules import DueSchedules
 from tidegate.engine.lifecycle import RunState
@@ -18,7 +19,6 @@ from tidegate.engine.schedules import Schedules
 from tidegate.engine.source import Subject
 from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.primitives.gate import CredentialLimits
-from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database
 

@@ -7,7 +7,7 @@ from tests.engine.conftest import POOL, Library
 from tests.engine.shelf import ShelfUpstream
 from tests.processes.at_work import at_work
 from tests.waiting import look_again, patience
-from tidegate.assembly import Parts, build_process
+from tidegate.app import Parts, build_process
 from tidegate.engine.sqs.forwarder import Forwarder, Lookout
 from tidegate.engine.sqs.intake import QueueIntake
 from tidegate.engine.sqs.queue import Queue

@@ -12,14 +12,14 @@ import uvloop
 from tests.engine.conftest import LIMITS, POOL
 from tests.engine.process import Ready, RemoteShelfSource, Secrets
 from tests.servers.moto import REGION
-from tidegate.assembly import build_process, open_parts
+from tidegate.app import build_process, open_parts
+from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.sqs import AwsSettings, open_aws
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.membership import PresenceSettings
 from tidegate.primitives.stream import Passage
-from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 
 

@@ -18,13 +18,13 @@ from tests.servers.migrated import migrated_folder
 from tests.servers.proxy import Proxy
 from tests.servers.sqs import ENVIRONMENT, SqsServer
 from tests.waiting import look_again, patience
-from tidegate.assembly import Parts, open_parts
+from tidegate.app import Parts, open_parts
+from tidegate.app.settings import Settings
 from tidegate.engine import runs
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.source import Subject
 from tidegate.engine.upstream import Request
-from tidegate.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 LEASE_MS = 1000

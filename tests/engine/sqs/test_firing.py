@@ -13,14 +13,14 @@ from tests.engine.shelf import ShelfUpstream
 from tests.servers.migrated import migrated_file
 from tests.servers.sqs import SqsServer
 from tests.waiting import look_again, patience
-from tidegate.assembly import put_together
+from tidegate.app import put_together
+from tidegate.app.settings import Settings
 from tidegate.engine.schedules import Schedules
 from tidegate.engine.source import Subject
 from tidegate.engine.sqs.inbox import TriggerInbox
 from tidegate.engine.sqs.queue import Queue
 from tidegate.engine.tables import collection_runs
 from tidegate.engine.triggers import Triggers
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 

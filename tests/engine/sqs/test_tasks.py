@@ -15,14 +15,14 @@ from tests.servers.migrated import migrated_file
 from tests.servers.proxy import Proxy
 from tests.servers.sqs import SqsServer
 from tests.waiting import look_again, patience
-from tidegate.assembly import Parts, put_together
+from tidegate.app import Parts, put_together
+from tidegate.app.settings import Settings
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.core.telemetry import metrics
 from tidegate.engine.sqs.intake import QueueIntake
 from tidegate.engine.sqs.queue import Queue, Unsent
 from tidegate.engine.sqs.tickets import write_ticket
 from tidegate.primitives.stream import Consumer
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 

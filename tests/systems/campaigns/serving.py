@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import aiohttp
 
 from tests.http.serving import Client
+from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding
 from tidegate.http.serving import serve_campaigns
-from tidegate.settings.http import HttpSettings
 from tidegate.systems.campaigns.campaigns import Campaigns
 
 

@@ -18,9 +18,9 @@ from tests.http.test_guide import assert_fits, request_of, shown_in
 from tests.servers.migrated import migrated_folder
 from tests.systems.campaigns.serving import served
 from tests.waiting import patience
-from tidegate.assembly import open_parts, open_valkey
-from tidegate.assembly.campaigns import campaign_workers, open_campaigns
-from tidegate.settings import Settings
+from tidegate.app import open_parts, open_valkey
+from tidegate.app.campaigns import campaign_workers, open_campaigns
+from tidegate.app.settings import Settings
 from tidegate.systems.campaigns.campaigns import Campaigns
 
 GUIDE = ROOT / "docs" / "guides" / "campaigns.md"

@@ -13,8 +13,8 @@ from tests.systems.campaigns.serving import served
 from tests.systems.campaigns.shop import CAMPAIGN
 from tests.systems.campaigns.working import Works, works_at
 from tests.waiting import patience
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.settings.http import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaign import FIRST_COME
 from tidegate.systems.campaigns.first_come import FirstCome

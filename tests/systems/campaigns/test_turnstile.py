@@ -11,6 +11,7 @@ from tests.servers.migrated import migrated_file
 from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
 from tests.systems.snapshots.test_express import comparable
 from tests.waiting import look_again, patience, simulated_delay
+from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding
 from tidegate.http.access import Access
 from tidegate.http.callers import Keyring
@@ -18,7 +19,6 @@ from tidegate.http.door import Door
 from tidegate.http.serving import serve_campaigns
 from tidegate.http.sessions import SessionOffice
 from tidegate.http.turnstile import Turnstile
-from tidegate.settings.http import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaign import Answer
 

@@ -13,7 +13,8 @@ from tests.processes.at_work import at_work, collecting
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.waiting import look_again, patience
-from tidegate.assembly import Parts, put_together
+from tidegate.app import Parts, put_together
+from tidegate.app.settings import Settings
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
@@ -21,7 +22,6 @@ from tidegate.engine.source import Subject
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import CredentialLimits
-from tidegate.settings import Settings
 from tidegate.simulators.github import (
     GithubSimulator,
     LimitSettings,

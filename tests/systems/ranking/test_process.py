@@ -7,10 +7,10 @@ from pathlib import Path
 from tests.servers.migrated import migrated_folder
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.systems.snapshots.deployment import until
-from tidegate.assembly import build_process, open_database, put_together
-from tidegate.assembly.rankings import open_ranking
+from tidegate.app import build_process, open_database, put_together
+from tidegate.app.rankings import open_ranking
+from tidegate.app.settings import Settings
 from tidegate.primitives.membership import PresenceSettings
-from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey

@@ -13,11 +13,11 @@ from pydantic import SecretStr
 
 from tests.servers.migrated import migrated_folder
 from tests.waiting import PATIENCE_S, look_again
-from tidegate.assembly import Parts, Snapshots, open_database, open_snapshots, put_together
+from tidegate.app import Parts, Snapshots, open_database, open_snapshots, put_together
+from tidegate.app.settings import Settings
 from tidegate.engine.upstream import UpstreamSettings
 from tidegate.primitives.circuit_breaker import BreakerSettings
 from tidegate.primitives.limiter import LimiterSettings
-from tidegate.settings import Settings
 from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, Tempo, WorldShape
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey

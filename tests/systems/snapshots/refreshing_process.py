@@ -11,10 +11,10 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from tests.systems.snapshots.deployment import QUICK
-from tidegate.assembly import open_snapshots, put_together
+from tidegate.app import open_snapshots, put_together
+from tidegate.app.settings import Settings
 from tidegate.core.clock import SystemClock
 from tidegate.primitives.membership.settings import PresenceSettings
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings

@@ -12,7 +12,7 @@ from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_folder
 from tests.systems.snapshots.deployment import CALM, Deployment, until
 from tests.systems.snapshots.refreshing_process import settings_for
-from tidegate.assembly import open_parts, open_snapshots
+from tidegate.app import open_parts, open_snapshots
 from tidegate.core.priority import Priority
 from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners
 from tidegate.storage.valkey import Valkey

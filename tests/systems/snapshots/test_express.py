@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from tests.systems.snapshots.deployment import Deployment
 from tests.waiting import patience, simulated_delay
+from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding, serve_snapshots
 from tidegate.http.access import Access
 from tidegate.http.callers import Keyring
@@ -16,7 +17,6 @@ from tidegate.http.door import Door
 from tidegate.http.express import Express
 from tidegate.http.lobby import Lobby
 from tidegate.http.sessions import SessionOffice
-from tidegate.settings.http import HttpSettings
 
 KEY = "0123456789abcdef0123"
 PLAIN = b"GET /v1/snapshots/character/7 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

@@ -15,7 +15,7 @@ from tests.systems.snapshots.deployment import CALM, Deployment, deployed, until
 from tests.systems.snapshots.refreshing_process import settings_for
 from tests.systems.snapshots.test_crash import worker
 from tests.systems.snapshots.test_refreshing import wish
-from tidegate.assembly import open_parts, open_snapshots
+from tidegate.app import open_parts, open_snapshots
 from tidegate.core.errors import ServerRefused, ValkeyUnavailable
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import Coalescer

@@ -12,10 +12,10 @@ import pytest
 from tests.http.serving import Client, Event
 from tests.systems.snapshots.deployment import Deployment, deployed, until
 from tests.waiting import patience
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.priority import Priority
 from tidegate.http import Binding, serve_snapshots
 from tidegate.primitives.coalescer import Coalescer
-from tidegate.settings.http import HttpSettings
 from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.storage.valkey import Valkey
 

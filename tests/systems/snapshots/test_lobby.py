@@ -10,8 +10,8 @@ import pytest
 from tests.systems.snapshots.deployment import Deployment, until
 from tests.systems.snapshots.test_express import ask, comparable
 from tests.waiting import patience
+from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding, serve_snapshots
-from tidegate.settings.http import HttpSettings
 
 WITHIN_S = 60.0
 

@@ -1,7 +1,7 @@
 """Whether anybody is at work, as those see it who ask for a refresh."""
 
 from tests.systems.snapshots.deployment import Deployment
-from tidegate.assembly.workforce import has_workers
+from tidegate.app.workforce import has_workers
 
 
 async def test_whoever_lives_and_reads_is_a_worker(deployment: Deployment):

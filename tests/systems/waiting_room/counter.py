@@ -9,11 +9,11 @@ import aiohttp
 
 from tests.http.serving import Client, Reply
 from tests.waiting import patience
+from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding
 from tidegate.http.application import build_application
 from tidegate.http.server import HttpService
 from tidegate.http.serving import room_endpoints
-from tidegate.settings.http import HttpSettings
 from tidegate.systems.waiting_room import Reception
 
 HEADER = "Tidegate-Pass"

@@ -11,12 +11,12 @@ import pytest
 from tests.http.serving import Client
 from tests.systems.waiting_room.counter import HEADER, bring, put, served, showing
 from tests.systems.waiting_room.venue import ROOM, Venue, open_office
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import ContractBroken
 from tidegate.http.application import build_application
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.places import Paces
 from tidegate.http.serving import room_endpoints
-from tidegate.settings.http import HttpSettings
 from tidegate.systems.waiting_room import Pace, Reception, RoomPlan, drawn_place
 from tidegate.systems.waiting_room.keys import room_keys
 from tidegate.systems.waiting_room.rooms import open_

@@ -10,11 +10,11 @@ from pathlib import Path
 from tests.servers.migrated import migrated_folder
 from tests.systems.waiting_room.venue import ROOM, come
 from tests.waiting import look_again, patience
-from tidegate.assembly import build_process, open_parts
-from tidegate.assembly.crowd import open_reception
+from tidegate.app import build_process, open_parts
+from tidegate.app.crowd import open_reception
+from tidegate.app.settings import Settings
 from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.primitives.membership import PresenceKeys
-from tidegate.settings import Settings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import Reception, RoomPlan, WaitingRoom
 

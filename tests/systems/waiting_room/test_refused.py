@@ -13,11 +13,11 @@ from tests.servers.valkey import ValkeyServer
 from tests.systems.waiting_room.test_process import until
 from tests.systems.waiting_room.venue import ROOM, come, inside, line
 from tests.waiting import until as until_true
-from tidegate.assembly import build_process, open_parts
-from tidegate.assembly.crowd import open_reception
+from tidegate.app import build_process, open_parts
+from tidegate.app.crowd import open_reception
+from tidegate.app.settings import Settings
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.primitives.membership import PresenceKeys, PresenceSettings
-from tidegate.settings import Settings
 from tidegate.systems.waiting_room import RoomPlan
 
 LEASE = timedelta(seconds=1)

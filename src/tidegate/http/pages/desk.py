@@ -15,6 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import (
     InvalidArgument,
     NotFound,
@@ -32,7 +33,6 @@ from tidegate.http.pages.texts import Language, language_of
 from tidegate.http.places import Paces, find_pass
 from tidegate.http.remote import ClientAddresses
 from tidegate.primitives.throttle import Throttle
-from tidegate.settings.http import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import (
     Crowd,

@@ -11,14 +11,14 @@ import pytest
 from tests.processes.at_work import at_work
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
-from tidegate.assembly import build_process, put_together
+from tidegate.app import build_process, put_together
+from tidegate.app.settings import Settings
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import CredentialLimits
-from tidegate.settings import Settings
 from tidegate.simulators.marketplace import (
     LimitSettings,
     Manners,

@@ -10,8 +10,9 @@ from sqlalchemy import select
 
 from tests.processes.at_work import at_work, collecting
 from tests.waiting import look_again, patience
-from tidegate.assembly import Parts, put_together
-from tidegate.assembly.vault import open_vault
+from tidegate.app import Parts, put_together
+from tidegate.app.settings import Settings
+from tidegate.app.vault import open_vault
 from tidegate.engine.calls import Way
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.ledger import Ending
@@ -19,7 +20,6 @@ from tidegate.engine.lifecycle import RunState
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamSettings
-from tidegate.settings import Settings
 from tidegate.simulators.marketplace import MarketplaceSimulator
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database, Transaction

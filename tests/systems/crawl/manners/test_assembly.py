@@ -7,8 +7,8 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.systems.crawl.manners.visit import Visit
-from tidegate.assembly import put_together
-from tidegate.assembly.crawl import put_crawl_together
+from tidegate.app import put_together
+from tidegate.app.crawl import put_crawl_together
 from tidegate.engine.calls import Calls, NotCalled
 from tidegate.engine.ledger import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 
 from tests.simulators.ticks import Ticks
-from tidegate.assembly import Parts, put_together
-from tidegate.assembly.vault import open_vault
+from tidegate.app import Parts, put_together
+from tidegate.app.settings import Settings
+from tidegate.app.vault import open_vault
 from tidegate.core.clock import ManualClock
 from tidegate.engine.upstream import Answer, UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import Gate, Job
 from tidegate.primitives.gate.status import CredentialStatus, PaceStatus
-from tidegate.settings import Settings
 from tidegate.simulators.marketplace import MarketplaceConfig, MarketplaceSimulator, WorldShape
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey

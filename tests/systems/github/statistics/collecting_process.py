@@ -11,13 +11,13 @@ from pathlib import Path
 import uvloop
 
 from tests.systems.github.deployment import LIMITS
-from tidegate.assembly import build_process, open_parts
+from tidegate.app import build_process, open_parts
+from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.runs import Run
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.membership import PresenceSettings
-from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.systems.github import ALL, GithubSource
 from tidegate.systems.github.statistics import Statistics

@@ -12,12 +12,12 @@ from tests.systems.github.deployment import SMALL
 from tests.systems.github.statistics.collecting_process import POOL
 from tests.systems.github.statistics.truth import PROMPT, assert_true
 from tests.waiting import look_again, patience
-from tidegate.assembly import open_parts
+from tidegate.app import open_parts
+from tidegate.app.settings import Settings
 from tidegate.engine import runs
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.source import Subject
-from tidegate.settings import Settings
 from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import outbox

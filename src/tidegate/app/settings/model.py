@@ -9,6 +9,9 @@ from platformdirs import user_data_path
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from tidegate.app.settings.http import HttpSettings
+from tidegate.app.settings.retention import RetentionSettings
+from tidegate.app.settings.sources import PREFIX, Sources
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.core.telemetry.logs import LogSettings
@@ -23,9 +26,6 @@ from tidegate.primitives.limiter.settings import LimiterSettings
 from tidegate.primitives.membership.settings import PresenceSettings
 from tidegate.primitives.stream.settings import StreamSettings
 from tidegate.primitives.timers.settings import TimerSettings
-from tidegate.settings.http import HttpSettings
-from tidegate.settings.retention import RetentionSettings
-from tidegate.settings.sources import PREFIX, Sources
 from tidegate.storage.documents.settings import DocumentSettings
 from tidegate.storage.sql.urls import parse_address
 from tidegate.storage.valkey.urls import require_url

@@ -1,8 +1,8 @@
 """The vault of an installation, put together: one key for everything that is secret, whoever keeps it."""
 
+from tidegate.app.settings import Settings
 from tidegate.engine.credentials import KeySource, records
 from tidegate.engine.credentials.vault import Vault
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl.identity_records import has_identities
 

@@ -1,7 +1,7 @@
 """Rankings, put together: the same in a process that counts, in one that answers, and in a command."""
 
+from tidegate.app.settings import Settings
 from tidegate.primitives.circuit_breaker import Breaker
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.ranking.ranking import Ranking

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidegate.settings import Settings
+    from tidegate.app.settings import Settings
     from tidegate.storage.sql import Database
     from tidegate.storage.valkey import Valkey
 

@@ -3,8 +3,8 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from tidegate.assembly.parts import Parts
-from tidegate.settings import Settings
+from tidegate.app.parts import Parts
+from tidegate.app.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaigns import Campaigns

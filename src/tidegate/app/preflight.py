@@ -6,9 +6,10 @@ be used, a key that cannot be read or a server that is away is reported first. P
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from tidegate.assembly.crawl import crawl_sites
-from tidegate.assembly.kinds import by_name, configured_kinds
-from tidegate.assembly.vault import key_source
+from tidegate.app.crawl import crawl_sites
+from tidegate.app.kinds import by_name, configured_kinds
+from tidegate.app.settings import Settings
+from tidegate.app.vault import key_source
 from tidegate.core.errors import InvalidSettings, TidegateError
 from tidegate.core.telemetry.redaction import redact_text
 from tidegate.engine.credentials import NotNow, SecretRefused
@@ -16,7 +17,6 @@ from tidegate.engine.credentials.borrowing import VARIABLE
 from tidegate.engine.credentials.checks import require_token
 from tidegate.engine.sqs.opening import require_library
 from tidegate.engine.upstream import UpstreamClient, UpstreamFailed
-from tidegate.settings import Settings
 from tidegate.storage.documents.opening import check_documents
 from tidegate.systems.github.authority import GithubAuthority
 from tidegate.systems.snapshots.transport.kafka.opening import open_kafka

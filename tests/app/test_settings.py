@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from tidegate.app.settings import Settings
+from tidegate.app.settings.reference import describe_settings
+from tidegate.app.settings.sources import settings_of
 from tidegate.core.errors import InvalidSettings
-from tidegate.settings import Settings
-from tidegate.settings.reference import describe_settings
-from tidegate.settings.sources import settings_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -312,7 +312,7 @@ def test_every_default_is_valid():
 def test_the_reference_page_is_current():
     page = (ROOT / "docs/reference/settings.md").read_text()
 
-    assert page == describe_settings(), "run: python -m tidegate.settings.reference > docs/reference/settings.md"
+    assert page == describe_settings(), "run: python -m tidegate.app.settings.reference > docs/reference/settings.md"
 
 
 def test_a_data_folder_that_cannot_be_used_is_told_when_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

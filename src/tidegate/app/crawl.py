@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from tidegate.assembly.collecting import Addition
-from tidegate.assembly.credentials import open_vault
-from tidegate.assembly.parts import Parts
+from tidegate.app.collecting import Addition
+from tidegate.app.credentials import open_vault
+from tidegate.app.parts import Parts
+from tidegate.app.settings import Settings
 from tidegate.engine.calls import Caller, Way
 from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.announcer import Announcer, AttentiveRelay
-from tidegate.settings import Settings
 from tidegate.systems.crawl.eligibility import Eligibility
 from tidegate.systems.crawl.finalizing import CrawlFinalizer
 from tidegate.systems.crawl.identities import IdentityBook

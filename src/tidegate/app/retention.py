@@ -2,7 +2,7 @@
 
 from sqlalchemy import column, table
 
-from tidegate.assembly.parts import Parts
+from tidegate.app.parts import Parts
 from tidegate.runtime.retention import DeadLetterRule, RetentionRule, TableRule, outbox_rules
 
 KEPT = {

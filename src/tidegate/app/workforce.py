@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tidegate.assembly.parts import Parts
+from tidegate.app.parts import Parts
 from tidegate.core.errors import Unavailable
 from tidegate.primitives.stream import Stream, owner_of
 

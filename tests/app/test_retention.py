@@ -14,16 +14,16 @@ from sqlalchemy import Table, func, insert, select
 from tests.docs.test_keyspace import PAGE
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
-from tidegate.assembly import put_together
-from tidegate.assembly.parts import Parts
-from tidegate.assembly.process import build_process
-from tidegate.assembly.retention import KEPT, retention_rules
+from tidegate.app import put_together
+from tidegate.app.parts import Parts
+from tidegate.app.process import build_process
+from tidegate.app.retention import KEPT, retention_rules
+from tidegate.app.settings import Settings
 from tidegate.core.clock import ManualClock, to_ms
 from tidegate.engine import runs
 from tidegate.engine.retention import delete_ended
 from tidegate.engine.tables import collection_cursors, collection_runs, job_executions, page_jobs, parked_answers
 from tidegate.runtime.retention import AT_ONCE, Retention
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event, EventState
 from tidegate.storage.sql.schema import handled_events, metadata, outbox_events

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.assembly.parts import open_parts
+from tidegate.app.parts import open_parts
+from tidegate.app.settings import Settings
 from tidegate.engine.credentials import KeySource
-from tidegate.settings import Settings
 
 
 @pytest.fixture

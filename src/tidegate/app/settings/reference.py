@@ -1,4 +1,4 @@
-"""The reference page of all settings, made from the model: `python -m tidegate.settings.reference`."""
+"""The reference page of all settings, made from the model: `python -m tidegate.app.settings.reference`."""
 
 import sys
 from collections.abc import Iterable
@@ -9,13 +9,13 @@ from typing import cast, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from tidegate.app.settings.model import Settings
+from tidegate.app.settings.sources import SPAN_UNITS, settings_of, variable_of
 from tidegate.core.telemetry.redaction import redact_text
-from tidegate.settings.model import Settings
-from tidegate.settings.sources import SPAN_UNITS, settings_of, variable_of
 
 _HEAD = """# Settings
 
-Made from the code by `python -m tidegate.settings.reference`; a test keeps it current.
+Made from the code by `python -m tidegate.app.settings.reference`; a test keeps it current.
 
 The environment wins over the TOML file, which is the first of: the file named by `TIDEGATE_CONFIG`, `tidegate.toml` in
 the working folder, `tidegate.toml` in the data folder. In the file, `breaker.window` is `window` under `[breaker]`.

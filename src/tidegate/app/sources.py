@@ -5,8 +5,9 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from tidegate.assembly.collecting import Collecting, put_schedules_together
-from tidegate.assembly.parts import Parts, open_parts
+from tidegate.app.collecting import Collecting, put_schedules_together
+from tidegate.app.parts import Parts, open_parts
+from tidegate.app.settings import Settings
 from tidegate.engine import stranded
 from tidegate.engine.bulletin import Bulletin
 from tidegate.engine.collector import Collector, Ground
@@ -19,7 +20,6 @@ from tidegate.engine.source import Source, Subject
 from tidegate.engine.tokens import Tokens
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.runtime.waiting import end
-from tidegate.settings import Settings
 from tidegate.storage.documents import open_documents
 
 _LOOK_AGAIN_S = 30.0

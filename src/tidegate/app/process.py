@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tidegate.assembly.parts import Parts
-from tidegate.assembly.retention import retention_rules
+from tidegate.app.parts import Parts
+from tidegate.app.retention import retention_rules
 from tidegate.primitives.membership import Election
 from tidegate.primitives.stream import Stream
 from tidegate.runtime.announcer import Announcer, AttentiveRelay

@@ -5,12 +5,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from tidegate.assembly.collecting import Addition, Collecting, put_schedules_together
-from tidegate.assembly.crawl import Crawl, put_crawl_together
-from tidegate.assembly.credentials import Stranding, put_book_together
-from tidegate.assembly.late_token import AWAY, LateToken
-from tidegate.assembly.parts import open_parts
-from tidegate.assembly.preflight import check_before_migration
+from tidegate.app.collecting import Addition, Collecting, put_schedules_together
+from tidegate.app.crawl import Crawl, put_crawl_together
+from tidegate.app.credentials import Stranding, put_book_together
+from tidegate.app.late_token import AWAY, LateToken
+from tidegate.app.parts import open_parts
+from tidegate.app.preflight import check_before_migration
+from tidegate.app.settings import Settings
 from tidegate.core.errors import InvalidSettings
 from tidegate.engine.bulletin import Bulletin
 from tidegate.engine.collector import Collector, Ground
@@ -20,7 +21,6 @@ from tidegate.engine.sqs import open_aws
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.addresses import PrivateHosts
 from tidegate.primitives.stream import Passage
-from tidegate.settings import Settings
 from tidegate.storage.documents import open_documents
 from tidegate.storage.sql import Database
 from tidegate.systems.crawl.crawls import Crawls

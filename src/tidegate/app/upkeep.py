@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from tidegate.assembly.parts import Parts
+from tidegate.app.parts import Parts
+from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.timekeeper import DueSource
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots.archive.history import History
 from tidegate.systems.snapshots.archive.nightly import NightlyArchive

@@ -3,9 +3,9 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from tidegate.assembly.parts import open_parts
+from tidegate.app.parts import open_parts
+from tidegate.app.settings import Settings
 from tidegate.engine.schedules import Schedules
-from tidegate.settings import Settings
 from tidegate.systems.github import GithubSource
 
 

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
+from tidegate.app.settings import Settings
 from tidegate.core.errors import InvalidSettings
 from tidegate.runtime.loading import load_part
-from tidegate.settings import Settings
 from tidegate.systems.snapshots.kinds.game_character import GameCharacter
 from tidegate.systems.snapshots.subject import SnapshotKind
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.assembly.parts import Parts
-from tidegate.assembly.process import build_process
+from tidegate.app.parts import Parts
+from tidegate.app.process import build_process
 from tidegate.engine.bulletin import Bulletin
 from tidegate.engine.collector import Collector
 from tidegate.engine.due_schedules import DueSchedules, PoolFor

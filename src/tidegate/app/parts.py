@@ -4,14 +4,14 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from tidegate.assembly.connections import Preflight, open_database, open_valkey
+from tidegate.app.connections import Preflight, open_database, open_valkey
+from tidegate.app.settings import Settings
 from tidegate.core.ids import new_owner
 from tidegate.primitives.gate import Gate
 from tidegate.primitives.membership import Presence
 from tidegate.primitives.stream import Stream
 from tidegate.primitives.timers import Timers
 from tidegate.primitives.wakeup import Doorbell
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Unit, Valkey
 

@@ -1,7 +1,7 @@
 """Waiting rooms, put together: the same in a process that answers, in the leader, and in a command."""
 
-from tidegate.assembly.vault import open_vault
-from tidegate.settings import Settings
+from tidegate.app.settings import Settings
+from tidegate.app.vault import open_vault
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import PassOffice, Reception

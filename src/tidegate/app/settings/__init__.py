@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tidegate.settings.model import Settings
+    from tidegate.app.settings.model import Settings
 
 __all__ = ["Settings"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.settings.model": "Settings",
+        "tidegate.app.settings.model": "Settings",
     },
 )

@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
-from tidegate.assembly.kinds import by_name, configured_kinds
-from tidegate.assembly.parts import Parts
-from tidegate.assembly.process import build_process
-from tidegate.assembly.upkeep import upkeep_of_snapshots
+from tidegate.app.kinds import by_name, configured_kinds
+from tidegate.app.parts import Parts
+from tidegate.app.process import build_process
+from tidegate.app.upkeep import upkeep_of_snapshots
 from tidegate.core.backoff import Backoff
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import TidegateError

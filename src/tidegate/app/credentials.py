@@ -3,8 +3,9 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from tidegate.assembly.parts import Parts, open_parts
-from tidegate.assembly.vault import open_vault
+from tidegate.app.parts import Parts, open_parts
+from tidegate.app.settings import Settings
+from tidegate.app.vault import open_vault
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine import stranded
 from tidegate.engine.bulletin import Bulletin
@@ -17,7 +18,6 @@ from tidegate.engine.places import at_place
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.gate import Gate
-from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.github import GithubSource
 from tidegate.systems.github.authority import GithubAuthority
