@@ -8,8 +8,8 @@ from chaos.fleet import Nursery
 from chaos.servers import LosableValkey
 
 from bench.figures import Figure, Section
-from tidegate.simulators.github import KINDS, SimulatorConfig, WorldShape
 from tidegate.systems.github import ALL
+from tidegate_simulators.github import KINDS, SimulatorConfig, WorldShape
 
 USERS = 12
 MOST = 1.05

@@ -16,7 +16,7 @@ from chaos.fleet import Nursery
 from chaos.servers import LosableValkey
 
 from bench.figures import Figure, Section
-from tidegate.simulators.github import LimitSettings, Manners, Report, SimulatorConfig, Sizes, WindowUse, WorldShape
+from tidegate_simulators.github import LimitSettings, Manners, Report, SimulatorConfig, Sizes, WindowUse, WorldShape
 
 QUOTA, FLOOR, WINDOW_S = 300, 30, 4
 WINDOWS = 6

@@ -18,7 +18,7 @@ from pathlib import Path
 from chaos.github import WatchedGithub
 
 from bench.figures import Figure, Section
-from tidegate.simulators.github import KINDS, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tidegate_simulators.github import KINDS, LimitSettings, Manners, SimulatorConfig, WorldShape
 
 USERS, LATENCY_MS = 6, 50
 KILLED_AT = 0.5

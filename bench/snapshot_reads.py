@@ -26,14 +26,14 @@ from bench.read_load import Load, Seen
 from bench.server import tcp_server
 from tidegate.app import open_database
 from tidegate.app.settings import Settings
-from tidegate.simulators.game import WorldShape
-from tidegate.simulators.game.documents import Documents
-from tidegate.simulators.game.world import World
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.kinds.game_character import GameCharacter
 from tidegate.systems.snapshots.store import Refreshed
 from tidegate.systems.snapshots.subject import Found, Subject
+from tidegate_simulators.game import WorldShape
+from tidegate_simulators.game.documents import Documents
+from tidegate_simulators.game.world import World
 
 SUBJECTS, LINES = 1_000, 32
 FOR_S, TURNS = 3.0, 2

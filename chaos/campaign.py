@@ -21,8 +21,8 @@ from chaos.outcome import Outcome, examine
 from chaos.servers import LosableValkey
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.runtime.waiting import end
-from tidegate.simulators.github import KINDS, GithubSimulator, Manners, SimulatorConfig, Sizes, WorldShape
 from tidegate.systems.github import ALL
+from tidegate_simulators.github import KINDS, GithubSimulator, Manners, SimulatorConfig, Sizes, WorldShape
 
 _OPERATORS, _AT_ONCE = 2, 12
 _REPOSITORIES, _EVENTS = 30, 130

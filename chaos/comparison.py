@@ -10,9 +10,9 @@ from chaos import audit
 from tidegate.engine.accounts import RUN_ENDED
 from tidegate.engine.lifecycle import UNFINISHED_JOBS, RunState
 from tidegate.engine.tables import collection_runs, page_jobs
-from tidegate.simulators.github import GithubSimulator, Truth
 from tidegate.storage.documents import DocumentStore
 from tidegate.storage.sql import Transaction, outbox
+from tidegate_simulators.github import GithubSimulator, Truth
 
 _OF_A_REVIEW = ("id", "node_id", "state", "body", "submitted_at", "commit_id", "author_association", "html_url")
 """Reviews come by GraphQL, with fewer fields than the lists of the truth."""

@@ -37,7 +37,12 @@ from tidegate.core.telemetry.logs import configure
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.tables import collection_runs, job_executions
 from tidegate.runtime.waiting import end
-from tidegate.simulators.marketplace import (
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.systems.crawl.raw_states import RawState
+from tidegate.systems.crawl.stages import STAGES, Stage
+from tidegate.systems.crawl.tables import crawl_raws
+from tidegate.systems.crawl.targets import MOST_PAGES, CrawlOptions
+from tidegate_simulators.marketplace import (
     Manners,
     MarketplaceConfig,
     MarketplaceSimulator,
@@ -47,11 +52,6 @@ from tidegate.simulators.marketplace import (
     WorldShape,
     parse_faults,
 )
-from tidegate.storage.sql import Transaction, outbox
-from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.crawl.stages import STAGES, Stage
-from tidegate.systems.crawl.tables import crawl_raws
-from tidegate.systems.crawl.targets import MOST_PAGES, CrawlOptions
 
 _UNWRITTEN = 0.95
 _TELL_EVERY_S = 15.0

@@ -12,11 +12,11 @@ from sqlalchemy import func, select
 from chaos.crawl_books import Applied, Key, ends
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.tables import collection_runs, job_executions, page_jobs
-from tidegate.simulators.marketplace import Report
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import STAGES, Stage, place_of
 from tidegate.systems.crawl.tables import crawl_products, crawl_raws
+from tidegate_simulators.marketplace import Report
 
 _SHOWN = 3
 

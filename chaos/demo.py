@@ -18,7 +18,7 @@ from examples.github_demo import LOG, collected, console, prove
 
 from tidegate.cli.running import configure_log
 from tidegate.core.clock import ManualClock
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
 
 HOUR = timedelta(hours=1)
 WORLD = WorldShape(users=3, repositories=2, sizes=Sizes(issues=5, pulls=5, commits=5), quirks=False, events=200)

@@ -22,10 +22,10 @@ from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import page_jobs
-from tidegate.simulators.github import SimulatorConfig
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.github import ESSENTIAL
 from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER
+from tidegate_simulators.github import SimulatorConfig
 
 _LOOK_EVERY_S = 0.02
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig
 
 
 class Hold:

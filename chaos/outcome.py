@@ -9,8 +9,8 @@ from chaos.deployment import Site
 from chaos.figures import wrong_figures
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.tables import collection_runs, page_jobs
-from tidegate.simulators.github import KINDS
 from tidegate.storage.sql import Transaction
+from tidegate_simulators.github import KINDS
 
 _EXPECTED_FAILURES = ("403: ", "404: ", "451: ")
 """Repositories that GitHub shows and does not give."""

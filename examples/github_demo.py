@@ -30,7 +30,9 @@ from tidegate.core.telemetry.logs import LogSettings
 from tidegate.engine.progress import failures_of, unavailable_of
 from tidegate.engine.source import Subject
 from tidegate.primitives.gate import CredentialLimits
-from tidegate.simulators.github import (
+from tidegate.storage.documents import DocumentStore
+from tidegate.systems.github import GithubSettings
+from tidegate_simulators.github import (
     ESSENTIAL,
     GithubSimulator,
     LimitSettings,
@@ -39,8 +41,6 @@ from tidegate.simulators.github import (
     Truth,
     WorldShape,
 )
-from tidegate.storage.documents import DocumentStore
-from tidegate.systems.github import GithubSettings
 
 USERS, QUOTA, WINDOW_S, LATENCY_MS = 25, 200, 8, 20
 LIMITS = CredentialLimits(concurrency=20, floor=0, window=timedelta(seconds=WINDOW_S))

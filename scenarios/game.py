@@ -6,7 +6,7 @@ import msgspec
 
 from scenarios.client import Client
 from scenarios.processes import Process
-from tidegate.simulators.game import Report
+from tidegate_simulators.game import Report
 
 _report = msgspec.json.Decoder(Report)
 

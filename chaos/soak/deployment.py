@@ -21,7 +21,7 @@ from tests.servers.valkey import free_ports
 
 from chaos.servers import LosableValkey
 from tidegate.runtime.waiting import occurs
-from tidegate.simulators import game, github, marketplace
+from tidegate_simulators import game, github, marketplace
 
 TIDEGATE = str(Path(sys.executable).with_name("tidegate"))
 CHARACTERS_PER_S = 50

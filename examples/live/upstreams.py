@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.simulators import game, github, marketplace
+from tidegate_simulators import game, github, marketplace
 
 BROKEN_CHARACTER, GARBLED_CHARACTER = 13, 7
 """Asking for the one always fails, and the answer for the other is no JSON: their refreshes become dead letters."""

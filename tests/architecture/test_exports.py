@@ -12,9 +12,9 @@ SOURCE = Path(__file__).parents[2] / "src"
 EAGER = {
     "tidegate.cli",  # starts a command
     # Each has a name that is a module of its own too, and is loaded only where a simulator runs.
-    "tidegate.simulators.game",
-    "tidegate.simulators.github",
-    "tidegate.simulators.marketplace",
+    "tidegate_simulators.game",
+    "tidegate_simulators.github",
+    "tidegate_simulators.marketplace",
 }
 
 

@@ -11,7 +11,7 @@ from examples.live.upstreams import BROKEN_CHARACTER, Ration
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.chromium import Visitors, Watched
-from tidegate.simulators.github import FaultKind
+from tidegate_simulators.github import FaultKind
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

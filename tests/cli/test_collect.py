@@ -18,7 +18,7 @@ from tests.processes import start_warm
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.waiting import look_again, patience, until
-from tidegate.simulators.github import (
+from tidegate_simulators.github import (
     GithubSimulator,
     LimitSettings,
     Manners,

@@ -20,16 +20,16 @@ from tests.http.test_guide import shown_in
 from tests.waiting import patience
 from tidegate.app import open_valkey
 from tidegate.app.settings import Settings
-from tidegate.simulators.marketplace import (
+from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.crawl.raws import RawState
+from tidegate.systems.crawl.tables import crawl_raws
+from tidegate_simulators.marketplace import (
     MarketplaceConfig,
     MarketplaceSimulator,
     RobotsGroup,
     RobotsSettings,
     WorldShape,
 )
-from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.crawl.raws import RawState
-from tidegate.systems.crawl.tables import crawl_raws
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,7 +13,7 @@ from tests.cli.test_commands import environment
 from tests.processes import WarmProcess, start_warm
 from tests.servers.small_disk import small_disk
 from tests.waiting import patience, until
-from tidegate.simulators.github import GithubSimulator, Manners
+from tidegate_simulators.github import GithubSimulator, Manners
 
 SLOW = Manners(latency_ms=60)
 

@@ -13,7 +13,7 @@ from tidegate.cli import COMMANDS
 SERVERS = ("sqlalchemy", "redis", "aiohttp", "asyncpg", "asyncmy", "pymongo", "aiokafka", "cryptography")
 SERVING = ("starlette", "uvicorn", "tidegate.dashboard", "tidegate.http.application")
 SYSTEMS = ("tidegate.systems.campaigns", "tidegate.systems.crawl", "tidegate.crowd", "tidegate.systems.snapshots")
-NEVER = ("alembic", "sqlalchemy.orm", "sqlalchemy.dialects.postgresql", "tidegate.simulators", "asyncpg", *SERVING)
+NEVER = ("alembic", "sqlalchemy.orm", "sqlalchemy.dialects.postgresql", "tidegate_simulators", "asyncpg", *SERVING)
 GROUPS = ("crawl schedules", "crawl identities", "snapshots dead")
 
 

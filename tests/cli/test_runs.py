@@ -20,11 +20,11 @@ from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.progress import jobs_of
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import collection_runs, page_jobs
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.sql.schema import outbox_events
 from tidegate.systems.github import GithubSource
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 AWAY = "redis://127.0.0.1:1"
 

@@ -34,7 +34,7 @@ from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, patience
 from tidegate.app.settings import Settings
 from tidegate.app.settings.sources import settings_of, variable_of
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 VARIABLES = {variable_of(path) for path, _ in settings_of(Settings)}
 PINNED = re.compile(r"[\w./-]+:v?\d+\.\d+\.\d+[\w.-]*")

@@ -23,9 +23,9 @@ from tests.waiting import look_again
 from tidegate.engine import runs
 from tidegate.engine.runs import Beginning
 from tidegate.engine.source import JobSpec, Subject
-from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.migrate import pending_migrations
+from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 
 GUIDE = ROOT / "docs" / "guides" / "backup-and-restore.md"
 WORLD = WorldShape(users=1, repositories=6, quirks=False)

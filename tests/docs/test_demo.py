@@ -7,7 +7,7 @@ import msgspec
 from chaos.demo import WORLD, attempt
 
 from tidegate.core.clock import ManualClock
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig
 
 SECOND = timedelta(seconds=1)
 KEPT = timedelta(days=30)

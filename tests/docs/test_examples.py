@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.pages import ROOT, Block, all_blocks, blocks_of
 from tests.processes import start_warm
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 EXAMPLES = all_blocks("python")
 

@@ -13,9 +13,9 @@ from chaos.servers import LosableValkey
 from tests.servers.migrated import migrated_folder
 from tests.servers.registry import record_used
 from tests.servers.valkey import version_of
-from tidegate.simulators.github import LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
 from tidegate.storage.valkey.embedded import server_binary
 from tidegate.systems.github import ESSENTIAL
+from tidegate_simulators.github import LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
 
 QUICK = {"lease": 3, "renew_every": 0.3}
 """A worker that is held up for less than the difference does not count as dead."""

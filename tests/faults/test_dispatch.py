@@ -7,7 +7,7 @@ from chaos.worker import LEADING, STOPPING
 
 from tests.faults.conftest import LIMITS, PATIENT, Open, assert_all_is_well
 from tidegate.engine.lifecycle import JobState, RunState
-from tidegate.simulators.github import Sizes
+from tidegate_simulators.github import Sizes
 
 pytestmark = pytest.mark.crash
 

@@ -5,7 +5,7 @@ from chaos.worker import LEADING
 
 from tests.faults.conftest import Open, assert_all_is_well
 from tests.waiting import random_moment
-from tidegate.simulators.github import Manners, Sizes
+from tidegate_simulators.github import Manners, Sizes
 
 pytestmark = pytest.mark.crash
 

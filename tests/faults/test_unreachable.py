@@ -11,7 +11,7 @@ from tests.faults.conftest import CALM, LIMITS, PATIENT, Open, assert_all_is_wel
 from tests.servers.proxy import Proxy
 from tests.servers.sql import SqlServer, sql_server
 from tidegate.engine.lifecycle import JobState
-from tidegate.simulators.github import Sizes
+from tidegate_simulators.github import Sizes
 
 pytestmark = pytest.mark.crash
 

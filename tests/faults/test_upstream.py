@@ -11,7 +11,7 @@ from tests.waiting import stopwatch
 from tidegate.engine.credentials import State
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.settings import CollectSettings
-from tidegate.simulators.github import FaultKind, LimitSettings, Manners, Sizes
+from tidegate_simulators.github import FaultKind, LimitSettings, Manners, Sizes
 
 pytestmark = pytest.mark.crash
 

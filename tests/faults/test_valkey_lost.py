@@ -16,7 +16,7 @@ from tests.servers.valkey import ServerMissing, redis_binary, version_of
 from tests.waiting import look_again, patience
 from tidegate.app.collection import POOL
 from tidegate.primitives.gate import BucketStatus
-from tidegate.simulators.github import FaultKind, LimitSettings, Manners, Sizes
+from tidegate_simulators.github import FaultKind, LimitSettings, Manners, Sizes
 
 pytestmark = pytest.mark.crash
 

@@ -27,8 +27,8 @@ from tidegate.cli import app
 from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.upstream import Answer
-from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.systems.snapshots.subject import Found, Missing, SnapshotKind, Unreadable
+from tidegate_simulators.game import FaultKind, GameSimulator
 
 GUIDE = ROOT / "docs" / "guides" / "snapshots.md"
 OF_HTTP = ROOT / "docs" / "guides" / "http.md"

@@ -23,9 +23,9 @@ from tidegate.dashboard import open_dashboard
 from tidegate.engine.upstream import UpstreamSettings
 from tidegate.http import Binding, serve_collection
 from tidegate.http.channel import Seats
-from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.github import GithubSettings
+from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 
 OVER = ("completed", "failed", "canceled")
 

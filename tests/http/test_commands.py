@@ -21,7 +21,7 @@ from tidegate.cli import app
 from tidegate.cli.up import UP, WORK, Banner, Stopped, farewell, greeting
 from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry.logs import configure
-from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 
 KEY = "a-key-for-the-tests-0123456789"
 WORLD = WorldShape(users=1, repositories=8, quirks=False)

@@ -13,12 +13,12 @@ from sqlalchemy import update
 from tests.docs.pages import ROOT
 from tests.http.serving import Client, Served, served
 from tests.http.test_guide import assert_fits, request_of, shown_in
-from tidegate.simulators.marketplace import MarketplaceConfig, MarketplaceSimulator, WorldShape
 from tidegate.storage.sql import Transaction
 from tidegate.systems.crawl.raws import RawState
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.stages import SEARCH
 from tidegate.systems.crawl.tables import crawl_raws
+from tidegate_simulators.marketplace import MarketplaceConfig, MarketplaceSimulator, WorldShape
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

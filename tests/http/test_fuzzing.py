@@ -13,7 +13,7 @@ import pytest
 from tests.engine.credentials.office import app_key
 from tests.http.processes import started
 from tests.systems.snapshots.deployment import game
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 KEY = "a-key-for-the-fuzzer-0123456789"
 APP, INSTALLATION = 71, 5

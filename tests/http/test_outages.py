@@ -17,7 +17,7 @@ from tests.waiting import look_again, patience
 from tidegate.engine import runs
 from tidegate.engine.runs import Beginning
 from tidegate.engine.source import JobSpec, Subject
-from tidegate.simulators.github import Manners
+from tidegate_simulators.github import Manners
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("figures_are_not_kept")]
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.http.serving import Client, Served, served
 from tests.waiting import patience
-from tidegate.simulators.github import LimitSettings
+from tidegate_simulators.github import LimitSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -27,7 +27,7 @@ import msgspec
 import tidegate.app
 import tidegate.cli
 import tidegate.http
-import tidegate.simulators
+import tidegate_simulators
 from tests.processes.order import Born, Ended, Order
 
 _LARGEST_ORDER = 1 << 20
@@ -154,7 +154,7 @@ def _code_of(task: Callable[[], object]) -> int:
 
 
 def _import_everything() -> None:
-    for package in (tidegate.app, tidegate.cli, tidegate.http, tidegate.simulators):
+    for package in (tidegate.app, tidegate.cli, tidegate.http, tidegate_simulators):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     for name in _SERVERS:

@@ -14,7 +14,7 @@ import pytest
 from tests.processes import WarmProcess, start_warm
 from tests.servers.sql import empty_database
 from tests.servers.valkey import ValkeyServer
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = 10

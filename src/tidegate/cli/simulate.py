@@ -15,9 +15,9 @@ from tidegate.core.errors import InvalidArgument
 
 # A simulator is a world of its own: nothing else of the product is imported for it, and of the simulators only one.
 if TYPE_CHECKING:
-    from tidegate.simulators import game as of_game
-    from tidegate.simulators import github as of_github
-    from tidegate.simulators import marketplace as of_market
+    from tidegate_simulators import game as of_game
+    from tidegate_simulators import github as of_github
+    from tidegate_simulators import marketplace as of_market
 
 app = typer.Typer(help="Run an upstream of your own, to try things against.", no_args_is_help=True)
 
@@ -45,7 +45,7 @@ def github(
     """Answer as GitHub does, limits and moods included, until interrupted; then tell what was called."""
     import uvloop
 
-    from tidegate.simulators import github as of_github
+    from tidegate_simulators import github as of_github
 
     config = of_github.SimulatorConfig(
         host=host,
@@ -98,7 +98,7 @@ def game(
     """Answer as a large game's API does, 300 KB at a time, until interrupted; then tell whether a limit was broken."""
     import uvloop
 
-    from tidegate.simulators import game as of_game
+    from tidegate_simulators import game as of_game
 
     config = of_game.GameConfig(
         host=host,
@@ -156,7 +156,7 @@ def marketplace(
     """Answer as a marketplace does, until interrupted; then tell whether anybody was impolite."""
     import uvloop
 
-    from tidegate.simulators import marketplace as of_market
+    from tidegate_simulators import marketplace as of_market
 
     config = of_market.MarketplaceConfig(
         host=host,

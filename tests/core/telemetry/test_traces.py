@@ -37,8 +37,8 @@ from tidegate.core.telemetry.traces import TraceSettings, open_traces, span
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.session_desk import SessionDesk
-from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 from tidegate.storage.valkey import Valkey
+from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{CALLER}-01"

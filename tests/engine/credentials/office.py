@@ -16,10 +16,10 @@ from tidegate.app.settings import Settings
 from tidegate.engine.credentials import CredentialBook
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.gate import CredentialStatus
-from tidegate.simulators.github import GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.github import GithubSettings
+from tidegate_simulators.github import GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 
 APP, INSTALLATION = 71, 5
 POOL = "github"

@@ -10,9 +10,9 @@ from tests.engine.credentials.office import APP, INSTALLATION, app_key
 from tidegate.core.clock import ManualClock
 from tidegate.engine.credentials import Installation, NotNow, SecretRefused
 from tidegate.engine.upstream import Answer, Request, UpstreamClient
-from tidegate.simulators.github import FaultKind, GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 from tidegate.systems.github.apps import sign
 from tidegate.systems.github.authority import GithubAuthority
+from tidegate_simulators.github import FaultKind, GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 
 HERE = Installation(app_id=APP, installation_id=INSTALLATION)
 

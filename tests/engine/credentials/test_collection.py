@@ -26,10 +26,10 @@ from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import allowance_notes
 from tidegate.primitives.gate import CredentialLimits
-from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.github import GithubSettings
+from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
 
 MANY_PAGES = Sizes(issues=320, pulls=220, commits=420)
 

@@ -15,7 +15,7 @@ from tests.engine.credentials.commanding import Command
 from tests.engine.credentials.office import APP, INSTALLATION, app_key
 from tests.processes import start_warm
 from tidegate.engine.credentials.keys import Key
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 ON_A_SCREEN = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
 """Runs a command in a terminal of its own; what it shows is passed on, and so is what is typed."""

@@ -16,8 +16,8 @@ from tidegate.cli.up import UP, Banner, greeting
 from tidegate.core.backoff import Backoff
 from tidegate.engine.credentials.borrowing import VARIABLE
 from tidegate.engine.upstream import UpstreamFailed
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 from tidegate.systems.github import GithubSettings
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 SOON = Backoff(first=timedelta(milliseconds=20), most=timedelta(milliseconds=50))
 

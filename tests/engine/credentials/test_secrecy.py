@@ -12,9 +12,9 @@ from tests.cli.test_commands import Ended, environment
 from tests.engine.credentials.commanding import Command
 from tests.engine.credentials.office import APP, INSTALLATION, app_key
 from tests.processes import start_warm
-from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.embedded import EmbeddedServer
+from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 
 GIVEN_KEY = base64.b64encode(b"k" * 32).decode()
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from tests.systems.github.deployment import CALM, SMALL
 from tidegate.cli import app
 from tidegate.core.telemetry.logs import configure
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 Tidegate = Callable[..., Result]
 WORLD = WorldShape(users=1, repositories=1, sizes=SMALL, events=1, quirks=False)

@@ -12,7 +12,7 @@ import aiohttp
 from multidict import CIMultiDictProxy
 
 from tests.simulators.ticks import Ticks
-from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, Tempo, WorldClock, WorldShape
+from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, Tempo, WorldClock, WorldShape
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 SMALL = WorldShape(subjects=1_000, missing=0, body_bytes=30_000, kept_bytes=8_000, epoch=EPOCH)

@@ -6,7 +6,7 @@ import sys
 
 import uvloop
 
-from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, WorldShape
+from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, WorldShape
 
 
 async def serve(body_bytes: int, idle_s: float) -> None:

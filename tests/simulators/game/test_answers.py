@@ -7,8 +7,8 @@ import pytest
 
 from tests.simulators.game.client import EPOCH, SMALL, restless, simulated
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.simulators.game import GameConfig, GameSimulator, Manners, WorldShape, extract_kept
-from tidegate.simulators.game.world import World
+from tidegate_simulators.game import GameConfig, GameSimulator, Manners, WorldShape, extract_kept
+from tidegate_simulators.game.world import World
 
 SOME_MISSING = WorldShape(subjects=1_000, missing=0.3, body_bytes=30_000, kept_bytes=8_000, epoch=EPOCH)
 

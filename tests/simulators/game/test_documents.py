@@ -12,10 +12,10 @@ from isal import isal_zlib
 
 from tests.examples import examples
 from tests.simulators.game.client import SMALL
-from tidegate.simulators.game import KEPT_FIELDS, State, World, WorldShape, extract_kept
-from tidegate.simulators.game.documents import Documents
-from tidegate.simulators.game.packing import shifted
-from tidegate.simulators.game.sections import FIELDS, section
+from tidegate_simulators.game import KEPT_FIELDS, State, World, WorldShape, extract_kept
+from tidegate_simulators.game.documents import Documents
+from tidegate_simulators.game.packing import shifted
+from tidegate_simulators.game.sections import FIELDS, section
 
 WORLD = World(SMALL)
 DOCUMENTS = Documents(WORLD)

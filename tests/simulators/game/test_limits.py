@@ -4,8 +4,8 @@ import asyncio
 import tracemalloc
 
 from tests.simulators.game.client import simulated
-from tidegate.simulators.game import LimitSettings
-from tidegate.simulators.game.ledger import Ledger
+from tidegate_simulators.game import LimitSettings
+from tidegate_simulators.game.ledger import Ledger
 
 
 async def test_a_call_beyond_the_second_is_refused_and_is_a_strike():

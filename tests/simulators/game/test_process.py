@@ -14,8 +14,8 @@ from tests.simulators.game.running import COMMAND, SERVING
 from tests.simulators.running import running
 from tidegate.cli.simulate import app
 from tidegate.core.errors import InvalidArgument
-from tidegate.simulators.game import World, WorldShape
-from tidegate.simulators.game.documents import Documents, extract_kept
+from tidegate_simulators.game import World, WorldShape
+from tidegate_simulators.game.documents import Documents, extract_kept
 
 
 async def test_it_runs_as_a_command_and_accounts_for_itself_when_stopped():

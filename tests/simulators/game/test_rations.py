@@ -6,10 +6,10 @@ from hypothesis import strategies as some
 
 from tests.examples import examples
 from tidegate.core.errors import InvalidArgument
-from tidegate.simulators import sliding
-from tidegate.simulators.game import LimitSettings
-from tidegate.simulators.game.rations import Ration, Refusal, Verdict
-from tidegate.simulators.sliding import SlidingLog
+from tidegate_simulators import sliding
+from tidegate_simulators.game import LimitSettings
+from tidegate_simulators.game.rations import Ration, Refusal, Verdict
+from tidegate_simulators.sliding import SlidingLog
 
 SECOND_US, DAY_US = 1_000_000, 10_000_000
 # Many at once, many exactly one window apart, and some after days.

@@ -11,7 +11,7 @@ import pytest
 from tests.simulators.game.running import SERVING
 from tests.simulators.running import running
 from tests.waiting import look_again, simulated_delay
-from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, WorldShape
+from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, WorldShape
 
 LARGE = 1_000_000
 MANY = 60

@@ -9,8 +9,8 @@ from hypothesis import strategies as some
 
 from tests.examples import examples
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.simulators.game import State, Tempo, World, WorldShape
-from tidegate.simulators.game.names import name_of, subject_of
+from tidegate_simulators.game import State, Tempo, World, WorldShape
+from tidegate_simulators.game.names import name_of, subject_of
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_767_225_600_000

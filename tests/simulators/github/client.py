@@ -10,7 +10,7 @@ import aiohttp
 from multidict import CIMultiDictProxy
 
 from tidegate.core.clock import ManualClock
-from tidegate.simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
+from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
 
 SMALL = Sizes(issues=7, pulls=5, commits=9, issue_comments=11, review_comments=4, reviews=6)
 

@@ -5,7 +5,7 @@ import json
 
 import uvloop
 
-from tidegate.simulators.github import GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
+from tidegate_simulators.github import GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 
 
 async def serve() -> None:

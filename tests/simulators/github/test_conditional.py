@@ -1,7 +1,7 @@
 """Asking only for what changed."""
 
 from tests.simulators.github.client import simulated
-from tidegate.simulators.github import Sizes
+from tidegate_simulators.github import Sizes
 
 
 async def test_an_unchanged_page_costs_nothing_and_has_no_links():

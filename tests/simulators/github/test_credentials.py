@@ -8,8 +8,8 @@ import pytest
 from tests.simulators.github.client import Client, Got, simulated
 from tests.simulators.github.rsa_keys import PrivateKey, new_key
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.simulators.github import LimitSettings
-from tidegate.simulators.github.signatures import PublicKey
+from tidegate_simulators.github import LimitSettings
+from tidegate_simulators.github.signatures import PublicKey
 
 APP, INSTALLATION = 71, 5
 

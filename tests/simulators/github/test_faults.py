@@ -10,7 +10,7 @@ import pytest
 from tests.simulators.github.client import Client, simulated
 from tests.waiting import lasting_at_least
 from tidegate.core.errors import InvalidArgument
-from tidegate.simulators.github import FaultKind, FaultRule, LimitSettings, Manners, Sizes, parse_faults
+from tidegate_simulators.github import FaultKind, FaultRule, LimitSettings, Manners, Sizes, parse_faults
 
 
 def issues(client: Client) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.simulators.github.client import Client, simulated
-from tidegate.simulators.github import FaultKind, LimitSettings, Manners, Sizes
-from tidegate.simulators.github.graphql_language import Field, SyntaxProblem, Variable, parse
+from tidegate_simulators.github import FaultKind, LimitSettings, Manners, Sizes
+from tidegate_simulators.github.graphql_language import Field, SyntaxProblem, Variable, parse
 
 REVIEWS = """
 query Reviews($owner: String!, $name: String!, $pulls: Int = 50, $after: String) {

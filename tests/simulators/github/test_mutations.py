@@ -6,9 +6,9 @@ import pytest
 
 from tests.simulators.github.client import Client, simulated
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.simulators.github import Manners, Sizes
-from tidegate.simulators.github.draws import iso
-from tidegate.simulators.github.mutations import OPERATIONS
+from tidegate_simulators.github import Manners, Sizes
+from tidegate_simulators.github.draws import iso
+from tidegate_simulators.github.mutations import OPERATIONS
 
 SIZES = Sizes(issues=40, pulls=30, commits=60, issue_comments=30, review_comments=20, reviews=20)
 

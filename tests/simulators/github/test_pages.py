@@ -1,7 +1,7 @@
 """Lists, page by page."""
 
 from tests.simulators.github.client import simulated
-from tidegate.simulators.github import Manners, Sizes
+from tidegate_simulators.github import Manners, Sizes
 
 MANY = Sizes(issues=150, pulls=110, commits=230, issue_comments=205, review_comments=120)
 

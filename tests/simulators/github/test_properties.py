@@ -5,16 +5,16 @@ from hypothesis import strategies as some
 
 from tests.examples import examples
 from tests.simulators.github.client import SMALL
-from tidegate.simulators.github import LimitSettings, WorldShape
-from tidegate.simulators.github.calls import Call, Caller, Owner
-from tidegate.simulators.github.commits import History
-from tidegate.simulators.github.config import Sizes
-from tidegate.simulators.github.pages import Ordered, decode_cursor, encode_cursor
-from tidegate.simulators.github.routes import Match
-from tidegate.simulators.github.secondary import Sliding
-from tidegate.simulators.github.threads import Threads
-from tidegate.simulators.github.windows import Windows
-from tidegate.simulators.github.world import World
+from tidegate_simulators.github import LimitSettings, WorldShape
+from tidegate_simulators.github.calls import Call, Caller, Owner
+from tidegate_simulators.github.commits import History
+from tidegate_simulators.github.config import Sizes
+from tidegate_simulators.github.pages import Ordered, decode_cursor, encode_cursor
+from tidegate_simulators.github.routes import Match
+from tidegate_simulators.github.secondary import Sliding
+from tidegate_simulators.github.threads import Threads
+from tidegate_simulators.github.windows import Windows
+from tidegate_simulators.github.world import World
 
 
 @given(

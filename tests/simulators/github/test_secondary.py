@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from tests.simulators.github.client import Got, simulated
 from tests.waiting import lasting_at_least
-from tidegate.simulators.github import LimitSettings, Manners
-from tidegate.simulators.github.secondary import SECONDARY, Sliding
+from tidegate_simulators.github import LimitSettings, Manners
+from tidegate_simulators.github.secondary import SECONDARY, Sliding
 
 
 def is_secondary(got: Got) -> bool:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.simulators.github.client import Client, simulated
 from tidegate.core.errors import InvalidArgument
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
 
 
 async def test_a_port_that_is_taken_is_refused_by_name():

@@ -6,8 +6,8 @@ import pytest
 
 from tests.simulators.github.client import Client, simulated
 from tidegate.core.errors import InvalidArgument
-from tidegate.simulators.github import LimitSettings
-from tidegate.simulators.github.windows import installation_quota
+from tidegate_simulators.github import LimitSettings
+from tidegate_simulators.github.windows import installation_quota
 
 FEW = LimitSettings(quota=3)
 

@@ -7,8 +7,8 @@ import pytest
 from tests.simulators.github.client import SMALL, simulated
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.simulators.github import Sizes, World, WorldShape, truth
-from tidegate.simulators.github.repository import Standing
+from tidegate_simulators.github import Sizes, World, WorldShape, truth
+from tidegate_simulators.github.repository import Standing
 
 EPOCH = datetime(2026, 6, 1, tzinfo=UTC)
 

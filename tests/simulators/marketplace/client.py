@@ -13,7 +13,7 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from tests.simulators.ticks import Ticks
-from tidegate.simulators.marketplace import (
+from tidegate_simulators.marketplace import (
     LimitSettings,
     Manners,
     MarketplaceConfig,

@@ -6,7 +6,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from tests.simulators.marketplace.client import SMALL, Client, Got, simulated
-from tidegate.simulators.marketplace import Manners, Politeness, RobotsGroup, RobotsSettings, World, WorldShape
+from tidegate_simulators.marketplace import Manners, Politeness, RobotsGroup, RobotsSettings, World, WorldShape
 
 
 def addresses(product: int, shop: int) -> list[str]:

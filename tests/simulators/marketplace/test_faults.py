@@ -7,7 +7,7 @@ import pytest
 
 from tests.simulators.marketplace.client import simulated
 from tests.waiting import lasting_at_least
-from tidegate.simulators.marketplace import FaultKind, Manners, Route, parse_faults
+from tidegate_simulators.marketplace import FaultKind, Manners, Route, parse_faults
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])

@@ -1,7 +1,7 @@
 """Limits and bans as a crawler meets them: by identity, by host, and who it is that calls."""
 
 from tests.simulators.marketplace.client import simulated
-from tidegate.simulators.marketplace import LimitSettings, WorldShape
+from tidegate_simulators.marketplace import LimitSettings, WorldShape
 
 TWO = WorldShape(products=60, hosts=2)
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from tests.simulators.marketplace.client import FREE, Client, simulated
-from tidegate.simulators.marketplace import (
+from tidegate_simulators.marketplace import (
     FaultKind,
     LimitSettings,
     Manners,

@@ -13,7 +13,7 @@ from tests.simulators.marketplace.running import COMMAND
 from tests.simulators.running import running
 from tidegate.cli.simulate import app
 from tidegate.core.errors import InvalidArgument
-from tidegate.simulators.marketplace import Documents, World, WorldShape
+from tidegate_simulators.marketplace import Documents, World, WorldShape
 
 _CALLS = 100
 

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from tests.examples import examples
-from tidegate.simulators.marketplace import PauseScope, Politeness, RobotsGroup, RobotsSettings
-from tidegate.simulators.marketplace.book import MannersBook
-from tidegate.simulators.marketplace.config import LimitSettings
-from tidegate.simulators.marketplace.identities import Caller
-from tidegate.simulators.marketplace.ledger import Ledger
-from tidegate.simulators.marketplace.pauses import Pauses
-from tidegate.simulators.marketplace.rates import rate_of_host, rate_of_identity
-from tidegate.simulators.marketplace.robots import Robots
+from tidegate_simulators.marketplace import PauseScope, Politeness, RobotsGroup, RobotsSettings
+from tidegate_simulators.marketplace.book import MannersBook
+from tidegate_simulators.marketplace.config import LimitSettings
+from tidegate_simulators.marketplace.identities import Caller
+from tidegate_simulators.marketplace.ledger import Ledger
+from tidegate_simulators.marketplace.pauses import Pauses
+from tidegate_simulators.marketplace.rates import rate_of_host, rate_of_identity
+from tidegate_simulators.marketplace.robots import Robots
 
 SECOND_US = 1_000_000
 _calls = some.tuples(some.sampled_from([0, 1, 999_999, 1_000_000, 1_000_001, 2_500_000]), some.integers(0, 1))

@@ -4,8 +4,8 @@ from urllib.robotparser import RobotFileParser
 
 import pytest
 
-from tidegate.simulators.marketplace import RobotsGroup, RobotsSettings
-from tidegate.simulators.marketplace.robots import Robots
+from tidegate_simulators.marketplace import RobotsGroup, RobotsSettings
+from tidegate_simulators.marketplace.robots import Robots
 
 GROUPS = (
     RobotsGroup(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulators.marketplace.client import SMALL
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.simulators.marketplace import (
+from tidegate_simulators.marketplace import (
     Documents,
     FaultKind,
     FaultRule,

@@ -22,7 +22,11 @@ from tidegate.engine.source import Subject
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import CredentialLimits
-from tidegate.simulators.github import (
+from tidegate.storage.documents import SqlDocuments
+from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.github import ESSENTIAL, GithubSource
+from tidegate.systems.github.statistics import Statistics
+from tidegate_simulators.github import (
     GithubSimulator,
     LimitSettings,
     Manners,
@@ -31,10 +35,6 @@ from tidegate.simulators.github import (
     Sizes,
     WorldShape,
 )
-from tidegate.storage.documents import SqlDocuments
-from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.github import ESSENTIAL, GithubSource
-from tidegate.systems.github.statistics import Statistics
 
 SMALL = Sizes(issues=7, pulls=5, commits=9, issue_comments=11, review_comments=4, reviews=6)
 LARGE = Sizes(issues=220, pulls=130, commits=250, issue_comments=240, review_comments=120, reviews=160)

@@ -12,8 +12,8 @@ from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.progress import jobs_of
 from tidegate.engine.source import Cursor, Reading, Subject, Task, Verdict
-from tidegate.simulators.github import FaultKind, Sizes, parse_faults
 from tidegate.systems.github import ALL, GithubSource, kinds
+from tidegate_simulators.github import FaultKind, Sizes, parse_faults
 
 source = GithubSource(API, kinds.ALL)
 

@@ -17,8 +17,8 @@ from tests.systems.github.deployment import (
     deployed,
 )
 from tests.waiting import look_again
-from tidegate.simulators.github import FaultKind, Sizes
 from tidegate.systems.github import ALL
+from tidegate_simulators.github import FaultKind, Sizes
 
 
 def first_repository(it: Deployment) -> str:

@@ -7,8 +7,8 @@ import pytest
 
 from tests.systems.github.deployment import CALM, LARGE, assert_complete, assert_talk_is_complete, deployed
 from tidegate.engine.progress import unavailable_of
-from tidegate.simulators.github import KINDS, FaultKind, LimitSettings, Sizes, parse_faults
 from tidegate.systems.github import ALL
+from tidegate_simulators.github import KINDS, FaultKind, LimitSettings, Sizes, parse_faults
 
 
 async def test_three_users_are_collected_completely_and_at_the_price_of_a_perfect_collector(

@@ -12,8 +12,8 @@ from tests.systems.github.answers import API, NOW, answer, message, task
 from tests.systems.github.deployment import Deployment, deployed
 from tidegate.engine.progress import unavailable_of
 from tidegate.engine.source import Cursor, Subject, Task, Verdict
-from tidegate.simulators.github import Sizes
 from tidegate.systems.github import ALL, GithubSource, kinds
+from tidegate_simulators.github import Sizes
 
 source = GithubSource(API)
 LISTED = {"id": 7, "full_name": "octocat/hello", "pushed_at": "2026-02-01T00:00:00Z"}

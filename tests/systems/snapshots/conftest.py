@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.systems.snapshots.deployment import Deployment, deployed, game
-from tidegate.simulators.game import GameSimulator
 from tidegate.storage.valkey import Valkey
+from tidegate_simulators.game import GameSimulator
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from tidegate.app.settings import Settings
 from tidegate.engine.upstream import UpstreamSettings
 from tidegate.primitives.circuit_breaker import BreakerSettings
 from tidegate.primitives.limiter import LimiterSettings
-from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, Tempo, WorldShape
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
 from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
 from tidegate.systems.snapshots.subject import Subject
+from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, Tempo, WorldShape
 
 CALM = WorldShape(
     subjects=10_000, missing=0, tempi=(Tempo(share=1, every_s=None),), body_bytes=24_000, kept_bytes=9_000

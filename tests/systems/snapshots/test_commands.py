@@ -19,8 +19,8 @@ from tests.processes import start_warm
 from tests.systems.snapshots.deployment import Deployment, until
 from tidegate.cli.snapshots import app
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.storage.valkey import Valkey
+from tidegate_simulators.game import FaultKind, GameSimulator
 
 Command = Callable[..., Coroutine[Any, Any, tuple[int, str]]]
 

@@ -14,11 +14,11 @@ from tests.systems.snapshots.deployment import CALM, Deployment, until
 from tests.systems.snapshots.refreshing_process import settings_for
 from tidegate.app import open_parts, open_snapshots
 from tidegate.core.priority import Priority
-from tidegate.simulators.game import GameConfig, GameSimulator, LimitSettings, Manners
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.event import Reason
 from tidegate.systems.snapshots.requests import Wish
 from tidegate.systems.snapshots.subject import Subject
+from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners
 
 EVENTS = 200
 

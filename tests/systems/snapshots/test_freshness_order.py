@@ -19,7 +19,6 @@ from tidegate.app import open_parts, open_snapshots
 from tidegate.core.errors import ServerRefused, ValkeyUnavailable
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import Coalescer
-from tidegate.simulators.game import FaultKind, GameConfig, GameSimulator, Manners
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import lookup as looking
 from tidegate.systems.snapshots import settling
@@ -28,6 +27,7 @@ from tidegate.systems.snapshots.kept import Kept
 from tidegate.systems.snapshots.query import Freshness, Queued, SnapshotAnswer
 from tidegate.systems.snapshots.shelf import Shelf, Written
 from tidegate.systems.snapshots.subject import Subject
+from tidegate_simulators.game import FaultKind, GameConfig, GameSimulator, Manners
 
 WITHIN_S = 60.0
 SUBJECT, MARKER = 7, 8

@@ -16,8 +16,8 @@ from tidegate.app.settings.http import HttpSettings
 from tidegate.core.priority import Priority
 from tidegate.http import Binding, serve_snapshots
 from tidegate.primitives.coalescer import Coalescer
-from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.storage.valkey import Valkey
+from tidegate_simulators.game import FaultKind, GameSimulator
 
 HTTP = HttpSettings(port=0)
 _SECOND = timedelta(seconds=1)

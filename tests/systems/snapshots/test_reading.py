@@ -13,12 +13,12 @@ from tests.waiting import patience, stopwatch
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
-from tidegate.simulators.game import GameSimulator
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.event import Reason
 from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
 from tidegate.systems.snapshots.requests import Wish
 from tidegate.systems.snapshots.subject import Subject
+from tidegate_simulators.game import GameSimulator
 
 TTL = timedelta(seconds=1.5)
 """Longer than a refresh takes on a busy machine, from its request to its reader."""

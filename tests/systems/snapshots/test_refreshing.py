@@ -18,7 +18,6 @@ from tidegate.core.telemetry import metrics
 from tidegate.http.dead_snapshots import view
 from tidegate.primitives.circuit_breaker import BreakerSettings
 from tidegate.primitives.coalescer import AlreadyProcessing, Published, Upgraded
-from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.dead import DeadLetter
 from tidegate.systems.snapshots.event import DeathReason, Reason, UpdateEvent
@@ -28,6 +27,7 @@ from tidegate.systems.snapshots.query import Freshness
 from tidegate.systems.snapshots.requests import Wish
 from tidegate.systems.snapshots.subject import Found, Subject
 from tidegate.systems.snapshots.transport import Topic
+from tidegate_simulators.game import FaultKind, GameSimulator
 
 
 def wish(key: int | str, priority: Priority = Priority.HIGH, known_version: int = 0) -> Wish:

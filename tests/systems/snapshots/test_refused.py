@@ -11,11 +11,11 @@ from tests.systems.snapshots.deployment import deployed
 from tests.waiting import patience, until
 from tidegate.core.errors import ServerRefused
 from tidegate.core.priority import Priority
-from tidegate.simulators.game import GameSimulator
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.snapshots.event import Reason
 from tidegate.systems.snapshots.requests import Wish
 from tidegate.systems.snapshots.subject import Subject
+from tidegate_simulators.game import GameSimulator
 
 pytestmark = pytest.mark.usefixtures("logged")
 

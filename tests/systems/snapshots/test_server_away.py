@@ -13,13 +13,13 @@ from tests.waiting import patience, simulated_delay
 from tidegate.core.errors import Unavailable
 from tidegate.core.priority import Priority
 from tidegate.primitives.circuit_breaker import BreakerSettings
-from tidegate.simulators.game import GameSimulator
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.snapshots import lookup
 from tidegate.systems.snapshots.event import Reason
 from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
 from tidegate.systems.snapshots.requests import Wish
 from tidegate.systems.snapshots.subject import Subject
+from tidegate_simulators.game import GameSimulator
 
 WITHIN_S = 30.0
 

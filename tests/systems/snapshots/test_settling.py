@@ -10,7 +10,6 @@ from tests.systems.snapshots.deployment import Deployment, deployed, until
 from tests.systems.snapshots.test_refreshing import wish
 from tidegate.core.telemetry import metrics
 from tidegate.primitives.coalescer import AlreadyProcessing, Outcome, Published
-from tidegate.simulators.game import GameSimulator
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.settings import LaneSettings
@@ -18,6 +17,7 @@ from tidegate.systems.snapshots.settling import Done, Note, write_all
 from tidegate.systems.snapshots.shelf import Shelf, Written
 from tidegate.systems.snapshots.subject import Subject
 from tidegate.systems.snapshots.transport import Delivery
+from tidegate_simulators.game import GameSimulator
 
 
 def transactions() -> float:

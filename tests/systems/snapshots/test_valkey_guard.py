@@ -19,12 +19,12 @@ from tests.waiting import blocked_process
 from tidegate.core.errors import CircuitOpen, ValkeyUnavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.primitives.circuit_breaker import Breaker, BreakerSettings, BreakerState
-from tidegate.simulators.game import GameSimulator
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.snapshots.query import Freshness
 from tidegate.systems.snapshots.transport import GROUPS, Topic
 from tidegate.systems.snapshots.valkey_guard import ServerBusy, Standing, ValkeyGuard
+from tidegate_simulators.game import GameSimulator
 
 WITHIN_S = 60.0
 BRIEF = timedelta(milliseconds=300)

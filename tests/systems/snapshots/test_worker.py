@@ -13,13 +13,13 @@ from tests.systems.snapshots.test_refreshing import wish
 from tests.waiting import observe_absence, patience
 from tidegate.core.errors import ServerRefused, TidegateError, ValkeyUnavailable
 from tidegate.primitives.limiter import Limiter
-from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import failures
 from tidegate.systems.snapshots.calls import CallOutcome, Calls
 from tidegate.systems.snapshots.event import UpdateEvent
 from tidegate.systems.snapshots.settings import LaneSettings
 from tidegate.systems.snapshots.transport.streams import StreamConsumer
+from tidegate_simulators.game import FaultKind, GameSimulator
 
 REFUSAL = ServerRefused("Valkey", "out of memory", remedy="Give it more.")
 

@@ -8,11 +8,11 @@ import pytest
 
 from tests.storage.documents.export.reading import read_rows, verify
 from tests.storage.documents.shelf import Shelf
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
 from tidegate.storage.documents import Document
 from tidegate.storage.documents.export import Format, Wish, export
 from tidegate.systems.github import kinds
 from tidegate.systems.github.columns import COLUMNS
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
 
 SMALL = Sizes(issues=12, pulls=8, commits=9, issue_comments=11, review_comments=4, reviews=6)
 SELDOM = {

@@ -20,12 +20,12 @@ from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.engine.runs import RunActive
 from tidegate.engine.upstream import UpstreamSettings
 from tidegate.engine.verdicts import from_poison
-from tidegate.simulators.marketplace import LimitSettings, MarketplaceConfig, MarketplaceSimulator, WorldShape
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.raws import Raw
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.stages import SEARCH, STAGES
 from tidegate.systems.crawl.targets import CrawlOptions
+from tidegate_simulators.marketplace import LimitSettings, MarketplaceConfig, MarketplaceSimulator, WorldShape
 
 PRODUCTS = 3
 MARKET = MarketplaceConfig(

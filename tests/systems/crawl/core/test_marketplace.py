@@ -5,14 +5,14 @@ from functools import cache
 import msgspec
 import pytest
 
-from tidegate.simulators.marketplace import Manners, Product, World, WorldShape, pages
-from tidegate.simulators.marketplace.answers import Answers, asked
-from tidegate.simulators.marketplace.documents import Documents
-from tidegate.simulators.wire.messages import Headers, Request
 from tidegate.systems.crawl import bodies
 from tidegate.systems.crawl.marketplace import MarketplaceSite
 from tidegate.systems.crawl.site import Challenged, Unreadable
 from tidegate.systems.crawl.stages import STAGES, Stage
+from tidegate_simulators.marketplace import Manners, Product, World, WorldShape, pages
+from tidegate_simulators.marketplace.answers import Answers, asked
+from tidegate_simulators.marketplace.documents import Documents
+from tidegate_simulators.wire.messages import Headers, Request
 
 SITE = MarketplaceSite()
 

@@ -19,14 +19,6 @@ from tidegate.engine.runs import Run
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import CredentialLimits
-from tidegate.simulators.marketplace import (
-    LimitSettings,
-    Manners,
-    MarketplaceConfig,
-    MarketplaceSimulator,
-    WorldShape,
-    parse_faults,
-)
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
@@ -42,6 +34,14 @@ from tidegate.systems.crawl.source import CrawlSource
 from tidegate.systems.crawl.stages import SEARCH
 from tidegate.systems.crawl.targets import CrawlOptions
 from tidegate.systems.crawl.writing import CrawlWriter
+from tidegate_simulators.marketplace import (
+    LimitSettings,
+    Manners,
+    MarketplaceConfig,
+    MarketplaceSimulator,
+    WorldShape,
+    parse_faults,
+)
 
 PRODUCTS, TRIES = 60, 9
 FAULTS = "500=0.03,invalid=0.05,wrong=0.05,redirect=0.05,reset=0.03,truncated=0.03"

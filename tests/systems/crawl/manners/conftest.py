@@ -10,10 +10,10 @@ import pytest
 from tests.servers.migrated import migrated_file
 from tests.systems.crawl.manners.visit import POLITE, SMALL, Visit, visiting
 from tidegate.core.clock import ManualClock
-from tidegate.simulators.marketplace import LimitSettings, MarketplaceConfig, RobotsSettings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.crawl.settings import CrawlSettings
+from tidegate_simulators.marketplace import LimitSettings, MarketplaceConfig, RobotsSettings
 
 
 class Open(Protocol):

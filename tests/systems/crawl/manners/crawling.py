@@ -20,7 +20,6 @@ from tidegate.engine.lifecycle import RunState
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamSettings
-from tidegate.simulators.marketplace import MarketplaceSimulator
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
@@ -32,6 +31,7 @@ from tidegate.systems.crawl.identities import IdentityBook
 from tidegate.systems.crawl.politeness import PoliteCaller, PoliteRequest
 from tidegate.systems.crawl.refusals import refusal
 from tidegate.systems.crawl.settings import CrawlSettings
+from tidegate_simulators.marketplace import MarketplaceSimulator
 
 
 class PageSource:

@@ -13,7 +13,9 @@ from tests.servers.valkey import connected
 from tests.systems.crawl.manners.crawling import Crawler, crawlers
 from tests.systems.crawl.manners.visit import SMALL
 from tidegate.engine.progress import jobs_of
-from tidegate.simulators.marketplace import (
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.crawl.settings import CrawlSettings
+from tidegate_simulators.marketplace import (
     FaultKind,
     LimitSettings,
     Manners,
@@ -25,8 +27,6 @@ from tidegate.simulators.marketplace import (
     RobotsSettings,
     Route,
 )
-from tidegate.storage.valkey import Valkey
-from tidegate.systems.crawl.settings import CrawlSettings
 
 PAGES = [f"/search?q=word&page={n}" for n in range(1, 9)]
 DONE = ("succeeded", None)

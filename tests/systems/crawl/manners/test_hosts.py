@@ -15,11 +15,11 @@ from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.engine.calls import NotCalled
 from tidegate.engine.source import Verdict
 from tidegate.engine.upstream import Answer, Permit, Request
-from tidegate.simulators.marketplace import RobotsGroup, RobotsSettings
 from tidegate.systems.crawl import hosts
 from tidegate.systems.crawl.host_book import HostBook
 from tidegate.systems.crawl.hosts import host_of
 from tidegate.systems.crawl.politeness import PoliteCaller
+from tidegate_simulators.marketplace import RobotsGroup, RobotsSettings
 
 
 @pytest.mark.parametrize(

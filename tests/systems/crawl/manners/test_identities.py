@@ -20,7 +20,6 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
 from tidegate.engine.credentials.rotation import rotate_key
 from tidegate.engine.credentials.vault import CannotOpen, KeyMissing
-from tidegate.simulators.marketplace import MarketplaceConfig
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl.health import Health
 from tidegate.systems.crawl.hosts import rest
@@ -29,6 +28,7 @@ from tidegate.systems.crawl.identity_records import credential_of, has_identitie
 from tidegate.systems.crawl.manner_tables import crawl_identity_health
 from tidegate.systems.crawl.politeness import PoliteRequest
 from tidegate.systems.crawl.settings import CrawlSettings
+from tidegate_simulators.marketplace import MarketplaceConfig
 
 AGENT, COOKIE = "Mozilla/5.0 (secret agent 0815)", "sid=s3cr3t-c00kie-value; theme=light"
 SPY = {"User-Agent": AGENT, "Cookie": COOKIE, "Accept-Language": "xx-unseen"}

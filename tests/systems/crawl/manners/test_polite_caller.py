@@ -15,9 +15,9 @@ from tidegate.core.errors import DatabaseUnavailable
 from tidegate.engine.calls import NotCalled
 from tidegate.engine.source import Verdict
 from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamFailed
-from tidegate.simulators.marketplace import FaultKind, LimitSettings, RobotsGroup, RobotsSettings, Route
 from tidegate.systems.crawl.politeness import PoliteCaller
 from tidegate.systems.crawl.settings import CrawlSettings
+from tidegate_simulators.marketplace import FaultKind, LimitSettings, RobotsGroup, RobotsSettings, Route
 
 DAY = timedelta(days=1)
 STRICT = RobotsSettings(groups=(RobotsGroup(disallow=("/search",), crawl_delay_s=7),))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tidegate.engine.upstream import Answer
-from tidegate.simulators.marketplace import RobotsGroup, RobotsSettings
-from tidegate.simulators.marketplace.robots import Robots
 from tidegate.systems.crawl.robots import LARGEST, Found, Rules, meaning_of, moved_to, text_of
+from tidegate_simulators.marketplace import RobotsGroup, RobotsSettings
+from tidegate_simulators.marketplace.robots import Robots
 
 AGENT = "tidegate/1.0 (crawler)"
 

@@ -15,7 +15,6 @@ from tidegate.core.clock import ManualClock
 from tidegate.engine.upstream import Answer, UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import Gate, Job
 from tidegate.primitives.gate.status import CredentialStatus, PaceStatus
-from tidegate.simulators.marketplace import MarketplaceConfig, MarketplaceSimulator, WorldShape
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.crawl.hosts import Host, host_of
@@ -23,6 +22,7 @@ from tidegate.systems.crawl.identities import IdentityBook
 from tidegate.systems.crawl.identity_records import credential_of
 from tidegate.systems.crawl.politeness import PoliteCaller, PoliteRequest
 from tidegate.systems.crawl.settings import CrawlSettings
+from tidegate_simulators.marketplace import MarketplaceConfig, MarketplaceSimulator, WorldShape
 
 SMALL = WorldShape(products=12, keywords=2, per_page=4, products_per_shop=4)
 LOCAL = UpstreamSettings(private_hosts=("127.0.0.1",))

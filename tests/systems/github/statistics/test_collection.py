@@ -7,8 +7,8 @@ import pytest
 
 from tests.systems.github.deployment import SMALL, Deployment, deployed
 from tests.systems.github.statistics.truth import PROMPT, assert_true
-from tidegate.simulators.github import Sizes
 from tidegate.systems.github import ALL
+from tidegate_simulators.github import Sizes
 
 MEDIUM = Sizes(issues=60, pulls=50, commits=120, issue_comments=40, review_comments=20, reviews=30)
 

@@ -18,11 +18,11 @@ from tidegate.engine import runs
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.source import Subject
-from tidegate.simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import outbox
 from tidegate.systems.github import ALL, GithubSource
 from tidegate.systems.github.statistics import Statistics
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 ROOT = Path(__file__).parents[2]
 

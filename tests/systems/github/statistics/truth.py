@@ -8,9 +8,9 @@ import msgspec
 
 from tests.systems.github.deployment import CALM
 from tests.systems.github.statistics.oracle import Oracle
-from tidegate.simulators.github import GithubSimulator
 from tidegate.storage.documents import StoredDocument
 from tidegate.systems.github.statistics import Statistics
+from tidegate_simulators.github import GithubSimulator
 
 PROMPT = msgspec.structs.replace(CALM, events_late_s=(0, 0))
 """A simulator whose events show up at once, so that none does between a collection and the look at the truth."""

@@ -13,11 +13,11 @@ from tests.servers.kafka import broker
 from tests.servers.proxy import Proxy
 from tests.systems.snapshots.deployment import Deployment, deployed, until
 from tests.waiting import patience
-from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.event import DeathReason
 from tidegate.systems.snapshots.query import Freshness
 from tidegate.systems.snapshots.transport import GROUPS, Topic
+from tidegate_simulators.game import FaultKind, GameSimulator
 
 
 @pytest.fixture

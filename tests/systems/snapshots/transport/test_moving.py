@@ -11,13 +11,13 @@ from tests.servers.kafka import broker
 from tests.systems.snapshots.deployment import deployed, until
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
-from tidegate.simulators.game import FaultKind, GameSimulator
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.query import Freshness
 from tidegate.systems.snapshots.settings import SnapshotSettings
 from tidegate.systems.snapshots.transport import GROUPS, Topic
 from tidegate.systems.snapshots.transport.moving import MovingTransport, TransportMove
 from tidegate.systems.snapshots.transport.streams import StreamTransport
+from tidegate_simulators.game import FaultKind, GameSimulator
 
 
 @pytest.fixture

@@ -1,0 +1,65 @@
+"""A call as the simulator sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidegate_simulators.github.routes import Match
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whom the limits belong to: a user, an installation, an app, or an address without a token."""
+
+    kind: str
+    number: int
+    name: str
+
+    @property
+    def key(self) -> str:
+        """The owner's name in the report."""
+        return f"{self.kind}:{self.name}"
+
+    @property
+    def described(self) -> str:
+        """The owner as refusals name it."""
+        return self.name if self.kind == "address" else f"{self.kind} ID {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and with which token."""
+
+    owner: Owner
+    token_name: str
+    """Tells tokens of one owner apart in the report; not the token."""
+    mark: bytes = b""
+    """What ETags are made with; each token has its own."""
+    quota: int | None = None
+    """Calls per window, where the owner has an allowance of its own."""
+
+    @property
+    def is_authorised(self) -> bool:
+        """Whether there was a token, and a good one."""
+        return self.owner.kind != "address"
+
+
+@dataclass(slots=True)
+class Call:
+    """One request."""
+
+    method: str
+    origin: str
+    path: str
+    raw_query: str
+    query: Mapping[str, str]
+    match: Match
+    headers: Mapping[str, str]
+    body: bytes
+    caller: Caller
+    at: float
+    """When it arrived, in seconds since the epoch."""
+
+    @property
+    def url(self) -> str:
+        """Path and query."""
+        return f"{self.path}?{self.raw_query}" if self.raw_query else self.path

@@ -1,0 +1,142 @@
+"""Between the arrival of a call and its answer: who calls, is that polite, may they, does it fail."""
+
+from functools import partial
+from urllib.parse import unquote_to_bytes
+
+from tidegate_simulators.faults import Faults
+from tidegate_simulators.marketplace import pages
+from tidegate_simulators.marketplace.answers import HTML, JSON, Answers, Asked, asked
+from tidegate_simulators.marketplace.config import FaultKind, MarketplaceConfig, PauseScope, Route
+from tidegate_simulators.marketplace.identities import Caller, Callers
+from tidegate_simulators.marketplace.ledger import Ledger
+from tidegate_simulators.marketplace.rates import Refusal, Verdict, judge
+from tidegate_simulators.marketplace.site import Site
+from tidegate_simulators.wire.messages import Reply, Request, Spoiling, error
+
+_BROKEN_OFF = 10
+"""Bytes that are missing at the end of an invalid body."""
+_HOP = b"hop=1"
+_STATUSES = {
+    FaultKind.SERVER_ERROR: 500,
+    FaultKind.BAD_GATEWAY: 502,
+    FaultKind.UNAVAILABLE: 503,
+    FaultKind.GATEWAY_TIMEOUT: 504,
+    FaultKind.REFUSED: 429,
+}
+_ASK_TO_WAIT = (429, 503)
+_SPOILINGS = {FaultKind(spoiling.value): spoiling for spoiling in Spoiling}
+_ALTER_CONTENT = (FaultKind.INVALID, FaultKind.WRONG, FaultKind.CAPTCHA)
+_OF_JSON = (Route.MINI_SHOP, Route.DETAIL, Route.OPTION)
+_REFUSALS = {
+    Refusal.IDENTITY_RATE: (429, "You ask too often."),
+    Refusal.HOST_RATE: (429, "Too many ask at present."),
+    Refusal.IDENTITY_BANNED: (403, "You asked too often."),
+    Refusal.HOST_BANNED: (403, "Nobody is served from where you are."),
+}
+_SCOPES = {Refusal.IDENTITY_RATE: PauseScope.IDENTITY, Refusal.HOST_RATE: PauseScope.HOST}
+
+
+class Reception:
+    """Decides everything when a call arrives; only the sending takes time."""
+
+    def __init__(
+        self,
+        config: MarketplaceConfig,
+        answers: Answers,
+        *,
+        callers: Callers,
+        faults: Faults[FaultKind, Route],
+        ledger: Ledger,
+    ) -> None:
+        self._config, self._manners, self._answers = config, config.manners, answers
+        self._callers, self._faults, self._ledger = callers, faults, ledger
+
+    def receive(self, site: Site, request: Request, at_us: int) -> Reply:
+        """Decide on the answer, and book the call."""
+        caller, is_whole = self._callers.find(request.headers)
+        agent = request.headers.fields.get(b"user-agent", b"")
+        path = unquote_to_bytes(request.path) if b"%" in request.path else request.path
+        target = path + b"?" + request.query if request.query else path
+        wanted = asked(path)
+        site.book.arrive(caller, agent, target, site.robots, at_us, is_whole=is_whole)
+        pause_s = self._latency_s() if self._manners.latency_ms else 0
+        reply = self._refusal(site, caller, at_us, at_us + round(pause_s * 1e6), is_stranger=not agent)
+        if reply is None:
+            reply = self._admitted(site, request, wanted, caller, at_us + round(pause_s * 1e6))
+        reply.pause_s, reply.on_end = pause_s, partial(site.book.end, caller)
+        self._ledger.book(wanted.route, reply.outcome)
+        return reply
+
+    def _refusal(self, site: Site, caller: Caller, at_us: int, sent_us: int, *, is_stranger: bool) -> Reply | None:
+        """An answer that stands before all others; it goes out at `sent_us`."""
+        if is_stranger or (self._config.only_known and not caller.is_known):
+            caller.refused += 1
+            self._ledger.refused["unknown_identity"] += 1
+            return error(403, "unknown_identity", "Say who you are.")
+        verdict = judge(site.rate, caller.rates[site.number], at_us)
+        if verdict is None:
+            return None
+        caller.refused += 1
+        self._ledger.refused[verdict.refusal] += 1
+        if verdict.refusal in _SCOPES:
+            site.book.tell_pause(caller, sent_us, verdict.retry_after_s, _SCOPES[verdict.refusal])
+            return _refused(verdict, is_told=True)
+        rate = site.rate if verdict.refusal is Refusal.HOST_BANNED else caller.rates[site.number]
+        if self._config.limits.ban_is_told and rate.told_us is None:
+            rate.told_us = sent_us
+        return _refused(verdict, is_told=self._config.limits.ban_is_told)
+
+    def _admitted(self, site: Site, request: Request, wanted: Asked, caller: Caller, sent_us: int) -> Reply:
+        """The answer to a call that is admitted, spoilt if it is its turn."""
+        fault = None if self._faults.are_none else self._faults.choose(wanted.route)
+        if fault is FaultKind.REDIRECT and _HOP in request.query:
+            fault = None  # this is where it was sent to
+        if wanted.route is Route.ROBOTS and fault in _ALTER_CONTENT:
+            fault = None
+        if fault is not None:
+            self._ledger.faults[fault] += 1
+            if fault in _STATUSES:
+                return self._failed(site, caller, _STATUSES[fault], sent_us)
+            if fault not in _SPOILINGS:
+                return self._altered(site, request, wanted, fault)
+        reply = self._honest(site, request, wanted)
+        reply.spoiling = None if fault is None else _SPOILINGS[fault]
+        if wanted.route is Route.ROBOTS and reply.spoiling in (None, Spoiling.SLOW):
+            site.book.tell_robots(site.robots, sent_us)
+        return reply
+
+    def _honest(self, site: Site, request: Request, wanted: Asked) -> Reply:
+        return (
+            site.robots_reply() if wanted.route is Route.ROBOTS else self._answers.answer(site.number, request, wanted)
+        )
+
+    def _failed(self, site: Site, caller: Caller, status: int, sent_us: int) -> Reply:
+        wait_s = self._manners.retry_after_s
+        if status not in _ASK_TO_WAIT:
+            return error(status, "fault", "This went wrong on purpose.")
+        site.book.tell_pause(caller, sent_us, wait_s, PauseScope.HOST)
+        return error(status, "fault", "This went wrong on purpose.", b"Retry-After: %d\r\n" % wait_s)
+
+    def _altered(self, site: Site, request: Request, wanted: Asked, fault: FaultKind) -> Reply:
+        """Faults that are answers themselves. None of them has a validator."""
+        is_json = wanted.route in _OF_JSON
+        if fault in (FaultKind.REDIRECT, FaultKind.LOOP):
+            query = request.query if fault is FaultKind.LOOP else b"&".join(filter(None, (request.query, _HOP)))
+            return Reply(302, [], 0, b"Location: %b%b%b\r\n" % (request.path, b"?" if query else b"", query))
+        if fault is FaultKind.CAPTCHA:
+            body, kind = pages.CAPTCHA, HTML
+        elif fault is FaultKind.WRONG:
+            body, kind = (b'{"code":"BUSY","data":null}', JSON) if is_json else (pages.BUSY, HTML)
+        else:
+            body, kind = self._answers.plain(site.number, request, wanted)[:-_BROKEN_OFF], JSON if is_json else HTML
+        return Reply(200, [body], len(body), kind)
+
+    def _latency_s(self) -> float:
+        jitter = self._manners.jitter * (2 * self._faults.chance() - 1)
+        return self._manners.latency_ms / 1_000 * (1 + jitter)
+
+
+def _refused(verdict: Verdict, *, is_told: bool) -> Reply:
+    status, message = _REFUSALS[verdict.refusal]
+    wait = b"Retry-After: %d\r\n" % verdict.retry_after_s if is_told else b""
+    return error(status, verdict.refusal.value, message, wait)
