@@ -16,7 +16,7 @@ from tests.servers.sql import ALL_SQL, empty_database
 from tests.servers.valkey import ALL_VALKEY, Cluster, Embedded, Redis7, ServerMissing, empty_valkey
 from tidegate.core.clock import ManualClock
 from tidegate.core.telemetry.logs import configure
-from tidegate.runtime import patience
+from tidegate.runtime import outage
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 
@@ -176,7 +176,7 @@ def clock() -> ManualClock:
 @pytest.fixture(autouse=True)
 def _forget_outages() -> None:
     """Tests share servers: what one test logged about a server must not keep the next one from logging it."""
-    patience.conditions.clear()
+    outage.conditions.clear()
 
 
 @pytest.fixture

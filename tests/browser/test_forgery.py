@@ -20,7 +20,7 @@ from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.server import HttpService
-from tidegate.http.session_desk import SessionDesk
+from tidegate.http.session_routes import SessionDesk
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -20,7 +20,7 @@ from tidegate.core.errors import DatabaseUnavailable, TooManyWaiting
 from tidegate.dashboard import hub as hub_module
 from tidegate.dashboard.hub import Hub, SharedRead, Topic
 from tidegate.dashboard.topics import TopicName
-from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.change_feed import Bulletin
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
 from tidegate.storage.valkey import Valkey
 

@@ -11,8 +11,8 @@ import pytest
 from tests.http.serving import Client, Served, served
 from tests.http.test_runs import TIGHT, begin
 from tidegate.dashboard.attention import Sight, attention_to
-from tidegate.dashboard.community import Community
 from tidegate.dashboard.dead import DeadCount
+from tidegate.dashboard.processes import Community
 from tidegate.dashboard.waits import CredentialWait, PoolWait
 from tidegate.engine.credentials import Credential, Kind, State
 from tidegate.engine.overview import FailedJob, JobCounts, RunCounts

@@ -7,13 +7,13 @@ from sqlalchemy import func, select
 
 from tidegate.engine import runs
 from tidegate.engine.accounts import RUN_ENDED
+from tidegate.engine.commit_policy import Terms
 from tidegate.engine.ledger import Claim, Ending
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.rounds import Group, Round, Written, write_round
 from tidegate.engine.runs import Beginning, Run
 from tidegate.engine.source import JobSpec, Subject
 from tidegate.engine.tables import page_jobs
-from tidegate.engine.terms import Terms
 from tidegate.engine.verdicts import Finished
 from tidegate.primitives.gate import Admitted, settlement
 from tidegate.storage.documents import Staged

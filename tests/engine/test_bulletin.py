@@ -14,7 +14,7 @@ from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports, leftover_keys
 from tests.waiting import look_again, patience, simulated_delay, stopwatch
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.bulletin import Bulletin, Watch
+from tidegate.engine.change_feed import Bulletin, Watch
 from tidegate.storage.valkey import Unit, Valkey
 from tidegate.storage.valkey.connection import connected
 

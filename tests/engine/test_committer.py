@@ -17,13 +17,13 @@ from tests.waiting import is_pending, patience
 from tidegate.app import put_together
 from tidegate.app.settings import Settings
 from tidegate.engine import committer as committer_module
+from tidegate.engine.commit_policy import Terms
 from tidegate.engine.committer import Committer
 from tidegate.engine.ledger import Claim
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Reading, Task
-from tidegate.engine.terms import Terms
 from tidegate.engine.upstream import Answer
 from tidegate.engine.verdicts import Finished
 from tidegate.storage.documents import Document

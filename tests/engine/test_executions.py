@@ -8,14 +8,14 @@ from sqlalchemy import delete, select
 from tests.engine.conftest import Library
 from tests.engine.rounds import begun, finished, shelf_job
 from tests.engine.shelf import ShelfUpstream
-from tidegate.engine import executions, runs, stranded
+from tidegate.engine import executions, runs, unserved_pools
+from tidegate.engine.commit_policy import Terms
 from tidegate.engine.executions import Execution
 from tidegate.engine.executions import ExecutionOutcome as Came
 from tidegate.engine.ledger import Claim
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.engine.tables import collection_runs, job_executions
-from tidegate.engine.terms import Terms
 from tidegate.engine.verdicts import Finished
 from tidegate.storage.sql import Database, Transaction
 
@@ -84,7 +84,7 @@ async def _canceled(database: Database, run_id: int) -> None:
 
 
 async def _stranded(database: Database, _run_id: int) -> None:
-    await database.transaction(stranded.fail, "pool", "no valid credential")
+    await database.transaction(unserved_pools.fail, "pool", "no valid credential")
 
 
 @pytest.mark.every_server

@@ -9,11 +9,11 @@ from tests.engine.conftest import Library
 from tests.engine.rounds import begun, claimed, finished, shelf_job
 from tests.waiting import patience
 from tidegate.engine import committer as committer_module
+from tidegate.engine.commit_policy import Terms
 from tidegate.engine.committer import Committer
 from tidegate.engine.ledger import Claim
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.rounds import Round
-from tidegate.engine.terms import Terms
 from tidegate.engine.verdicts import Finished
 from tidegate.storage.documents import Document
 

@@ -16,7 +16,7 @@ from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, patience
 from tidegate.app import put_together
 from tidegate.app.settings import Settings
-from tidegate.runtime import patience as policy
+from tidegate.runtime import outage as policy
 from tidegate.runtime.waiting import end
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey

@@ -15,13 +15,13 @@ from tests.engine.shelf import ShelfSource, ShelfUpstream
 from tests.waiting import look_again, patience
 from tidegate.core.backoff import Backoff
 from tidegate.core.telemetry.metrics import REGISTRY
-from tidegate.engine import stubborn
+from tidegate.engine import unwritable_results
+from tidegate.engine.commit_policy import Terms
 from tidegate.engine.ledger import Ending
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Reading, Task, Verdict
 from tidegate.engine.tables import collection_places
-from tidegate.engine.terms import Terms
 from tidegate.engine.upstream import Answer
 from tidegate.engine.verdicts import from_success
 from tidegate.primitives.gate import Admitted
@@ -29,7 +29,7 @@ from tidegate.storage.sql import Database, Transaction
 
 QUICK = CollectSettings(max_attempts=2, first_pause=timedelta(milliseconds=1), longest_pause=timedelta(milliseconds=2))
 
-SECONDS = stubborn._PAUSES.first  # pyright: ignore[reportPrivateUsage]
+SECONDS = unwritable_results._PAUSES.first  # pyright: ignore[reportPrivateUsage]
 """How long the first pause is, where no test shortens it."""
 
 
@@ -161,7 +161,7 @@ async def until(it_is_so: Callable[[], bool]) -> None:
 @pytest.fixture
 def stubbornly(monkeypatch: pytest.MonkeyPatch) -> None:
     pause = timedelta(milliseconds=5)
-    monkeypatch.setattr(stubborn, "_PAUSES", Backoff(first=pause, most=pause))
+    monkeypatch.setattr(unwritable_results, "_PAUSES", Backoff(first=pause, most=pause))
 
 
 @pytest.mark.usefixtures("stubbornly")
@@ -204,7 +204,7 @@ async def test_whoever_stops_leaves_an_end_that_is_not_taken_to_others(local: Li
 async def test_where_too_many_ends_are_not_taken_the_next_goes_to_another_worker(
     local: Library, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(stubborn, "_MOST", 0)
+    monkeypatch.setattr(unwritable_results, "_MOST", 0)
     before = refused("unwritten")
     library, database = stamped(local, Stamps()), local.parts.database
     await database.transaction(_refuse_ends)

@@ -17,7 +17,7 @@ from tests.http.test_runs import TIGHT, begin
 from tests.waiting import look_again, patience, stopwatch
 from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import DatabaseUnavailable, NotFound, TooManyWaiting
-from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.lifecycle import RunState
 from tidegate.http.channel import Seats
 from tidegate.http.events import EventStream

@@ -21,8 +21,8 @@ from tests.http.serving import Client, Reply
 from tests.http.test_openapi import operations
 from tidegate.app.settings.http import HttpSettings
 from tidegate.http.access import Access
+from tidegate.http.authentication import Door
 from tidegate.http.callers import How, Role
-from tidegate.http.door import Door
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

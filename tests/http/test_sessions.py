@@ -24,11 +24,11 @@ from tidegate.app.settings.http import HttpSettings
 from tidegate.core.clock import ManualClock
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
+from tidegate.http.authentication import Door
 from tidegate.http.callers import Caller, How, Keyring, Role
-from tidegate.http.door import Door
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import Trouble
-from tidegate.http.session_desk import SessionDesk
+from tidegate.http.session_routes import SessionDesk
 from tidegate.http.sessions import SessionOffice
 
 OPERATE, READ, OTHER = "operate-0123456789abcdef", "read-0123456789abcdef", "other-0123456789abcdef"

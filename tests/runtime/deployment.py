@@ -19,7 +19,7 @@ from tidegate.primitives.timers import Timers
 from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
-from tidegate.runtime.neighbours import Neighbours
+from tidegate.runtime.process_deaths import Neighbours
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import Timekeeper

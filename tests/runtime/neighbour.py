@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tidegate.core.telemetry.logs import configure
-from tidegate.runtime.neighbours import Neighbours
+from tidegate.runtime.process_deaths import Neighbours
 
 
 async def main(folder: Path, owner: str) -> None:

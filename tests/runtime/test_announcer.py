@@ -22,8 +22,8 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.primitives.membership import PresenceSettings
 from tidegate.primitives.wakeup import Doorbell
-from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.runtime.delivery import Handler
+from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.storage.sql import Database, outbox

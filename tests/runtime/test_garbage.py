@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from tidegate.runtime.garbage import settle_in
+from tidegate.runtime.gc_tuning import settle_in
 
 
 @pytest.mark.full

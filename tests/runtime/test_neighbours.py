@@ -14,8 +14,8 @@ import pytest
 from tests.processes import WarmProcess, start_warm
 from tests.waiting import patience
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.runtime import neighbours
-from tidegate.runtime.neighbours import Neighbours
+from tidegate.runtime import process_deaths
+from tidegate.runtime.process_deaths import Neighbours
 from tidegate.runtime.waiting import end
 
 ROOT = Path(__file__).parents[2]
@@ -174,7 +174,7 @@ async def test_a_service_that_falls_and_is_started_again_keeps_its_lock(tmp_path
 async def test_where_the_kernel_cannot_watch_the_lease_decides_and_the_log_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: StringIO
 ):
-    monkeypatch.setattr(neighbours.sys, "platform", "plan9")
+    monkeypatch.setattr(process_deaths.sys, "platform", "plan9")
     async with watching(tmp_path):
         while not (tmp_path / "us").exists():
             await asyncio.sleep(0)

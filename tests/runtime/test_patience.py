@@ -11,8 +11,8 @@ from tests.servers.refusing import Waits, lines_of_outage, told
 from tests.waiting import until
 from tidegate.core.errors import DatabaseUnavailable, NoSpaceLeft, ServerRefused, Unavailable, ValkeyUnavailable
 from tidegate.core.telemetry.driver_logs import limit_driver_log
-from tidegate.runtime import patience
-from tidegate.runtime.patience import Outage, outage_in
+from tidegate.runtime import outage
+from tidegate.runtime.outage import Outage, outage_in
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.runtime.waiting import end
 
@@ -46,14 +46,14 @@ class Time:
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     short = Waits()
-    monkeypatch.setattr(patience, "OUTAGE_PAUSES", short)
+    monkeypatch.setattr(outage, "OUTAGE_PAUSES", short)
     return short
 
 
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time()
-    monkeypatch.setattr(patience, "monotonic", clock)
+    monkeypatch.setattr(outage, "monotonic", clock)
     return clock
 
 
@@ -132,7 +132,7 @@ async def test_a_part_that_is_gone_does_not_keep_an_outage_open(waits: Waits):
 
 async def test_a_part_that_was_cancelled_does_not_keep_an_outage_open(monkeypatch: pytest.MonkeyPatch):
     """One while it pauses, one in an attempt: that one is forgotten after a while."""
-    monkeypatch.setattr(patience, "_STALE_S", 0.2)
+    monkeypatch.setattr(outage, "_STALE_S", 0.2)
     pausing, trying, alive = Outage("pausing"), Outage("trying"), Outage("alive")
     with capture_logs() as lines:
         task = asyncio.create_task(pausing.pause(AWAY, 1))

@@ -2,7 +2,7 @@ from datetime import timedelta
 
 from tidegate.core.clock import ManualClock
 from tidegate.primitives.gate import Promises
-from tidegate.runtime.promised import Promised
+from tidegate.runtime.enqueue_intents import Promised
 from tidegate.storage.valkey import Valkey
 
 

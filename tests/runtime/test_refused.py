@@ -17,7 +17,7 @@ from tidegate.app import Parts, build_process, open_parts
 from tidegate.app.settings import Settings
 from tidegate.core.errors import Unavailable
 from tidegate.primitives.membership import PresenceKeys, PresenceSettings
-from tidegate.runtime import patience
+from tidegate.runtime import outage
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.waiting import end
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("logged")
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     short = Waits()
-    monkeypatch.setattr(patience, "OUTAGE_PAUSES", short)
+    monkeypatch.setattr(outage, "OUTAGE_PAUSES", short)
     return short
 
 

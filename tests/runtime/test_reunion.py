@@ -3,7 +3,7 @@ import pytest
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.runtime.reunion import Reunion
+from tidegate.runtime.valkey_restart import Reunion
 from tidegate.storage.valkey.connection import connected
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.servers.sql import SqlServer
 from tests.servers.valkey import ValkeyServer
 from tidegate.core.backoff import Backoff
-from tidegate.runtime import patience
+from tidegate.runtime import outage
 from tidegate.storage.sql import Database
 
 Lines = Sequence[MutableMapping[str, Any]]
@@ -82,7 +82,7 @@ def lines_of_outage(lines: Lines) -> list[str]:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Waits:
     """Have all parts that follow the policy wait for moments only; returns the pauses that they asked for."""
     short = Waits()
-    monkeypatch.setattr(patience, "OUTAGE_PAUSES", short)
+    monkeypatch.setattr(outage, "OUTAGE_PAUSES", short)
     return short
 
 

@@ -8,11 +8,11 @@ from tidegate.app.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaigns import Campaigns
-from tidegate.systems.campaigns.estate import CampaignEstate
 from tidegate.systems.campaigns.first_come import FirstCome
 from tidegate.systems.campaigns.kinds import Kinds, load_kind
 from tidegate.systems.campaigns.manager import CampaignManager
 from tidegate.systems.campaigns.points import Points
+from tidegate.systems.campaigns.recoverable_work import CampaignEstate
 from tidegate.systems.campaigns.workshop import Workshop
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tidegate.app.parts import Parts
 from tidegate.app.process import build_process
-from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.collector import Collector
 from tidegate.engine.due_schedules import DueSchedules, PoolFor
 from tidegate.engine.orchestrator import Orchestrator

@@ -8,12 +8,12 @@ from functools import partial
 from tidegate.app.collecting import Addition, Collecting, put_schedules_together
 from tidegate.app.crawl import Crawl, put_crawl_together
 from tidegate.app.credentials import Stranding, put_book_together
-from tidegate.app.late_token import AWAY, LateToken
+from tidegate.app.deferred_token import AWAY, LateToken
 from tidegate.app.parts import open_parts
 from tidegate.app.preflight import check_before_migration
 from tidegate.app.settings import Settings
 from tidegate.core.errors import InvalidSettings
-from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.credentials import GENERAL_POOL, CredentialBook
 from tidegate.engine.places import OtherPlace, settle_place

@@ -8,7 +8,7 @@ from tidegate.app.parts import Parts
 from tidegate.app.settings import Settings
 from tidegate.engine.calls import Caller, Way
 from tidegate.primitives.wakeup import Doorbell
-from tidegate.runtime.announcer import Announcer, AttentiveRelay
+from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
 from tidegate.systems.crawl.eligibility import Eligibility
 from tidegate.systems.crawl.finalizing import CrawlFinalizer
 from tidegate.systems.crawl.identities import IdentityBook

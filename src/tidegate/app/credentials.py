@@ -7,8 +7,8 @@ from tidegate.app.parts import Parts, open_parts
 from tidegate.app.settings import Settings
 from tidegate.app.vault import open_vault
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine import stranded
-from tidegate.engine.bulletin import Bulletin
+from tidegate.engine import unserved_pools
+from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.committer import Moved
 from tidegate.engine.credentials import CredentialBook, records
 from tidegate.engine.credentials.book import HOW_TO_GET_ONE
@@ -36,7 +36,7 @@ class Stranding:
 
     async def look_everywhere(self) -> None:
         """Look at all runs; for whoever begins to lead, since somebody may have died before he could."""
-        for pool in await self._database.read(stranded.pools_in_use):
+        for pool in await self._database.read(unserved_pools.pools_in_use):
             await self.look_at(pool)
 
     async def look_at(self, pool: str) -> None:
@@ -59,7 +59,7 @@ def _is_served(tx: Transaction, pool: str) -> bool:
 def _fail_unserved(tx: Transaction, pool: str) -> dict[int, list[int]]:
     if _is_served(tx, pool):
         return {}
-    return stranded.fail(tx, pool, f"no valid credential for pool {pool!r}: {HOW_TO_GET_ONE}, and retry the run")
+    return unserved_pools.fail(tx, pool, f"no valid credential for pool {pool!r}: {HOW_TO_GET_ONE}, and retry the run")
 
 
 def put_book_together(

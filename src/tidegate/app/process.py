@@ -6,19 +6,19 @@ from tidegate.app.parts import Parts
 from tidegate.app.retention import retention_rules
 from tidegate.primitives.membership import Election
 from tidegate.primitives.stream import Stream
-from tidegate.runtime.announcer import Announcer, AttentiveRelay
 from tidegate.runtime.delivery import Handler
+from tidegate.runtime.enqueue_intents import Promised
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
-from tidegate.runtime.neighbours import Neighbours
-from tidegate.runtime.promised import Promised
+from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
+from tidegate.runtime.process_deaths import Neighbours
 from tidegate.runtime.recoverer import Estate, Recoverer
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.retention import Retention
-from tidegate.runtime.reunion import Reunion
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource, Timekeeper
+from tidegate.runtime.valkey_restart import Reunion
 
 _PROCESSES = "processes"
 """The folder, in the data folder, of the locks by which processes of one machine notice each other's death."""

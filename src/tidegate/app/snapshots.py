@@ -35,12 +35,12 @@ from tidegate.systems.snapshots.refresh import RefreshWorker, WorkerName
 from tidegate.systems.snapshots.requests import UpdateRequests, Wish
 from tidegate.systems.snapshots.settings import LaneSettings, SnapshotSettings
 from tidegate.systems.snapshots.settling import Ground
-from tidegate.systems.snapshots.shelf import Shelf
 from tidegate.systems.snapshots.subject import SnapshotKind
 from tidegate.systems.snapshots.transport import Transport
 from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
 from tidegate.systems.snapshots.transport.moving import MovingTransport
 from tidegate.systems.snapshots.transport.streams import StreamTransport
+from tidegate.systems.snapshots.valkey_cache import Shelf
 from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 from tidegate.systems.snapshots.wanting import Wanting
 

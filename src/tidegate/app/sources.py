@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tidegate.app.collecting import Collecting, put_schedules_together
 from tidegate.app.parts import Parts, open_parts
 from tidegate.app.settings import Settings
-from tidegate.engine import stranded
-from tidegate.engine.bulletin import Bulletin
+from tidegate.engine import unserved_pools
+from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.committer import Moved
 from tidegate.engine.completion import Finalizer
@@ -39,7 +39,7 @@ class _Lent:
         del secret
         if not self._tokens.refuse(credential, reason):
             why = f"no valid credential for pool {self._tokens.pool!r}: {reason}"
-            failed = await self._parts.database.transaction(stranded.fail, self._tokens.pool, why)
+            failed = await self._parts.database.transaction(unserved_pools.fail, self._tokens.pool, why)
             self._on_moved(failed)
             recovery = Recovery(self._parts.database, self._parts.gate)
             await recovery.forget_jobs([job_id for ids in failed.values() for job_id in ids])

@@ -15,7 +15,7 @@ from tidegate.systems.campaigns.campaign import LARGEST_PAGE, Answer, Entered, R
 
 if TYPE_CHECKING:
     from tidegate.systems.campaigns.campaigns import Campaigns
-    from tidegate.systems.campaigns.letters import Letter
+    from tidegate.systems.campaigns.dead_letters import Letter
 
 _USER = typer.Argument(help="The id of a user.")
 _LETTERS = typer.Argument(None, help="Ids of dead letters, as `dead` shows them.")

@@ -13,7 +13,7 @@ from tidegate.cli.planning import labels, make_plan
 from tidegate.cli.screens import Screen
 from tidegate.cli.stopping import work_until_over
 from tidegate.cli.watching import View, Watcher
-from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.runs import RunActive
 from tidegate.engine.source import Subject

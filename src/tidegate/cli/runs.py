@@ -212,7 +212,7 @@ async def _has_workers(settings: Settings, database: Database, shown: Sequence[R
 async def _show(settings: Settings, number: int, states: Sequence[JobState] | None, after: int, limit: int) -> Shown:
     from tidegate.app import open_database
     from tidegate.engine import runs as records
-    from tidegate.engine.burials import buried
+    from tidegate.engine.failed_completions import buried
     from tidegate.engine.progress import failures_of, jobs_of, kinds_of, retrying_of, unavailable_of
 
     async with open_database(settings) as database:
@@ -272,7 +272,7 @@ async def _retry(settings: Settings, numbers: Sequence[int], job: int | None) ->
 
 
 async def _retry_one(parts: Parts, orchestrator: Orchestrator, number: int, job: int | None) -> _Retried:
-    from tidegate.engine.burials import buried
+    from tidegate.engine.failed_completions import buried
     from tidegate.engine.recovery import Recovery
 
     computes = job is None and number in await parts.database.read(buried, [number])

@@ -140,7 +140,7 @@ async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_js
     from tidegate.app.kinds import configured_kinds
     from tidegate.app.rankings import open_ranking
     from tidegate.engine.credentials.borrowing import VARIABLE
-    from tidegate.runtime.garbage import settle_in
+    from tidegate.runtime.gc_tuning import settle_in
 
     async with AsyncExitStack() as stack:
         token = os.environ.get(VARIABLE) or None

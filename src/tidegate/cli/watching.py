@@ -11,7 +11,7 @@ import msgspec
 from tidegate.cli.forecast import Forecast, forecast
 from tidegate.cli.permits import Permits, permits_of, supplies
 from tidegate.core.errors import Unavailable
-from tidegate.engine.burials import buried as without_statistics
+from tidegate.engine.failed_completions import buried as without_statistics
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
 from tidegate.engine.progress import KindProgress, kinds_of, runs_by_id
 from tidegate.engine.runs import Run

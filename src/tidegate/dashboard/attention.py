@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from tidegate.dashboard.community import Community
 from tidegate.dashboard.dead import DeadCount
+from tidegate.dashboard.processes import Community
 from tidegate.dashboard.waits import RESTING, PoolWait
 from tidegate.engine.credentials import Credential, State
 from tidegate.engine.credentials.book import HOW_TO_GET_ONE

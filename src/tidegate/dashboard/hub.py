@@ -16,7 +16,7 @@ import msgspec
 
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine.bulletin import Bulletin
+from tidegate.engine.change_feed import Bulletin
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
 from tidegate.runtime.waiting import end, occurs

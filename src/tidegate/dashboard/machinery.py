@@ -7,8 +7,8 @@ from datetime import datetime
 import msgspec
 
 from tidegate.app import Collection, Snapshots
-from tidegate.dashboard.community import CommunityReader, ProcessView
 from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
+from tidegate.dashboard.processes import CommunityReader, ProcessView
 from tidegate.engine.overview import busy_pools
 from tidegate.primitives.circuit_breaker import Breaker, BreakerState
 from tidegate.primitives.gate import PoolStatus

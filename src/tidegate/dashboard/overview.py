@@ -10,9 +10,9 @@ import msgspec
 from tidegate import __version__
 from tidegate.app import Collection, Snapshots
 from tidegate.dashboard.attention import MOST_FAILED, Attention, Sight, attention_to
-from tidegate.dashboard.community import Community, CommunityReader
 from tidegate.dashboard.dead import DeadCount, DeadReader
 from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
+from tidegate.dashboard.processes import Community, CommunityReader
 from tidegate.dashboard.waits import PoolWait, pool_waits
 from tidegate.engine import overview
 from tidegate.engine.credentials import Credential

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.engine.calls import Caller, Calls, Way
+from tidegate.engine.commit_policy import Terms, Writer
 from tidegate.engine.committer import Committer, Moved
 from tidegate.engine.completion import Completion, Finalizer
 from tidegate.engine.offers import Barred, none_barred
@@ -12,7 +13,6 @@ from tidegate.engine.recovery import Recovery, RecoveryDuty
 from tidegate.engine.refusals import Secrets
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source
-from tidegate.engine.terms import Terms, Writer
 from tidegate.engine.upstream.redirects import MOST_REDIRECTS
 from tidegate.engine.worker import Worker
 from tidegate.primitives.gate import Clearances, Gate

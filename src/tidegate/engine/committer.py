@@ -28,6 +28,7 @@ from tidegate.core.errors import CommitUnknown, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import COLLECT_RESULTS_REFUSED
 from tidegate.engine import tracing
+from tidegate.engine.commit_policy import Terms
 from tidegate.engine.job_log import log_jobs
 from tidegate.engine.ledger import Claim
 from tidegate.engine.offers import Barred, none_barred
@@ -36,12 +37,11 @@ from tidegate.engine.recovery import Recovery
 from tidegate.engine.rounds import Group, Round, Written, take, write_round
 from tidegate.engine.settling import Settling
 from tidegate.engine.staging import Staging
-from tidegate.engine.stubborn import Stubborn
-from tidegate.engine.terms import Terms
+from tidegate.engine.unwritable_results import Stubborn
 from tidegate.engine.verdicts import PAUSES, Finished, to_refused, without_calls
 from tidegate.primitives.gate import Admitted, Gate
 from tidegate.primitives.stream import Intake
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs
 from tidegate.storage.documents import DocumentStore
 from tidegate.storage.sql import Database

@@ -15,10 +15,10 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.engine import runs, tracing
 from tidegate.engine.accounts import RUN_ENDED
+from tidegate.engine.commit_policy import Planning
 from tidegate.engine.committer import Moved
 from tidegate.engine.runs import Run
 from tidegate.engine.settings import CollectSettings
-from tidegate.engine.terms import Planning
 from tidegate.runtime.delivery import Handler, Retries
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.outbox import Event

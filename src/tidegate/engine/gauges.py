@@ -19,7 +19,7 @@ from tidegate.engine.tables import collection_runs
 from tidegate.primitives.gate import Gate
 from tidegate.primitives.stream import Stream
 from tidegate.primitives.timers import Timers
-from tidegate.runtime.figures import WITHIN_S, find_out
+from tidegate.runtime.scrape_gauges import WITHIN_S, find_out
 from tidegate.storage.sql import Database, Transaction, outbox
 
 _RECENT = timedelta(minutes=15)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.core.telemetry import traces
-from tidegate.engine import burials, parking, runs
+from tidegate.engine import failed_completions, parking, runs
 from tidegate.engine.committer import Moved
 from tidegate.engine.firings import ScheduleInactive
 from tidegate.engine.ledger import StoredJob
@@ -145,7 +145,7 @@ class Orchestrator:
 
 def _retry(tx: Transaction, run_id: int) -> list[StoredJob]:
     jobs = runs.retry_failed(tx, run_id)
-    burials.replay(tx, run_id)
+    failed_completions.replay(tx, run_id)
     return jobs
 
 

@@ -7,10 +7,10 @@ import msgspec
 
 from tidegate.engine import executions, ledger, notes, parking
 from tidegate.engine.accounts import account_for
+from tidegate.engine.commit_policy import Terms, write_effects
 from tidegate.engine.ledger import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.parking import Parked
-from tidegate.engine.terms import Terms, write_effects
 from tidegate.engine.verdicts import Finished
 from tidegate.storage.documents import Staged
 from tidegate.storage.sql import Transaction

@@ -10,7 +10,7 @@ from tidegate.engine.offers import Barred, none_barred, to_gate_jobs
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.verdicts import Finished
 from tidegate.primitives.gate import Gate
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end
 
 _MOST_AT_ONCE = 4

@@ -13,7 +13,7 @@ from tidegate.core.clock import Clock
 from tidegate.core.errors import Unavailable
 from tidegate.engine.rounds import Group, take
 from tidegate.engine.verdicts import Finished, to_parked
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end
 from tidegate.storage.documents import DocumentStore, Written
 from tidegate.storage.sql import Transaction

@@ -26,7 +26,7 @@ from tidegate.engine.ledger import Claim
 from tidegate.engine.recovery import Recovery
 from tidegate.primitives.gate import Admitted, Gate, Outcome, settlement
 from tidegate.primitives.stream import Intake
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, unless
 from tidegate.storage.sql import Database
 

@@ -15,9 +15,9 @@ from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import ContractBroken
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.access import Access
+from tidegate.http.authentication import Door
 from tidegate.http.callers import caller_in
 from tidegate.http.documentation import Documentation
-from tidegate.http.door import Door
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.front import ENDPOINT, LONGEST_PATH, REQUEST_ID, Front
 from tidegate.http.problems import ProblemType, Trouble

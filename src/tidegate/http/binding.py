@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import InvalidSettings
-from tidegate.http.door import is_loopback
+from tidegate.http.authentication import is_loopback
 
 _BACKLOG = 1024
 _ELSEWHERE = "Choose another with --port or TIDEGATE_HTTP__PORT"

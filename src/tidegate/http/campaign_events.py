@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 
 from tidegate.http.events import ENDED, HEARTBEAT_S, WatchedEvents
-from tidegate.runtime.bulletin import Watch
+from tidegate.runtime.change_feed import Watch
 from tidegate.systems.campaigns.campaign import Result
 from tidegate.systems.campaigns.campaigns import Campaigns
 

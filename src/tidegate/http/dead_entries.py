@@ -11,7 +11,7 @@ from tidegate.core.errors import NotFound
 from tidegate.http.campaigns import TAG, CampaignId, Limit
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.systems.campaigns.campaigns import Campaigns
-from tidegate.systems.campaigns.letters import Letter
+from tidegate.systems.campaigns.dead_letters import Letter
 
 LetterId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}-[0-9]{1,18}$")]
 

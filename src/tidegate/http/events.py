@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tidegate.core.errors import Unavailable
 from tidegate.http.channel import Listener
-from tidegate.runtime.bulletin import Watch
+from tidegate.runtime.change_feed import Watch
 from tidegate.runtime.waiting import end, unless
 
 MEDIA_TYPE = "text/event-stream"

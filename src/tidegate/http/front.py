@@ -12,13 +12,13 @@ from tidegate.core.errors import Unavailable
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.http.armour import put_on
+from tidegate.http.authentication import Door
 from tidegate.http.callers import CALLER, Caller
-from tidegate.http.door import Door
 from tidegate.http.endpoints import Endpoint
-from tidegate.http.heads import refuse_large_heads
+from tidegate.http.header_limits import refuse_large_heads
 from tidegate.http.problems import ProblemType, Trouble, problem_response, to_trouble
-from tidegate.runtime.patience import Outage
+from tidegate.http.security_headers import put_on
+from tidegate.runtime.outage import Outage
 
 log = get_logger(__name__)
 

@@ -17,7 +17,7 @@ from tidegate.core.telemetry.metrics import TIDEGATE_BUILD, exposition
 from tidegate.engine.gauges import Gauges
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.problems import ProblemType, Trouble
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.storage.sql import Transaction
 
 log = get_logger(__name__)

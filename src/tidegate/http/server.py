@@ -13,12 +13,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.http import armour
+from tidegate.http import security_headers
 from tidegate.http.binding import Binding
-from tidegate.http.express import Call, Express, Response
-from tidegate.http.heads import MOST_KEPT
+from tidegate.http.fast_campaign_entry import Attempt, Turnstile
+from tidegate.http.fast_snapshot_read import Call, Express, Response
+from tidegate.http.header_limits import MOST_KEPT
 from tidegate.http.problems import MEDIA_TYPE, ProblemType, Trouble
-from tidegate.http.turnstile import Attempt, Turnstile
 from tidegate.http.wire import EXTENSION, prepare
 from tidegate.systems.campaigns.campaign import Entered
 from tidegate.systems.snapshots.query import SnapshotAnswer
@@ -238,7 +238,7 @@ class _Protocol(H11Protocol):
             (b"content-length", b"%d" % len(body)),
             (b"x-request-id", request_id.encode()),
             (b"connection", b"close"),
-            *armour.ALWAYS,
+            *security_headers.ALWAYS,
         ]
         for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")

@@ -10,6 +10,7 @@ from tidegate.app.rankings import NO_BOARDS
 from tidegate.app.settings.http import HttpSettings
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
+from tidegate.http.authentication import Door
 from tidegate.http.binding import Binding
 from tidegate.http.campaigns import CampaignDesk
 from tidegate.http.channel import Seats
@@ -20,13 +21,12 @@ from tidegate.http.credentials import Credentials
 from tidegate.http.dead_entries import DeadEntryDesk
 from tidegate.http.dead_letters import DeadLetters
 from tidegate.http.dead_snapshots import DeadDesk
-from tidegate.http.door import Door
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.entries import EntryDesk
-from tidegate.http.express import Express
+from tidegate.http.fast_campaign_entry import Turnstile
+from tidegate.http.fast_snapshot_read import Express
 from tidegate.http.feed import RunFeed
 from tidegate.http.jobs import Jobs
-from tidegate.http.lobby import Lobby
 from tidegate.http.operations import Operations
 from tidegate.http.pages import RoomPages
 from tidegate.http.places import Paces, Places
@@ -34,15 +34,15 @@ from tidegate.http.prefetch import PrefetchDesk
 from tidegate.http.quotas import Quotas
 from tidegate.http.rankings import RankingDesk
 from tidegate.http.reports import Reports
+from tidegate.http.request_coalescing import Lobby
 from tidegate.http.room_events import PlaceEvents, PlaceStreams
 from tidegate.http.rooms import Rooms
 from tidegate.http.runs import Runs
 from tidegate.http.schedules import SchedulesDesk
 from tidegate.http.server import HttpService
-from tidegate.http.session_desk import SessionDesk
+from tidegate.http.session_routes import SessionDesk
 from tidegate.http.snapshots import SnapshotDesk
 from tidegate.http.statistics import StatisticsDesk
-from tidegate.http.turnstile import Turnstile
 from tidegate.http.views import RunViews
 from tidegate.systems.campaigns.campaigns import Campaigns
 from tidegate.systems.campaigns.gauges import CampaignGauges

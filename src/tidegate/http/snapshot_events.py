@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from tidegate.http.events import WatchedEvents
-from tidegate.runtime.bulletin import Watch
+from tidegate.runtime.change_feed import Watch
 from tidegate.systems.snapshots.news import News
 from tidegate.systems.snapshots.query import SnapshotAnswer, SnapshotReader
 

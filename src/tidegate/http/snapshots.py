@@ -19,7 +19,7 @@ from tidegate.http.problems import ProblemType
 from tidegate.http.snapshot_events import SnapshotEvents
 from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.runtime.waiting import unless
-from tidegate.systems.snapshots.kept import Failed
+from tidegate.systems.snapshots.cached_snapshot import Failed
 from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
 from tidegate.systems.snapshots.subject import LONGEST_KEY
 

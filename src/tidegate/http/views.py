@@ -17,7 +17,7 @@ from tidegate.engine.lifecycle import OPEN_RUNS
 from tidegate.engine.progress import Failure, KindProgress, failures_of, kinds_of, unavailable_of
 from tidegate.engine.runs import Run
 from tidegate.primitives.gate import CredentialStatus, Gate, PoolStatus
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.storage.sql import Database, Transaction
 
 log = get_logger(__name__)

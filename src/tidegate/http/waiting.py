@@ -12,7 +12,7 @@ from tidegate.engine.credentials.records import everything
 from tidegate.engine.reports import PoolQueue, queues
 from tidegate.http.views import Wait, waits_of
 from tidegate.primitives.gate import Gate
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.storage.sql import Database, Transaction
 
 log = get_logger(__name__)

@@ -19,7 +19,7 @@ from tidegate.core.telemetry.metrics import (
     OUTBOX_WAIT,
 )
 from tidegate.core.telemetry.redaction import redact
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import is_being_cancelled
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event, StoredEvent

@@ -13,7 +13,7 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import LeaseLost, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.membership import Presence
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs, unless
 
 log = get_logger(__name__)

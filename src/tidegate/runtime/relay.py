@@ -21,7 +21,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import OUTBOX_DEPTH
 from tidegate.runtime.backlog import Backlog
 from tidegate.runtime.delivery import Buried, Courier, Delivered, Handler, Outcome, Postponed, Retries, settle
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, occurs
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import StoredEvent

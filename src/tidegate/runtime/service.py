@@ -9,7 +9,7 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import SERVICE_RESTARTS
-from tidegate.runtime.patience import Outage, outage_in
+from tidegate.runtime.outage import Outage, outage_in
 from tidegate.runtime.waiting import occurs, only_our_cancellation
 
 log = get_logger(__name__)

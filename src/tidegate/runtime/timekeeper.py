@@ -17,7 +17,7 @@ from tidegate.core.errors import InvalidArgument, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import SCHEDULER_SLEEP_DURATION
 from tidegate.primitives.wakeup import Doorbell
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs, only_our_cancellation
 
 log = get_logger(__name__)

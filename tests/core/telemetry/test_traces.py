@@ -36,7 +36,7 @@ from tidegate.core.telemetry.logs import configure, get_logger
 from tidegate.core.telemetry.traces import TraceSettings, open_traces, span
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
-from tidegate.http.session_desk import SessionDesk
+from tidegate.http.session_routes import SessionDesk
 from tidegate.storage.valkey import Valkey
 from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 

@@ -10,7 +10,7 @@ import pytest
 from tests.systems.github.deployment import SMALL
 from tests.waiting import patience
 from tidegate.app import open_collection
-from tidegate.app.late_token import LateToken
+from tidegate.app.deferred_token import LateToken
 from tidegate.app.settings import Settings
 from tidegate.cli.up import UP, Banner, greeting
 from tidegate.core.backoff import Backoff

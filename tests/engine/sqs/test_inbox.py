@@ -17,7 +17,7 @@ from tidegate.core.errors import DatabaseUnavailable, InvalidArgument, NotFound
 from tidegate.core.telemetry import metrics
 from tidegate.engine.sqs.inbox import TriggerInbox
 from tidegate.engine.sqs.queue import Queue
-from tidegate.runtime import patience as outage_policy
+from tidegate.runtime import outage as outage_policy
 
 Fire = Callable[[int, str], Awaitable[object]]
 

@@ -13,8 +13,8 @@ from tidegate.core.clock import ManualClock, milliseconds, to_ms
 from tidegate.primitives.membership import Presence
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.estate import CampaignEstate
 from tidegate.systems.campaigns.keys import hand_keys
+from tidegate.systems.campaigns.recoverable_work import CampaignEstate
 
 LEASE = timedelta(seconds=10)
 

@@ -14,11 +14,11 @@ from tests.waiting import look_again, patience, simulated_delay
 from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding
 from tidegate.http.access import Access
+from tidegate.http.authentication import Door
 from tidegate.http.callers import Keyring
-from tidegate.http.door import Door
+from tidegate.http.fast_campaign_entry import Turnstile
 from tidegate.http.serving import serve_campaigns
 from tidegate.http.sessions import SessionOffice
-from tidegate.http.turnstile import Turnstile
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaign import Answer
 

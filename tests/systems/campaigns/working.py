@@ -17,11 +17,11 @@ from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaign import Campaign, Entry, Outcome, Verdict
 from tidegate.systems.campaigns.campaigns import CampaignStatus
-from tidegate.systems.campaigns.estate import CampaignEstate
 from tidegate.systems.campaigns.first_come import FirstCome
 from tidegate.systems.campaigns.kinds import CampaignKind, Kinds
 from tidegate.systems.campaigns.manager import CampaignManager
 from tidegate.systems.campaigns.points import Points
+from tidegate.systems.campaigns.recoverable_work import CampaignEstate
 from tidegate.systems.campaigns.tables import campaign_entries
 from tidegate.systems.campaigns.workshop import Workshop
 

@@ -12,10 +12,10 @@ from tests.waiting import patience, simulated_delay
 from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding, serve_snapshots
 from tidegate.http.access import Access
+from tidegate.http.authentication import Door
 from tidegate.http.callers import Keyring
-from tidegate.http.door import Door
-from tidegate.http.express import Express
-from tidegate.http.lobby import Lobby
+from tidegate.http.fast_snapshot_read import Express
+from tidegate.http.request_coalescing import Lobby
 from tidegate.http.sessions import SessionOffice
 
 KEY = "0123456789abcdef0123"

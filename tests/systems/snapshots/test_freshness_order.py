@@ -23,10 +23,10 @@ from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import lookup as looking
 from tidegate.systems.snapshots import settling
 from tidegate.systems.snapshots.bodies import unpack
-from tidegate.systems.snapshots.kept import Kept
+from tidegate.systems.snapshots.cached_snapshot import Kept
 from tidegate.systems.snapshots.query import Freshness, Queued, SnapshotAnswer
-from tidegate.systems.snapshots.shelf import Shelf, Written
 from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.valkey_cache import Shelf, Written
 from tidegate_simulators.game import FaultKind, GameConfig, GameSimulator, Manners
 
 WITHIN_S = 60.0

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.systems.snapshots.kept import Kept
+from tidegate.systems.snapshots.cached_snapshot import Kept
 from tidegate.systems.snapshots.local import LocalCache, Place
 
 KEYS = st.sampled_from([("k", name) for name in "abcde"])

@@ -13,8 +13,8 @@ from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import lookup as looking
 from tidegate.systems.snapshots.local import LocalCache
 from tidegate.systems.snapshots.lookup import Lookup
-from tidegate.systems.snapshots.shelf import Shelf
 from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.valkey_cache import Shelf
 from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tidegate.engine.upstream import ConnectFailed, Request, TooLarge
+from tidegate.systems.snapshots.cached_snapshot import Failed
 from tidegate.systems.snapshots.failures import judge_failure
-from tidegate.systems.snapshots.kept import Failed
 from tidegate.systems.snapshots.store import FAILED, Trouble
 
 INTERNAL = "http://game.internal:8080/v1/characters/7"

@@ -14,9 +14,9 @@ from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.settings import LaneSettings
 from tidegate.systems.snapshots.settling import Done, Note, write_all
-from tidegate.systems.snapshots.shelf import Shelf, Written
 from tidegate.systems.snapshots.subject import Subject
 from tidegate.systems.snapshots.transport import Delivery
+from tidegate.systems.snapshots.valkey_cache import Shelf, Written
 from tidegate_simulators.game import GameSimulator
 
 

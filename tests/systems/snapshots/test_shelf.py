@@ -7,10 +7,10 @@ import pytest
 
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.bodies import digest, pack
-from tidegate.systems.snapshots.kept import Failed
-from tidegate.systems.snapshots.shelf import Shelf, Written
+from tidegate.systems.snapshots.cached_snapshot import Failed
 from tidegate.systems.snapshots.store import Effect, Refreshed, Snapshot
 from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.valkey_cache import Shelf, Written
 
 HERO = Subject("character", "hero")
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -37,7 +37,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.sqs.queue import Queue, Unsent
 from tidegate.engine.sqs.tickets import write_ticket
 from tidegate.primitives.stream import Passage
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import unless
 
 log = get_logger(__name__)

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from tidegate.core.arguments import require_at_most, require_positive, require_whole
 from tidegate.core.errors import InvalidArgument
-from tidegate.runtime.bulletin import Watch
+from tidegate.runtime.change_feed import Watch
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import records, scripts
@@ -30,10 +30,10 @@ from tidegate.systems.campaigns.campaign import (
     require_title,
     require_user,
 )
+from tidegate.systems.campaigns.dead_letters import CampaignLetters, LetterPage
 from tidegate.systems.campaigns.door import Door
 from tidegate.systems.campaigns.install import Installer
 from tidegate.systems.campaigns.keys import GROUP, campaign_keys
-from tidegate.systems.campaigns.letters import CampaignLetters, LetterPage
 from tidegate.systems.campaigns.news import ResultNews
 from tidegate.systems.campaigns.removal import CampaignRemover
 from tidegate.systems.campaigns.results import Results

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.telemetry import metrics
 from tidegate.primitives.stream import StreamKeys
-from tidegate.runtime.figures import find_out
+from tidegate.runtime.scrape_gauges import find_out
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Key, Valkey
 from tidegate.systems.campaigns import records

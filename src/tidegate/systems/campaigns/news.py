@@ -1,9 +1,9 @@
-"""Tells watchers that entries were decided, in whatever process that was done: see `tidegate.runtime.bulletin`."""
+"""Tells watchers that entries were decided, in whatever process that was done: see `tidegate.runtime.change_feed`."""
 
 from collections.abc import Iterable
 from datetime import timedelta
 
-from tidegate.runtime.bulletin import Bulletin
+from tidegate.runtime.change_feed import Bulletin
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.keys import news_key
 

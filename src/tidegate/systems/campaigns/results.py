@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 
 from tidegate.primitives.stream.message import DeadLetter
-from tidegate.runtime.bulletin import Watch
+from tidegate.runtime.change_feed import Watch
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import records

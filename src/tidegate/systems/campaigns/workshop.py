@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from tidegate.core.clock import Clock
 from tidegate.primitives.stream import Stream, StreamSettings
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.keys import GROUP, campaigns_unit, stream_name

@@ -1,7 +1,7 @@
 """Gauges of pending answers and dead letters, computed at scrape time."""
 
 from tidegate.core.telemetry import metrics
-from tidegate.runtime.figures import find_out
+from tidegate.runtime.scrape_gauges import find_out
 from tidegate.storage.sql import Database
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.raws import Raws

@@ -34,7 +34,7 @@ from sqlalchemy import Row, func, select, update
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import CRAWL_RAWS
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, occurs
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.faults import words_of

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from tidegate.core.clock import Clock
 from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots import store

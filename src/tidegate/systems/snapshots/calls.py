@@ -18,7 +18,7 @@ from tidegate.engine.upstream.tracing import called
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.primitives.limiter import Grant, Limiter
 from tidegate.runtime.gathering import Gatherer
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.systems.snapshots.bodies import on_one_line
 from tidegate.systems.snapshots.event import DeathReason, UpdateEvent
 from tidegate.systems.snapshots.failures import Again, Dead, Moved, Rest, Verdict, judge, judge_failure, unfit

@@ -4,7 +4,7 @@ import asyncio
 
 from tidegate.core.telemetry import metrics
 from tidegate.primitives.limiter import Limiter
-from tidegate.runtime.figures import find_out
+from tidegate.runtime.scrape_gauges import find_out
 from tidegate.systems.snapshots.transport import GROUPS, Transport
 
 _PER_SECOND = "second"

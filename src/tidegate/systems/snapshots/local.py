@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tidegate.core.arguments import require_not_negative, require_positive
 from tidegate.core.clock import monotonic_ms
-from tidegate.systems.snapshots.kept import Kept
+from tidegate.systems.snapshots.cached_snapshot import Kept
 
 Place = tuple[str, str]
 """A kind and a key."""

@@ -1,8 +1,8 @@
-"""Tells readers that subjects were refreshed, in whatever process that was done: see `tidegate.runtime.bulletin`."""
+"""Tells readers that subjects were refreshed, in whatever process that was done: see `tidegate.runtime.change_feed`."""
 
 from datetime import timedelta
 
-from tidegate.runtime.bulletin import Bulletin
+from tidegate.runtime.change_feed import Bulletin
 from tidegate.storage.valkey import Unit, Valkey
 
 _GAP = timedelta(milliseconds=2)

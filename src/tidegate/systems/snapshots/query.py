@@ -18,8 +18,8 @@ from tidegate.core.clock import Clock, milliseconds, to_ms
 from tidegate.core.errors import NotFound
 from tidegate.core.priority import Priority
 from tidegate.systems.snapshots.activity import Activity
+from tidegate.systems.snapshots.cached_snapshot import Kept
 from tidegate.systems.snapshots.event import Reason
-from tidegate.systems.snapshots.kept import Kept
 from tidegate.systems.snapshots.local import Place
 from tidegate.systems.snapshots.lookup import Lookup
 from tidegate.systems.snapshots.news import News

@@ -22,7 +22,7 @@ from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, first_of, unless
 from tidegate.systems.snapshots import tracing
 from tidegate.systems.snapshots.calls import Calls, Failed, Obsolete, Waiting

@@ -21,7 +21,7 @@ from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.coalescer import Coalescer, Draft, Outcome, Published, Upgraded
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.storage.valkey import Key
 from tidegate.systems.snapshots import tracing
 from tidegate.systems.snapshots.event import Reason, UpdateEvent

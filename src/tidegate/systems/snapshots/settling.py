@@ -28,18 +28,18 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.circuit_breaker import Breaker
 from tidegate.primitives.coalescer import Coalescer
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs, patience
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.snapshots import store, tracing
+from tidegate.systems.snapshots.cached_snapshot import Failed
 from tidegate.systems.snapshots.event import DeadUpdate, DeathReason, UpdateEvent
-from tidegate.systems.snapshots.kept import Failed
 from tidegate.systems.snapshots.news import News
 from tidegate.systems.snapshots.settings import LaneSettings
-from tidegate.systems.snapshots.shelf import MARKED_FOR_S, Shelf, Written
 from tidegate.systems.snapshots.store import RETRYING, Effect, Failure, Refreshed
 from tidegate.systems.snapshots.subject import Subject
 from tidegate.systems.snapshots.transport import Consumer, Delivery, Topic, Transport
+from tidegate.systems.snapshots.valkey_cache import MARKED_FOR_S, Shelf, Written
 
 if TYPE_CHECKING:
     from tidegate.core.telemetry.spans import Span

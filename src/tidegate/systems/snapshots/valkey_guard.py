@@ -19,7 +19,7 @@ from typing import TypeVar
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import CircuitOpen, ServerRefused, TidegateError, Unavailable, ValkeyUnavailable
 from tidegate.primitives.circuit_breaker import Breaker, BreakerState
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, patience
 from tidegate.storage.valkey import Unit, Valkey
 

@@ -14,7 +14,7 @@ from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.coalescer import AlreadyProcessing, Outcome
 from tidegate.runtime.gathering import Gatherer
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.systems.snapshots import tracing
 from tidegate.systems.snapshots.local import Place
 from tidegate.systems.snapshots.requests import UpdateRequests, Wish

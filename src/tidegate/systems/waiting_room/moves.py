@@ -16,7 +16,7 @@ from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.stream.message import Entry
 from tidegate.primitives.stream.readers import BlockingReader, PausingReader, Reader
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, only_our_cancellation
 from tidegate.storage.valkey import Key, Valkey
 from tidegate.systems.waiting_room.keys import room_keys

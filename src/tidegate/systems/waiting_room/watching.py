@@ -17,7 +17,7 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import TooManyWaiting, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import ROOM_WATCHERS
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room.estimate import Pace

@@ -11,12 +11,12 @@ from sqlalchemy import select
 
 from tidegate.core.clock import ManualClock
 from tidegate.engine import runs
+from tidegate.engine.commit_policy import Terms
 from tidegate.engine.ledger import Claim
 from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.engine.runs import Beginning, Run
 from tidegate.engine.source import FIRST_PAGE, Task
 from tidegate.engine.tables import page_jobs
-from tidegate.engine.terms import Terms
 from tidegate.engine.upstream import Answer
 from tidegate.engine.verdicts import Finished, from_reading
 from tidegate.primitives.gate import Admitted

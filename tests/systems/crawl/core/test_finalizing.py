@@ -5,7 +5,7 @@ import pytest
 
 from tests.systems.crawl.core.plain import SETTINGS, Stall, answered, content, later
 from tidegate.engine import runs
-from tidegate.engine.terms import Terms
+from tidegate.engine.commit_policy import Terms
 from tidegate.systems.crawl import finalizing
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import STAGES

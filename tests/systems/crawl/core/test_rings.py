@@ -10,7 +10,7 @@ from tests.systems.crawl.core.plain import Stall
 from tests.waiting import look_again, patience
 from tidegate.core.ids import new_id
 from tidegate.primitives.wakeup import Doorbell
-from tidegate.runtime.announcer import Announcer, AttentiveRelay
+from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
 from tidegate.runtime.service import Service
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey

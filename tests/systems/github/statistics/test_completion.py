@@ -15,8 +15,8 @@ from tidegate.core.errors import DatabaseUnavailable
 from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.engine import runs
 from tidegate.engine.accounts import RUN_ENDED
-from tidegate.engine.burials import buried
 from tidegate.engine.completion import Completion
+from tidegate.engine.failed_completions import buried
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.runs import Run, RunActive
 from tidegate.engine.source import Subject

@@ -23,7 +23,7 @@ from tidegate.core.arguments import require_not_negative, require_positive
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.systems.snapshots.transport.kafka.books import Books
 from tidegate.systems.snapshots.transport.kafka.connection import (
     client_options,

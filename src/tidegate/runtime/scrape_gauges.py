@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 
 log = get_logger(__name__)
 

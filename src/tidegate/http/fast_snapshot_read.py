@@ -16,12 +16,12 @@ from starlette.datastructures import Headers
 
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
-from tidegate.http import armour
+from tidegate.http import security_headers
+from tidegate.http.authentication import Door
 from tidegate.http.callers import Role
-from tidegate.http.door import Door
-from tidegate.http.heads import MOST_HEADERS
-from tidegate.http.lobby import Lobby
+from tidegate.http.header_limits import MOST_HEADERS
 from tidegate.http.problems import Trouble
+from tidegate.http.request_coalescing import Lobby
 from tidegate.systems.snapshots.local import Place
 from tidegate.systems.snapshots.query import SnapshotAnswer, SnapshotReader
 
@@ -38,7 +38,7 @@ _TOKEN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
 _ODD = b"\0\n\v\f\r"
 _WAIT = re.compile(rb"wait=([1-9][0-9]?(?:\.[0-9]{1,3})?)")
 
-ARMOUR, ARMOUR_OVER_TLS = armour.as_bytes(is_secure=False), armour.as_bytes(is_secure=True)
+ARMOUR, ARMOUR_OVER_TLS = security_headers.as_bytes(is_secure=False), security_headers.as_bytes(is_secure=True)
 
 Fields = dict[bytes, bytes]
 Response = tuple[bytes, ...]

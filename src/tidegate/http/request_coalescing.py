@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.runtime.bulletin import Watch
+from tidegate.runtime.change_feed import Watch
 from tidegate.systems.snapshots.local import Place
 from tidegate.systems.snapshots.news import News
 from tidegate.systems.snapshots.query import SnapshotAnswer

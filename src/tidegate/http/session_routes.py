@@ -14,8 +14,8 @@ from tidegate.core.errors import ServerRefused, Unavailable
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.access import Access
+from tidegate.http.authentication import stranger
 from tidegate.http.callers import CSRF_HEADER, LOOPBACK, Caller, How, Role, caller_of
-from tidegate.http.door import stranger
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.remote import speaks_tls

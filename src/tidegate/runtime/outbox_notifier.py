@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tidegate.core.errors import Unavailable
 from tidegate.primitives.wakeup import Doorbell
-from tidegate.runtime.patience import Outage
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.service import Service
 from tidegate.runtime.waiting import only_our_cancellation, unless
 from tidegate.storage.sql import Database, outbox

@@ -1,9 +1,9 @@
-"""Tells everybody who watches a run that it moved: see `tidegate.runtime.bulletin`."""
+"""Tells everybody who watches a run that it moved: see `tidegate.runtime.change_feed`."""
 
 from datetime import timedelta
 
-from tidegate.runtime import bulletin
-from tidegate.runtime.bulletin import Watch
+from tidegate.runtime import change_feed
+from tidegate.runtime.change_feed import Watch
 from tidegate.storage.valkey import Unit, Valkey
 
 __all__ = ["Bulletin", "Watch"]
@@ -12,7 +12,7 @@ _GAP = timedelta(milliseconds=50)
 """Of many moves in a row, people see no more anyway."""
 
 
-class Bulletin(bulletin.Bulletin[int]):
+class Bulletin(change_feed.Bulletin[int]):
     """The board of one unit: which runs moved."""
 
     def __init__(self, valkey: Valkey, unit: Unit) -> None:

@@ -17,10 +17,10 @@ from starlette.datastructures import Headers
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
+from tidegate.http.authentication import Door
 from tidegate.http.callers import Role
-from tidegate.http.door import Door
 from tidegate.http.entries import KEY_HEADER, STATUS, NewEntry, headers_of
-from tidegate.http.express import (
+from tidegate.http.fast_snapshot_read import (
     ARMOUR,
     ARMOUR_OVER_TLS,
     PLAIN,

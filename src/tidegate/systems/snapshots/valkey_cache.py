@@ -17,7 +17,7 @@ from tidegate.core.clock import milliseconds, to_ms
 from tidegate.core.errors import UNDECODABLE
 from tidegate.storage.valkey import Key, Valkey, lua_script
 from tidegate.storage.valkey.scripts import ScriptCall, run_together
-from tidegate.systems.snapshots.kept import Failed, Kept
+from tidegate.systems.snapshots.cached_snapshot import Failed, Kept
 from tidegate.systems.snapshots.store import Effect, Refreshed, Snapshot
 from tidegate.systems.snapshots.subject import Subject
 
