@@ -63,7 +63,7 @@ def describe_tables() -> str:
 
 def _modules() -> Iterator[Path]:
     """Those that declare tables, imported."""
-    for module in sorted({_SOURCE / "tidegate" / "database" / "schema.py", *_SOURCE.rglob("*tables.py")}):
+    for module in sorted({_SOURCE / "tidegate" / "storage" / "sql" / "schema.py", *_SOURCE.rglob("*tables.py")}):
         import_module(".".join(module.relative_to(_SOURCE).with_suffix("").parts))
         if _told_in(module):
             yield module

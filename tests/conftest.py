@@ -20,7 +20,7 @@ from tidegate.runtime import outage
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 
-SLOW_TO_START = ("kafka", "s3", "aws", "mongo", "mariadb", "postgres", "browser")
+SLOW_TO_START = ("kafka", "s3", "sqs", "mongo", "mariadb", "postgres", "browser")
 LONG = ("faults/test_campaign", "http/test_fuzzing", "browser/test_access", "ticketing/test_sale")
 FIRST = (*LONG, *SLOW_TO_START)
 TEARDOWN_WITHIN_S = 240

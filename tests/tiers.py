@@ -38,13 +38,13 @@ SERVER_ARGUMENTS = (
 )
 """The parameters whose values name a server."""
 
-STORAGE_AND_PRIMITIVES = ("flow/*", "valkey/*", "database/*", "documents/*", "servers/*")
+STORAGE_AND_PRIMITIVES = ("primitives/*", "storage/*", "servers/*")
 """Their tests run on every server: each server keeps the same promises to them."""
-CONFORMANCE = (*STORAGE_AND_PRIMITIVES, "snapshots/transport/*", "snapshots/archive/*")
+CONFORMANCE = (*STORAGE_AND_PRIMITIVES, "systems/snapshots/transport/*", "systems/snapshots/archive/*")
 
 FULL_PLACES = (
-    *("aws/*", "browser/*", "faults/*", "scenarios/*", "whole/*"),
-    *("http/test_fuzzing.py", "snapshots/transport/test_kafka*.py"),
+    *("engine/sqs/*", "browser/*", "faults/*", "scenarios/*", "whole/*"),
+    *("http/test_fuzzing.py", "systems/snapshots/transport/test_kafka*.py"),
 )
 """The quick tier runs only what is marked `smoke` in these files, and does not import files without such a test."""
 

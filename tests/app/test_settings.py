@@ -13,7 +13,7 @@ from tidegate.app.settings.reference import describe_settings
 from tidegate.app.settings.sources import settings_of
 from tidegate.core.errors import InvalidSettings
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

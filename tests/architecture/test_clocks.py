@@ -21,11 +21,11 @@ LIMITS = {"asyncio.timeout": 0, "asyncio.wait_for": 1, "anyio.fail_after": 0}
 ALLOWED = {
     "waiting.py": "has the functions that all other tests use",
     "virtual_time.py": "replaces the clock of the event loop",
-    "flow/limiter/counting_upstream.py": "plays an upstream that notes by its own clock when calls arrive",
-    "flow/limiter/flat_out.py": "sets the wall clock of its process wrong",
+    "primitives/limiter/counting_upstream.py": "plays an upstream that notes by its own clock when calls arrive",
+    "primitives/limiter/flat_out.py": "sets the wall clock of its process wrong",
     "scenarios/test_scenarios.py": "passes the time of the loop on to the tested code, and compares nothing with it",
     "servers/proxy.py": "delays each packet by the same time, as a slow network does",
-    "snapshots/test_on_the_wire.py": "plays an upstream that notes by its own clock when calls arrive",
+    "systems/snapshots/test_on_the_wire.py": "plays an upstream that notes by its own clock when calls arrive",
     "whole/upstream.py": "plays an upstream whose windows follow its own clock",
 }
 

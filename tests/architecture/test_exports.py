@@ -65,5 +65,5 @@ def test_importing_a_module_imports_nothing_else_of_its_package():
 
 
 def test_a_name_that_a_package_does_not_have_is_an_attribute_error():
-    with pytest.raises(AttributeError, match=r"module 'tidegate\.flow\.gate' has no attribute 'Nothing'"):
+    with pytest.raises(AttributeError, match=r"module 'tidegate\.primitives\.gate' has no attribute 'Nothing'"):
         import_module("tidegate.primitives.gate").Nothing  # noqa: B018

@@ -24,7 +24,14 @@ def without(*names: str) -> tuple[str, ...]:
 FORBIDDEN = {
     "runs list": (*without(), "redis", "aiohttp", "cryptography", "tidegate.engine.credentials"),
     "schedules list": (*without(), "redis", "aiohttp", "cryptography", "tidegate.engine.credentials"),
-    "settings": (*without(), "redis", "aiohttp", "cryptography", "tidegate.engine.credentials", "tidegate.engine"),
+    "settings": (
+        *without(),
+        "redis",
+        "aiohttp",
+        "cryptography",
+        "tidegate.engine.credentials",
+        "tidegate.engine.worker",
+    ),
     "doctor": (*without("tidegate.systems.crawl"), "aiohttp", "tidegate.systems.crawl.source"),
     "campaign list": (*without("tidegate.systems.campaigns"), "aiohttp", "tidegate.engine.credentials"),
     "crawl products": (*without("tidegate.systems.crawl"), "redis", "aiohttp", "tidegate.systems.github.source"),

@@ -13,7 +13,7 @@ from tests.http.processes import started
 from tests.http.test_commands import client_of, simulator
 from tidegate.storage.sql.migrations import VERSION_TABLE
 
-VERSIONS = sorted((Path(tidegate.__file__).parent / "database" / "migrations" / "versions").glob("0*.py"))
+VERSIONS = sorted((Path(tidegate.__file__).parent / "storage" / "sql" / "migrations" / "versions").glob("0*.py"))
 ADDING = {"create_table", "create_index", "add_column"}
 FILLING = {"fill", "random_integer"}
 """Steps that set columns which the same migration added."""

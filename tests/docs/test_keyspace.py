@@ -14,7 +14,7 @@ from tidegate.storage.valkey import Key, Valkey
 
 PAGE = ROOT / "docs" / "keyspace.md"
 SOURCE = ROOT / "src" / "tidegate"
-NOT_KEYS = {("flow/timers", "x"): "made only to learn how the keys of a unit begin"}
+NOT_KEYS = {("primitives/timers", "x"): "made only to learn how the keys of a unit begin"}
 TYPES = {"string", "list", "hash", "set", "zset", "stream"}
 
 
@@ -48,7 +48,7 @@ def built_keys() -> set[tuple[str, str]]:
 def documented_keys() -> dict[tuple[str, str], str]:
     """Folder and part of every row, with the type that it says."""
     found: dict[tuple[str, str], str] = {}
-    for folder in re.findall(r"^## ([a-z]+(?:/[a-z_]+)?)$", PAGE.read_text(), re.MULTILINE):
+    for folder in re.findall(r"^## ([a-z]+(?:/[a-z_]+)*)$", PAGE.read_text(), re.MULTILINE):
         for part, kind, *_ in table_rows(section_of(PAGE, folder)):
             key = (folder, re.sub(r"<\w+>", "<>", part.strip("`")))
             assert key not in found, f"{key} has two rows"

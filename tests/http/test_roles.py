@@ -162,5 +162,5 @@ async def test_whoever_opens_an_address_is_known():
         "http/operations.py": 3,  # healthz and readyz, and metrics where the settings say so
         "http/pages/desk.py": 3,  # the waiting page
         "http/places.py": 5,  # visitors, who show their passes
-        "http/session_desk.py": 3,  # where one comes in
+        "http/session_routes.py": 3,  # where one comes in
     }

@@ -1,4 +1,4 @@
-"""`-m tests.engine.credentials.collecting DATA_DIR API_URL LOGIN`: one run, and all that can be said of it in the log."""
+"""`-m tests.engine.credentials.collecting DATA_DIR API_URL LOGIN`: one run, with the most detailed log."""
 
 import asyncio
 import os

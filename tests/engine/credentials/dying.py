@@ -1,4 +1,4 @@
-"""`-m tests.engine.credentials.dying STEP DATA_DIR VALKEY_URL API_URL`: changes a credential, and dies before the gate knows.
+"""`-m tests.engine.credentials.dying STEP DATA_DIR VALKEY_URL API_URL`: change a credential, then exit at STEP.
 
 The token comes on standard input.
 """

@@ -1,4 +1,4 @@
-"""Somebody who fires a schedule: `-m tests.engine.schedules.triggering URL VALKEY_URL SCHEDULE KEY`; says which run it is."""
+"""`-m tests.engine.schedules.triggering URL VALKEY_URL SCHEDULE KEY`: fire a schedule, and print which run it is."""
 
 import asyncio
 import sys

@@ -82,7 +82,7 @@ async def test_the_newest_file_is_the_newest_migration(tmp_path: Path):
 async def _assert_that_files_tell_what_is_current(empty: Database) -> None:
     assert not await empty.read(_is_current)
     *_, newest = await migrate(empty)
-    versions = Path(tidegate.__file__).parent / "database" / "migrations" / "versions"
+    versions = Path(tidegate.__file__).parent / "storage" / "sql" / "migrations" / "versions"
     assert max(path.name.partition("_")[0] for path in versions.glob("0*.py")) == newest
     assert await empty.read(_is_current)
     await empty.transaction(_run, "UPDATE schema_version SET version_num = '0001'")

@@ -47,7 +47,9 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.engine.credentials.authority": "Account Authority Checked Installation IssuedToken NotNow SecretRefused",
+        "tidegate.engine.credentials.authority": (
+            "Account Authority Checked Installation IssuedToken NotNow SecretRefused"
+        ),
         "tidegate.engine.credentials.book": "CredentialBook",
         "tidegate.engine.credentials.checks": "CredentialCheck",
         "tidegate.engine.credentials.keys": "KeySource",

@@ -21,8 +21,8 @@ Keys and arguments arrive in Lua as locals of the same name, already converted:
     packed       a whole batch of texts, numbers, lists and maps (no bytes): one argument, decoded by the server in C
     time         milliseconds: the caller's pinned clock, or the server's own where that is None
 
-A fragment (`_name.lua` beside the script, else `valkey/fragments/name.lua`) defines local functions and may itself
-include others; a `---@key` or `---@arg` in it demands that the including script declares the same. A script is
+A fragment (`_name.lua` beside the script, else `fragments/name.lua` beside this module) defines local functions and may
+itself include others; a `---@key` or `---@arg` in it demands that the including script declares the same. A script is
 addressed by the SHA of its assembled text, so two releases can run side by side, and is sent in full when the server
 does not know it.
 

@@ -90,7 +90,7 @@ _DECODERS: Mapping[Stage, msgspec.json.Decoder[_MiniShop | _Detail | _Options]] 
 
 
 class MarketplaceSite:
-    """The layout that `simulators/marketplace` has too."""
+    """The layout that `tidegate_simulators.marketplace` has too."""
 
     name = "marketplace"
 

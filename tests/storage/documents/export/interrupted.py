@@ -1,4 +1,4 @@
-"""The command `export` with a stop in it: `-m tests.storage.documents.export.interrupted MOMENT ARGUMENTS…`; its test kills it there."""
+"""`-m tests.storage.documents.export.interrupted MOMENT ARGUMENTS…`: `tidegate export` that stops at MOMENT."""
 
 import asyncio
 import signal

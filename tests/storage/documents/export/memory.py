@@ -1,4 +1,4 @@
-"""Exports documents that are made as they are read; prints how much memory grew: `-m tests.storage.documents.export.memory FORMAT`."""
+"""`-m tests.storage.documents.export.memory FORMAT`: export generated documents, and print how much memory grew."""
 
 import asyncio
 import resource

@@ -1,4 +1,4 @@
-"""A process that collects from a simulated GitHub: `-m tests.systems.github.statistics.collecting_process DATA_DIR URL TOKEN STOPS`.
+"""`-m tests.systems.github.statistics.collecting_process DATA_DIR URL TOKEN STOPS`: collect from a simulated GitHub.
 
 Where `STOPS` is 1, it says when statistics are computed, and does not complete the run; its test kills it.
 """

@@ -1,4 +1,4 @@
-"""A process that computes users: `-m tests.systems.github.statistics.computing_process URL STOP_AT LOGIN...`; its test kills it.
+"""`-m tests.systems.github.statistics.computing_process URL STOP_AT LOGIN...`: compute the statistics of users.
 
 Where `STOP_AT` is a kind of documents, it says so when it comes to read them, and goes no further.
 """

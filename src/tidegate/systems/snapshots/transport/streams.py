@@ -1,8 +1,8 @@
 """Events on Redis Streams: the default, which needs no server but the one that is there.
 
-A topic is a stream with one group (see `tidegate.primitives.stream`): an event stays until it is acknowledged, and comes
-again when its consumer leaves, or when the recoverer finds that its process died. The dead are a stream that nobody
-reads but people.
+A topic is a stream with one group (see `tidegate.primitives.stream`). An event stays until it is acknowledged. It is
+delivered again when its consumer leaves, or when the recoverer finds that its process died. Dead events are in a stream
+without a consumer; operators read it.
 """
 
 from collections.abc import Sequence
