@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from bench.figures import Figure, Section
-from tidegate.systems.snapshots.prefetch.simulation import Comparison, Habit, Outcome, Population, compare
+from bench.prefetch_simulation import Comparison, Habit, Outcome, Population, compare
 
 SEEDS = range(2, 7)  # by the first, weights and bounds were chosen
 FEW_SEEDS = range(2, 4)

@@ -7,7 +7,6 @@ from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import Coalescer, Draft
 from tidegate.primitives.gate import Admitted, Gate, Job, settlement
 from tidegate.primitives.gate.memory import Memory
-from tidegate.primitives.lease import Lease
 from tidegate.primitives.limiter import Limiter
 from tidegate.primitives.membership import Presence
 from tidegate.primitives.membership.election import Election
@@ -28,7 +27,6 @@ async def use_everything(valkey: Valkey, unit: Unit) -> None:
     await _passage(Passage(valkey, Stream(valkey, unit, "passed")))
     await _timers(Timers(valkey, unit, unit.key("alarms")))
     await _presence(valkey, unit)
-    await _lease(valkey, unit)
     await _limiter(Limiter(valkey, valkey.unit(f"{unit.name}-limiter")))
     await _coalescer(Coalescer(valkey, name=unit.name), unit.key("published"))
     await _gate(valkey, unit)
@@ -81,11 +79,6 @@ async def _presence(valkey: Valkey, unit: Unit) -> None:
     await election.stand()
     await election.resign()
     await presence.leave()
-
-
-async def _lease(valkey: Valkey, unit: Unit) -> None:
-    lease = Lease(valkey, unit, "lease", "owner")
-    await lease.release(await lease.renew(await lease.acquire(timedelta(minutes=1))))
 
 
 async def _limiter(limiter: Limiter) -> None:

@@ -3,10 +3,10 @@
 A package lists where its public names are, and importing it or one of its modules imports nothing else:
 
     if TYPE_CHECKING:
-        from tidegate.primitives.lease.lease import Held, Lease
+        from tidegate.primitives.timers.timers import Timers
 
-    __all__ = ["Held", "Lease"]
-    __getattr__ = lazy_exports(__name__, {"tidegate.primitives.lease.lease": "Held Lease"})
+    __all__ = ["Timers"]
+    __getattr__ = lazy_exports(__name__, {"tidegate.primitives.timers.timers": "Timers"})
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Campaigns in SQL. Entries are written where they are decided (`applying.py`); here they are read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -161,12 +161,6 @@ def decided(tx: Transaction, ident: str, user: str) -> Decided | None:
     """What became of one user's entry; None: nothing yet."""
     row = tx.execute(select(campaign_entries).where(_e.campaign == ident, _e.user_id == user)).one_or_none()
     return None if row is None else _decided(row)
-
-
-def decided_of(tx: Transaction, ident: str, users: Sequence[str]) -> list[Decided]:
-    """The same for several users, those of whom something is known."""
-    query = select(campaign_entries).where(_e.campaign == ident, _e.user_id.in_(users))
-    return [_decided(row) for row in tx.execute(query)]
 
 
 def entries(tx: Transaction, ident: str, after: tuple[int, str] | None, limit: int) -> list[Decided]:

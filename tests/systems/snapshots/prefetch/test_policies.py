@@ -1,9 +1,9 @@
 """The simulation, small; `make bench ONLY=prefetch` plays it in full."""
 
 import pytest
+from bench.prefetch_simulation import Population, compare
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.snapshots.prefetch.simulation import Population, compare
 
 
 @pytest.mark.full

@@ -115,7 +115,7 @@ class _Uniform:
 
 
 def _chance(seed: int) -> random.Random:
-    return random.Random(seed)  # noqa: S311 - no secret: the same again must give the same
+    return random.Random(seed)
 
 
 def _tier_calls(member: Member, settings: PrefetchSettings) -> float:
