@@ -3,6 +3,7 @@
 import asyncio
 import heapq
 from datetime import timedelta
+from itertools import count
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -38,6 +39,8 @@ async def arrivals_of(url: str, asked: list[Question]) -> list[int]:
     limiter = Limiter(valkey, valkey.unit(new_id()), clock, SETTINGS, stopwatch=lambda: float(clock.pinned_ms))
     began, leaving, arrived = clock.pinned_ms, list[tuple[int, int, int, Grant]](), list[int]()
 
+    numbers = count()  # grants that leave in the same millisecond have no order of their own
+
     def let_leave(until_ms: int) -> None:
         while leaving and leaving[0][0] <= until_ms:
             at_ms, _, under_way_ms, grant = heapq.heappop(leaving)
@@ -52,7 +55,7 @@ async def arrivals_of(url: str, asked: list[Question]) -> list[int]:
     for wait_ms, wanted in asked:
         let_leave(clock.pinned_ms + wait_ms)
         for grant, (held_ms, under_way_ms) in zip((await limiter.take(len(wanted))).grants, wanted, strict=False):
-            heapq.heappush(leaving, (clock.pinned_ms + held_ms, len(leaving), under_way_ms, grant))
+            heapq.heappush(leaving, (clock.pinned_ms + held_ms, next(numbers), under_way_ms, grant))
     let_leave(clock.pinned_ms + 10_000)
     await valkey.close()
     return sorted(arrived)

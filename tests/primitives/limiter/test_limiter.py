@@ -215,6 +215,38 @@ async def test_nobody_gets_a_permit_without_the_server(unit: Unit):
     await away.close()
 
 
+async def test_a_request_that_left_late_is_counted_again_once_the_server_can_be_asked(
+    new_limiter: NewLimiter, clock: ManualClock, server_calls: ServerCalls
+):
+    limiter = new_limiter(TEN)
+    in_time, late = (await limiter.take(2)).grants
+    for grant in (in_time, late):
+        grant.use()
+    in_time.sent()
+    clock.advance(ms(51))
+
+    def fail() -> None:
+        raise ValkeyUnavailable("gone")
+
+    server_calls.before_each = fail
+    late.sent()
+    with pytest.raises(ValkeyUnavailable):
+        await limiter.acquire()
+    server_calls.before_each = lambda: None
+    await limiter.acquire()
+
+    assert (await limiter.status()).usage[0].used == 4
+
+
+async def test_a_permit_for_what_left_already_comes_before_all_others():
+    line = Line(HIGH, Stopwatch())
+    waiter, overdue, served_before = Waiter(1), Waiter(2, is_overdue=True), Waiter(3)
+    line.join(waiter, in_front=False)
+    line.join(overdue, in_front=True)
+    line.join(served_before, in_front=True)
+    assert [each.units for each in line.waiting] == [2, 3, 1]
+
+
 async def test_callers_who_left_take_no_permit_with_them(new_limiter: NewLimiter, server_calls: ServerCalls):
     """Three ask, two go while the question is under way; the permits serve those who came meanwhile."""
     limiter = new_limiter(Limit(name="three", permits=3, window=SECOND))

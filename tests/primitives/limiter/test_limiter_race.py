@@ -61,7 +61,7 @@ async def test_a_busy_process_gets_its_permits_with_few_questions(embedded: Valk
 
     monkeypatch.setattr(embedded, "execute", counted)
     limiter = Limiter(embedded, embedded.unit(new_id()))
-    await limiter.acquire()
+    await _acquired(limiter)
     questions, elapsed_s = 0, stopwatch()
 
     async def caller() -> None:
@@ -75,3 +75,11 @@ async def test_a_busy_process_gets_its_permits_with_few_questions(embedded: Valk
 
     assert questions / elapsed_s() <= 20
     assert granted / questions >= 10
+
+
+async def _acquired(limiter: Limiter) -> None:
+    """Acquire once, however slow the machine is."""
+    while True:
+        with suppress(ValkeyUnavailable):
+            await limiter.acquire()
+            return

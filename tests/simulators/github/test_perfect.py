@@ -10,13 +10,14 @@ from tidegate.core.errors import InvalidArgument
 from tidegate_simulators.github import ESSENTIAL, KINDS, Sizes, World, WorldShape, perfect_calls
 
 LISTS = {
+    "commits": "commits?per_page=100",
     "issues": "issues?state=all&direction=asc&per_page=100",
     "pulls": "pulls?state=all&direction=asc&per_page=100",
-    "commits": "commits?per_page=100",
     "issue_comments": "issues/comments?per_page=100",
     "review_comments": "pulls/comments?per_page=100",
 }
-REFUSED = {403, 404, 409, 410, 451}
+WITHHELD = {403, 404, 451}
+REFUSED = {*WITHHELD, 409, 410}
 
 
 class Walker:
@@ -25,12 +26,14 @@ class Walker:
     def __init__(self, client: Client) -> None:
         self._client = client
         self.kept: dict[tuple[int, str], list[Any]] = {}
+        self.is_withheld = False
 
     async def pages(self, url: str) -> list[Any]:
         items: list[Any] = []
         following: str | None = url
         while following:
             got = await self._client.get(following)
+            self.is_withheld = got.status in WITHHELD
             if got.status in REFUSED:
                 return []
             assert got.status == 200, got.body
@@ -43,11 +46,15 @@ class Walker:
         repositories = await self.pages(f"/users/{login}/repos?per_page=100")
         events = await self.pages(f"/users/{login}/events?per_page=100")
         for repository in repositories:
+            self.kept[repository["id"], "reviews"] = []
             for kind, path in LISTS.items():
                 if kind != "issues" or repository["has_issues"]:
                     key = repository["id"], kind
                     self.kept[key] = await self.pages(f"/repositories/{repository['id']}/{path}")
-            self.kept[repository["id"], "reviews"] = await self.reviews(repository)
+                if self.is_withheld:  # and so are the others
+                    break
+            else:
+                self.kept[repository["id"], "reviews"] = await self.reviews(repository)
         return profile, repositories, events
 
     async def reviews(self, repository: dict[str, Any]) -> list[Any]:

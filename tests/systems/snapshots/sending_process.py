@@ -1,9 +1,9 @@
 """One process that refreshes subjects of an upstream that closes each connection, as fast as its limiter lets it.
 
-python -m tests.systems.snapshots.sending_process VALKEY_URL UPSTREAM_URL LIMITER_SETTINGS SUBJECTS FREEZE_AT
+python -m tests.systems.snapshots.sending_process VALKEY_URL UPSTREAM_URL LIMITER_SETTINGS SUBJECTS FREEZE_AT MOMENT
 
-It stops itself when it begins its FREEZE_AT-th request, until a SIGCONT. Requests that began before wait for their
-connections at that moment.
+It stops itself during its FREEZE_AT-th request, until a SIGCONT. MOMENT is `begun`: this request and those before it
+have no connection yet; or `checked`: its permit was found valid, and its first byte is about to leave.
 """
 
 import asyncio
@@ -42,16 +42,30 @@ class Item:
         return Found(answer.body, identity=key)  # the test is about requests; its bodies name no subject
 
 
-class FreezingCaller:
-    """Stops this process when its `at`-th request begins."""
+class FreezingPermit:
+    """Stops this process after the permit was found valid."""
 
-    def __init__(self, client: UpstreamClient, at: int) -> None:
-        self._client, self._left = client, at
+    def __init__(self, permit: Permit) -> None:
+        self._permit = permit
+        self.spends, self.sent = permit.spends, permit.sent
+
+    def use(self) -> None:
+        self._permit.use()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class FreezingCaller:
+    """Stops this process during its `at`-th request."""
+
+    def __init__(self, client: UpstreamClient, at: int, moment: str) -> None:
+        self._client, self._left, self._moment = client, at, moment
 
     async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
         self._left -= 1
-        if self._left == 0:
+        if self._left == 0 and self._moment == "begun":
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif self._left == 0 and permit is not None:
+            permit = FreezingPermit(permit)
         return await self._client.fetch(request, permit)
 
 
@@ -96,18 +110,18 @@ def _event(key: int, priority: Priority) -> UpdateEvent:
     )
 
 
-async def main(valkey_url: str, url: str, settings: str, subjects: int, freeze_at: int) -> None:
+async def main(valkey_url: str, url: str, settings: str, subjects: int, freeze_at: int, moment: str) -> None:
     valkey = await Valkey.connect(valkey_url)
     outcomes = await refresh_all(
         valkey,
         url,
         LimiterSettings.model_validate_json(settings),
         range(subjects),
-        through=lambda client: FreezingCaller(client, freeze_at),
+        through=lambda client: FreezingCaller(client, freeze_at, moment),
     )
     await valkey.close()
     assert all(isinstance(outcome, Refreshed) for outcome in outcomes), outcomes
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])))
+    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6]))

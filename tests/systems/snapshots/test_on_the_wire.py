@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import psutil
+import pytest
 
 from tests.primitives.limiter.exactness import Observed
 from tests.processes import start_warm
@@ -102,13 +103,14 @@ async def test_a_loop_of_redirects_ends(embedded: Valkey):
     assert len(wire.asked) == 6
 
 
-async def test_a_process_that_was_frozen_with_permits_does_not_send_what_they_were_for(embedded: Valkey):
-    """It has permits for `LIMIT` requests and has sent none: some wait for their connections, others did not begin.
-    When it goes on, the limiter has new permits. A stop from outside could also hit the moment between the check of a
-    permit and the system call that sends, where no process can notice it in time."""
+@pytest.mark.parametrize("moment", ["begun", "checked"])
+async def test_a_process_that_was_frozen_with_permits_keeps_the_limit(embedded: Valkey, moment: str):
+    """It has permits for `LIMIT` requests: some wait for their connections, others did not begin.
+    When it goes on, the limiter has new permits. A request whose permit was checked before leaves late, and is counted
+    again."""
     wire = Wire(found)
     async with asyncio.timeout(WITHIN_S), wire.listening() as url:
-        arguments = [embedded.url, url, SETTINGS.model_dump_json(), str(2 * LIMIT), str(LIMIT // 2)]
+        arguments = [embedded.url, url, SETTINGS.model_dump_json(), str(2 * LIMIT), str(LIMIT // 2), moment]
         process = await start_warm(sys.executable, "-m", "tests.systems.snapshots.sending_process", *arguments)
         try:
             await until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)

@@ -92,6 +92,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "leader.resigned": "This process gave the lead up, for an orderly stop.",
         "limiter.paused": "The upstream asked for a pause; nobody gets a permit until it is over.",
         "limiter.permits_lapsed": "The server answered later than permits live; they were not used, and are spent.",
+        "limiter.sent_late": "A request left after its permit ended (the process was suspended); it is counted again.",
         "metrics.source_failed": "Figures of the whole deployment could not be found out; they are shown as unknown.",
         "neighbours.unwatched": "Deaths of processes of this machine are noticed only when their leases end.",
         "outbox.buried": "An event failed for good and is now a dead letter, to be replayed by hand.",

@@ -68,7 +68,7 @@ class UpstreamClient:
             lines.sent.inc()
             self._meter.note()
 
-        trip = Trip(request, on_send, self._private)
+        trip = Trip(request, on_send, self._private, on_sent=None if permit is None else permit.sent)
         lines = self._lines_of(trip.url.host or "", _NO_PERMIT if permit is None else permit.spends)
         outcome = await self._travel(self._session, trip, started_ms)
         if isinstance(outcome, GrantVoid):

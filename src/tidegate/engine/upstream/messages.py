@@ -67,6 +67,10 @@ class Permit(Protocol):
         """Spend the permit. Called right before the first byte leaves; raises `GrantVoid` where it must not."""
         ...
 
+    def sent(self) -> None:
+        """Note that the first byte left. The process may have been suspended since `use`."""
+        ...
+
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
     """The first part of an answer: enough to book what the upstream says about our allowance."""

@@ -40,6 +40,7 @@ class CheckedRequest(ClientRequest):
 
     sent = False
     on_send: Callable[[], None] | None = None
+    on_sent: Callable[[], None] | None = None
     guard: Guard | None = None
 
     async def send(self, conn: Connection) -> ClientResponse:
@@ -54,7 +55,11 @@ class CheckedRequest(ClientRequest):
             conn.release()
             raise
         self.sent = True
-        return await super().send(conn)
+        try:
+            return await super().send(conn)
+        finally:
+            if self.on_sent is not None:
+                self.on_sent()
 
 
 def _why(error: aiohttp.ClientConnectorError) -> str:
@@ -79,14 +84,21 @@ class _BrokeBeforeAnswer(aiohttp.ClientError):
 
 class Trip:
     """A request from its beginning to its answer. `on_send` is called right before it leaves, and may raise
-    `GrantVoid`: then nothing is sent."""
+    `GrantVoid`: then nothing is sent. `on_sent` is called right after it left."""
 
-    def __init__(self, request: Request, on_send: Callable[[], None], private: PrivateHosts) -> None:
+    def __init__(
+        self,
+        request: Request,
+        on_send: Callable[[], None],
+        private: PrivateHosts,
+        *,
+        on_sent: Callable[[], None] | None = None,
+    ) -> None:
         self.request = request
         self.url = URL(request.url, encoded=True)
         self.head: Head | None = None
         self.guard = Guard(private, self.url.host or "") if request.public_only else None
-        self._on_send = on_send
+        self._on_send, self._on_sent = on_send, on_sent
         self._sending: ClientRequest | None = None
 
     async def send_once(
@@ -95,7 +107,7 @@ class Trip:
         """A middleware of aiohttp's: note what is sent, and see that it is sent no more than once."""
         self._sending = sending
         if isinstance(sending, CheckedRequest):
-            sending.on_send, sending.guard = self._on_send, self.guard
+            sending.on_send, sending.on_sent, sending.guard = self._on_send, self._on_sent, self.guard
         try:
             return await send(sending)
         except aiohttp.ClientConnectorError:

@@ -52,6 +52,9 @@ class GatePermit:
             raise GrantVoid("the gate has to be asked again whether this permit holds")
         self._is_used = True
 
+    def sent(self) -> None:
+        """Nothing to note: the gate counts the permit as spent, however late its request left."""
+
     async def confirm(self) -> None:
         """See that it could be used now; raises `PermitWithdrawn` where it may not be used any more."""
         self.clearances.require_no_rest(self.admitted)

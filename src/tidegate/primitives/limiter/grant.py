@@ -34,6 +34,8 @@ class Grant:
     """By the server's clock, in ms since the epoch: the order of all calls, whatever the processes' clocks say."""
     stopwatch: Callable[[], float] = field(default=monotonic_ms, repr=False)
     tally: Tally = field(default_factory=Tally, repr=False)
+    on_late: "Callable[[Grant], None] | None" = field(default=None, repr=False)
+    """Called when a request left after the end of its permit."""
     _used: bool = field(default=False, init=False, repr=False)
 
     @property
@@ -56,3 +58,9 @@ class Grant:
             raise GrantVoid(f"this permit ended {late_ms:.0f} ms ago; take another")
         self._used = True
         self.tally.used += 1
+
+    def sent(self) -> None:
+        """Note that the request left. Where the permit had ended (the process was suspended since `use`), the request
+        is counted again from now on."""
+        if self.on_late is not None and self.stopwatch() >= self.ends_at_ms:
+            self.on_late(self)

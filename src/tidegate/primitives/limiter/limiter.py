@@ -60,11 +60,13 @@ class Limiter:
         self._name = unit.name
         self._stopwatch = stopwatch
         self._ledger = Ledger(valkey, unit, clock or SystemClock(), self.settings, stopwatch)
-        self._lines = [Line(priority, stopwatch) for priority in Priority]
+        self._lines = [Line(priority, stopwatch, self._count_again) for priority in Priority]
         self._pace_ms = milliseconds(self.settings.pace)
         self._changed = asyncio.Event()
         self._dispatcher: asyncio.Task[None] | None = None
         self._lapsed_in_a_row = 0
+        self._uncounted: list[Grant] = []
+        """Permits whose requests left late, while the server could not be asked to count them again."""
 
     async def run(self, call: Callable[[], Awaitable[T]], priority: Priority = Priority.HIGH, *, units: int = 1) -> T:
         """Wait for a permit, and start the call while it is valid."""
@@ -91,7 +93,8 @@ class Limiter:
         require_at_most("most", most, _MOST_AT_ONCE)
         [answer] = await self._ledger.take([Demand(_known(priority), [1] * _whole("most", most))])
         one = (priority, 1, answer.ends_at_ms, answer.granted_at_ms, self._stopwatch)
-        return Batch(tuple(Grant(*one) for _ in range(answer.granted)), timedelta(milliseconds=answer.wait_ms))
+        grants = tuple(Grant(*one, on_late=self._count_again) for _ in range(answer.granted))
+        return Batch(grants, timedelta(milliseconds=answer.wait_ms))
 
     async def pause(self, span: timedelta) -> None:
         """Give nobody a permit for so long: the upstream said "too many". The longest pause asked for counts.
@@ -114,9 +117,21 @@ class Limiter:
         return _whole("units", units)
 
     async def _wait_in_line(self, priority: Priority, waiter: Waiter, *, in_front: bool) -> Grant:
-        line = next(line for line in self._lines if line.priority is priority)
+        line = self._line_of(priority)
         if sum(map(len, self._lines)) >= self.settings.most_waiting:
             raise TooManyWaiting(self._name, most=self.settings.most_waiting)
+        self._join(line, waiter, in_front=in_front)
+        for late in self._uncounted:
+            self._join(self._line_of(late.priority), self._discarding(late), in_front=True)
+        self._uncounted.clear()
+        try:
+            return await waiter.granted
+        except asyncio.CancelledError:
+            line.leave(waiter)
+            self._changed.set()
+            raise
+
+    def _join(self, line: Line, waiter: Waiter, *, in_front: bool) -> None:
         line.join(waiter, in_front=in_front)
         if len(line) == 1:
             self._changed.set()
@@ -124,12 +139,26 @@ class Limiter:
             # In a context of its own: it serves all callers, and its log lines belong to none of them.
             dispatch = self._dispatch()
             self._dispatcher = asyncio.create_task(dispatch, name=f"limiter {self._name}", context=Context())
-        try:
-            return await waiter.granted
-        except asyncio.CancelledError:
-            line.leave(waiter)
-            self._changed.set()
-            raise
+
+    def _line_of(self, priority: Priority) -> Line:
+        return next(line for line in self._lines if line.priority is priority)
+
+    def _count_again(self, late: Grant) -> None:
+        """A request left after its permit ended, in a window in which it is not counted. Take another permit for it,
+        before those of all callers that wait, and use it for nothing."""
+        log.warning("limiter.sent_late", limiter=self._name, units=late.units)
+        self._join(self._line_of(late.priority), self._discarding(late), in_front=True)
+
+    def _discarding(self, late: Grant) -> Waiter:
+        """A place in the line whose permit is not used. Where the server cannot be asked, the next caller brings it."""
+
+        def ended(granted: asyncio.Future[Grant]) -> None:
+            if granted.cancelled() or granted.exception() is not None:
+                self._uncounted.append(late)
+
+        waiter = Waiter(late.units, is_overdue=True)
+        waiter.granted.add_done_callback(ended)
+        return waiter
 
     async def _dispatch(self) -> None:
         """Ask the server for all who wait, until nobody does."""

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 
 from tidegate.core.priority import Priority
 from tidegate.primitives.limiter.grant import Grant, Tally
@@ -18,14 +18,18 @@ class Waiter:
     """One caller, and what it asks for."""
 
     units: int
+    is_overdue: bool = False
+    """Whether the request has left already: its permit comes before those of all others."""
     granted: asyncio.Future[Grant] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Line:
     """First come, first served."""
 
-    def __init__(self, priority: Priority, stopwatch: Callable[[], float]) -> None:
-        self.priority = priority
+    def __init__(
+        self, priority: Priority, stopwatch: Callable[[], float], on_late: Callable[[Grant], None] | None = None
+    ) -> None:
+        self.priority, self._on_late = priority, on_late
         self.may_ask_at_ms = 0.0
         """When the server may be asked again, on the monotonic clock."""
         self._waiters: deque[Waiter] = deque()
@@ -42,8 +46,11 @@ class Line:
 
     def join(self, waiter: Waiter, *, in_front: bool) -> None:
         """Stand at the end; in front whoever was served before and could not use it."""
-        if in_front:
+        if waiter.is_overdue:
             self._waiters.appendleft(waiter)
+        elif in_front:
+            overdue = sum(1 for _ in takewhile(lambda each: each.is_overdue, self._waiters))
+            self._waiters.insert(overdue, waiter)
         else:
             self._waiters.append(waiter)
 
@@ -73,7 +80,13 @@ class Line:
             if not waiter.granted.done():  # else it was cancelled, and had no time yet to leave
                 left -= waiter.units
                 grant = Grant(
-                    self.priority, waiter.units, answer.ends_at_ms, answer.granted_at_ms, self._stopwatch, self._last
+                    self.priority,
+                    waiter.units,
+                    answer.ends_at_ms,
+                    answer.granted_at_ms,
+                    self._stopwatch,
+                    self._last,
+                    self._on_late,
                 )
                 waiter.granted.set_result(grant)
 

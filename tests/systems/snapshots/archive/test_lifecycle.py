@@ -123,9 +123,9 @@ async def test_a_bucket_is_given_our_rule_and_keeps_those_of_others(in_s3: Objec
 
         assert await lifecycle.check()
         rules = (await client.get_bucket_lifecycle_configuration(Bucket=BUCKET))["Rules"]
-        prefix = in_s3.url.removeprefix(f"s3://{BUCKET}/") + "/"
-        assert [rule["ID"] for rule in rules] == ["theirs", f"tidegate archive {prefix}"]
-        assert rules[1]["Filter"] == {"Prefix": prefix}
+        path = in_s3.url.removeprefix(f"s3://{BUCKET}/")
+        assert [rule["ID"] for rule in rules] == ["theirs", f"tidegate archive {path}"]
+        assert rules[1]["Filter"] == {"Prefix": f"{path}/kind="}
         assert rules[1]["Transitions"] == [{"Days": 150, "StorageClass": "GLACIER"}]
         assert rules[1]["Expiration"]["Days"] == 700
 

@@ -115,7 +115,7 @@ class S3Lifecycle:
         path = parts.path.strip("/")
         # Only the files of the archive, whatever else the bucket or the folder in it holds.
         self._prefix = f"{path}/kind=" if path else "kind="
-        self._id = fit_to_keep(f"tidegate archive {self._prefix}".strip(), most=_LONGEST_ID)
+        self._id = fit_to_keep(f"tidegate archive {path}".strip(), most=_LONGEST_ID)
 
     async def apply(self, today: date) -> bool:
         """See `Lifecycle`. Raises `ServerRefused` where the storage does not keep the rule as it was set."""
