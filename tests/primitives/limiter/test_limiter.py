@@ -78,7 +78,7 @@ async def test_callers_who_come_together_ask_once(new_limiter: NewLimiter, serve
 
 
 async def test_callers_are_woken_in_order_and_high_before_low(valkey: Valkey, unit: Unit):
-    limiter = Limiter(valkey, unit, SystemClock(), rules(BRIEF, low_floor=0, pace=ms(5)))
+    limiter = Limiter(valkey, unit, SystemClock(), rules(BRIEF, low_floor=0, pace=ms(5), guard=ms(1000)))
     woken: list[str] = []
 
     async def caller(name: str, priority: Priority) -> None:
