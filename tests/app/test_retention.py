@@ -39,7 +39,7 @@ FOR_EVER = {
     "gate:epoch": "one value",
     "fence": "one number for each unit",
     "mark": "one number for each coalescer",
-    "witness": "two numbers for each unit",
+    "accepted_writes": "two numbers for each unit",
     "ranking:epoch": "one value for each board",
     "book": "one for each room; deleted with it",
     "gate:pools": "one field for each pool, and for each host that is crawled",

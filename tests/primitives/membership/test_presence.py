@@ -64,7 +64,7 @@ async def test_nobody_is_looked_at_while_all_renew_in_time(us: Presence, them: P
 
 
 async def test_a_lease_does_not_end_because_it_could_not_be_renewed(us: Presence, them: Presence, clock: ManualClock):
-    """Nobody heard of the server for a minute: it was away, or refused everybody."""
+    """Nobody heard of the server for a minute: it was away, or refused all requests."""
     await them.join()
     await watched(us, clock, LEASE / 2)
     clock.advance(timedelta(minutes=1))

@@ -73,7 +73,7 @@ class PresenceMachine(RuleBasedStateMachine):
     @rule(owner=owners)
     def expire(self, owner: str) -> None:
         """Time does not pass in a step, so writes are as far apart as `pass_time` made them."""
-        self.testify()
+        self.record_accepted_write()
         late = {each for each in self.ends if self.remaining(each) <= 0 and each != owner}
         dead = late if self.clock.pinned_ms - self.since >= PROOF_MS else set[str]()
         expiry = self.run(self.presences[owner].expire())
@@ -85,14 +85,14 @@ class PresenceMachine(RuleBasedStateMachine):
         if expiry.next_in_ms is not None:
             assert 0 < expiry.next_in_ms <= LEASE_MS
 
-    def testify(self) -> None:
+    def record_accepted_write(self) -> None:
         if self.clock.pinned_ms - self.last > GAP_MS:
             self.since = self.clock.pinned_ms
         self.last = self.clock.pinned_ms
 
     @rule(owner=owners)
     def stand(self, owner: str) -> None:
-        self.testify()
+        self.record_accepted_write()
         if self.remaining(owner) <= 0:
             with pytest.raises(LeaseLost):
                 self.run(self.elections[owner].stand())

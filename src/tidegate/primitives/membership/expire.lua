@@ -2,19 +2,19 @@
 --
 ---@key presence  zset  owner scored by the ms at which its lease ends
 ---@key dead      set   owners whose messages are to be taken over
----@key witness   hash  since, last
+---@key accepted_writes   hash  since, last
 ---@arg owner     str   who asks; never declared dead
 ---@arg limit     int
 ---@arg proof_ms  int   for how long the server must have accepted writes: a living process tries several times in it
 ---@arg gap_ms    int   how far apart two writes may be that prove this
 ---@arg anew      int   1 where the caller was refused since it last asked
 ---@arg now_ms    time
----@include testify
+---@include record_accepted_write
 -- Reply: {{owner, ...} that are dead now, ms until to ask again: 0 if there are more, -1 if there is no other process}
--- A server that refuses writes refuses this script. After that, and after any other silence, nobody is declared dead
+-- A server that refuses writes refuses this script. After that, and after any other pause, no process is declared dead
 -- before the living had the time to renew. One that is declared dead and lives is told so by its next renewal.
 
-local since = testify(gap_ms, anew == 1, now_ms)
+local since = record_accepted_write(gap_ms, anew == 1, now_ms)
 local is_proven = now_ms - since >= proof_ms
 local declared, suspects = {}, 0
 for _, other in ipairs(redis.call('ZRANGEBYSCORE', presence, '-inf', now_ms, 'LIMIT', 0, limit + 1)) do

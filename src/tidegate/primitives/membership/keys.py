@@ -17,7 +17,7 @@ class PresenceKeys:
         """list: at most one token, put there by a leader that resigned, or by a process that saw it die."""
         self.dead: Key = unit.key("dead")
         """set: owners that were declared dead, until their messages were taken over."""
-        self.witness: Key = unit.key("witness")
+        self.accepted_writes: Key = unit.key("accepted_writes")
         """hash: since, last: since when the server accepted writes of those who watch the leases, without a break."""
         self.wake: Key = unit.key("wake")
         """list: the doorbell of the unit's timekeeper, at most one token."""

@@ -4,12 +4,12 @@
 ---@key leader    hash    owner, fence
 ---@key fence     string  the greatest fence that was given
 ---@key vacancy   list    at most one token
----@key witness   hash    since, last
+---@key accepted_writes   hash    since, last
 ---@arg owner     str
 ---@arg gap_ms    int
 ---@arg now_ms    time
 ---@include next_fence
----@include testify
+---@include record_accepted_write
 -- Reply: {'elected', fence} | {'following', ms for which the leader's lease still lasts} | {'absent'}
 -- The leader who stands again is told the same fence.
 
@@ -18,7 +18,7 @@ local function lasts(who)
 end
 
 -- Followers stand more often when the leader is late, so whoever follows it knows at once that it could have renewed.
-testify(gap_ms, false, now_ms)
+record_accepted_write(gap_ms, false, now_ms)
 if lasts(owner) <= 0 then return {'absent'} end
 local holder, held_fence = unpack(redis.call('HMGET', leader, 'owner', 'fence'))
 if holder == owner then return {'elected', tonumber(held_fence)} end
