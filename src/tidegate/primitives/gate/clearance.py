@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tidegate.core.batching import Batcher
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import ContractBroken, GrantVoid, Unavailable
 from tidegate.primitives.gate.gate import Gate, Report
@@ -22,6 +23,7 @@ from tidegate.primitives.gate.jobs import Admitted, Settlement
 FRESH_MS = 100.0
 """For how long the gate's word counts. Long enough for the requests of one batch to leave after one question, short
 enough that a process which was held up asks again."""
+_MOST_ASKED, _UNDER_WAY = 500, 16
 
 
 class PermitWithdrawn(GrantVoid):
@@ -71,8 +73,7 @@ class Clearances:
         """Until when a credential, or a bucket of its, rests; on the monotonic clock."""
         self._cleared: dict[str, float] = {}
         """Until when the gate's word counts for a message."""
-        self._asked: list[tuple[Admitted, asyncio.Future[float]]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked = Batcher(self._ask_together, most=_MOST_ASKED, under_way=_UNDER_WAY)
 
     async def clear(self, admitted: Sequence[Admitted]) -> None:
         """Ask for all of a batch at once, so that its requests need not ask one by one."""
@@ -109,17 +110,12 @@ class Clearances:
                 raise PermitWithdrawn(f"not sent: the credential rests for {rests_ms:.0f} ms more")
 
     async def ask(self, admitted: Admitted) -> float:
-        """Until when this one may be used, on the monotonic clock; whoever asks with others asks once with them."""
+        """Until when this one may be used, on the monotonic clock. Concurrent callers share one request."""
         answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        self._asked.append((admitted, answer))
-        if len(self._asked) == 1:
-            task = asyncio.create_task(self._ask_together(), name="confirm permits")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self._asked.add((admitted, answer))
         return await answer
 
-    async def _ask_together(self) -> None:
-        asked, self._asked = self._asked, []
+    async def _ask_together(self, asked: Sequence[tuple[Admitted, asyncio.Future[float]]]) -> None:
         try:
             found = await self._confirmed([admitted for admitted, _ in asked])
         except Exception as error:

@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from tidegate.core.backoff import OUTAGE_PAUSES, Backoff
+from tidegate.core.batching import Batcher
 from tidegate.core.clock import from_ms, monotonic_ms
 from tidegate.core.errors import GrantVoid, InvalidArgument, TooManyWaiting, Unavailable
 from tidegate.core.telemetry import metrics
@@ -17,7 +18,6 @@ from tidegate.engine.upstream.redirects import MOST_REDIRECTS, redirected
 from tidegate.engine.upstream.tracing import called
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.primitives.limiter import Grant, Limiter
-from tidegate.runtime.gathering import Gatherer
 from tidegate.runtime.outage import Outage
 from tidegate.systems.snapshots.bodies import on_one_line
 from tidegate.systems.snapshots.event import DeathReason, UpdateEvent
@@ -191,16 +191,16 @@ Doubt = tuple[UpdateEvent, "asyncio.Future[bool]"]
 
 
 class Doubts:
-    """Whether events are obsolete: permits come to many at once, and whoever asks with others asks once with them."""
+    """Whether events are obsolete. Permits come to many events at once, so concurrent callers share one request."""
 
     def __init__(self, coalescer: Coalescer) -> None:
         self._coalescer = coalescer
-        self._gatherer: Gatherer[Doubt] = Gatherer(self._ask, most=_DOUBTS_AT_ONCE, under_way=2)
+        self._batcher: Batcher[Doubt] = Batcher(self._ask, most=_DOUBTS_AT_ONCE, under_way=2)
 
     async def is_obsolete(self, event: UpdateEvent) -> bool:
         """Whether a newer event of its subject was published; raises `Unavailable` where nobody can say."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._gatherer.add((event, answer))
+        self._batcher.add((event, answer))
         return await answer
 
     async def _ask(self, asked: list[Doubt]) -> None:

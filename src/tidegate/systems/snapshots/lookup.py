@@ -11,12 +11,12 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from tidegate.core.batching import Batcher
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import DatabaseUnavailable, TidegateError
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.circuit_breaker import Breaker
-from tidegate.runtime.gathering import Gatherer
 from tidegate.runtime.waiting import patience
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots import store
@@ -63,8 +63,8 @@ class Lookup:
         local.on_due = self._renew
         self._shelf, self._database, self._server, self._sql_breaker = shelf, database, server, sql_breaker
         self._looks: dict[Place, Look] = {}
-        self._at_the_server = Gatherer(self._ask_server, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
-        self._at_sql = Gatherer(self._ask_sql, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
+        self._at_the_server = Batcher(self._ask_server, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
+        self._at_sql = Batcher(self._ask_sql, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
         self._background: set[asyncio.Task[Any]] = set()
         self._found_local = metrics.SNAPSHOT_READS.labels("local")
         self._found_server = metrics.SNAPSHOT_READS.labels("server")
@@ -83,7 +83,7 @@ class Lookup:
         return kept
 
     async def find(self, subject: Subject) -> Kept:
-        """What is known; raises `Unavailable` where nobody can say."""
+        """What is known; raises `Unavailable` where neither server answers."""
         # A reader that leaves does not take the others' answer along.
         return await asyncio.shield(self._begin(subject).answer)
 
@@ -97,7 +97,7 @@ class Lookup:
         return look
 
     def _renew(self, place: Place) -> None:
-        """Look again at what is held, before its time is over; where nobody can say, it is held until then."""
+        """Refresh what is held before it expires. Where neither server answers, it is held until it expires."""
         self._begin(Subject(*place))
 
     def hear(self, moved: Collection[str] | None) -> None:

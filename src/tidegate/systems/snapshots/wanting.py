@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidegate.core.batching import Batcher
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.coalescer import AlreadyProcessing, Outcome
-from tidegate.runtime.gathering import Gatherer
 from tidegate.runtime.outage import Outage
 from tidegate.systems.snapshots import tracing
 from tidegate.systems.snapshots.local import Place
@@ -60,7 +60,7 @@ class Wanting:
         self._per_second = calls_per_second
         self._outage = Outage("snapshots.ask")
         self._asked: dict[Place, _Asked] = {}
-        self._gatherer: Gatherer[_Wanted] = Gatherer(self._ask, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
+        self._batcher: Batcher[_Wanted] = Batcher(self._ask, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_retry: Callable[[Collection[str]], object] = _nothing
         """Told of subjects that could not be asked for, when they may be asked for again."""
@@ -81,7 +81,7 @@ class Wanting:
         span = tracing.begin_request(wish.subject, wish.priority, wish.reason)
         if span is not None:
             wish = msgspec.structs.replace(wish, correlation_id=span.traceparent)
-        self._gatherer.add((wish, asked, span))
+        self._batcher.add((wish, asked, span))
         return True
 
     def estimate_ms(self) -> int:
@@ -105,7 +105,7 @@ class Wanting:
 
     async def close(self) -> None:
         """Wait until everything was asked for."""
-        await self._gatherer.close()
+        await self._batcher.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def forget_failures(self) -> None:

@@ -25,7 +25,7 @@ _DAY = timedelta(days=1)
 
 
 class NightlyArchive:
-    """A source of the timekeeper. A night in which nobody was there is made up for as soon as somebody is."""
+    """A source of the timekeeper. A night in which no process ran is made up for when the next leader starts."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Work that is cheaper for many at once: what comes while the event loop is busy is done together."""
+"""Batching of work that is cheaper for many items at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,11 +10,11 @@ from tidegate.core.arguments import require_positive
 T = TypeVar("T")
 
 
-class Gatherer(Generic[T]):
+class Batcher(Generic[T]):
     """Collects items and passes them on in batches.
 
-        gatherer = Gatherer(look_up_many, most=200, under_way=4)
-        gatherer.add(item)
+        batcher = Batcher(look_up_many, most=200, under_way=4)
+        batcher.add(item)
 
     A batch starts in the next turn of the event loop, so it holds everything that one turn brought: one item where the
     loop is idle, many where it is busy. While `under_way` batches run, the next one grows. Items carry their own
@@ -31,12 +31,12 @@ class Gatherer(Generic[T]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, item: T) -> None:
-        """Have it done with others, soon."""
+        """Add an item to the next batch."""
         self._items.append(item)
         self._plan()
 
     async def close(self) -> None:
-        """Wait until everything was done."""
+        """Process all remaining items."""
         while self._items or self._tasks:
             self._begin()
             await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from tidegate.core.batching import Batcher
 from tidegate.core.errors import InvalidArgument
-from tidegate.runtime.gathering import Gatherer
 
 
 async def test_what_comes_in_one_turn_is_one_batch_and_no_batch_is_too_large():
@@ -14,12 +14,12 @@ async def test_what_comes_in_one_turn_is_one_batch_and_no_batch_is_too_large():
     async def note(batch: list[int]) -> None:
         batches.append(batch)
 
-    gatherer = Gatherer(note, most=4, under_way=8)
+    batcher = Batcher(note, most=4, under_way=8)
     for n in range(10):
-        gatherer.add(n)
+        batcher.add(n)
     await asyncio.sleep(0)
-    gatherer.add(10)
-    await gatherer.close()
+    batcher.add(10)
+    await batcher.close()
 
     assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9], [10]]
 
@@ -32,14 +32,14 @@ async def test_while_as_many_batches_as_may_be_are_under_way_the_next_one_grows(
         batches.append(batch)
         await go_on.wait()
 
-    gatherer = Gatherer(note, most=100, under_way=2)
+    batcher = Batcher(note, most=100, under_way=2)
     for n in range(6):
-        gatherer.add(n)
+        batcher.add(n)
         await asyncio.sleep(0)  # each in a turn of its own
         await asyncio.sleep(0)
     under_way = list(batches)
     go_on.set()
-    await gatherer.close()
+    await batcher.close()
 
     assert under_way == [[0], [1]]
     assert batches == [[0], [1], [2, 3, 4, 5]]
@@ -50,4 +50,4 @@ def test_nonsense_is_refused():
 
     for most, under_way in ((0, 1), (1, 0)):
         with pytest.raises(InvalidArgument):
-            Gatherer(nothing, most=most, under_way=under_way)
+            Batcher(nothing, most=most, under_way=under_way)
