@@ -1,4 +1,4 @@
-"""Reads of subjects that nobody has ever asked for: each takes a look at the server and at SQL, a lock, and an event.
+"""Reads of subjects that were never read before: each takes a look at the server and at SQL, a lock, and an event.
 
 One process answers and none refreshes, so that every read is cold. At full speed, and at a rate beside processes that
 leave it little of the machine.
@@ -34,7 +34,7 @@ async def measure() -> Section:
             "TIDEGATE_DATA_DIR": folder,
             "TIDEGATE_VALKEY_URL": valkey_url,
             "TIDEGATE_LOG__LEVEL": "warning",
-            "TIDEGATE_SNAPSHOTS__GAME__URL": "http://127.0.0.1:9",  # nobody is called
+            "TIDEGATE_SNAPSHOTS__GAME__URL": "http://127.0.0.1:9",  # no call is made
         }
         async with running(TIDEGATE, "serve", "--port", "0", "--json", settings=settings) as server:
             port, meter = int(server.said["url"].rpartition(":")[2]), Meter({"it": server.pid})

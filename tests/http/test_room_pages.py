@@ -198,7 +198,7 @@ async def test_no_page_offers_to_join_a_line_that_cannot_be_joined(site: RoomSit
     (waiting,) = await come(room, "ada")
     assert 'value="join"' in await see(visitor, site.path)
     await site.venue.reception.close(ROOM)
-    closed, shop = "The line is closed: nobody can join right now.", "go back to the site that sent you here"
+    closed, shop = "The line is closed. Joining is not possible right now.", "go back to the site that sent you here"
 
     for path in (site.path, f"{site.path}?left=1"):
         html = await see(visitor, path)

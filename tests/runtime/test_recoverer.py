@@ -249,7 +249,7 @@ async def test_messages_of_a_process_that_is_known_to_be_dead_go_to_others_befor
 
 
 async def test_the_living_keep_what_they_hold_when_nobody_could_renew(valkey: Valkey, clock: ManualClock):
-    """The server refused everybody for longer than a lease. Then it accepts again, and the leader comes first."""
+    """The server refused all writes for longer than a lease. Then it accepts again, and the leader comes first."""
     one, living = stream(valkey, "one"), presence(valkey, "living", clock)
     await living.join()
     await held_by("living", one)
@@ -270,7 +270,7 @@ async def test_the_living_keep_what_they_hold_when_nobody_could_renew(valkey: Va
 async def test_what_was_held_during_a_long_refusal_stays_with_the_living_until_they_can_settle(
     clock: ManualClock, is_new_lead: bool
 ):
-    """While the server refuses everybody, every message is held for longer than a worker may hold it."""
+    """While the server refuses all writes, every message is held for longer than a worker may hold it."""
     with ValkeyServer() as server:
         async with connected(server.url) as valkey:
             hasty = Stream(valkey, valkey.unit("one"), "messages", StreamSettings(idle_limit=timedelta(milliseconds=1)))

@@ -1,7 +1,7 @@
 """Gives what dead processes held to the living.
 
 A process that died is noticed when its lease ends, or when a process of the same machine reports its death (see
-`neighbours`), and its messages go to others at once. A lease does not end while the server refuses everybody: see
+`neighbours`), and its messages go to others at once. A lease does not end while the server refuses all writes: see
 `Presence.expire`. Messages that a living process holds for too long (it hangs, or lost them) are found by a second,
 slower look at each stream.
 
@@ -115,7 +115,7 @@ class Recoverer:
         return expiry
 
     def _delay_sweeps(self) -> None:
-        """Give workers time to settle: while the server refused everybody, every message was held for long."""
+        """Give workers time to settle: while the server refused all writes, every message was held for long."""
         self._sweep_at_ms = [self._now_ms() + self._lease_ms for _ in self._estates]
 
     def _note_outage(self, lasted_ms: float) -> None:

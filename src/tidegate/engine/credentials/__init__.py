@@ -1,4 +1,4 @@
-"""Whose tokens we may use: encrypted at rest, known to everybody else by names that tell nothing of them."""
+"""Credentials: tokens and apps, encrypted at rest, and referred to by opaque names everywhere else."""
 
 from typing import TYPE_CHECKING
 

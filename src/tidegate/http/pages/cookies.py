@@ -21,7 +21,7 @@ def pass_cookie(room: str) -> str:
 
 
 def visitor_cookie(room: str) -> str:
-    """The name of the cookie that says under which id this browser joins, where nobody vouches for it."""
+    """The name of the cookie that says under which id this browser joins, where the visitor is anonymous."""
     return f"tidegate_visitor_{room}"
 
 

@@ -175,9 +175,9 @@ class RoomPages:
         return response
 
     async def _arrive(self, user: str, request: Request) -> None:
-        """Count a visitor nobody vouches for; raise `_Throttled` where the address has brought too many.
+        """Count an anonymous visitor; raise `_Throttled` where the address has brought too many.
 
-        The count is kept where the line is: while that is away, nobody can join.
+        The count is kept in Valkey, like the line: while Valkey is away, joining fails.
         """
         if self._throttle is None:
             return

@@ -60,7 +60,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def joins_as_visitor(self) -> bool:
-        """Whether a place is given to a visitor nobody vouches for."""
+        """Whether a place is given to an anonymous visitor."""
         return self.can_join and not self.is_good
 
     @property

@@ -72,7 +72,7 @@ _EN: Mapping[str, Text] = {
     "lapsed.lead": "This page was closed for more than {span}, and the line has moved on.",
     "left.title": "You have left",
     "left.lead": "Your place is free for the next person.",
-    "again.closed": "The line is closed: nobody can join right now.",
+    "again.closed": "The line is closed. Joining is not possible right now.",
     "again.shop": "To come again, go back to the site that sent you here.",
     "closed.title": "The line is closed",
     "closed.lead": "Nobody can join right now. You can keep this page open: it looks again by itself.",

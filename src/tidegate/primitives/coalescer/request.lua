@@ -10,7 +10,7 @@
 ---@arg now_ms         time
 ---@include coalesce
 -- Reply: {'published', version} | {'upgraded', version} | {'already_processing', version}
--- The same token again, while its lock holds, gets the same answer: whoever lost the reply may repeat the question.
+-- The same token again, while its lock holds, gets the same answer: a caller that lost the reply may ask again.
 
 local answer, version = coalesce(work, mark, {token, urgent, lasts_ms, known_version}, keep_ms, now_ms)
 return {answer, version}

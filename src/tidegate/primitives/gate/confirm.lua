@@ -15,9 +15,9 @@
 ---@include pace
 -- Reply: for each of them {1} where its request may be sent, or {0, ms for which its credential rests there}
 -- A credential or a bucket may have to rest since. A permit that is too old to be used is exchanged for a new one, which
--- counts as one more call of the minute. One whose message is gone was taken over, and nobody may use it.
+-- counts as one more call of the minute. A permit whose message is gone was taken over and is void.
 
--- For how long nobody may call with this credential in this bucket; nil where the gate does not know it.
+-- For how long this credential is blocked in this bucket; nil where the gate does not know it.
 local function rests_for(credential, bucket)
   local state = account(credential)
   if not state or state.retired then return nil end

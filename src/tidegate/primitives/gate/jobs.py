@@ -70,7 +70,7 @@ class Admitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     deliveries: int
     """1 for the first worker that gets it; more for those who take over."""
     by: int = 0
-    """When the request must have left, in ms of the server's clock; 0 where nobody said."""
+    """When the request must have left, in ms of the server's clock; 0 where it is unknown."""
 
     @classmethod
     def from_fields(cls, message: str, fields: Mapping[bytes, bytes], deliveries: int) -> Self:

@@ -15,7 +15,7 @@ class CredentialLimits(BaseModel):
     way; that recovers slowly."""
     first_concurrency: int = Field(default=4, ge=1, le=10_000)
     """Calls at once with which a new credential begins, where the upstream tells what is left. Each answer allows one
-    more, up to `concurrency`: a limit that nobody announced is found by a few refusals, and not by fifty."""
+    more, up to `concurrency`: a limit that is not announced is found by a few refusals, and not by fifty."""
     per_minute: int = Field(default=840, ge=1, le=10**9)
     """Calls of one credential in any minute, as the upstream sees it. Refusals lower it like `concurrency`."""
     one_at_a_time: frozenset[str] = frozenset({"graphql"})

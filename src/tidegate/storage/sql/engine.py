@@ -71,8 +71,8 @@ class Database:
 
         `connections` bounds the pool of a server, `readers` the reading threads of SQLite; `busy_timeout` is how long
         SQLite waits for a writer of another process. A transaction that others are in the way of is run again for as
-        long as `conflicts_within`, and ten times at least. Raises `ServerRefused` when somebody has to change something
-        (password, version, a read-only replica), `DatabaseUnavailable` when trying again later may do.
+        long as `conflicts_within`, and ten times at least. Raises `ServerRefused` when an operator has to change
+        something (password, version, a read-only replica), `DatabaseUnavailable` when trying again later may do.
         """
         require_positive("connections", connections)
         require_positive("readers", readers)

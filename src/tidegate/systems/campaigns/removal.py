@@ -1,7 +1,7 @@
 """Deletes campaigns: rows first, then keys, the campaign's own row last.
 
-The first step marks the campaign as being deleted. From then on it is not found, nobody can enter or start it, and no
-campaign of the same id can be made before its last row is gone. A deletion that was cut off is finished by the same
+The first step marks the campaign as being deleted. From then on it is not found, it cannot be entered or started, and
+no campaign of the same id can be made before its last row is gone. A deletion that was cut off is finished by the same
 call, or by the leader (`retention.py`).
 """
 

@@ -29,7 +29,7 @@ class Pass(msgspec.Struct, frozen=True, array_like=True):
     """What a pass says."""
 
     kind: Literal["waiting", "inside", "visitor"]
-    """`visitor`: no place yet; it says under which id a visitor nobody vouches for joins."""
+    """`visitor`: no place yet; it says under which id an anonymous visitor joins."""
     room: str
     line: str
     user: str

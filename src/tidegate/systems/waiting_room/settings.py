@@ -55,7 +55,7 @@ class RoomPlan(msgspec.Struct, frozen=True, kw_only=True):
     anybody: bool = False
     """Whether the page takes in visitors nobody vouches for; else only those whom the shop's server brought."""
     puzzle_bits: int = 0
-    """Difficulty of the hash puzzle that the page's script solves before a visitor nobody vouches for may join; 0:
+    """Difficulty of the hash puzzle that the page's script solves before an anonymous visitor may join; 0:
     none. Each bit doubles the work; 16 take a phone about a second."""
 
     def __post_init__(self) -> None:

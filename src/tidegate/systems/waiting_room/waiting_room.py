@@ -238,7 +238,7 @@ class WaitingRoom:
         return shown.place if shown is not None and shown.user == user else None
 
     def new_visitor(self) -> str:
-        """A signed text with a new user id, for a visitor nobody vouches for: the same browser joins once."""
+        """A signed text with a new user id, for an anonymous visitor: the same browser joins once."""
         return self._pass("visitor", f"visitor-{secrets.token_hex(16)}", _VISITOR_LASTS)
 
     def read_visitor(self, token: str) -> str:
