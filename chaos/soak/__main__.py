@@ -54,6 +54,8 @@ class SoakReport(msgspec.Struct, kw_only=True):
     log_lines_per_s: list[float]
     memory_mb: float
     memory_growth: float | None
+    entries_lost_by_flush: int
+    """Accepted campaign entries that were not decided when Valkey lost its data, and came too late the second time."""
     breaches: list[str]
 
     @property
@@ -141,7 +143,7 @@ async def _judge(collection: Collection, deployment: Deployment, load: Load, flu
         *await judges.judge_collection(collection, deployment, load),
         *await judges.judge_crawl(collection, deployment),
         *judges.judge_snapshots(deployment, load),
-        *await judges.judge_campaigns(collection, load),
+        *await judges.judge_campaigns(collection, load, flushes),
         *await judges.judge_room(collection, load, flushes),
         *judges.judge_processes(deployment.members),
     ]
@@ -183,6 +185,7 @@ def _report(
         log_lines_per_s=[round(member.logged_lines / max(member.lifetime_s, 1), 2) for member in members],
         memory_mb=round(memory[-1][1] / 1024, 1) if memory else 0.0,
         memory_growth=judges.memory_growth(members[0]),
+        entries_lost_by_flush=sum(map(len, load.lost.values())),
         breaches=breaches,
     )
 

@@ -60,19 +60,34 @@ def judge_snapshots(deployment: Deployment, load: Load) -> list[str]:
     return found
 
 
-async def judge_campaigns(collection: Collection, load: Load) -> list[str]:
-    """As many coupons as there are, to the first in order, one for each user; every accepted entry was decided."""
+async def judge_campaigns(collection: Collection, load: Load, flushes: Sequence[datetime]) -> list[str]:
+    """As many coupons as there are, to the first in order, one for each user; every accepted entry was decided.
+
+    An entry may only be lost by a flush that came after it was sent.
+    """
     rows = await collection.parts.database.read(_entries)
-    return [problem for name in load.campaigns for problem in _campaign(name, rows.get(name, []), load.accepted[name])]
+    return [
+        problem
+        for name in load.campaigns
+        for problem in _campaign(name, rows.get(name, []), load.accepted[name], _flushed(load, name, flushes))
+    ]
 
 
-def _campaign(name: str, rows: Sequence[tuple[str, int, str]], accepted: set[str]) -> Iterator[str]:
+def _flushed(load: Load, name: str, flushes: Sequence[datetime]) -> set[str]:
+    """Users whose entry was lost after a flush."""
+    sent_at = load.accepted[name]
+    return {user for user in load.lost[name] if any(sent_at[user] <= flush for flush in flushes)}
+
+
+def _campaign(
+    name: str, rows: Sequence[tuple[str, int, str]], accepted: Mapping[str, datetime], flushed: set[str]
+) -> Iterator[str]:
     issued = [row for row in rows if row[2] == "issued"]
     if len(issued) != min(STOCK, len(accepted)):
         yield f"{name}: {len(issued)} coupons issued, of {STOCK} for {len(accepted)} accepted users"
     if twice := [user for user, times in Counter(row[0] for row in issued).items() if times > 1]:
         yield f"{name}: {len(twice)} users have two coupons, e.g. {twice[0]}"
-    if missing := accepted - {row[0] for row in rows}:
+    if missing := set(accepted) - {row[0] for row in rows} - flushed:
         yield f"{name}: {len(missing)} accepted entries were never decided, e.g. {min(missing)}"
 
 

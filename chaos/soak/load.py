@@ -75,8 +75,10 @@ class Load:
         self.breaches: list[str] = []
         self.run_ids: list[int] = []
         self.campaigns: list[str] = []
-        self.accepted: defaultdict[str, set[str]] = defaultdict(set)
-        """Users by campaign that were told ACCEPTED."""
+        self.accepted: defaultdict[str, dict[str, datetime]] = defaultdict(dict)
+        """By campaign: users whose entry was accepted, and when they first sent it."""
+        self.lost: defaultdict[str, set[str]] = defaultdict(set)
+        """Of these: users whose entry was unknown later, and for whom nothing was left when they entered again."""
         self.joined_at: dict[str, datetime] = {}
         """When each visitor of the room was given a place."""
         self._versions: dict[tuple[int, int, int], int] = {}
@@ -191,20 +193,24 @@ class Load:
             await self._until_decided(name, user)
         self.counts["campaigns"] += 1
 
-    async def _enter(self, name: str, user: str) -> None:
+    async def _enter(self, name: str, user: str) -> str:
+        sent_at = datetime.now(UTC)
         entry = await self._api.until(
             (200, 202, 409), "POST", f"/v1/campaigns/{name}/entries", {"user": user}, headers={KEY: f"{name}-{user}"}
         )
         if entry["answer"] == "ACCEPTED":
-            self.accepted[name].add(user)
+            self.accepted[name].setdefault(user, sent_at)
+        return entry["answer"]
 
     async def _until_decided(self, name: str, user: str) -> None:
         while True:
             status, result = await self._api.ask("GET", f"/v1/campaigns/{name}/entries/{user}")
             if status == 200 and result["state"] not in ("pending", "unknown"):
                 return
-            if status == 200 and result["state"] == "unknown":
-                await self._enter(name, user)  # the server lost what was accepted and not decided: ask again
+            # A flush loses entries that were accepted and not decided yet: their users enter again.
+            if status == 200 and result["state"] == "unknown" and await self._enter(name, user) == "SOLD_OUT":
+                self.lost[name].add(user)
+                return
             await asyncio.sleep(_RETRY_S)
 
     async def crawl(self, url: str) -> None:
