@@ -82,7 +82,7 @@ async def _presence(valkey: Valkey, unit: Unit) -> None:
 
 
 async def _limiter(limiter: Limiter) -> None:
-    await limiter.take(1, Priority.HIGH)
+    await limiter.take(1, priority=Priority.HIGH)
     await limiter.pause(_SOON)
     await limiter.status()
 

@@ -86,7 +86,7 @@ async def _high_in_a_second(site: Site) -> int:
     loop, granted = asyncio.get_running_loop(), 0
     until = loop.time() + 1
     while loop.time() < until:
-        batch = await site.snapshots.limiter.take(_BURST, Priority.HIGH)
+        batch = await site.snapshots.limiter.take(_BURST, priority=Priority.HIGH)
         granted += len(batch.grants)
         await asyncio.sleep(max(0.02, batch.wait.total_seconds()))
     return granted

@@ -40,6 +40,7 @@ FOR_EVER = {
     "fence": "one number for each unit",
     "mark": "one number for each coalescer",
     "accepted_writes": "two numbers for each unit",
+    "memory": "one number for each limiter",
     "ranking:epoch": "one value for each board",
     "book": "one for each room; deleted with it",
     "gate:pools": "one field for each pool, and for each host that is crawled",

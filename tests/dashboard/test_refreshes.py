@@ -68,7 +68,7 @@ async def test_calls_are_told_by_priority_as_far_as_rules_count_them(tmp_path: P
         quiet_start=timedelta(0),
     )
     async with game() as sim, deployed(tmp_path, embedded, sim, limiter=rules) as deployment:
-        await deployment.snapshots.limiter.acquire(Priority.LOW, units=2)
+        await deployment.snapshots.limiter.acquire(priority=Priority.LOW, units=2)
         told = await SnapshotsReader(deployment.snapshots).read()
 
         assert told.rates is not None

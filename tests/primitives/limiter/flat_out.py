@@ -37,7 +37,7 @@ async def call_flat_out(limiter: Limiter, priority: Priority, upstream: asyncio.
     try:
         async with asyncio.timeout(seconds):
             while True:
-                await limiter.run(call, priority)
+                await limiter.run(call, priority=priority)
     except TimeoutError:
         return
 

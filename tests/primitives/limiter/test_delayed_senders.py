@@ -15,7 +15,7 @@ from tidegate.core.errors import GrantVoid
 from tidegate.core.ids import new_id
 from tidegate.primitives.limiter import Grant, Limit, Limiter, Priority
 from tidegate.primitives.limiter.ledger import Answer
-from tidegate.primitives.limiter.line import Line, Waiter
+from tidegate.primitives.limiter.queue import Line, Waiter
 from tidegate.storage.valkey import Valkey
 
 LIMIT = 20

@@ -13,7 +13,7 @@ from tidegate.core.clock import ManualClock, SystemClock
 from tidegate.core.errors import GrantVoid, InvalidArgument, TooManyWaiting, ValkeyUnavailable
 from tidegate.primitives.limiter import Grant, Limit, Limiter, Priority, Rate
 from tidegate.primitives.limiter.ledger import Answer
-from tidegate.primitives.limiter.line import Line, Waiter
+from tidegate.primitives.limiter.queue import Line, Waiter
 from tidegate.storage.valkey import Unit, Valkey
 
 HIGH, LOW = Priority.HIGH, Priority.LOW
@@ -71,7 +71,7 @@ async def test_callers_who_come_together_ask_once(new_limiter: NewLimiter, serve
     await limiter.take(1)
     server_calls.count = 0
 
-    grants = await asyncio.gather(*[limiter.acquire(priority) for priority in (HIGH, LOW) for _ in range(300)])
+    grants = await asyncio.gather(*[limiter.acquire(priority=priority) for priority in (HIGH, LOW) for _ in range(300)])
 
     assert server_calls.count == 1
     assert all(grant.is_alive for grant in grants)
@@ -82,7 +82,7 @@ async def test_callers_are_woken_in_order_and_high_before_low(valkey: Valkey, un
     woken: list[str] = []
 
     async def caller(name: str, priority: Priority) -> None:
-        await limiter.acquire(priority)
+        await limiter.acquire(priority=priority)
         woken.append(name)
 
     async with asyncio.TaskGroup() as callers:
@@ -98,7 +98,7 @@ async def test_a_call_is_started_with_a_permit(new_limiter: NewLimiter):
     async def call() -> str:
         return f"{(await limiter.status()).usage[0].used} used"
 
-    assert await limiter.run(call, LOW, units=3) == "3 used"
+    assert await limiter.run(call, priority=LOW, units=3) == "3 used"
 
 
 async def test_a_permit_that_ended_cannot_be_used(valkey: Valkey, unit: Unit, clock: ManualClock):
@@ -198,7 +198,7 @@ async def test_a_full_line_refuses_at_once(new_limiter: NewLimiter):
     await asyncio.sleep(0)
 
     with pytest.raises(TooManyWaiting, match="3 already wait"):
-        await limiter.acquire(LOW)
+        await limiter.acquire(priority=LOW)
 
     for each in waiting:
         each.cancel()

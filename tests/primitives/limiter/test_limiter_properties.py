@@ -71,7 +71,7 @@ class LimiterMachine(RuleBasedStateMachine):
     @rule(process=st.integers(0, 2), most=st.integers(1, 40), priority=st.sampled_from(Priority))
     def take(self, process: int, most: int, priority: Priority) -> None:
         before = self.run(self.limiters[0].status())
-        batch = self.run(self.limiters[process].take(most, priority))
+        batch = self.run(self.limiters[process].take(most, priority=priority))
         if batch.grants:
             self.granted.append(Granted(self.true_ms, len(batch.grants), priority))
         else:
@@ -82,14 +82,14 @@ class LimiterMachine(RuleBasedStateMachine):
     @rule(process=st.integers(0, 2), priority=st.sampled_from(Priority))
     def wait_as_told(self, process: int, priority: Priority) -> None:
         """Alone and patient, everybody gets a permit: what others wanted is forgotten once they stay away."""
-        batch = self.run(self.limiters[process].take(1, priority))
+        batch = self.run(self.limiters[process].take(1, priority=priority))
         for _ in range(20):
             if batch.grants:
                 self.granted.append(Granted(self.true_ms, 1, priority))
                 self.check()
                 return
             self.time_passes(batch.wait)
-            batch = self.run(self.limiters[process].take(1, priority))
+            batch = self.run(self.limiters[process].take(1, priority=priority))
         raise AssertionError("refused twenty times in a row")
 
     @rule(span=moments)

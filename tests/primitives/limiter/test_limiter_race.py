@@ -42,7 +42,7 @@ async def test_many_takers_at_once_share_one_limit(valkey: Valkey, unit: Unit):
     )
     limiters = [Limiter(valkey, unit, SystemClock(), settings) for _ in range(40)]
 
-    batches = await asyncio.gather(*[limiter.take(7, Priority.HIGH) for limiter in limiters])
+    batches = await asyncio.gather(*[limiter.take(7, priority=Priority.HIGH) for limiter in limiters])
 
     assert sum(len(batch.grants) for batch in batches) == 100
     assert [len(batch.grants) for batch in batches if not batch.wait] == [7] * 14

@@ -3,15 +3,23 @@
 ---@key counts   hash  <rule>|<slot> -> units granted in that slot of time
 ---@key leaving  zset  <rule>|<slot> scored by the moment when it has left every window of its rule
 ---@key waiting  hash  <priority>|<owner> -> units|promised|due
+---@key memory   string  since when the server remembers what this limiter granted, in ms
 local NEARLY = 1e-6  -- units; a bucket that leaks in fractions must not owe a whole unit to rounding
 
--- A server that forgot everything cannot know what it granted a moment ago, so it grants nothing for a while.
+-- Since when the server remembers grants. A server that lost its data grants nothing until `quiet_ms` have passed.
+local function remembers_since(quiet_ms, now_ms)
+  local since = tonumber(redis.call('GET', memory) or nil)
+  if since and since <= now_ms then return since end
+  redis.call('SET', memory, string.format('%.0f', now_ms))
+  return since and now_ms - quiet_ms or now_ms  -- a clock that was set back is no loss of data
+end
+
 local function read_book(quiet_ms, now_ms)
   local flat, book = redis.call('HGETALL', state), {}
   for i = 1, #flat, 2 do book[flat[i]] = tonumber(flat[i + 1]) end
   if not book.clock then
     redis.call('DEL', counts, leaving, waiting)
-    book.clock, book.paused_until = now_ms, now_ms + quiet_ms
+    book.clock, book.paused_until = now_ms, remembers_since(quiet_ms, now_ms) + quiet_ms
   end
   return book
 end
@@ -63,5 +71,6 @@ local function close_book(book, ttl_ms)
     flat[#flat + 1], flat[#flat + 2] = field, string.format('%.17g', value)
   end
   redis.call('HSET', state, unpack(flat))
-  for _, key in ipairs({state, counts, leaving, waiting}) do redis.call('PEXPIRE', key, ttl_ms) end
+  local kept_ms = ttl_ms + math.max(0, math.ceil((book.paused_until or 0) - book.clock))
+  for _, key in ipairs({state, counts, leaving, waiting}) do redis.call('PEXPIRE', key, kept_ms) end
 end

@@ -1,17 +1,25 @@
 """The keys of a limiter: all in one unit, since all its rules are applied in one atomic step."""
 
+from hashlib import blake2b
+
 from tidegate.storage.valkey import Key, Unit
 
 
 class LimiterKeys:
-    """Where one limiter lives. Its size depends on its rules and on how many processes wait, not on its traffic."""
+    """Keys of one limiter, or of one key of a limiter. The size depends on rules and waiting processes, not on traffic.
 
-    def __init__(self, unit: Unit) -> None:
-        self.state: Key = unit.key("state")
+    A key such as `user:42` is hashed: its text may be an address or a token, and does not appear on the server.
+    """
+
+    def __init__(self, unit: Unit, key: str = "") -> None:
+        suffix = f"-{blake2b(key.encode(), digest_size=16).hexdigest()}" if key else ""
+        self.state: Key = unit.key(f"state{suffix}")
         """hash: the clock's high-water mark, the end of the pause, what is spent of each rule."""
-        self.counts: Key = unit.key("counts")
+        self.counts: Key = unit.key(f"counts{suffix}")
         """hash: `rule|slot` -> units granted in that slot of time."""
-        self.leaving: Key = unit.key("leaving")
+        self.leaving: Key = unit.key(f"leaving{suffix}")
         """zset: `rule|slot` scored by the moment when it has left every window of its rule."""
-        self.waiting: Key = unit.key("waiting")
+        self.waiting: Key = unit.key(f"waiting{suffix}")
         """hash: `priority|owner` -> units still wanted, units promised, when the owner comes back."""
+        self.memory: Key = unit.key("memory")
+        """string: since when the server remembers what the limiter granted; the same for all its keys."""

@@ -10,9 +10,8 @@ from tidegate.core.ids import new_owner
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry.metrics import RATE_LIMITER_ACQUIRED, RATE_LIMITER_REJECTED
 from tidegate.primitives.limiter.keys import LimiterKeys
-from tidegate.primitives.limiter.plan import make_plan
-from tidegate.primitives.limiter.settings import LimiterSettings
-from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
+from tidegate.primitives.limiter.plan import Plan
+from tidegate.storage.valkey import Key, Valkey, lua_script
 
 _NUMBERS = {priority: number for number, priority in enumerate(Priority, 1)}
 
@@ -25,6 +24,7 @@ async def _take(
     counts: Key,
     leaving: Key,
     waiting: Key,
+    memory: Key,
     plan: dict[str, Any],
     demands: list[tuple[int, list[int]]],
     owner: str,
@@ -40,6 +40,7 @@ async def _pause(
     counts: Key,
     leaving: Key,
     waiting: Key,
+    memory: Key,
     plan: dict[str, Any],
     pause_ms: int,
     now_ms: int | None,
@@ -54,6 +55,7 @@ async def _status(
     counts: Key,
     leaving: Key,
     waiting: Key,
+    memory: Key,
     plan: dict[str, Any],
     now_ms: int | None,
 ) -> tuple[list[int], int, int, int]: ...
@@ -102,17 +104,15 @@ class Ledger:
     """Asks the server; knows nothing of the callers in this process."""
 
     def __init__(
-        self, valkey: Valkey, unit: Unit, clock: Clock, settings: LimiterSettings, stopwatch: Callable[[], float]
+        self, valkey: Valkey, keys: LimiterKeys, clock: Clock, plan: Plan, stopwatch: Callable[[], float]
     ) -> None:
-        self.plan = make_plan(settings)
-        self._valkey, self._keys, self._clock, self._stopwatch = valkey, LimiterKeys(unit), clock, stopwatch
-        self._use_by_ms = milliseconds(settings.use_by)
-        self._owner = new_owner()
+        self._valkey, self._keys, self._clock, self._stopwatch = valkey, keys, clock, stopwatch
+        self._plan, self._owner = plan, new_owner()
 
     async def take(self, demands: Sequence[Demand]) -> list[Answer]:
         """One answer for each demand; HIGH must come first."""
         # From before the question: however long the answer takes, the permit ends in time.
-        ends_at_ms = self._stopwatch() + self._use_by_ms
+        ends_at_ms = self._stopwatch() + self._plan.use_by_ms
         replies = await _take(
             self._valkey,
             **self._common(),
@@ -135,7 +135,7 @@ class Ledger:
     async def status(self) -> LimiterStatus:
         """How things stand now."""
         used, high, low, paused_ms = await _status(self._valkey, **self._common(), now_ms=self._clock.pinned_ms)
-        rules = self.plan.packed["rules"]
+        rules = self._plan.packed["rules"]
         return LimiterStatus(
             usage=tuple(Usage(rule["name"], n, rule["capacity"]) for rule, n in zip(rules, used, strict=True)),
             waiting={Priority.HIGH: high, Priority.LOW: low},
@@ -149,7 +149,8 @@ class Ledger:
             "counts": keys.counts,
             "leaving": keys.leaving,
             "waiting": keys.waiting,
-            "plan": self.plan.packed,
+            "memory": keys.memory,
+            "plan": self._plan.packed,
         }
 
 

@@ -4,6 +4,7 @@
 ---@key counts   hash
 ---@key leaving  zset
 ---@key waiting  hash
+---@key memory   string
 ---@arg plan     packed
 ---@arg pause_ms int
 ---@arg now_ms   time

@@ -15,8 +15,8 @@ GRACE_MS = 250
 """How long after its time a process that was told to come back keeps its place."""
 LONGEST_LINE_MS = 1000
 """Nobody is sent away for longer because of others who wait: they may vanish, and LOW has its floor to fetch."""
-KEPT_MS = 86_400_000
-"""How much longer than its longest window an unused limiter is remembered."""
+KEPT_MS = 60_000
+"""How much longer than its longest window an unused limiter is remembered: then all it granted has left the windows."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Plan:
 
     packed: dict[str, Any]
     most_units: dict[Priority, int]
+    use_by_ms: int
+    """How long after it was asked for a permit may be used."""
 
 
 def make_plan(settings: LimiterSettings) -> Plan:
@@ -46,6 +48,7 @@ def make_plan(settings: LimiterSettings) -> Plan:
         most_units={
             priority: min(_capacity(rule) for rule in binding(settings.rules, priority)) for priority in Priority
         },
+        use_by_ms=milliseconds(settings.use_by),
     )
 
 

@@ -4,6 +4,7 @@
 ---@key counts   hash
 ---@key leaving  zset
 ---@key waiting  hash
+---@key memory   string
 ---@arg plan     packed
 ---@arg now_ms   time
 ---@include book

@@ -4,6 +4,7 @@
 ---@key counts   hash
 ---@key leaving  zset
 ---@key waiting  hash
+---@key memory   string
 ---@arg plan     packed  rules, floor, shares, and how long things are kept
 ---@arg demands  packed  {priority, {units, ...}} for each priority that asks, HIGH first
 ---@arg owner    str

@@ -149,7 +149,7 @@ class Calls:
         while True:
             began_ms = monotonic_ms()
             try:
-                grant = await self._limiter.acquire(event.priority)
+                grant = await self._limiter.acquire(priority=event.priority)
                 self._outage.over()
                 waited_long = monotonic_ms() - began_ms > _LONG_WAIT_MS or away > 0
                 if waited_long and await self._doubts.is_obsolete(event):
