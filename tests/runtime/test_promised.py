@@ -24,3 +24,19 @@ async def test_a_promise_that_comes_due_is_told_of_and_one_that_was_kept_is_not(
     clock.advance(timedelta(seconds=1))
     assert await promised.fire() == 10_000, "whoever made it may only be slow"
     assert told == ["look"]
+
+
+async def test_many_broken_promises_cause_few_recoveries(valkey: Valkey, clock: ManualClock):
+    """A database that refuses for ten seconds leaves a promise for each attempt to begin a run."""
+    recoveries: list[str] = []
+    unit = valkey.unit("many")
+    promises = Promises(valkey, unit, wake=unit.key("wake"), clock=clock)
+    promised = Promised(promises, tell=[lambda: recoveries.append("recover")])
+    for _ in range(100):
+        await promises.make()
+        clock.advance(timedelta(milliseconds=100))
+    for _ in range(200):
+        await promised.fire()
+        clock.advance(timedelta(milliseconds=100))
+
+    assert 1 <= len(recoveries) <= 10

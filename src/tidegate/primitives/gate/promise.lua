@@ -9,7 +9,10 @@
 -- Reply: 1
 -- Rings where it is the first to come due: the timekeeper may sleep for longer.
 
+-- Promises of one slot of time come due together: a thousand commits that failed must not cause a thousand recoveries.
+local slot_ms = look_ms / 4
+local look_at = math.ceil((now_ms + look_ms) / slot_ms) * slot_ms
 local first = redis.call('ZRANGE', promises, 0, 0, 'WITHSCORES')[2]
-redis.call('ZADD', promises, now_ms + look_ms, promise)
-if not first or now_ms + look_ms < tonumber(first) then ring() end
+redis.call('ZADD', promises, look_at, promise)
+if not first or look_at < tonumber(first) then ring() end
 return 1
