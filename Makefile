@@ -20,10 +20,10 @@ endef
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
-$(INSTALLED): pyproject.toml $(PINS)
+$(INSTALLED): pyproject.toml simulators/pyproject.toml $(PINS)
 	@$(CHECK_PYTHON)
 	@echo "Making the environment in $(VENV), once ..."
-	@$(ENVIRONMENT) install $(VENV) $(PINS) --editable .
+	@$(ENVIRONMENT) install $(VENV) $(PINS) --editable . simulators
 	@rm -f $(VENV)/.installed.*; touch $@
 
 install: $(INSTALLED) ## Make .venv with the package and its tools.
@@ -62,9 +62,10 @@ types: install
 contract: install
 	@$(BIN)/lint-imports --config pyproject.toml
 
-package: install ## Build the package into dist/ and check what a package index would show of it.
+package: install ## Build both packages into dist/ and check what a package index would show of them.
 	@rm -rf dist
 	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	@$(BIN)/python -m build --no-isolation --outdir dist simulators >/dev/null
 	@$(BIN)/twine check --strict dist/*
 
 bench: install ## Measure, and keep the figures in bench/RESULTS.md (only some, and not kept: make bench ONLY='gate idle').
@@ -105,7 +106,7 @@ services: ## Install the servers that come from the system (Debian: Redis, Maria
 IMAGE_EXTRAS := postgres mysql mongo kafka aws archive otel
 
 pins: ## Pin the newest versions again.
-	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements/dev.txt
+	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev --no-emit-package tidegate-simulators --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements/dev.txt
 	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade bench/peers/requirements.in -o requirements/peers.txt
 	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 $(addprefix --extra ,$(IMAGE_EXTRAS)) --constraint requirements/dev.txt --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements/runtime.txt
 	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 --group build --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade -o requirements/build.txt

@@ -1,6 +1,6 @@
 """Makes virtual environments from pinned requirements, and runs uv with pip's settings.
 
-    python requirements/environment.py install .venv requirements/dev.txt --editable .
+    python requirements/environment.py install .venv requirements/dev.txt --editable . simulators
     python requirements/environment.py uv pip compile ...
 
 uv is fast but does not read pip's settings. It is given those that say where packages come from (index, find-links,
@@ -132,8 +132,9 @@ def find_uv() -> Uv | None:
     return Uv(str(binary))
 
 
-def install(folder: Path, pins: Path, editable: str | None) -> None:
-    """Make `folder` an environment with exactly these packages, and the project if `editable` names it."""
+def install(folder: Path, pins: Path, projects: Sequence[str]) -> None:
+    """Make `folder` an environment with exactly these packages, and these projects as editable installations."""
+    editable = [f"--editable={Path(project).resolve()}" for project in projects]
     uv = find_uv()
     if uv is not None and _install_with_uv(uv, folder, pins, editable):
         return
@@ -142,19 +143,17 @@ def install(folder: Path, pins: Path, editable: str | None) -> None:
     pip = [*_pip_for(folder), "install", "--quiet"]
     done = _succeeds([*pip, "--require-hashes", "-r", pins])
     if done and editable:
-        done = _succeeds([*pip, "--no-deps", "--no-build-isolation", "--editable", editable])
+        done = _succeeds([*pip, "--no-deps", "--no-build-isolation", *editable])
     if not done:
         raise SystemExit(1)
 
 
-def _install_with_uv(uv: Uv, folder: Path, pins: Path, editable: str | None) -> bool:
+def _install_with_uv(uv: Uv, folder: Path, pins: Path, editable: Sequence[str]) -> bool:
     into = ("--quiet", "--python", _python_of(folder))
     return (
         uv.run("venv", "--quiet", "--allow-existing", "--python", sys.executable, folder)
         and uv.run("pip", "install", *into, "--require-hashes", "-r", pins)
-        and (
-            not editable or uv.run("pip", "install", *into, "--no-deps", "--no-build-isolation", "--editable", editable)
-        )
+        and (not editable or uv.run("pip", "install", *into, "--no-deps", "--no-build-isolation", *editable))
     )
 
 
@@ -167,7 +166,7 @@ def main() -> None:
     parser.add_argument("command", choices=["install"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("pins", type=Path)
-    parser.add_argument("--editable", help="the folder of a project to install as well")
+    parser.add_argument("--editable", nargs="+", default=[], help="folders of projects to install as well")
     options = parser.parse_args()
     install(options.folder, options.pins, options.editable)
 

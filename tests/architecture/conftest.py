@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SOURCES = (ROOT / "src", ROOT / "simulators" / "src")
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +17,9 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def modules() -> dict[str, ast.Module]:
-    """The syntax tree of every module in `src`, by its path from there."""
-    source = ROOT / "src"
-    return {str(path.relative_to(source)): ast.parse(path.read_text()) for path in sorted(source.rglob("*.py"))}
+    """The syntax tree of every module of both distributions, by its path below `src`."""
+    return {
+        str(path.relative_to(source)): ast.parse(path.read_text())
+        for source in SOURCES
+        for path in sorted(source.rglob("*.py"))
+    }

@@ -11,10 +11,6 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src"
 EAGER = {
     "tidegate.cli",  # starts a command
-    # Each has a name that is a module of its own too, and is loaded only where a simulator runs.
-    "tidegate_simulators.game",
-    "tidegate_simulators.github",
-    "tidegate_simulators.marketplace",
 }
 
 

@@ -20,6 +20,11 @@ def test_no_module_is_a_place_for_everything(root: Path):
     """A module that is named after nothing in particular attracts everything."""
     shapeless = {"utils", "util", "common", "helpers", "helper", "misc", "types"}
 
-    found = [str(path) for path in (root / "src").rglob("*") if path.stem in shapeless]
+    found = [
+        str(path)
+        for source in ("src", "simulators/src")
+        for path in (root / source).rglob("*")
+        if path.stem in shapeless
+    ]
 
     assert found == []

@@ -15,7 +15,7 @@ FORBIDDEN = {
     "a mark of unfinished work": r"\b(?:TOD[O]|FIXM[E]|XX[X])\b",
     "a conflict that was not resolved": r"(?m)^(?:<{7}|>{7}) ",
 }
-EXTERNAL = {"LICENSE"}
+EXTERNAL = {"LICENSE", "simulators/LICENSE"}
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,10 @@ def texts(root: Path) -> dict[str, str]:
     )
     names = listing.stdout.splitlines() if listing.returncode == 0 else []
     paths = [root / name for name in names] or [
-        path for path in (root / "src").rglob("*.*") if "__pycache__" not in path.parts
+        path
+        for source in ("src", "simulators")
+        for path in (root / source).rglob("*.*")
+        if "__pycache__" not in path.parts
     ]
     found: dict[str, str] = {}
     for path in paths:

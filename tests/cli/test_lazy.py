@@ -68,7 +68,8 @@ def test_help_imports_no_driver_and_no_system(helps: dict[str, Imported]):
         "tidegate.systems.crawl.raw_states",
         "tidegate.systems.ranking.windows",
     }
-    found = {name: set(looked.of(*heavy)) - light for name, looked in helps.items()}
+    own = {"simulate --help": {"tidegate_simulators", "tidegate_simulators.command_line", "tidegate_simulators.errors"}}
+    found = {name: set(looked.of(*heavy)) - light - own.get(name, set()) for name, looked in helps.items()}
     assert {name: modules for name, modules in found.items() if modules} == {}
 
 

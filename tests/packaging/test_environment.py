@@ -71,8 +71,10 @@ def index(tmp_path: Path) -> Generator[Index]:
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements" / "dev.txt").write_text(pin(wheel))
     write_wheel(tmp_path, "project")
-    (tmp_path / "backend.py").write_text(BACKEND)
-    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    write_wheel(tmp_path / "simulators", "simulators")
+    for name, folder in (("project", tmp_path), ("simulators", tmp_path / "simulators")):
+        (folder / "backend.py").write_text(BACKEND.replace("project", name))
+        (folder / "pyproject.toml").write_text(PROJECT.replace('project"', f'{name}"'))
     for name in ("Makefile", "requirements/environment.py"):
         shutil.copy(ROOT / name, tmp_path / name)
     with served(tmp_path, wheel) as index:
@@ -96,7 +98,7 @@ def make_install(folder: Path, path: str) -> str:
     )
     assert ran.returncode == 0, ran.stdout
     found = [path.name for path in (folder / ".venv").glob("lib/python3*/site-packages/*.py")]
-    assert {"needed.py", "project.py"} <= set(found)
+    assert {"needed.py", "project.py", "simulators.py"} <= set(found)
     return ran.stdout
 
 

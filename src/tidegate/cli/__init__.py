@@ -27,7 +27,7 @@ COMMANDS = {
     "serve": Command("tidegate.cli.up:serve", "Answer over HTTP; other processes do the work."),
     "sessions": Command("tidegate.cli.sessions:app", "See which browsers are logged in, and revoke their sessions."),
     "settings": Command("tidegate.cli.settings:settings", "Show every setting with its value."),
-    "simulate": Command("tidegate.cli.simulate:app", "Run an upstream of your own, to try things against."),
+    "simulate": Command("tidegate.cli.simulate:app", "Run a simulated upstream."),
     "snapshots": Command("tidegate.cli.snapshots:app", "Read snapshots, have them refreshed, and see what failed."),
     "stats": Command("tidegate.cli.stats:stats", "Show the statistics of a user, or of everybody."),
     "up": Command("tidegate.cli.up:up", "Run workers, the leader's duties and HTTP in one process."),

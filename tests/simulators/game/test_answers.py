@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tests.simulators.game.client import EPOCH, SMALL, restless, simulated
-from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate_simulators.errors import InvalidArgument, NotFound
 from tidegate_simulators.game import GameConfig, GameSimulator, Manners, WorldShape, extract_kept
 from tidegate_simulators.game.world import World
 

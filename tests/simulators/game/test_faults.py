@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulators.game.client import simulated
 from tests.waiting import lasting_at_least
-from tidegate.core.errors import InvalidArgument
+from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.game import FaultKind, FaultRule, Manners, Tempo, parse_faults, parse_tempi
 
 QUICK = Manners(hang_s=0, drip_s=0)

@@ -5,8 +5,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from tests.examples import examples
-from tidegate.core.errors import InvalidArgument
 from tidegate_simulators import sliding
+from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.game import LimitSettings
 from tidegate_simulators.game.rations import Ration, Refusal, Verdict
 from tidegate_simulators.sliding import SlidingLog

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from tests.examples import examples
-from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate_simulators.errors import InvalidArgument, NotFound
 from tidegate_simulators.game import State, Tempo, World, WorldShape
 from tidegate_simulators.game.names import name_of, subject_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.simulators.github.client import Client, Got, simulated
 from tests.simulators.github.rsa_keys import PrivateKey, new_key
-from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate_simulators.errors import InvalidArgument, NotFound
 from tidegate_simulators.github import LimitSettings
 from tidegate_simulators.github.signatures import PublicKey
 

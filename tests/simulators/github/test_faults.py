@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulators.github.client import Client, simulated
 from tests.waiting import lasting_at_least
-from tidegate.core.errors import InvalidArgument
+from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.github import FaultKind, FaultRule, LimitSettings, Manners, Sizes, parse_faults
 
 

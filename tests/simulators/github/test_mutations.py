@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.simulators.github.client import Client, simulated
-from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate_simulators.errors import InvalidArgument, NotFound
 from tidegate_simulators.github import Manners, Sizes
 from tidegate_simulators.github.draws import iso
 from tidegate_simulators.github.mutations import OPERATIONS

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulators.github.client import Client, simulated
 from tests.simulators.github.test_graphql import REVIEWS
-from tidegate.core.errors import InvalidArgument
+from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.github import ESSENTIAL, KINDS, Sizes, World, WorldShape, perfect_calls
 
 LISTS = {

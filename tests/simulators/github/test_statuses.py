@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from tests.simulators.github.client import Client, simulated
-from tidegate.core.errors import InvalidArgument
+from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
 
 

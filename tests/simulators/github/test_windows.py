@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.simulators.github.client import Client, simulated
-from tidegate.core.errors import InvalidArgument
+from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.github import LimitSettings
 from tidegate_simulators.github.windows import installation_quota
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulators.github.client import SMALL, simulated
 from tidegate.core.clock import ManualClock
-from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate_simulators.errors import InvalidArgument, NotFound
 from tidegate_simulators.github import Sizes, World, WorldShape, truth
 from tidegate_simulators.github.repository import Standing
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulators.marketplace.client import SMALL
-from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate_simulators.errors import InvalidArgument, NotFound
 from tidegate_simulators.marketplace import (
     Documents,
     FaultKind,

@@ -1,0 +1,154 @@
+"""The simulator as a server: in this process for tests and the demo, or in one of its own."""
+
+import asyncio
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from tidegate_simulators.clock import from_ms, to_ms
+from tidegate_simulators.errors import InvalidArgument
+from tidegate_simulators.game.admin import Admin
+from tidegate_simulators.game.clock import WorldClock
+from tidegate_simulators.game.config import GameConfig
+from tidegate_simulators.game.faults import Faults
+from tidegate_simulators.game.ledger import Ledger, Report
+from tidegate_simulators.game.names import name_of
+from tidegate_simulators.game.rations import Rations
+from tidegate_simulators.game.reception import Reception
+from tidegate_simulators.game.world import World
+from tidegate_simulators.wire.admin import PREFIX
+from tidegate_simulators.wire.connection import Connection
+from tidegate_simulators.wire.messages import Reply, Request
+
+_BACKLOG = 1_024
+
+
+class Truth(msgspec.Struct, frozen=True):
+    """What a character is at one moment."""
+
+    subject: int
+    version: int
+    changed_at: datetime | None
+    """When it became so; None: it has always been."""
+    kept: dict[str, Any]
+    """The fields of `KEPT_FIELDS`, as an answer at that moment has them."""
+
+
+class GameSimulator:
+    """A game API of one's own: `async with GameSimulator(config) as sim: ... sim.url ... sim.report()`."""
+
+    def __init__(self, config: GameConfig | None = None, clock: WorldClock | None = None) -> None:
+        self.config = config or GameConfig()
+        shape, manners = self.config.world, self.config.manners
+        self.world = World(shape)
+        self.clock = clock or WorldClock(shape.epoch, shape.speed)
+        self.faults = Faults(shape.seed, manners.faults)
+        self.ledger = Ledger(self.config.subjects_counted)
+        self._rations = Rations(shape.seed, self.config.limits)
+        self._reception = Reception(
+            self.world, self.clock, rations=self._rations, faults=self.faults, ledger=self.ledger, manners=manners
+        )
+        self._admin = Admin(self)
+        self.name = b"game"
+        self.manners = manners
+        self.connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen; from now on `url` is where."""
+        loop = asyncio.get_running_loop()
+        host, port = self.config.host, self.config.port
+        try:
+            self._server = await loop.create_server(self._connect, host, port, backlog=_BACKLOG)
+        except OSError as error:
+            raise InvalidArgument("port", port, f"cannot listen there on {host}: {error.strerror}") from None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self.clear()
+
+    async def stop(self) -> None:
+        """Stop listening, and let go of everybody who still waits."""
+        if self._server is not None:
+            self._server.close()
+            for connection in tuple(self.connections):
+                connection.abort()
+            await self._server.wait_closed()
+            self._server = None
+
+    @property
+    def api_keys(self) -> list[str]:
+        """The keys that are known, each with limits of its own."""
+        return list(self._rations.keys)
+
+    @property
+    def api_key(self) -> str:
+        """The first of them. It goes into the header X-Api-Key."""
+        return self._rations.keys[0]
+
+    def name_of(self, subject: int) -> str:
+        """The name by which `/v1/ids` finds a character."""
+        return name_of(subject)
+
+    def truth(self, subject: int, at: datetime | None = None) -> Truth | None:
+        """What a character is at a moment of the world, or now, to compare a copy with; None: it does not exist."""
+        if at is not None and at.tzinfo is None:
+            raise InvalidArgument("at", at, "must name its time zone")
+        state = self.world.state(subject, self.clock.now_ms() if at is None else to_ms(at))
+        if state is None:
+            return None
+        changed_at = from_ms(state.changed_ms) if state.changed_ms else None
+        return Truth(subject, state.version, changed_at, self._reception.documents.kept(state))
+
+    def kept(self, subject: int, version: int) -> dict[str, Any]:
+        """What an honest extraction of one version of a character has."""
+        return self._reception.documents.kept(self.world.at_version(subject, version))
+
+    def change(self, subject: int) -> int:
+        """Change a character now; the version it has from now on."""
+        now_ms = self.clock.now_ms()
+        self.world.change(subject, now_ms)
+        state = self.world.state(subject, now_ms)
+        assert state is not None, "it could be changed"
+        return state.version
+
+    def calls_of(self, subject: int) -> int:
+        """How many calls there were for one character."""
+        return self.ledger.calls_of(subject)
+
+    def report(self) -> Report:
+        """What happened so far, and whether any limit was broken."""
+        at_us, _ = self.clock.read()
+        return self.ledger.report([ration.report(at_us) for ration in self._rations.all])
+
+    def clear(self) -> None:
+        """Count from zero; the windows of the limits, strikes and bans go on."""
+        self.ledger.clear()
+        for ration in self._rations.all:
+            ration.clear()
+
+    def pardon(self) -> None:
+        """Forget all strikes, and end all bans."""
+        for ration in self._rations.all:
+            ration.pardon()
+
+    def receive(self, request: Request, body: bytes) -> Reply:
+        """Decide on the answer to a request that arrives now."""
+        if request.path.startswith(PREFIX):
+            return self._admin.handle(request, body)
+        return self._reception.receive(request)
+
+    def _connect(self) -> Connection:
+        self.ledger.connections += 1
+        return Connection(self)
