@@ -25,6 +25,7 @@ costs at most `WAITS_AT_MOST` where an answer waits.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -79,16 +80,20 @@ class RawProcessor:
         waking.add_done_callback(lambda _: self._wake.set())
         self.is_running = True
         try:
-            while not stopping.is_set():
-                self._wake.clear()
-                next_in = await self._outage.outlast(self.drain)
-                await occurs(stopping, within_s=_PACE_S)
-                within_s = _LONGEST_SLEEP_S if next_in is None else next_in.total_seconds()
-                await occurs(self._wake, within_s=max(0.0, min(within_s, _LONGEST_SLEEP_S) - _PACE_S))
+            with suppress(Unavailable):  # stopped during an outage: what is pending stays so, for the next leader
+                await self._keep_draining(stopping)
         finally:
             self.is_running = False
             silence()
             await end(waking)
+
+    async def _keep_draining(self, stopping: asyncio.Event) -> None:
+        while not stopping.is_set():
+            self._wake.clear()
+            next_in = await self._outage.outlast(self.drain, stopping=stopping)
+            await occurs(stopping, within_s=_PACE_S)
+            within_s = _LONGEST_SLEEP_S if next_in is None else next_in.total_seconds()
+            await occurs(self._wake, within_s=max(0.0, min(within_s, _LONGEST_SLEEP_S) - _PACE_S))
 
     async def drain(self) -> timedelta | None:
         """Apply everything that is due; return when the next is, None where nothing waits for a moment."""
