@@ -14,6 +14,7 @@ from tests.processes import start_warm
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 EXAMPLES = all_blocks("python")
+LONGEST_README = 200
 
 
 def expected_output(example: Block) -> str | None:
@@ -35,6 +36,14 @@ def test_the_login_and_the_token_of_the_readme_are_those_of_the_simulator():
 
     assert simulator.world.logins()[0] in shown
     assert simulator.token_of(simulator.world.operators()[0]) in shown
+
+
+def test_the_readme_is_short_and_shows_both_commands():
+    readme = ROOT / "README.md"
+    commands = [block.text for block in blocks_of(readme) if block.language == "sh"]
+
+    assert len(readme.read_text().splitlines()) <= LONGEST_README
+    assert commands[0] == "make demo\nmake test\n"
 
 
 @pytest.mark.full
