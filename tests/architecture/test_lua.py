@@ -65,7 +65,8 @@ def test_every_script_has_one_stub(modules: dict[str, ast.Module]):
 def test_every_fragment_is_included_by_somebody():
     included: set[Path] = set()
     for path in FILES:
-        for name in header_of(path).includes:
+        header = header_of(path)
+        for name in [*header.includes, *([header.keyset] if header.keyset else [])]:
             beside = path.parent / f"_{name}.lua"
             included.add(beside if beside.exists() else SHARED / f"{name}.lua")
 

@@ -187,10 +187,10 @@ async def test_nothing_is_left_behind_when_all_is_done(desk: Desk):
     await desk.gate.offer(jobs(50) + jobs(20, "other", run="run-2"))
     await desk.settle([desk.answered(one, 1000, 900) for one in await desk.admitted()])
 
-    for part in ("gate:waiting", "gate:inside", "gate:due"):
+    for part in ("gate:waiting", "gate:jobs", "gate:due"):
         assert await desk.valkey.execute("EXISTS", desk.unit.key(part)) == 0, part
     assert await desk.valkey.execute("HLEN", desk.unit.key("gate:permits")) == 1  # the counter
-    assert await desk.valkey.execute("HLEN", desk.unit.key("gate:lanes")) == 1  # the pool's turn
+    assert await desk.valkey.execute("HLEN", desk.unit.key("gate:turns")) == 1  # the pool's turn
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ async def test_a_permit_that_went_to_another_worker_is_not_used_by_the_first(des
 
 async def test_a_server_that_lost_its_data_confirms_nothing(desk: Desk):
     out = await dispatched(desk)
-    await desk.valkey.execute("DEL", *(desk.unit.key(f"gate:{name}") for name in ("allowances", "permits", "pools")))
+    await desk.valkey.execute("DEL", *(desk.unit.key(f"gate:{name}") for name in ("credentials", "permits", "pools")))
     assert await desk.gate.confirm(out) == [0]
 
 

@@ -96,11 +96,11 @@ async def test_a_dismissed_credential_is_forgotten_with_its_last_call(desk: Desk
     await desk.gate.offer(jobs(1))
     (out,) = await desk.admitted()
     await desk.gate.dismiss("token")
-    assert await desk.valkey.execute("HLEN", desk.unit.key("gate:allowances")) == 2
+    assert await desk.valkey.execute("HLEN", desk.unit.key("gate:credentials")) == 2
 
     await desk.settle([desk.answered(out, 10, 9)])
 
-    assert await desk.valkey.execute("EXISTS", desk.unit.key("gate:allowances")) == 0
+    assert await desk.valkey.execute("EXISTS", desk.unit.key("gate:credentials")) == 0
 
 
 async def test_a_message_without_a_permit_ends_nobody_elses(desk: Desk):
@@ -201,7 +201,7 @@ async def test_a_place_without_a_record_stops_nobody(desk: Desk):
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=100)
     await desk.gate.offer([job("out"), job("gone"), job("next", run="run-2"), job("last", run="run-3")])
-    await desk.valkey.execute("HDEL", desk.unit.key("gate:inside"), "gone")
+    await desk.valkey.execute("HDEL", desk.unit.key("gate:jobs"), "gone")
     done: list[str] = []
     while out := await desk.admitted():
         done += names(out)

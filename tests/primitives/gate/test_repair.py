@@ -32,7 +32,7 @@ async def test_rebuilding_after_a_flush_brings_every_job_out_once(desk: Desk):
     await desk.gate.offer(unfinished)
     before = await desk.admitted(10)
     await desk.settle([desk.answered(one, 1000, 900) for one in before])
-    for part in ("waiting", "lanes", "inside", "permits", "allowances", "pools", "due"):
+    for part in ("waiting", "turns", "jobs", "permits", "credentials", "pools", "due"):
         await desk.valkey.execute("DEL", desk.unit.key(f"gate:{part}"))
     await desk.valkey.execute("DEL", desk.stream)
 

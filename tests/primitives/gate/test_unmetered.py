@@ -58,7 +58,7 @@ async def test_buckets_that_wait_for_somebody_to_be_free_are_served_in_the_order
         served.append(out.bucket)
         await desk.settle([settlement(out)])
     assert served == [f"host-{n}" for n in (3, 3, 1, 2, 1, 2)]
-    assert "H:octocat" not in await fields(desk, "lanes")
+    assert "starved|octocat" not in await fields(desk, "pools")
 
 
 async def test_a_bucket_with_many_jobs_does_not_keep_whoever_it_has(desk: Desk):
@@ -128,14 +128,14 @@ async def test_a_dismissed_identity_leaves_nothing_behind(desk: Desk):
         await desk.gate.offer([job(f"job-{n}", bucket=f"host-{n}")])
         (out,) = await desk.admitted()
         await desk.settle([settlement(out, blocked_ms=1_000, rests_bucket=True)])
-    assert len(await fields(desk, "allowances")) == 5
+    assert len(await fields(desk, "credentials")) == 5
     await desk.gate.dismiss(only)
-    assert await fields(desk, "allowances") == set()
+    assert await fields(desk, "credentials") == set()
 
 
 async def test_looking_at_credentials_writes_nothing(desk: Desk):
     """A hundred identities that could make a call are read, one is written."""
     await crowd(desk, 30)
-    assert len(await fields(desk, "allowances")) == 30
+    assert len(await fields(desk, "credentials")) == 30
     await desk.gate.offer([job("a", bucket=HOST)])
-    assert len(await fields(desk, "allowances")) == 32, "the book of the one that serves, and the list of its buckets"
+    assert len(await fields(desk, "credentials")) == 32, "the book of the one that serves, and the list of its buckets"

@@ -83,6 +83,24 @@ def test_a_list_of_keys_is_declared_as_one(import_stub: ImportStub):
         import_stub(stub_of("*, counter: Key, others: Key"), count=lua)
 
 
+async def test_scripts_share_a_set_of_keys_that_is_declared_once(import_stub: ImportStub, embedded: Valkey):
+    script = import_stub(
+        stub_of("*, counter: Key, other: Key, by: int"),
+        count="---@keyset keys\n---@arg by int\nreturn {keys.counter, keys.other, by}",
+        _keys="-- Shared.\n---@key counter string\n---@key other hash\n",
+    ).count
+    unit = embedded.unit("keyset")
+    counter, other = unit.key("counter"), unit.key("other")
+
+    assert script.header.keys == {"counter": "string", "other": "hash"}
+    assert await script(embedded, counter=counter, other=other, by=3) == [counter.encode(), other.encode(), 3]
+
+
+def test_a_set_of_keys_that_is_nowhere_is_refused_at_import(import_stub: ImportStub):
+    with pytest.raises(ContractBroken, match="no set of keys 'keys'"):
+        import_stub(stub_of("*, counter: Key"), count="---@keyset keys\nreturn 1")
+
+
 @pytest.mark.parametrize("scalar", ["str", "bytes", "int", "float", "int | None", "Key"])
 def test_a_packed_argument_is_a_batch_and_not_a_single_value(import_stub: ImportStub, scalar: str):
     lua = "---@key counter string\n---@arg batch packed\nreturn #batch"

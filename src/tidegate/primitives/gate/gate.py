@@ -116,7 +116,7 @@ class Gate:
             concurrency=limits.concurrency,
             first=limits.first_concurrency,
             per_minute=limits.per_minute,
-            alone="".join(f"{bucket}|" for bucket in sorted(limits.one_at_a_time)),
+            one_at_a_time="".join(f"{bucket}|" for bucket in sorted(limits.one_at_a_time)),
             floor=limits.floor,
             window_ms=milliseconds(limits.window),
             patience_ms=milliseconds(limits.patience),
@@ -152,13 +152,13 @@ class Gate:
         require_name("bucket", bucket)
         require_whole("gap_ms", gap_ms, least=0, most=LONGEST_MS)
         require_whole("rest_ms", rest_ms, least=0, most=LONGEST_MS)
-        let_out = await scripts.pace(
+        let_out = await scripts.set_pace(
             self._valkey,
             pool=pool,
             bucket=bucket,
             gap_ms=gap_ms,
-            alone=int(one_at_a_time),
-            rest_ms=rest_ms,
+            one_at_a_time=int(one_at_a_time),
+            pause_ms=rest_ms,
             now_ms=self._clock.pinned_ms,
             **self._keys,
         )
@@ -168,7 +168,9 @@ class Gate:
         """Let jobs wait for their permits; return how many were new. A job that is inside already is left alone."""
         entered = 0
         for some in _batches(jobs):
-            new, let_out = await scripts.offer(self._valkey, offers=some, now_ms=self._clock.pinned_ms, **self._keys)
+            new, let_out = await scripts.enqueue(
+                self._valkey, new_jobs=some, now_ms=self._clock.pinned_ms, **self._keys
+            )
             entered += new
             self._permits.inc(let_out)
         return entered
@@ -183,7 +185,7 @@ class Gate:
                 self._valkey,
                 group=self._group,
                 results=some,
-                offers=offers,
+                follow_ups=offers,
                 now_ms=self._clock.pinned_ms,
                 **self._keys,
             )
@@ -196,7 +198,7 @@ class Gate:
         """Book at once that the upstream refused a call, before its result is committed: until then every other process
         would go on. The settlement that follows must say `is_reported`.
         """
-        rests_ms, *learned = await scripts.report(
+        rests_ms, *learned = await scripts.report_refusal(
             self._valkey, results=[refused], now_ms=self._clock.pinned_ms, **self._keys
         )
         return Report(rests_ms, None if learned == [-1] else Learned(**dict(zip(_LEARNED, learned, strict=True))))
@@ -210,13 +212,15 @@ class Gate:
         replies: list[list[int]] = []
         for some in _batches(admitted):
             asked = [(one.credential, one.bucket, one.message, one.by) for one in some]
-            replies += await scripts.confirm(self._valkey, asked=asked, now_ms=self._clock.pinned_ms, **self._keys)
+            replies += await scripts.confirm_permits(
+                self._valkey, asked=asked, now_ms=self._clock.pinned_ms, **self._keys
+            )
         return [None if reply == [1] else reply[1] for reply in replies]
 
     async def open(self, pool: str) -> int:
         """Look at a pool again, as every step does by itself; return how many jobs were let out."""
         require_name("pool", pool)
-        let_out = await scripts.open_pool(self._valkey, pool=pool, now_ms=self._clock.pinned_ms, **self._keys)
+        let_out = await scripts.dispatch(self._valkey, pool=pool, now_ms=self._clock.pinned_ms, **self._keys)
         self._permits.inc(let_out)
         return let_out
 
@@ -224,14 +228,14 @@ class Gate:
         """Take jobs back that still wait; return how many did. Those that are out are left to their workers."""
         forgotten = 0
         for some in _batches(jobs):
-            gone, _ = await scripts.forget(self._valkey, jobs=some, now_ms=self._clock.pinned_ms, **self._keys)
+            gone, _ = await scripts.remove_jobs(self._valkey, names=some, now_ms=self._clock.pinned_ms, **self._keys)
             forgotten += gone
         return forgotten
 
     async def fire(self) -> int | None:
         """Do everything that is due; return in how many ms the next thing is, None if nothing is planned."""
         while True:
-            _, let_out, due_in_ms = await scripts.tick(
+            _, let_out, due_in_ms = await scripts.fire_due(
                 self._valkey, most=_MOST_PER_CALL // 2, now_ms=self._clock.pinned_ms, **self._keys
             )
             self._permits.inc(let_out)
@@ -253,7 +257,7 @@ class Gate:
         waiting, delayed = await self.lengths()
         blocked, longest_ms, cursor = 0, 0, "0"
         while True:
-            after, more, opens_in_ms = await scripts.census(
+            after, more, opens_in_ms = await scripts.count_blocked(
                 self._valkey, cursor=cursor, now_ms=self._clock.pinned_ms, **self._keys
             )
             blocked, longest_ms, cursor = blocked + more, max(longest_ms, opens_in_ms), after.decode()
@@ -277,7 +281,7 @@ class Gate:
         require_name("pool", memory.pool)
         require_not_negative("started", memory.started)
         require_not_negative("running", memory.running)
-        missing = await scripts.remind(
+        missing = await scripts.restore_limits(
             self._valkey,
             pool=memory.pool,
             started=memory.started,
@@ -309,7 +313,7 @@ class Gate:
         lost = [permit for permit in listed if permit not in alive]
         freed = 0
         for some in _batches(lost):
-            freed += await scripts.free(self._valkey, lost=some, now_ms=self._clock.pinned_ms, **self._keys)
+            freed += await scripts.free_permits(self._valkey, lost=some, now_ms=self._clock.pinned_ms, **self._keys)
         return freed
 
     async def _pages(self, command: str, key: Key) -> AsyncIterator[bytes]:

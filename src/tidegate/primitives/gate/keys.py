@@ -6,13 +6,13 @@ from tidegate.storage.valkey import Key, Unit
 
 
 class GateKeys(TypedDict):
-    """One field for each `---@key` that all of the gate's scripts declare."""
+    """One field for each `---@key` of `_keys.lua`."""
 
     waiting: Key
-    lanes: Key
-    inside: Key
+    turns: Key
+    jobs: Key
     permits: Key
-    allowances: Key
+    credentials: Key
     pools: Key
     due: Key
     stream: Key
@@ -23,10 +23,10 @@ def gate_keys(unit: Unit, *, stream: Key, wake: Key) -> GateKeys:
     """The gate's own keys, with the stream it lets jobs into and the doorbell it rings, all of one unit."""
     return GateKeys(
         waiting=unit.key("gate:waiting"),
-        lanes=unit.key("gate:lanes"),
-        inside=unit.key("gate:inside"),
+        turns=unit.key("gate:turns"),
+        jobs=unit.key("gate:jobs"),
         permits=unit.key("gate:permits"),
-        allowances=unit.key("gate:allowances"),
+        credentials=unit.key("gate:credentials"),
         pools=unit.key("gate:pools"),
         due=unit.key("gate:due"),
         stream=stream,

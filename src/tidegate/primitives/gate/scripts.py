@@ -1,4 +1,4 @@
-"""The gate's Lua, with its Python face. Each script is one atomic step on one shard."""
+"""Typed stubs of the gate's Lua scripts. Each script is one atomic step on one shard."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -9,9 +9,11 @@ from tidegate.primitives.gate.memory import Note
 from tidegate.storage.valkey import Valkey, lua_script
 
 
-@lua_script("offer.lua")
-async def offer(valkey: Valkey, *, offers: Sequence[Job], now_ms: int | None, **keys: Unpack[GateKeys]) -> list[int]:
-    """Take jobs in."""
+@lua_script("enqueue.lua")
+async def enqueue(
+    valkey: Valkey, *, new_jobs: Sequence[Job], now_ms: int | None, **keys: Unpack[GateKeys]
+) -> list[int]:
+    """Add jobs to their queues."""
     ...
 
 
@@ -21,23 +23,25 @@ async def settle(
     *,
     group: str,
     results: Sequence[Settlement],
-    offers: Sequence[Job],
+    follow_ups: Sequence[Job],
     now_ms: int | None,
     **keys: Unpack[GateKeys],
 ) -> list[int]:
-    """Acknowledge, book, take follow-ups in, open."""
+    """Acknowledge, record, enqueue follow-ups, dispatch."""
     ...
 
 
-@lua_script("tick.lua")
-async def tick(valkey: Valkey, *, most: int, now_ms: int | None, **keys: Unpack[GateKeys]) -> list[int]:
+@lua_script("fire_due.lua")
+async def fire_due(valkey: Valkey, *, most: int, now_ms: int | None, **keys: Unpack[GateKeys]) -> list[int]:
     """Do what is due."""
     ...
 
 
-@lua_script("forget.lua")
-async def forget(valkey: Valkey, *, jobs: Sequence[str], now_ms: int | None, **keys: Unpack[GateKeys]) -> list[int]:
-    """Take jobs out again."""
+@lua_script("remove_jobs.lua")
+async def remove_jobs(
+    valkey: Valkey, *, names: Sequence[str], now_ms: int | None, **keys: Unpack[GateKeys]
+) -> list[int]:
+    """Remove jobs that wait."""
     ...
 
 
@@ -50,7 +54,7 @@ async def enrol(
     concurrency: int,
     first: int,
     per_minute: int,
-    alone: str,
+    one_at_a_time: str,
     floor: int,
     window_ms: int,
     patience_ms: int,
@@ -70,48 +74,48 @@ async def dismiss(valkey: Valkey, *, credential: str, now_ms: int | None, **keys
 
 @lua_script("status.lua")
 async def status(valkey: Valkey, *, pool: str, now_ms: int | None, **keys: Unpack[GateKeys]) -> bytes:
-    """How a pool stands."""
+    """Describe a pool."""
     ...
 
 
-@lua_script("free.lua")
-async def free(valkey: Valkey, *, lost: Sequence[str], now_ms: int | None, **keys: Unpack[GateKeys]) -> int:
+@lua_script("free_permits.lua")
+async def free_permits(valkey: Valkey, *, lost: Sequence[str], now_ms: int | None, **keys: Unpack[GateKeys]) -> int:
     """Free permits whose message is gone."""
     ...
 
 
-@lua_script("open.lua")
-async def open_pool(valkey: Valkey, *, pool: str, now_ms: int | None, **keys: Unpack[GateKeys]) -> int:
-    """Let out of a pool what may go."""
+@lua_script("dispatch.lua")
+async def dispatch(valkey: Valkey, *, pool: str, now_ms: int | None, **keys: Unpack[GateKeys]) -> int:
+    """Dispatch what may run in a pool."""
     ...
 
 
-@lua_script("pace.lua")
-async def pace(
+@lua_script("set_pace.lua")
+async def set_pace(
     valkey: Valkey,
     *,
     pool: str,
     bucket: str,
     gap_ms: int,
-    alone: int,
-    rest_ms: int,
+    one_at_a_time: int,
+    pause_ms: int,
     now_ms: int | None,
     **keys: Unpack[GateKeys],
 ) -> int:
-    """Say how fast a bucket may be called."""
+    """Set how fast a bucket may be called."""
     ...
 
 
-@lua_script("census.lua")
-async def census(
+@lua_script("count_blocked.lua")
+async def count_blocked(
     valkey: Valkey, *, cursor: str, now_ms: int | None, **keys: Unpack[GateKeys]
 ) -> tuple[bytes, int, int]:
     """Count credentials that may make no call at present, and find when the last may again; one page."""
     ...
 
 
-@lua_script("remind.lua")
-async def remind(
+@lua_script("restore_limits.lua")
+async def restore_limits(
     valkey: Valkey,
     *,
     pool: str,
@@ -121,20 +125,20 @@ async def remind(
     now_ms: int | None,
     **keys: Unpack[GateKeys],
 ) -> int:
-    """Tell a gate what it may have forgotten of a pool."""
+    """Restore the limits of a pool after a loss of data."""
     ...
 
 
-@lua_script("report.lua")
-async def report(
+@lua_script("report_refusal.lua")
+async def report_refusal(
     valkey: Valkey, *, results: Sequence[Settlement], now_ms: int | None, **keys: Unpack[GateKeys]
 ) -> list[int]:
-    """Book at once that the upstream refused a call."""
+    """Record at once that the upstream refused a call."""
     ...
 
 
-@lua_script("confirm.lua")
-async def confirm(
+@lua_script("confirm_permits.lua")
+async def confirm_permits(
     valkey: Valkey, *, asked: Sequence[tuple[str, str, str, int]], now_ms: int | None, **keys: Unpack[GateKeys]
 ) -> list[list[int]]:
     """Ask whether requests may still be sent."""

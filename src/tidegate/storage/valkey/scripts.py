@@ -5,6 +5,7 @@ compared when the stub's module is imported, so a drifted pair never starts:
 
     ---@key window  hash   cap, used, resets_at_ms
     ---@keys holds  hash   any number of keys of one type, the last of all keys: a list of them
+    ---@keyset keys        the keys of `_keys.lua`, which several scripts share; they arrive as the table `keys`
     ---@arg cost    int
     ---@arg now_ms  time
     ---@include expire_holds
@@ -49,7 +50,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _FRAGMENTS = Path(__file__).parent / "fragments"
-_DIRECTIVE = re.compile(r"^---@(key|keys|arg|include)\s+(\w+)(?:\s+(\w+))?(?:\s+.*)?$")
+_DIRECTIVE = re.compile(r"^---@(key|keys|keyset|arg|include)\s+(\w+)(?:\s+(\w+))?(?:\s+.*)?$")
 _KEY_TYPES = frozenset({"string", "list", "hash", "set", "zset", "stream"})
 _ANNOTATIONS: dict[str, Any] = {"str": str, "bytes": bytes, "int": int, "float": float, "time": int | None}
 _FROM_LUA = {"str": "ARGV[{n}]", "bytes": "ARGV[{n}]", "packed": "cmsgpack.unpack(ARGV[{n}])"}
@@ -68,6 +69,10 @@ class Header:
     has_reply: bool
     many: str | None = None
     """The name of the list of keys, where there is one."""
+    keyset: str | None = None
+    """The name of the set of keys that the script shares with others, where there is one."""
+    shared: tuple[str, ...] = ()
+    """The keys of that set: the first of `keys`."""
 
 
 @dataclass
@@ -101,7 +106,7 @@ class _Assembly:
 
 def parse_header(path: Path, text: str) -> Header:
     """Read the directives in the comment block at the top of a Lua file."""
-    header, many = Header({}, {}, [], has_reply="-- Reply:" in text), None
+    header, many, keyset = Header({}, {}, [], has_reply="-- Reply:" in text), None, None
     in_header = True
     for line in text.splitlines():
         in_header = in_header and line.startswith("--")
@@ -117,6 +122,9 @@ def parse_header(path: Path, text: str) -> Header:
             raise ContractBroken(f"{path.name}: {many!r} must be the last of the keys, before {name!r}")
         if directive == "include":
             header.includes.append(name)
+        elif directive == "keyset" and not header.keys:
+            keyset = name
+            header.keys.update(_keys_of_set(path, name))
         elif directive in ("key", "keys") and kind in _KEY_TYPES:
             header.keys[name] = kind
             many = name if directive == "keys" else None
@@ -124,7 +132,16 @@ def parse_header(path: Path, text: str) -> Header:
             header.args[name] = kind
         else:
             raise ContractBroken(f"{path.name}: {name!r} has no known type: {kind!r}")
-    return replace(header, many=many)
+    shared = tuple(_keys_of_set(path, keyset)) if keyset else ()
+    return replace(header, many=many, keyset=keyset, shared=shared)
+
+
+def _keys_of_set(path: Path, name: str) -> dict[str, str]:
+    """The keys that `_name.lua` beside the script declares."""
+    declared = path.parent / f"_{name}.lua"
+    if not declared.exists():
+        raise ContractBroken(f"{path.name}: there is no set of keys {name!r}")
+    return parse_header(declared, declared.read_text()).keys
 
 
 def _prologue(header: Header) -> str:
@@ -134,7 +151,11 @@ def _prologue(header: Header) -> str:
         if name == header.many
         else f"local {name} = KEYS[{n}]"
         for n, name in enumerate(header.keys, 1)
+        if name not in header.shared
     ]
+    if header.keyset:
+        fields = ", ".join(f"{name} = KEYS[{n}]" for n, name in enumerate(header.shared, 1))
+        parts.insert(0, f"local {header.keyset} = {{{fields}}}")
     for n, (name, kind) in enumerate(header.args.items(), 1):
         value = _FROM_LUA.get(kind, "tonumber(ARGV[{n}])").format(n=n)
         parts.append(f"local {name} = {value}" + (f" or {_SERVER_MS}" if kind == "time" else ""))
