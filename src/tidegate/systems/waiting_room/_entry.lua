@@ -1,31 +1,28 @@
 -- Those who are between the line and the room: out of the one, not yet known to SQL as in the other.
----@key entering    zset  user scored by when somebody else settles it, ms
----@key entries     hash  user -> admission|place|last sign of life; without a place, they never waited
----@key guests      set   those who came in beside the capacity
 ---@include room
 
-local function begin_entry(user, admission, place, second, until_ms)
-  redis.call('HSET', entries, user, text(admission) .. '|' .. (place and text(place) or '') .. '|' .. text(second))
-  redis.call('ZADD', entering, until_ms, user)
+local function begin_entry(keys, user, admission, place, second, until_ms)
+  redis.call('HSET', keys.entries, user, text(admission) .. '|' .. (place and text(place) or '') .. '|' .. text(second))
+  redis.call('ZADD', keys.entering, until_ms, user)
 end
 
 -- As it is told: {'entering', admission, place or nothing}; nil for one who is not on the way.
-local function entry_of(user)
-  local admission, place = string.match(redis.call('HGET', entries, user) or '', '^(%d+)|(-?%d*)|')
+local function entry_of(keys, user)
+  local admission, place = string.match(redis.call('HGET', keys.entries, user) or '', '^(%d+)|(-?%d*)|')
   return admission and {'entering', tonumber(admission), tonumber(place)}
 end
 
 -- A sign of life of a user whose admission is in progress; kept for the case that the admission is reverted.
-local function refresh_entry(user, second)
-  redis.call('HSET', entries, user, (string.gsub(redis.call('HGET', entries, user), '%d+$', text(second))))
+local function refresh_entry(keys, user, second)
+  redis.call('HSET', keys.entries, user, (string.gsub(redis.call('HGET', keys.entries, user), '%d+$', text(second))))
 end
 
 -- What admissions are in progress: whether any counts against the capacity, and the lowest place of an invited user.
-local function in_progress()
+local function in_progress(keys)
   local lowest
-  local found = redis.call('HGETALL', entries)
+  local found = redis.call('HGETALL', keys.entries)
   for n = 1, #found, 2 do
-    if redis.call('SISMEMBER', guests, found[n]) == 0 then return true, nil end
+    if redis.call('SISMEMBER', keys.guests, found[n]) == 0 then return true, nil end
     local place = tonumber(string.match(found[n + 1], '^%d+|(-?%d*)|'))
     if place and (not lowest or place < lowest) then lowest = place end
   end
@@ -33,13 +30,13 @@ local function in_progress()
 end
 
 -- Take the entry out if it is that of this admission: {place or nil, last sign of life}, else nil.
-local function end_entry(user, admission)
-  local found = redis.call('HGET', entries, user)
+local function end_entry(keys, user, admission)
+  local found = redis.call('HGET', keys.entries, user)
   if not found then return nil end
   local number, place, second = string.match(found, '^(%d+)|(-?%d*)|(%d+)$')
   if tonumber(number) ~= admission then return nil end
-  redis.call('HDEL', entries, user)
-  redis.call('ZREM', entering, user)
+  redis.call('HDEL', keys.entries, user)
+  redis.call('ZREM', keys.entering, user)
   return {tonumber(place), tonumber(second)}
 end
 

@@ -1,6 +1,5 @@
 -- Arrival numbers. Those that SQL set aside for this run of the server are given, and no others: one that was started
 -- again may have forgotten the last that it gave.
----@key book  hash  the room's rules and counters
 ---@include room
 ---@include run
 -- No server is killed and there again within so few ms: most of a crowd need not ask which run this is.
@@ -9,15 +8,15 @@ local SAME_RUN_MS = 5
 local TOLD_EACH = 2 ^ 13
 
 -- Whether the next number is nobody's yet.
-local function can_count(room, now_ms)
+local function can_count(keys, room, now_ms)
   if room.arrivals >= room.reserved then return false end
   if math.abs(now_ms - room.counted_ms) < SAME_RUN_MS then return true end
-  if not is_installed_here() then return false end
-  redis.call('HSET', book, 'counted_ms', text(now_ms))
+  if not is_installed_here(keys) then return false end
+  redis.call('HSET', keys.book, 'counted_ms', text(now_ms))
   return true
 end
 
--- Whether half of those that were last set aside are given; of a room as `read_doors` has it.
+-- Whether half of those that were last set aside are given; of a room as `read_room_with_rate` has it.
 local function is_low(room) return room.reserved - room.arrivals <= room.low end
 
 -- Whether they may be low now, and were not when `before` was the last.

@@ -1,12 +1,8 @@
 -- The room as it was installed, and how many are inside.
----@key book      hash  the room's rules and counters
----@key entering  zset  user scored by when somebody else settles it, ms
----@key active    zset  user scored by the end of the session, ms
----@key guests    set   those of them who came in beside the capacity
 
 -- What those in line need; nil where the server has lost the room, or never had it. Each field read costs every join.
-local function read_book()
-  local found = redis.call('HMGET', book, 'epoch', 'state', 'opens_ms', 'capacity', 'abandon_ms', 'base', 'arrivals',
+local function read_room(keys)
+  local found = redis.call('HMGET', keys.book, 'epoch', 'state', 'opens_ms', 'capacity', 'abandon_ms', 'base', 'arrivals',
     'reserved', 'log_most', 'counted_ms')
   if not found[1] then return nil end
   local function number(n) return tonumber(found[n] or 0) end
@@ -18,10 +14,10 @@ local function read_book()
 end
 
 -- The same with what whoever lets people in needs.
-local function read_doors()
-  local room = read_book()
+local function read_room_with_rate(keys)
+  local room = read_room(keys)
   if not room then return nil end
-  local found = redis.call('HMGET', book, 'interval_ms', 'burst', 'tat_ms', 'admissions', 'paused_until_ms',
+  local found = redis.call('HMGET', keys.book, 'interval_ms', 'burst', 'tat_ms', 'admissions', 'paused_until_ms',
     'heard_from_s', 'low', 'fence')
   local function number(n) return tonumber(found[n] or 0) end
   room.interval_ms, room.burst, room.tat_ms = number(1), number(2), number(3)
@@ -32,18 +28,18 @@ end
 
 -- Whether the start is still to come. Once it has come it stays so when the clock is set back: the seed may be public by
 -- then, and a place drawn later would be ahead of all arrival numbers.
-local function is_before_start(room, now_ms)
+local function is_before_start(keys, room, now_ms)
   if now_ms < room.opens_ms then return true end
   if room.opens_ms > 1 then
     room.opens_ms = 1
-    redis.call('HSET', book, 'opens_ms', 1)
+    redis.call('HSET', keys.book, 'opens_ms', 1)
   end
   return false
 end
 
 -- Whom the capacity counts.
-local function inside()
-  return redis.call('ZCARD', entering) + redis.call('ZCARD', active) - redis.call('SCARD', guests)
+local function count_inside(keys)
+  return redis.call('ZCARD', keys.entering) + redis.call('ZCARD', keys.active) - redis.call('SCARD', keys.guests)
 end
 
 -- Whole numbers as texts: Lua's own way has 14 digits.

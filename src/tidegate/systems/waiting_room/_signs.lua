@@ -1,6 +1,4 @@
 -- Signs of life: four bytes for each arrival number, the second in which somebody was last seen; 0 is nobody.
----@key seen    string  words of four bytes, from the number `base` on
----@key chunks  zset    number / 1024, scored by when its first can have been silent for too long, ms
 ---@include draw
 local CHUNK, MOST_WORDS = 1024, 2 ^ 26
 
@@ -11,15 +9,15 @@ local function offset_of(room, number)
   return index * 4
 end
 
-local function last_sign(room, number)
+local function last_sign(keys, room, number)
   local offset = offset_of(room, number)
-  local word = offset and redis.call('GETRANGE', seen, offset, offset + 3) or ''
+  local word = offset and redis.call('GETRANGE', keys.seen, offset, offset + 3) or ''
   return #word == 4 and struct.unpack('>I4', word) or 0
 end
 
-local function set_sign(room, number, second)
+local function set_sign(keys, room, number, second)
   local offset = offset_of(room, number)
-  if offset then redis.call('SETRANGE', seen, offset, struct.pack('>I4', second)) end
+  if offset then redis.call('SETRANGE', keys.seen, offset, struct.pack('>I4', second)) end
 end
 
 -- When somebody who was last seen in this second is gone: never early, since a second has an end. While the server was
@@ -28,15 +26,15 @@ local function gone_at(room, second)
   return (math.max(second, room.heard_from_s or 0) + 1) * 1000 + room.abandon_ms
 end
 
-local function is_gone(room, number, now_ms)
-  local second = last_sign(room, number)
+local function is_gone(keys, room, number, now_ms)
+  local second = last_sign(keys, room, number)
   return second > 0 and gone_at(room, second) <= now_ms
 end
 
 -- Note a sign of life of somebody who waits, and have it looked at in time. Whether nobody was watched before.
-local function watch(room, number, second)
-  set_sign(room, number, second)
+local function record_sign(keys, room, number, second)
+  set_sign(keys, room, number, second)
   if not offset_of(room, number) then return false end
-  local is_new = redis.call('ZADD', chunks, 'LT', gone_at(room, second), math.floor(number / CHUNK)) == 1
-  return is_new and redis.call('ZCARD', chunks) == 1
+  local is_new = redis.call('ZADD', keys.chunks, 'LT', gone_at(room, second), math.floor(number / CHUNK)) == 1
+  return is_new and redis.call('ZCARD', keys.chunks) == 1
 end

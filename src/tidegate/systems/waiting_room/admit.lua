@@ -1,24 +1,13 @@
 -- Take those at the front out of the line, as many as capacity and rate allow: the first step of an admission.
 --
----@key book        hash    the room's rules and counters
----@key waiting     zset    user scored by place
----@key entering    zset    user scored by when somebody else settles it, ms
----@key entries     hash    user -> admission|place|last sign of life
----@key active      zset    user scored by the end of the session, ms
----@key admissions  hash    user -> admission
----@key guests      set     those who came in beside the capacity
----@key seen        string  signs of life
----@key chunks      zset    when to look for the silent, ms
----@key log         stream  every step
----@key moves       stream  the last steps by which the line got shorter
----@key wake        list    at most one token
+---@keyset keys
 ---@arg fence       int     fencing number of the leader that calls
 ---@arg most        int     at most 100
 ---@arg settle_ms   int     after so long somebody else may settle it
 ---@arg now_ms      time
 ---@include signs
 ---@include entry
----@include journal
+---@include log_step
 ---@include run
 ---@include numbers
 -- Reply: {'taken', epoch, list of {user, admission, place}, ms until more can be taken | -1 until somebody rings,
@@ -26,24 +15,24 @@
 --        | {'unknown'} the caller must install the room first, which completes or reverts the admissions in progress
 -- Order: nobody is taken while the admission of a user with a lower place is in progress, since it may be reverted.
 
-local room = read_doors()
-if not room or not is_installed_here() then return {'unknown'} end
+local room = read_room_with_rate(keys)
+if not room or not is_installed_here(keys) then return {'unknown'} end
 if fence < room.fence then return {'deposed'} end
 if fence > room.fence then return {'unknown'} end
 if room.paused_until_ms > 0 then
   -- Whoever installs the room rings when he has; if he is late, it is for us to do.
   if room.paused_until_ms <= now_ms then return {'unknown'} end
-  return {'taken', room.epoch, {}, room.paused_until_ms - now_ms, 0, redis.call('ZCARD', waiting), 0}
+  return {'taken', room.epoch, {}, room.paused_until_ms - now_ms, 0, redis.call('ZCARD', keys.waiting), 0}
 end
-local is_unfinished, invited_place = in_progress()
+local is_unfinished, invited_place = in_progress(keys)
 if is_unfinished then return {'unknown'} end
 local needs_numbers = is_low(room) and 1 or 0
-if room.state ~= 'open' or is_before_start(room, now_ms) then
+if room.state ~= 'open' or is_before_start(keys, room, now_ms) then
   local wait_ms = room.state == 'open' and room.opens_ms - now_ms or -1
-  return {'taken', room.epoch, {}, wait_ms, 0, redis.call('ZCARD', waiting), needs_numbers}
+  return {'taken', room.epoch, {}, wait_ms, 0, redis.call('ZCARD', keys.waiting), needs_numbers}
 end
 
-local free, allowed = room.capacity - inside(), most
+local free, allowed = room.capacity - count_inside(keys), most
 -- Never further ahead than the burst, unless the clock was set back: then nobody waits for it to come again.
 local from_ms = math.min(math.max(room.tat_ms, now_ms), now_ms + room.burst * room.interval_ms)
 if room.interval_ms > 0 then
@@ -56,34 +45,34 @@ local taken, gone, noted = {}, {}, {}
 -- Behind a user whose invitation is in progress everyone waits; the end of the invitation rings.
 local last_place = invited_place and '(' .. text(invited_place) or '+inf'
 while #taken < wanted and #gone < 1000 do
-  local front = redis.call('ZRANGEBYSCORE', waiting, '-inf', last_place, 'WITHSCORES', 'LIMIT', 0, wanted - #taken)
+  local front = redis.call('ZRANGEBYSCORE', keys.waiting, '-inf', last_place, 'WITHSCORES', 'LIMIT', 0, wanted - #taken)
   if #front == 0 then break end
   for n = 1, #front, 2 do
     local user, place = front[n], tonumber(front[n + 1])
     local number = number_of(place)
-    redis.call('ZREM', waiting, user)
-    if is_gone(room, number, now_ms) then
+    redis.call('ZREM', keys.waiting, user)
+    if is_gone(keys, room, number, now_ms) then
       gone[#gone + 1] = {user, text(place)}
     else
       local admission = next_admission(room, now_ms)
-      begin_entry(user, admission, place, last_sign(room, number), now_ms + settle_ms)
+      begin_entry(keys, user, admission, place, last_sign(keys, room, number), now_ms + settle_ms)
       taken[#taken + 1] = {user, admission, place}
       noted[#noted + 1] = {user, text(place), text(admission)}
     end
-    set_sign(room, number, 0)
+    set_sign(keys, room, number, 0)
   end
 end
 
-local left, wait_ms = redis.call('ZCARD', waiting), -1
+local left, wait_ms = redis.call('ZCARD', keys.waiting), -1
 local mark_ms = from_ms + #taken * room.interval_ms
 if left > 0 and #taken < free and not (invited_place and #taken < wanted) then
   local is_held_up = room.interval_ms > 0 and #taken >= allowed
   wait_ms = is_held_up and math.max(math.ceil(mark_ms - (room.burst - 1) * room.interval_ms) - now_ms, 0) or 0
 end
 if #taken > 0 then
-  redis.call('HSET', book, 'admissions', text(room.admissions), 'tat_ms', string.format('%.3f', mark_ms))
+  redis.call('HSET', keys.book, 'admissions', text(room.admissions), 'tat_ms', string.format('%.3f', mark_ms))
 end
-note(room, 'dropped', gone)
-note(room, 'entering', noted)
-moved(now_ms, #taken, #gone)
+log_step(keys, room, 'dropped', gone)
+log_step(keys, room, 'entering', noted)
+record_move(keys, now_ms, #taken, #gone)
 return {'taken', room.epoch, taken, wait_ms, #gone, left, needs_numbers}

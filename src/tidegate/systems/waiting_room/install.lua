@@ -1,17 +1,6 @@
 -- Make the room what SQL says: its rules, and who is inside. Before that nobody is admitted.
 --
----@key book        hash    the room's rules and counters
----@key waiting     zset    user scored by place
----@key entering    zset    user scored by when somebody else settles it, ms
----@key entries     hash    user -> admission|place|last sign of life
----@key active      zset    user scored by the end of the session, ms
----@key admissions  hash    user -> admission
----@key guests      set     those who came in beside the capacity
----@key seen        string  signs of life
----@key chunks      zset    when to look for the silent, ms
----@key log         stream  every step
----@key moves       stream  the last steps by which the line got shorter
----@key wake        list    at most one token
+---@keyset keys
 ---@arg rules       packed  map: epoch, state, capacity, interval_ms, burst, abandon_ms, log_most, seed, line
 ---@arg opens_in_ms int     ms until the opening, 0 where it has come; -1: no start is known
 ---@arg numbers     packed  {the last arrival number that SQL had set aside before, the last that it has now}
@@ -23,63 +12,64 @@
 ---@arg is_last     int     1 with the last part: from here on the room is as it says
 ---@arg now_ms      time
 ---@include entry
----@include journal
+---@include log_step
 ---@include run
----@include ring
+---@include send_wakeup
 -- Reply: 'installed' | 'newer' where a newer epoch is there
 --        | 'late' where the pause is over, lost or another's: people were let in since, and what is told here is old;
 --          also where an admission is still in progress: nobody may be admitted before it is completed or reverted
 -- Who waits is left as he is, unless he was let in from there since. The same again changes nothing.
 
-local known = redis.call('HMGET', book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause', 'run', 'line')
+local known = redis.call('HMGET', keys.book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause', 'run', 'line')
 if known[7] and known[7] ~= rules.line and known[5] == token then
   -- What is here belongs to a room of the same name that was deleted, by a process that died before it could say so.
-  local paused_until_ms, fence = unpack(redis.call('HMGET', book, 'paused_until_ms', 'fence'))
-  redis.call('UNLINK', book, waiting, entering, entries, active, admissions, guests, seen, chunks, log, moves)
-  redis.call('HSET', book, 'pause', token, 'paused_until_ms', paused_until_ms, 'fence', fence or '0')
-  known = redis.call('HMGET', book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause', 'run')
+  local paused_until_ms, fence = unpack(redis.call('HMGET', keys.book, 'paused_until_ms', 'fence'))
+  redis.call('UNLINK', keys.book, keys.waiting, keys.entering, keys.entries, keys.active, keys.admissions, keys.guests,
+    keys.seen, keys.chunks, keys.log, keys.moves)
+  redis.call('HSET', keys.book, 'pause', token, 'paused_until_ms', paused_until_ms, 'fence', fence or '0')
+  known = redis.call('HMGET', keys.book, 'epoch', 'abandon_ms', 'opens_ms', 'admissions', 'pause', 'run')
 end
 if known[1] and tonumber(known[1]) > rules.epoch then return 'newer' end
 if known[5] ~= token or paused_run ~= this_run() then return 'late' end
 local is_new_run = known[6] ~= paused_run
 -- From the first part on: who comes with an old place is asked about in SQL after this, or is in line and told of here.
-if known[1] then redis.call('HSET', book, 'truth', text(rules.epoch)) end
+if known[1] then redis.call('HSET', keys.book, 'truth', text(rules.epoch)) end
 local admitted = {}
 for _, session in ipairs(sessions) do
   local user, admission, left_ms, is_guest = unpack(session)
-  local is_news = tonumber(redis.call('HGET', admissions, user)) ~= admission
-  if end_entry(user, admission) or is_news then admitted[#admitted + 1] = {user, '', text(admission)} end
-  redis.call('ZREM', waiting, user)
-  redis.call('ZADD', active, now_ms + left_ms, user)
-  if is_news then redis.call('HSET', admissions, user, text(admission)) end
-  redis.call(is_guest == 1 and 'SADD' or 'SREM', guests, user)
+  local is_news = tonumber(redis.call('HGET', keys.admissions, user)) ~= admission
+  if end_entry(keys, user, admission) or is_news then admitted[#admitted + 1] = {user, '', text(admission)} end
+  redis.call('ZREM', keys.waiting, user)
+  redis.call('ZADD', keys.active, now_ms + left_ms, user)
+  if is_news then redis.call('HSET', keys.admissions, user, text(admission)) end
+  redis.call(is_guest == 1 and 'SADD' or 'SREM', keys.guests, user)
 end
-note(rules, 'admitted', admitted)
+log_step(keys, rules, 'admitted', admitted)
 local dropped = {}
 for _, each in ipairs(over) do
   local user, place = unpack(each)
-  if tonumber(redis.call('ZSCORE', waiting, user)) == place then
-    redis.call('ZREM', waiting, user)
+  if tonumber(redis.call('ZSCORE', keys.waiting, user)) == place then
+    redis.call('ZREM', keys.waiting, user)
     dropped[#dropped + 1] = {user, text(place)}
   end
 end
-note(rules, 'dropped', dropped)
+log_step(keys, rules, 'dropped', dropped)
 if is_last == 0 then return 'installed' end
-if redis.call('ZCARD', entering) > 0 then return 'late' end
+if redis.call('ZCARD', keys.entering) > 0 then return 'late' end
 for name, value in pairs(rules) do
-  redis.call('HSET', book, name, type(value) == 'number' and string.format('%.17g', value) or value)
+  redis.call('HSET', keys.book, name, type(value) == 'number' and string.format('%.17g', value) or value)
 end
-redis.call('HSET', book, 'reserved', text(numbers[2]))
-if numbers[1] < numbers[2] then redis.call('HSET', book, 'low', text((numbers[2] - numbers[1]) / 2)) end
+redis.call('HSET', keys.book, 'reserved', text(numbers[2]))
+if numbers[1] < numbers[2] then redis.call('HSET', keys.book, 'low', text((numbers[2] - numbers[1]) / 2)) end
 if not known[1] then
-  redis.call('HSET', book, 'arrivals', text(numbers[1]), 'base', text(numbers[1] < 2 ^ 25 and 0 or numbers[1]),
+  redis.call('HSET', keys.book, 'arrivals', text(numbers[1]), 'base', text(numbers[1] < 2 ^ 25 and 0 or numbers[1]),
     'truth', text(rules.epoch))
 elseif is_new_run then
   -- The last numbers that were given may be forgotten: nobody else gets them. And who waits could not be heard.
-  redis.call('HSET', book, 'arrivals', text(numbers[1]), 'heard_from_s', text(math.floor(now_ms / 1000)))
+  redis.call('HSET', keys.book, 'arrivals', text(numbers[1]), 'heard_from_s', text(math.floor(now_ms / 1000)))
 end
 if known[1] and tonumber(known[2]) ~= rules.abandon_ms then
-  for _, chunk in ipairs(redis.call('ZRANGE', chunks, 0, -1)) do redis.call('ZADD', chunks, now_ms, chunk) end
+  for _, chunk in ipairs(redis.call('ZRANGE', keys.chunks, 0, -1)) do redis.call('ZADD', keys.chunks, now_ms, chunk) end
 end
 -- A start that has come stays: the seed may be known by now, and nobody may be drawn with it any more.
 local opens_ms = tonumber(known[3] or 0)
@@ -88,9 +78,9 @@ if opens_in_ms == 0 or (opens_ms > 0 and opens_ms <= now_ms) then
 else
   opens_ms = opens_in_ms < 0 and 0 or now_ms + opens_in_ms
 end
-redis.call('HSET', book, 'run', paused_run, 'opens_ms', text(opens_ms),
+redis.call('HSET', keys.book, 'run', paused_run, 'opens_ms', text(opens_ms),
   'admissions', text(math.max(tonumber(known[4] or 0), admission)))
-redis.call('HDEL', book, 'pause', 'paused_until_ms')
-stirred()
-ring()
+redis.call('HDEL', keys.book, 'pause', 'paused_until_ms')
+notify_watchers(keys)
+send_wakeup(keys.wake)
 return 'installed'

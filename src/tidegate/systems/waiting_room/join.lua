@@ -1,87 +1,76 @@
 -- Come to the end of the line, or to the place that one had before; whoever is there already keeps his place.
 --
----@key book        hash    the room's rules and counters
----@key waiting     zset    user scored by place
----@key entering    zset    user scored by when somebody else settles it, ms
----@key entries     hash    user -> admission|place|last sign of life
----@key active      zset    user scored by the end of the session, ms
----@key admissions  hash    user -> admission
----@key guests      set     those who came in beside the capacity
----@key seen        string  signs of life
----@key chunks      zset    when to look for the silent, ms
----@key log         stream  every step
----@key moves       stream  the last steps by which the line got shorter
----@key wake        list    at most one token
+---@keyset keys
 ---@arg user        str
 ---@arg claim       str     '' | '?' a place was his before: say so instead of a new one
 --                          | place|truth under which SQL said that he was not let in from there
 ---@arg now_ms      time
 ---@include signs
 ---@include numbers
----@include further
----@include journal
----@include ring
+---@include admission_of
+---@include log_step
+---@include send_wakeup
 -- Reply: {'waiting', place, rank | -1 before the opening, 1 if new, ms until the opening, epoch} | {'claim', truth} | {'closed'}
 --        | {'entering', admission, place | nothing} | {'active', admission, ms left} | {'unknown'} where the room must be installed
 -- The same again finds him where he is.
 
-local room = read_book()
+local room = read_room(keys)
 if not room then return {'unknown'} end
-local is_before, second = is_before_start(room, now_ms), math.floor(now_ms / 1000)
+local is_before, second = is_before_start(keys, room, now_ms), math.floor(now_ms / 1000)
 
 local function waits(place, rank, is_new)
   if is_before then rank = -1 end
-  return {'waiting', place, rank or redis.call('ZRANK', waiting, user), is_new, math.max(room.opens_ms - now_ms, 0),
+  return {'waiting', place, rank or redis.call('ZRANK', keys.waiting, user), is_new, math.max(room.opens_ms - now_ms, 0),
     room.epoch}
 end
 
-local place = tonumber(redis.call('ZSCORE', waiting, user))
+local place = tonumber(redis.call('ZSCORE', keys.waiting, user))
 if place then
-  set_sign(room, number_of(place), second)
+  set_sign(keys, room, number_of(place), second)
   return waits(place, nil, 0)
 end
-local found = further(user)
+local found = admission_of(keys, user, now_ms)
 if found then
-  if found[1] == 'entering' then refresh_entry(user, second) end
+  if found[1] == 'entering' then refresh_entry(keys, user, second) end
   return found
 end
 if room.state ~= 'open' then return {'closed'} end
 if claim ~= '' then
   -- What SQL said before the server was last told by it may be old: he can have come and gone since.
   local asked, truth = string.match(claim, '^(-?%d+)|(%d+)$')
-  local present = tonumber(redis.call('HGET', book, 'truth') or 0)
+  local present = tonumber(redis.call('HGET', keys.book, 'truth') or 0)
   if tonumber(truth) ~= present then return {'claim', present} end
   place = tonumber(asked)
 end
 
-local kept = is_before and redis.call('HGET', book, 'lot:' .. user)
-if kept then redis.call('HDEL', book, 'lot:' .. user) end
+local kept = is_before and redis.call('HGET', keys.book, 'lot:' .. user)
+if kept then redis.call('HDEL', keys.book, 'lot:' .. user) end
 place = place or tonumber(kept)
 local before = room.arrivals
-if not place and not can_count(room, now_ms) then return {'unknown'} end
+if not place and not can_count(keys, room, now_ms) then return {'unknown'} end
 if place then
   -- The server may have lost its last moments: the number was given, and must not be given again.
   room.arrivals = math.max(room.arrivals, number_of(place))
 else
   room.arrivals = room.arrivals + 1
   place = room.arrivals
-  if is_before and place < DRAWN then place = drawn_place(redis.call('HGET', book, 'seed'), place) end
+  if is_before and place < DRAWN then place = drawn_place(redis.call('HGET', keys.book, 'seed'), place) end
 end
-redis.call('HSET', book, 'arrivals', text(room.arrivals))
-redis.call('ZADD', waiting, place, user)
-note(room, 'joined', {{user, text(place)}})
+redis.call('HSET', keys.book, 'arrivals', text(room.arrivals))
+redis.call('ZADD', keys.waiting, place, user)
+log_step(keys, room, 'joined', {{user, text(place)}})
 
-local rank = place == room.arrivals and redis.call('ZCARD', waiting) - 1 or redis.call('ZRANK', waiting, user)
-if rank == 0 and place == room.arrivals and place - room.base > 64 * CHUNK and redis.call('ZCARD', entering) == 0 then
+local rank = place == room.arrivals and redis.call('ZCARD', keys.waiting) - 1 or redis.call('ZRANK', keys.waiting, user)
+if rank == 0 and place == room.arrivals and place - room.base > 64 * CHUNK and redis.call('ZCARD', keys.entering) == 0 then
   -- Nobody is left of whom there are signs.
   room.base = math.floor(place / CHUNK) * CHUNK
-  redis.call('UNLINK', seen, chunks)
-  redis.call('HSET', book, 'base', room.base)
+  redis.call('UNLINK', keys.seen, keys.chunks)
+  redis.call('HSET', keys.book, 'base', room.base)
 end
 -- Only the first of the line rings, also where the rate holds him up: whoever admits looked last when the line was empty.
 -- Of those behind him he knows, or was told when to come back.
-local rings = rank == 0 and not is_before and inside() < room.capacity
+local rings = rank == 0 and not is_before and count_inside(keys) < room.capacity
 rings = rings or may_be_low(room, before)
-rings = watch(room, number_of(place), second) or rings
-if rings then ring() end
+rings = record_sign(keys, room, number_of(place), second) or rings
+if rings then send_wakeup(keys.wake) end
 return waits(place, rank, 1)

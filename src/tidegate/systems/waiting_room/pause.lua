@@ -1,17 +1,6 @@
 -- Let nobody in for a while: somebody is about to read in SQL who is inside, and to install the room.
 --
----@key book        hash    the room's rules and counters
----@key waiting     zset    user scored by place
----@key entering    zset    user scored by when somebody else settles it, ms
----@key entries     hash    user -> admission|place|last sign of life
----@key active      zset    user scored by the end of the session, ms
----@key admissions  hash    user -> admission
----@key guests      set     those who came in beside the capacity
----@key seen        string  signs of life
----@key chunks      zset    when to look for the silent, ms
----@key log         stream  every step
----@key moves       stream  the last steps by which the line got shorter
----@key wake        list    at most one token
+---@keyset keys
 ---@arg token     str     of whoever installs
 ---@arg fence     int     fencing number of the leader that installs; 0 where the caller does not lead
 ---@arg lasts_ms  int     if he has not done it by then, somebody else must
@@ -23,11 +12,11 @@
 -- From here on the leaders before this one admit nobody.
 
 if fence > 0 then
-  if fence < tonumber(redis.call('HGET', book, 'fence') or 0) then return {'deposed', ''} end
-  redis.call('HSET', book, 'fence', text(fence))
+  if fence < tonumber(redis.call('HGET', keys.book, 'fence') or 0) then return {'deposed', ''} end
+  redis.call('HSET', keys.book, 'fence', text(fence))
 end
-redis.call('HSET', book, 'pause', token, 'paused_until_ms', text(now_ms + lasts_ms))
-local room, run = read_doors(), this_run()
+redis.call('HSET', keys.book, 'pause', token, 'paused_until_ms', text(now_ms + lasts_ms))
+local room, run = read_room_with_rate(keys), this_run()
 if not room then return {run} end
-return {run, room.admissions, redis.call('HGET', book, 'run') == run and 1 or 0, is_low(room) and 1 or 0,
-  redis.call('ZCARD', entering)}
+return {run, room.admissions, redis.call('HGET', keys.book, 'run') == run and 1 or 0, is_low(room) and 1 or 0,
+  redis.call('ZCARD', keys.entering)}
