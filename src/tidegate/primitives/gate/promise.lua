@@ -5,7 +5,7 @@
 ---@arg promise   str
 ---@arg look_ms   int   how soon
 ---@arg now_ms    time
----@include ring
+---@include send_wakeup
 -- Reply: 1
 -- Rings where it is the first to come due: the timekeeper may sleep for longer.
 
@@ -14,5 +14,5 @@ local slot_ms = look_ms / 4
 local look_at = math.ceil((now_ms + look_ms) / slot_ms) * slot_ms
 local first = redis.call('ZRANGE', promises, 0, 0, 'WITHSCORES')[2]
 redis.call('ZADD', promises, look_at, promise)
-if not first or look_at < tonumber(first) then ring() end
+if not first or look_at < tonumber(first) then send_wakeup(wake) end
 return 1

@@ -35,13 +35,13 @@ local function usable(book, plan, lines, priority)
 end
 
 -- When enough slots of a window have left it. Slots of all rules lie in one order, so others are passed over.
-local function wait_for_window(book, rule, missing)
+local function wait_for_window(keys, book, rule, missing)
   local prefix, from, wait = rule.name .. '|', 0, 0
   repeat
-    local slots = redis.call('ZRANGE', leaving, from, from + 99, 'WITHSCORES')
+    local slots = redis.call('ZRANGE', keys.leaving, from, from + 99, 'WITHSCORES')
     for i = 1, #slots, 2 do
       if string.sub(slots[i], 1, #prefix) == prefix then
-        missing = missing - (tonumber(redis.call('HGET', counts, slots[i])) or 0)
+        missing = missing - (tonumber(redis.call('HGET', keys.counts, slots[i])) or 0)
         wait = slots[i + 1] - book.clock
         if missing <= 0 then return wait end
       end
@@ -52,12 +52,12 @@ local function wait_for_window(book, rule, missing)
 end
 
 -- In how many ms all rules allow `need` units, if nobody else takes any.
-local function wait_for_room(book, plan, priority, need)
+local function wait_for_room(keys, book, plan, priority, need)
   local wait = math.max(0, (book.paused_until or 0) - book.clock)
   for _, rule in ipairs(plan.rules) do
     local missing = math.min(need, rule.capacity) - rule.capacity + (book['spent|' .. rule.name] or 0)
     if rule.binds[priority] and missing > NEARLY then
-      local longer = rule.per_ms and math.ceil(missing / rule.per_ms) or wait_for_window(book, rule, missing)
+      local longer = rule.per_ms and math.ceil(missing / rule.per_ms) or wait_for_window(keys, book, rule, missing)
       wait = math.max(wait, longer)
     end
   end

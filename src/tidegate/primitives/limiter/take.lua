@@ -1,10 +1,6 @@
 -- Take permits for those who wait in one process, under every rule at once, HIGH before LOW.
 --
----@key state    hash
----@key counts   hash
----@key leaving  zset
----@key waiting  hash
----@key memory   string
+---@keyset keys
 ---@arg plan     packed  rules, floor, shares, and how long things are kept
 ---@arg demands  packed  {priority, {units, ...}} for each priority that asks, HIGH first
 ---@arg owner    str
@@ -17,13 +13,13 @@
 -- Who was told to come back, and has not been away for too long.
 local function read_lines(book)
   local lines = {{units = 0, promised = 0, latest = 0, own = 0}, {units = 0, promised = 0, latest = 0, own = 0}}
-  local flat = redis.call('HGETALL', waiting)
+  local flat = redis.call('HGETALL', keys.waiting)
   for i = 1, #flat, 2 do
     local priority, who = string.match(flat[i], '^(%d)|(.*)$')
     local units, promised, due = string.match(flat[i + 1], '^(%d+)|(%d+)|(%d+)$')
     local line = lines[tonumber(priority)]
     if due + plan.grace_ms < book.clock then
-      redis.call('HDEL', waiting, flat[i])
+      redis.call('HDEL', keys.waiting, flat[i])
     elseif who == owner then
       line.own = tonumber(units)
     else
@@ -51,30 +47,30 @@ end
 local function wait_in_line(book, lines, priority, need)
   local turn = math.max(0, lines[priority].latest - book.clock) + need / plan.flow[priority]
   if priority == LOW then turn = turn + (lines[HIGH].units + lines[HIGH].own) / plan.flow[HIGH] end
-  local room_in = wait_for_room(book, plan, priority, need)
+  local room_in = wait_for_room(keys, book, plan, priority, need)
   return math.max(1, math.ceil(math.max(room_in, math.min(turn, room_in + plan.longest_line_ms))))
 end
 
-local book = open_book(plan, now_ms)
+local book = open_book(keys, plan, now_ms)
 local lines, reply = read_lines(book), {}
 for n, demand in ipairs(demands) do
   local priority, costs = demand[1], demand[2]
   local count, taken, unmet = longest_prefix(costs, usable(book, plan, lines, priority))
   for _, rule in ipairs(plan.rules) do
-    if rule.binds[priority] then spend(book, rule, taken) end
+    if rule.binds[priority] then spend(keys, book, rule, taken) end
   end
-  if priority == LOW then spend(book, plan.floor, math.min(taken, left_of(book, plan.floor))) end
+  if priority == LOW then spend(keys, book, plan.floor, math.min(taken, left_of(book, plan.floor))) end
   lines[priority].own = unmet
   local place, wait = priority .. '|' .. owner, 0
   if unmet > 0 then
     local need = math.max(costs[count + 1], math.min(unmet, plan.share[priority]))
     wait = wait_in_line(book, lines, priority, need)
-    redis.call('HSET', waiting, place, string.format('%.0f|%.0f|%.0f', unmet, need, book.clock + wait))
+    redis.call('HSET', keys.waiting, place, string.format('%.0f|%.0f|%.0f', unmet, need, book.clock + wait))
     wait = wait + book.clock - now_ms
   else
-    redis.call('HDEL', waiting, place)
+    redis.call('HDEL', keys.waiting, place)
   end
   reply[n] = {count, wait, book.clock}
 end
-close_book(book, plan.ttl_ms)
+close_book(keys, book, plan.ttl_ms)
 return reply

@@ -1,9 +1,8 @@
 -- Record that the server accepts writes. A lease ends only after the server has accepted writes without a break.
----@key accepted_writes  hash  since, last: the first and the last write of an unbroken series of them, in ms
 
 -- Returns since when writes were accepted, each no more than `gap_ms` after the one before. With `anew` the series begins
 -- now: the caller was refused since its last one. To be called before anything else is written.
-local function record_accepted_write(gap_ms, anew, now)
+local function record_accepted_write(accepted_writes, gap_ms, anew, now)
   local since, last = unpack(redis.call('HMGET', accepted_writes, 'since', 'last'))
   if anew or not last or now < tonumber(last) or now - tonumber(last) > gap_ms then since = now end
   redis.call('HSET', accepted_writes, 'since', since, 'last', now)

@@ -6,13 +6,13 @@
 ---@key vacancy   list  at most one token
 ---@key wake      list  at most one token
 ---@arg owner     str   never used by another process, so it names one incarnation
----@include ring
+---@include send_wakeup
 -- Reply: 1 | 0 where it is not registered: it left, its lease ended, or another process reported it before
 -- A process that is declared dead and lives is told so by its next renewal, and joins again.
 
 if redis.call('ZREM', presence, owner) == 0 then return 0 end
 redis.call('SADD', dead, owner)
-ring()
+send_wakeup(wake)
 if redis.call('HGET', leader, 'owner') == owner then
   redis.call('DEL', leader)
   if redis.call('LLEN', vacancy) == 0 then redis.call('RPUSH', vacancy, '1') end

@@ -14,7 +14,7 @@
 -- A server that refuses writes refuses this script. After that, and after any other pause, no process is declared dead
 -- before the living had the time to renew. One that is declared dead and lives is told so by its next renewal.
 
-local since = record_accepted_write(gap_ms, anew == 1, now_ms)
+local since = record_accepted_write(accepted_writes, gap_ms, anew == 1, now_ms)
 local is_proven = now_ms - since >= proof_ms
 local declared, suspects = {}, 0
 for _, other in ipairs(redis.call('ZRANGEBYSCORE', presence, '-inf', now_ms, 'LIMIT', 0, limit + 1)) do

@@ -5,10 +5,10 @@
 ---@arg owner     str
 ---@arg ttl_ms    int
 ---@arg now_ms    time
----@include ring
+---@include send_wakeup
 -- Reply: the ms at which the lease ends
 -- Rings, for the leader may sleep until a lease ends, and have known none but its own.
 
 redis.call('ZADD', presence, now_ms + ttl_ms, owner)
-ring()
+send_wakeup(wake)
 return now_ms + ttl_ms

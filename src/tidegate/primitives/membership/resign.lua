@@ -3,10 +3,10 @@
 ---@key leader  hash  owner, fence
 ---@key wake    list  the vacancy's token
 ---@arg owner   str
----@include ring
+---@include send_wakeup
 -- Reply: 1 | 0 where somebody else leads, or nobody
 
 if redis.call('HGET', leader, 'owner') ~= owner then return 0 end
 redis.call('DEL', leader)
-ring()
+send_wakeup(wake)
 return 1

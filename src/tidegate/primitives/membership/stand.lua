@@ -18,12 +18,12 @@ local function lasts(who)
 end
 
 -- Followers stand more often when the leader is late, so whoever follows it knows at once that it could have renewed.
-record_accepted_write(gap_ms, false, now_ms)
+record_accepted_write(accepted_writes, gap_ms, false, now_ms)
 if lasts(owner) <= 0 then return {'absent'} end
 local holder, held_fence = unpack(redis.call('HMGET', leader, 'owner', 'fence'))
 if holder == owner then return {'elected', tonumber(held_fence)} end
 if holder and lasts(holder) > 0 then return {'following', lasts(holder)} end
-local new_fence = next_fence(now_ms)
+local new_fence = next_fence(fence, now_ms)
 redis.call('HSET', leader, 'owner', owner, 'fence', new_fence)
 redis.call('DEL', vacancy)
 return {'elected', new_fence}

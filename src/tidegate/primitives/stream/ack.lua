@@ -3,8 +3,8 @@
 ---@key stream  stream  messages
 ---@arg group   str
 ---@arg ids     packed  list of message ids
----@include ack_delete
+---@include acknowledge_and_delete
 -- Reply: how many of them were there
 -- An id that was given to another consumer meanwhile is gone, so a late acknowledgement changes nothing.
 
-return ack_delete(group, ids)
+return acknowledge_and_delete(stream, group, ids)

@@ -9,13 +9,13 @@
 ---@arg reason    str
 ---@arg now_ms    time
 ---@include pending
----@include hand_on
+---@include redeliver
 -- Reply: {given again, buried, 1 if it may hold more else 0}
 
 local ids = {}
-for n, item in ipairs(pending(group, '-', '+', limit, consumer)) do ids[n] = item[1] end
+for n, item in ipairs(pending(stream, group, '-', '+', limit, consumer)) do ids[n] = item[1] end
 local why = {reason = reason, most = most > 0 and most or nil}
-local given, buried = hand_on(group, ids, why, now_ms)
+local given, buried = redeliver(stream, dead, group, ids, why, now_ms)
 if #ids == limit then return {given, buried, 1} end
 -- Atomic with the look above, so nothing can have been delivered to it in between. No group: nothing to leave.
 redis.pcall('XGROUP', 'DELCONSUMER', stream, group, consumer)

@@ -9,7 +9,7 @@
 ---@include pending
 -- Reply: {{{id, times it was sent}, ...}, the last id seen or '' at the end, ms until the first of the others is overdue}
 
-local page = pending(group, after == '' and '-' or '(' .. after, '+', limit, consumer)
+local page = pending(stream, group, after == '' and '-' or '(' .. after, '+', limit, consumer)
 local overdue, soonest = {}, idle_ms
 for _, item in ipairs(page) do
   local id, idle, sent = item[1], item[3], item[4]

@@ -11,7 +11,7 @@
 
 local theirs = {}
 for _, id in ipairs(ids) do
-  if #pending(group, id, id, 1, giver) == 1 then theirs[#theirs + 1] = id end
+  if #pending(stream, group, id, id, 1, giver) == 1 then theirs[#theirs + 1] = id end
 end
 if #theirs == 0 then return theirs end
 local command = {'XCLAIM', stream, group, taker, 0, unpack(theirs)}

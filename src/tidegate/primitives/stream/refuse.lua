@@ -9,12 +9,12 @@
 ---@arg reason    str
 ---@arg now_ms    time
 ---@include pending
----@include hand_on
+---@include redeliver
 -- Reply: {given again, buried}
 -- Messages that the consumer does not hold (any more) are left alone.
 
 local held = {}
 for _, id in ipairs(ids) do
-  if #pending(group, id, id, 1, consumer) == 1 then held[#held + 1] = id end
+  if #pending(stream, group, id, id, 1, consumer) == 1 then held[#held + 1] = id end
 end
-return {hand_on(group, held, {reason = reason, most = most}, now_ms)}
+return {redeliver(stream, dead, group, held, {reason = reason, most = most}, now_ms)}

@@ -3,7 +3,7 @@
 ---@key stream  stream  messages
 ---@key dead    stream  dead letters
 ---@arg ids     packed  list of dead letter ids
----@include replay_letters
+---@include replay_dead_letters
 -- Reply: how many of them there were
 
-return replay_letters(ids)
+return replay_dead_letters(stream, dead, ids)

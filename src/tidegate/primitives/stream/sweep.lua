@@ -10,12 +10,12 @@
 ---@arg reason    str
 ---@arg now_ms    time
 ---@include pending
----@include hand_on
+---@include redeliver
 ---@include waypoint
 -- Reply: {given again, buried, the last id seen or '' at the end, ms until the first of the others is held too long}
 -- Idle times are the server's own; `now_ms` only dates the dead letters. What nobody had in hand was not delivered.
 
-local page = pending(group, after == '' and '-' or '(' .. after, '+', limit)
+local page = pending(stream, group, after == '' and '-' or '(' .. after, '+', limit)
 local stale, stranded, soonest = {}, {}, idle_ms
 for _, item in ipairs(page) do
   local id, idle = item[1], item[3]
@@ -26,6 +26,6 @@ for _, item in ipairs(page) do
     soonest = math.min(soonest, idle_ms - idle)
   end
 end
-local given, buried = hand_on(group, stale, {reason = reason, most = most > 0 and most or nil}, now_ms)
-given = given + hand_on(group, stranded, {reason = reason}, now_ms)
+local given, buried = redeliver(stream, dead, group, stale, {reason = reason, most = most > 0 and most or nil}, now_ms)
+given = given + redeliver(stream, dead, group, stranded, {reason = reason}, now_ms)
 return {given, buried, #page == limit and page[limit][1] or '', soonest}

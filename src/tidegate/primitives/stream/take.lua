@@ -12,7 +12,7 @@
 
 local free = {}
 for _, id in ipairs(ids) do
-  local found = pending(group, id, id, 1)[1]
+  local found = pending(stream, group, id, id, 1)[1]
   if found and (found[2] == consumer or is_waypoint(found[2])) then free[#free + 1] = id end
 end
 if #free == 0 then return {} end

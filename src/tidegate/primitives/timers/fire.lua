@@ -25,6 +25,6 @@ if #ids > 0 then
   redis.call('ZREM', due, unpack(ids))
   redis.call('HDEL', payloads, unpack(ids))
 end
-local next_ms = earliest()
+local next_ms = earliest(due)
 local wait_ms = next_ms and math.max(next_ms - now_ms, 0) or -1
 return {lateness, wait_ms, redis.call('ZCARD', due)}

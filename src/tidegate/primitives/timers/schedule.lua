@@ -5,13 +5,13 @@
 ---@key wake      list  at most one token
 ---@arg batch     packed  list of {timer_id, 'in' | 'at', ms, payload}: a delay from now, or ms since the epoch
 ---@arg now_ms    time
----@include ring
+---@include send_wakeup
 ---@include earliest
 -- Reply: how many of them are new
 -- Rings when the earliest due time moved forward: whoever sleeps until the former one would sleep too long.
 -- The same batch again sets the same timers; delays then count from the repetition, so nothing is ever early.
 
-local before = earliest()
+local before = earliest(due)
 local added = 0
 for _, timer in ipairs(batch) do
   local timer_id, kind, ms, payload = unpack(timer)
@@ -19,5 +19,5 @@ for _, timer in ipairs(batch) do
   added = added + redis.call('ZADD', due, ms, timer_id)
   redis.call('HSET', payloads, timer_id, payload)
 end
-if before == nil or earliest() < before then ring() end
+if before == nil or earliest(due) < before then send_wakeup(wake) end
 return added

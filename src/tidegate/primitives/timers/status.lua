@@ -4,4 +4,4 @@
 ---@include earliest
 -- Reply: {count, due ms of the first | -1}
 
-return {redis.call('ZCARD', due), earliest() or -1}
+return {redis.call('ZCARD', due), earliest(due) or -1}

@@ -1,8 +1,8 @@
 -- Wake whoever waits at the doorbell, now or later.
 --
 ---@key wake  list  at most one token
----@include ring
+---@include send_wakeup
 -- Reply: nothing
 -- Ringing again before anybody came changes nothing.
 
-ring()
+send_wakeup(wake)

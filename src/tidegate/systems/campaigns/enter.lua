@@ -1,13 +1,6 @@
 -- The door of a campaign: many attempts, each answered as if it came alone, in this order.
 --
----@key book      hash    kind, state, opens_ms, closes_ms, stock, issued, next, epoch, last_ms, sold_out
----@key stream    stream  entries that are not decided
----@key dead      stream  dead letters
----@key entries   hash    user -> number|key: whom the door let in
----@key hands     set     processes that serve the campaign
----@key calls     list    campaigns that call for hands
----@key called    set     the same
----@key busy      set     campaigns that may have messages or hands
+---@keyset keys
 ---@arg campaign  str
 ---@arg attempts  packed  list of {user, key, the rest of the message's JSON}
 ---@arg max_len   int     how many may be in line
@@ -18,23 +11,23 @@
 --        campaign must be installed. Letters: A accepted, D duplicate, S sold out, N not open, B busy.
 -- The same user with the same key is accepted again under the same number, and comes into the stream once.
 
-local found = redis.call('HMGET', book, 'state', 'opens_ms', 'closes_ms', 'stock', 'issued', 'next', 'epoch', 'sold_out')
+local found = redis.call('HMGET', keys.book, 'state', 'opens_ms', 'closes_ms', 'stock', 'issued', 'next', 'epoch', 'sold_out')
 local state, opens_ms, closes_ms = found[1], tonumber(found[2]), tonumber(found[3])
 if not state then return {'unknown'} end
 local stock, issued, next_number = tonumber(found[4]), tonumber(found[5] or 0), tonumber(found[6] or 0)
 local head = string.format(',"epoch":%s,"at_ms":%.0f,', found[7], now_ms)
 
 local is_open = state == 'open' and now_ms >= opens_ms and (not closes_ms or now_ms < closes_ms)
-local in_line = redis.call('XLEN', stream)
+local in_line = redis.call('XLEN', keys.stream)
 -- What is issued, in line or a dead letter has a place; whatever ends otherwise frees it by leaving the stream.
-local places = (stock or math.huge) - issued - in_line - redis.call('XLEN', dead)
+local places = (stock or math.huge) - issued - in_line - redis.call('XLEN', keys.dead)
 -- SQL has issued all of this stock, although we remember less: the server lost its last moments.
 if found[8] and found[8] == found[4] then places = 0 end
 local room = max_len - in_line
 
 local users = {}
 for n, attempt in ipairs(attempts) do users[n] = attempt[1] end
-local memories = redis.call('HMGET', entries, unpack(users))
+local memories = redis.call('HMGET', keys.entries, unpack(users))
 
 local letters, numbers, fresh, remembered = {}, {}, {}, {}
 for n, attempt in ipairs(attempts) do
@@ -54,7 +47,7 @@ for n, attempt in ipairs(attempts) do
     places, room, next_number = places - 1, room - 1, next_number + 1
     letter, number = 'A', next_number
     local text = string.format('%.0f', number)
-    redis.call('XADD', stream, '*', 'payload', '{"number":' .. text .. head .. attempt[3])
+    redis.call('XADD', keys.stream, '*', 'payload', '{"number":' .. text .. head .. attempt[3])
     fresh[user] = text .. '|' .. key
     remembered[#remembered + 1] = user
     remembered[#remembered + 1] = fresh[user]
@@ -63,13 +56,13 @@ for n, attempt in ipairs(attempts) do
 end
 
 if #remembered > 0 then
-  redis.call('HSET', entries, unpack(remembered))
-  if closes_ms and redis.call('HLEN', entries) == #remembered / 2 then
-    redis.call('PEXPIRE', entries, string.format('%.0f', closes_ms - now_ms + forget_ms))
+  redis.call('HSET', keys.entries, unpack(remembered))
+  if closes_ms and redis.call('HLEN', keys.entries) == #remembered / 2 then
+    redis.call('PEXPIRE', keys.entries, string.format('%.0f', closes_ms - now_ms + forget_ms))
   end
-  redis.call('HSET', book, 'next', string.format('%.0f', next_number), 'last_ms', string.format('%.0f', now_ms))
-  if in_line == 0 then redis.call('SADD', busy, campaign) end
-  if redis.call('SCARD', hands) == 0 then call_for_hands(campaign) end
+  redis.call('HSET', keys.book, 'next', string.format('%.0f', next_number), 'last_ms', string.format('%.0f', now_ms))
+  if in_line == 0 then redis.call('SADD', keys.busy, campaign) end
+  if redis.call('SCARD', keys.hands) == 0 then call_for_hands(keys, campaign) end
 end
 local opens_in_ms = state == 'open' and opens_ms > now_ms and opens_ms - now_ms or -1
 return {'answered', opens_in_ms, table.concat(letters), numbers}

@@ -1,13 +1,6 @@
 -- Make the campaign what SQL says: its rules, and where the server has lost it, its numbers and whom the door let in.
 --
----@key book     hash    what the door knows
----@key stream   stream  messages
----@key dead     stream  dead letters
----@key entries  hash    user -> number|key
----@key hands    set     processes that serve it
----@key calls    list    campaigns that call
----@key called   set     the same, for a quick look
----@key busy     set     campaigns that may have messages or hands
+---@keyset keys
 ---@arg rules       packed  map: epoch, kind, state, stock ('' without a bound), total
 ---@arg opens_in_ms int     ms until the start, 0 where it has come
 ---@arg closes_in_ms int    ms until the end, 0 where it has come; -1: it has none
@@ -21,21 +14,21 @@
 -- Where the campaign is there its counters stay: the server knows of entries that SQL does not know yet.
 -- The book ends with the door's memory: thousands of campaigns that are over leave nothing behind.
 
-local found = redis.call('HMGET', book, 'epoch', 'issued')
+local found = redis.call('HMGET', keys.book, 'epoch', 'issued')
 local there, issued = found[1], tonumber(found[2] or 0)
 if there and tonumber(there) > rules.epoch then return 'newer' end
-local is_forgotten = issued > 0 and redis.call('EXISTS', entries) == 0
+local is_forgotten = issued > 0 and redis.call('EXISTS', keys.entries) == 0
 if #counters == 0 and (not there or is_forgotten) then return 'lost' end
-for _, one in ipairs(known) do redis.call('HSETNX', entries, one[1], one[2]) end
+for _, one in ipairs(known) do redis.call('HSETNX', keys.entries, one[1], one[2]) end
 if is_last == 0 then return 'installed' end
 local closes_ms = closes_in_ms >= 0 and now_ms + closes_in_ms or nil
 local function text(number) return number and string.format('%.0f', number) or '' end
-redis.call('HSET', book, 'epoch', text(rules.epoch), 'kind', rules.kind, 'state', rules.state,
+redis.call('HSET', keys.book, 'epoch', text(rules.epoch), 'kind', rules.kind, 'state', rules.state,
   'stock', rules.stock == '' and '' or text(rules.stock), 'total', text(rules.total),
   'opens_ms', text(now_ms + opens_in_ms), 'closes_ms', text(closes_ms))
-if not there then redis.call('HSET', book, 'issued', text(counters[1]), 'next', text(counters[2])) end
+if not there then redis.call('HSET', keys.book, 'issued', text(counters[1]), 'next', text(counters[2])) end
 if rules.state == 'stopped' then closes_ms = math.min(closes_ms or now_ms, now_ms) end
-for _, key in ipairs({book, entries}) do
+for _, key in ipairs({keys.book, keys.entries}) do
   if closes_ms then
     redis.call('PEXPIRE', key, text(closes_ms - now_ms + forget_ms))
   else

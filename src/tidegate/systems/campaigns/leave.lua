@@ -1,13 +1,6 @@
 -- A process leaves the crew of a campaign: because it has been quiet, because it stops, or because it died.
 --
----@key book     hash    what the door knows
----@key stream   stream  messages
----@key dead     stream  dead letters
----@key entries  hash    user -> number|key
----@key hands    set     processes that serve it
----@key calls    list    campaigns that call
----@key called   set     the same, for a quick look
----@key busy     set     campaigns that may have messages or hands
+---@keyset keys
 ---@key served   set     campaigns that this process serves
 ---@arg campaign str
 ---@arg owner    str
@@ -20,22 +13,22 @@
 --        messages itself | {'unread'} where somebody must read | {'early', ms until it has been quiet long enough}
 -- A message that comes right after finds no hands, and calls. The same again changes nothing.
 
-local depth, pending = backlog(group)
+local depth, pending = backlog(keys, group)
 -- To take a consumer out of the group that still holds something would be to lose it.
-if pending > 0 and #redis.call('XPENDING', stream, group, '-', '+', 1, owner) > 0 then return {'pending'} end
+if pending > 0 and #redis.call('XPENDING', keys.stream, group, '-', '+', 1, owner) > 0 then return {'pending'} end
 if idle_ms >= 0 then
   if depth > pending then return {'unread'} end
-  local quiet_ms = now_ms - tonumber(redis.call('HGET', book, 'last_ms') or 0)
+  local quiet_ms = now_ms - tonumber(redis.call('HGET', keys.book, 'last_ms') or 0)
   if quiet_ms < idle_ms then return {'early', idle_ms - quiet_ms} end
 end
-redis.call('SREM', hands, owner)
+redis.call('SREM', keys.hands, owner)
 redis.call('SREM', served, campaign)
-redis.pcall('XGROUP', 'DELCONSUMER', stream, group, owner)
-if redis.call('SCARD', hands) > 0 then return {'left'} end
+redis.pcall('XGROUP', 'DELCONSUMER', keys.stream, group, owner)
+if redis.call('SCARD', keys.hands) > 0 then return {'left'} end
 if depth > 0 or pending > 0 then
-  call_for_hands(campaign)
+  call_for_hands(keys, campaign)
   return {'left'}
 end
-redis.call('DEL', stream)
-redis.call('SREM', busy, campaign)
+redis.call('DEL', keys.stream)
+redis.call('SREM', keys.busy, campaign)
 return {'torn_down'}

@@ -1,13 +1,6 @@
 -- Messages are decided and SQL has it: acknowledge and delete them, and tell the door.
 --
----@key book     hash    what the door knows
----@key stream   stream  messages
----@key dead     stream  dead letters
----@key entries  hash    user -> number|key
----@key hands    set     processes that serve it
----@key calls    list    campaigns that call
----@key called   set     the same, for a quick look
----@key busy     set     campaigns that may have messages or hands
+---@keyset keys
 ---@arg campaign str
 ---@arg group    str
 ---@arg settled  packed  list of {message id, verdict, user, number|key}
@@ -21,8 +14,8 @@
 -- comes late, or comes again, changes nothing. A place is counted in the step in which the message leaves the stream.
 
 local function acknowledge(one)
-  if redis.call('XACK', stream, group, one[1]) == 0 then return false end
-  redis.call('XDEL', stream, one[1])
+  if redis.call('XACK', keys.stream, group, one[1]) == 0 then return false end
+  redis.call('XDEL', keys.stream, one[1])
   return true
 end
 
@@ -33,25 +26,25 @@ for _, one in ipairs(settled) do
     if one[2] == 'issued' then
       issued = issued + 1
     elseif one[2] == 'known' then
-      redis.call('HSET', entries, one[3], one[4])
-    elseif redis.call('HGET', entries, one[3]) == one[4] then
-      redis.call('HDEL', entries, one[3])
+      redis.call('HSET', keys.entries, one[3], one[4])
+    elseif redis.call('HGET', keys.entries, one[3]) == one[4] then
+      redis.call('HDEL', keys.entries, one[3])
     end
   end
 end
-local left = redis.call('XLEN', stream)
-local known = redis.call('HMGET', book, 'issued', 'asked_ms')
+local left = redis.call('XLEN', keys.stream)
+local known = redis.call('HMGET', keys.book, 'issued', 'asked_ms')
 if not known[1] then return {done, left} end
-if issued > 0 then redis.call('HINCRBY', book, 'issued', issued) end
+if issued > 0 then redis.call('HINCRBY', keys.book, 'issued', issued) end
 -- What SQL says counts more than what the server remembers, which may have lost its last second. Another stock voids it.
 if sold_out >= 0 then
-  redis.call('HSET', book, 'sold_out', string.format('%.0f', sold_out))
+  redis.call('HSET', keys.book, 'sold_out', string.format('%.0f', sold_out))
   -- All of that is issued, but for what is committed and not settled, which is still in a stream: for a larger stock.
-  local least = sold_out - left - redis.call('XLEN', dead)
-  if least > tonumber(known[1]) + issued then redis.call('HSET', book, 'issued', string.format('%.0f', least)) end
+  local least = sold_out - left - redis.call('XLEN', keys.dead)
+  if least > tonumber(known[1]) + issued then redis.call('HSET', keys.book, 'issued', string.format('%.0f', least)) end
 end
 if left > crowd and now_ms - tonumber(known[2] or 0) >= pause_ms then
-  redis.call('HSET', book, 'asked_ms', string.format('%.0f', now_ms))
-  call_for_hands(campaign)
+  redis.call('HSET', keys.book, 'asked_ms', string.format('%.0f', now_ms))
+  call_for_hands(keys, campaign)
 end
 return {done, left}

@@ -1,8 +1,6 @@
 -- Make dead letters messages again, as if they were new. Returns how many of them there were.
 -- A letter leaves in the step in which its message enters, so it is replayed once.
----@key stream  stream  messages
----@key dead    stream  dead letters
-local function replay_letters(ids)
+local function replay_dead_letters(stream, dead, ids)
   local replayed = 0
   for _, id in ipairs(ids) do
     local letter = redis.call('XRANGE', dead, id, id)[1]
