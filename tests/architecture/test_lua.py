@@ -1,6 +1,7 @@
 """Every Lua file has a contract and somebody who calls it."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,11 @@ SHARED = SOURCE / "tidegate/storage/valkey/fragments"
 FILES = sorted(SOURCE.rglob("*.lua"))
 FRAGMENTS = [path for path in FILES if path.parent == SHARED or path.name.startswith("_")]
 SCRIPTS = [path for path in FILES if path not in FRAGMENTS]
+
+LUA_WORDS = frozenset(
+    "and break do else elseif end false for function if in local nil not or repeat return then true until while "
+    "redis cmsgpack struct math string table unpack ipairs pairs tonumber tostring type error".split()
+)
 
 
 def name_of(path: Path) -> str:
@@ -45,6 +51,36 @@ def test_keys_and_arguments_are_used_by_name(path: Path):
     code = [line.partition("--")[0] for line in path.read_text().splitlines()]
 
     assert [line for line in code if "KEYS[" in line or "ARGV[" in line] == []
+
+
+def included_by(path: Path) -> list[Path]:
+    """The file with everything that it includes, directly or not."""
+    found, header = [path], header_of(path)
+    for name in header.includes:
+        beside = path.parent / f"_{name}.lua"
+        found += included_by(beside if beside.exists() else SHARED / f"{name}.lua")
+    return found
+
+
+def words_of(path: Path) -> tuple[set[str], set[str]]:
+    """The names that a Lua file declares, whatever their scope, and those that it uses."""
+    code = re.sub(r"--[^\n]*|'(?:\\\\.|[^'\\\\])*'", " ", path.read_text())
+    lists = re.findall(r"\blocal (?!function\b)([\w, ]+)|\bfunction\s*\w*\(([^)]*)\)|\bfor ([\w, ]+?) (?:=|in\b)", code)
+    declared = set(re.findall(r"\w+", " ".join(" ".join(each) for each in lists)))
+    declared |= set(re.findall(r"\bfunction (\w+)", code))
+    fields = r"(?<=[{,\n])\s*\w+ =(?!=)"
+    used = set(re.findall(r"(?<![\w.])(?!\d)\w+", re.sub(fields, " ", code)))
+    return declared, used - LUA_WORDS
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_lua_file_uses_only_names_that_it_or_its_includes_define(path: Path):
+    """An include that used a local of the script would fail only when that line runs."""
+    header = header_of(path)
+    known = header.keys.keys() | header.args.keys() | {header.keyset}
+    known |= {name for part in included_by(path) for name in words_of(part)[0]}
+
+    assert words_of(path)[1] - known == set()
 
 
 def test_every_script_has_one_stub(modules: dict[str, ast.Module]):

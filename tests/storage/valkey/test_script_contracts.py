@@ -1,6 +1,7 @@
 """A Lua file and its stub that drifted apart never start."""
 
 import pytest
+from redis.exceptions import ResponseError
 
 from tests.storage.valkey.conftest import ImportStub
 from tidegate.core.errors import ContractBroken
@@ -118,13 +119,46 @@ def test_a_fragment_that_is_nowhere_is_refused_at_import(import_stub: ImportStub
         import_stub(stub_of("*, counter: Key"), count="---@key counter string\n---@include nowhere\nreturn 1")
 
 
-def test_a_fragment_gets_the_keys_and_arguments_it_demands_or_is_refused(import_stub: ImportStub):
+@pytest.mark.parametrize("declared", ["---@key counter string", "---@arg by int"])
+def test_an_include_that_declares_keys_or_arguments_is_refused_at_import(import_stub: ImportStub, declared: str):
+    with pytest.raises(ContractBroken, match=r"_bump\.lua: an include gets keys and values as parameters"):
+        import_stub(
+            stub_of("*, counter: Key, by: int"),
+            count="---@key counter string\n---@arg by int\n---@include bump\nreturn 1",
+            _bump=f"{declared}\nlocal function bump() return 1 end",
+        )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "local count = 0",
+        "local cache, seen = {}, {}",
+        "local NAMES = {}",
+        "count = 0",
+        "redis.call('PING')",
+        "  local indented = 1",
+        "function global() end",
+    ],
+)
+def test_an_include_that_defines_more_than_functions_and_constants_is_refused_at_import(
+    import_stub: ImportStub, line: str
+):
+    functions = "local MOST, TEXT = 2 ^ 3, 'x'\nlocal function bump()\n  local count = 1\n  return count\nend\n"
     lua = "---@key counter string\n---@include bump\nreturn bump()"
-    bump = "---@key counter string\nlocal function bump() return redis.call('INCR', counter) end"
-    import_stub(stub_of("*, counter: Key"), count=lua, _bump=bump)
-    for demand in ("---@key other string", "---@key counter hash", "---@arg by int"):
-        with pytest.raises(ContractBroken, match=r"_bump\.lua needs"):
-            import_stub(stub_of("*, counter: Key"), count=lua, _bump=f"{demand}\n{bump.splitlines()[1]}")
+    import_stub(stub_of("*, counter: Key"), count=lua, _bump=functions)
+    with pytest.raises(ContractBroken, match=r"_bump\.lua: an include may define only functions and constants"):
+        import_stub(stub_of("*, counter: Key"), count=lua, _bump=functions + line)
+
+
+async def test_an_include_sees_nothing_of_the_script(import_stub: ImportStub, embedded: Valkey):
+    script = import_stub(
+        stub_of("*, counter: Key"),
+        count="---@key counter string\n---@include bump\nreturn bump()",
+        _bump="local function bump() return redis.call('INCR', counter) end",
+    ).count
+    with pytest.raises(ResponseError, match="nonexistent global variable 'counter'"):
+        await script(embedded, counter=embedded.unit("fragments").key("counter"))
 
 
 def test_fragments_that_include_each_other_are_refused_at_import(import_stub: ImportStub):
@@ -132,8 +166,8 @@ def test_fragments_that_include_each_other_are_refused_at_import(import_stub: Im
         import_stub(
             stub_of("*, counter: Key"),
             count="---@key counter string\n---@include left\nreturn 1",
-            _left="---@include right\nlocal l = 1",
-            _right="---@include left\nlocal r = 1",
+            _left="---@include right\nlocal L = 1",
+            _right="---@include left\nlocal R = 1",
         )
 
 
@@ -146,10 +180,10 @@ async def test_fragments_include_others_which_stand_before_them_and_only_once(
             ---@key counter string
             ---@include outer
             ---@include inner
-            return outer() + inner()
+            return outer(counter) + inner(counter)
         """,
-        _outer="---@include inner\nlocal function outer() return 10 * inner() end\n",
-        _inner="local function inner() return redis.call('INCR', counter) end\n",
+        _outer="---@include inner\nlocal function outer(counter) return 10 * inner(counter) end\n",
+        _inner="local function inner(counter) return redis.call('INCR', counter) end\n",
     ).count
     assert script.source.count("local function inner") == 1
     assert await script(embedded, counter=embedded.unit("fragments").key("counter")) == 12
@@ -160,7 +194,7 @@ async def test_a_fragment_beside_the_script_goes_before_a_shared_one_of_that_nam
 ):
     script = import_stub(
         stub_of("*, counter: Key"),
-        count="---@key counter string\n---@include ring\nreturn ring()",
-        _ring="local function ring() return 'ours' end",
+        count="---@key counter string\n---@include send_wakeup\nreturn send_wakeup()",
+        _send_wakeup="local function send_wakeup() return 'ours' end",
     ).count
     assert await script(embedded, counter=embedded.unit("fragments").key("counter")) == b"ours"

@@ -22,10 +22,10 @@ Keys and arguments arrive in Lua as locals of the same name, already converted:
     packed       a whole batch of texts, numbers, lists and maps (no bytes): one argument, decoded by the server in C
     time         milliseconds: the caller's pinned clock, or the server's own where that is None
 
-A fragment (`_name.lua` beside the script, else `fragments/name.lua` beside this module) defines local functions and may
-itself include others; a `---@key` or `---@arg` in it demands that the including script declares the same. A script is
-addressed by the SHA of its assembled text, so two releases can run side by side, and is sent in full when the server
-does not know it.
+An include (`_name.lua` beside the script, else `fragments/name.lua` beside this module) defines local functions, and
+constants in capitals, and nothing else. It stands before the locals of the script, so its functions get keys and values
+only as parameters. It may include others. A script is addressed by the SHA of its assembled text, so two releases can
+run side by side, and is sent in full when the server does not know it.
 
 Every script must be safe to repeat: when a connection breaks, nobody knows whether it ran.
 """
@@ -51,6 +51,8 @@ R = TypeVar("R")
 
 _FRAGMENTS = Path(__file__).parent / "fragments"
 _DIRECTIVE = re.compile(r"^---@(key|keys|keyset|arg|include)\s+(\w+)(?:\s+(\w+))?(?:\s+.*)?$")
+_CONSTANTS = re.compile(r"^local [A-Z][A-Z0-9_]*(, [A-Z][A-Z0-9_]*)* = [^{}]+$")
+"""Numbers and texts. A table could be changed."""
 _KEY_TYPES = frozenset({"string", "list", "hash", "set", "zset", "stream"})
 _ANNOTATIONS: dict[str, Any] = {"str": str, "bytes": bytes, "int": int, "float": float, "time": int | None}
 _FROM_LUA = {"str": "ARGV[{n}]", "bytes": "ARGV[{n}]", "packed": "cmsgpack.unpack(ARGV[{n}])"}
@@ -81,7 +83,6 @@ class _Assembly:
 
     folder: Path
     taken: dict[str, str] = field(default_factory=dict[str, str])
-    demands: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     under_way: list[str] = field(default_factory=list[str])
 
     def take(self, name: str) -> None:
@@ -100,7 +101,7 @@ class _Assembly:
         for inner in header.includes:
             self.take(inner)
         self.under_way.pop()
-        self.demands += [(path.name, wanted, kind) for wanted, kind in (header.keys | header.args).items()]
+        _check_include(path, header, text)
         self.taken[name] = text
 
 
@@ -144,6 +145,20 @@ def _keys_of_set(path: Path, name: str) -> dict[str, str]:
     return parse_header(declared, declared.read_text()).keys
 
 
+def _check_include(path: Path, header: Header, text: str) -> None:
+    """Raise unless the file defines only functions, which cannot share anything that changes."""
+    if header.keys or header.args:
+        raise ContractBroken(f"{path.name}: an include gets keys and values as parameters of its functions")
+    in_function = False
+    for line in text.splitlines():
+        if in_function:
+            in_function = line != "end"
+        elif line.startswith("local function "):
+            in_function = not line.endswith(" end")
+        elif line and not line.startswith("--") and not _CONSTANTS.match(line):
+            raise ContractBroken(f"{path.name}: an include may define only functions and constants, not {line!r}")
+
+
 def _prologue(header: Header) -> str:
     """The line that turns KEYS and ARGV into locals."""
     parts = [
@@ -172,11 +187,7 @@ def _assemble(path: Path) -> tuple[Header, str]:
     assembly = _Assembly(path.parent)
     for name in header.includes:
         assembly.take(name)
-    declared = header.keys | header.args
-    for fragment, wanted, kind in assembly.demands:
-        if declared.get(wanted) != kind:
-            raise ContractBroken(f"{path.name}: {fragment} needs {wanted!r} ({kind}), not {declared.get(wanted)}")
-    return header, "\n".join([_prologue(header), *assembly.taken.values(), text])
+    return header, "\n".join([*assembly.taken.values(), _prologue(header), text])
 
 
 def _stub_parameters(path: Path, stub: Callable[..., Any]) -> dict[str, Any]:
