@@ -259,3 +259,25 @@ async def test_a_process_whose_service_is_cancelled_at_the_end_does_not_leave(va
 
     assert not heartbeat.has_left
     assert await members(valkey) == ["me"]
+
+
+async def test_a_connection_that_lost_packets_does_not_delay_the_next_renewal(wire: Proxy, clock: ManualClock):
+    """Such a connection stays silent for seconds after the network is back, and others see by then that writes are
+    accepted: a process that waited for it would be declared dead."""
+    valkey = await Valkey.connect(f"redis://127.0.0.1:{wire.port}")
+    settings = PresenceSettings(lease=timedelta(seconds=60), renew_every=timedelta(seconds=59))
+    presence = Presence(valkey, valkey.unit("all"), "me", clock=clock, settings=settings)
+    heartbeat = Heartbeat(presence)
+
+    async def is_renewed() -> bool:
+        return [member.remaining_ms for member in await presence.members()] == [60_000]
+
+    async with beating(heartbeat):
+        await heartbeat.alive.wait()
+        clock.advance(timedelta(seconds=50))
+        wire.drop()
+        heartbeat.hasten()
+        await until(lambda: len(wire.silenced) >= 2)  # it is sent again while the first attempt goes on
+        wire.restore()
+        await until(is_renewed)
+    await valkey.close()

@@ -16,6 +16,9 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._fatal: bytes | None = None
         self._delay_s, self._delay_changed = 0.0, asyncio.Event()
+        self._drops = False
+        self.silenced: set[asyncio.StreamWriter] = set()
+        """Open connections on which a client has sent something that is lost."""
         self.port = at
 
     async def __aenter__(self) -> Self:
@@ -50,6 +53,14 @@ class Proxy:
         self._delay_s = seconds
         self._delay_changed.set()
         self._delay_changed = asyncio.Event()
+
+    def drop(self) -> None:
+        """Lose what clients send from now on. Connections are taken, and stay open."""
+        self._drops = True
+
+    def restore(self) -> None:
+        """Lose no more, except on connections that lost something: their sender waits long before it repeats it."""
+        self._drops = False
 
     def cut_after(self, fatal: bytes) -> None:
         """Pass the next message that contains `fatal` on to the server, and cut the wire before its answer."""
@@ -111,6 +122,9 @@ class Proxy:
     ) -> None:
         with suppress(ConnectionError):
             while data := await source.read(65536):
+                if client is not None and (self._drops or client in self.silenced):
+                    self.silenced.add(client)
+                    continue
                 fatal = client is not None and self._fatal is not None and self._fatal in data
                 if fatal and answers and client:
                     self._fatal = None
@@ -121,4 +135,6 @@ class Proxy:
                     return
                 sink.write(data)
                 await sink.drain()
+        if client is not None:
+            self.silenced.discard(client)
         sink.close()

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from tests.waiting import until_due
+from tests.waiting import patience, until_due
 from tidegate.core.clock import ManualClock, monotonic_ms
 from tidegate.core.errors import InvalidArgument, LeaseLost
 from tidegate.primitives.membership import Expiry, Member, Presence, PresenceKeys, PresenceSettings
@@ -84,6 +84,51 @@ async def test_whoever_was_refused_begins_anew(
             await us.expire()
     assert await watched(us, clock, PROOF - A_MS) == []
     assert await watched(us, clock, A_MS) == ["them"]
+
+
+async def test_a_server_clock_that_jumps_forward_ends_no_lease_of_a_living_process(
+    valkey: Valkey, unit: Unit, clock: ManualClock
+):
+    """A living process had no reason to renew early, and renews in its usual time."""
+    jumped = timedelta(0)
+    stopwatch = lambda: clock.pinned_ms - jumped / A_MS  # noqa: E731
+    us = Presence(valkey, unit, "us", clock, stopwatch=stopwatch)
+    them, dying = Presence(valkey, unit, "them", clock), Presence(valkey, unit, "dying", clock)
+    for each in (us, them, dying):
+        await each.join()
+    assert await watched(us, clock, timedelta(seconds=5)) == []
+
+    jumped = timedelta(minutes=1)
+    clock.advance(jumped)
+
+    assert await watched(us, clock, timedelta(seconds=2)) == []
+    await them.renew()
+    assert await watched(us, clock, LEASE - A_MS) == ["dying"]
+    assert await watched(us, clock, A_MS) == ["them"], "it did not renew again"
+
+
+async def test_a_dead_process_is_found_one_lease_after_the_server_clock_was_set_back(
+    us: Presence, them: Presence, clock: ManualClock
+):
+    await them.join()
+    await watched(us, clock, timedelta(seconds=1))
+    clock.advance(-timedelta(hours=1))
+
+    assert await watched(us, clock, LEASE - A_MS) == []
+    assert await watched(us, clock, A_MS) == ["them"]
+
+
+async def test_a_sign_of_life_waits_for_no_other_command_of_the_process(embedded: Valkey):
+    us = Presence(embedded, embedded.unit("house"), "us")
+    await us.join()
+    turns = embedded._turns  # pyright: ignore[reportPrivateUsage]
+    for _ in range(64):
+        await turns.acquire()
+    assert turns.locked(), "other commands wait"
+    async with patience():
+        assert await us.renew()
+    for _ in range(64):
+        turns.release()
 
 
 async def test_a_lease_that_was_broken_has_not_lasted(valkey: Valkey, unit: Unit, clock: ManualClock):

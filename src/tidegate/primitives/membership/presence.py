@@ -4,18 +4,23 @@ One small heartbeat carries everything that depends on it: that its messages are
 it still leads. Members that do not beat are found by `expire`, which also says when to ask again.
 """
 
+import asyncio
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tidegate.core.arguments import require_name
 from tidegate.core.clock import Clock, SystemClock, milliseconds, monotonic_ms
 from tidegate.core.errors import InvalidArgument, LeaseLost
 from tidegate.primitives.membership.keys import PresenceKeys
 from tidegate.primitives.membership.settings import PresenceSettings
-from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
+from tidegate.storage.valkey import Key, ScriptCall, Unit, Valkey, lua_script, run_apart
+
+T = TypeVar("T")
 
 _MOST_LAPSED = 100
+_ANSWER_WITHIN_S = 5.0
 
 
 @lua_script("join.lua")
@@ -40,6 +45,8 @@ async def _expire(
     proof_ms: int,
     gap_ms: int,
     anew: int,
+    ttl_ms: int,
+    expected_ms: int,
     now_ms: int | None,
 ) -> list[Any]: ...
 
@@ -87,7 +94,11 @@ class Presence:
         owner: str,
         clock: Clock | None = None,
         settings: PresenceSettings | None = None,
+        *,
+        stopwatch: Callable[[], float] | None = None,
     ) -> None:
+        """`stopwatch` measures, in ms, how far the server's clock should have moved. By default it is the monotonic
+        clock of this process, or `clock` where that one pins the time of scripts."""
         self.owner, self.settings = require_name("owner", owner), settings or PresenceSettings()
         self._valkey, self._keys, self._clock = valkey, PresenceKeys(unit), clock or SystemClock()
         self._ttl_ms = milliseconds(self.settings.lease)
@@ -95,6 +106,9 @@ class Presence:
         self._began_ms, self._ends_ms = math.inf, 0.0
         self._was_refused = False
         """Whether the last `expire` failed: the server may have refused the others as well."""
+        self._stopwatch = stopwatch or _stopwatch_of(self._clock)
+        self._server_offset_ms: float | None = None
+        """The server's time less that of the stopwatch, at the last reply that said it."""
 
     @property
     def remaining_ms(self) -> float:
@@ -107,15 +121,16 @@ class Presence:
 
     async def join(self) -> None:
         """Begin to live, or begin anew, and tell the unit's timekeeper that there is one more to watch."""
-        asked_ms = monotonic_ms()
-        self._known_ms = await _join(
-            self._valkey,
-            presence=self._keys.presence,
-            wake=self._keys.wake,
-            owner=self.owner,
-            ttl_ms=self._ttl_ms,
-            now_ms=self._clock.pinned_ms,
+        asked_ms, self._known_ms = await self._ask(
+            _join.bind(
+                presence=self._keys.presence,
+                wake=self._keys.wake,
+                owner=self.owner,
+                ttl_ms=self._ttl_ms,
+                now_ms=self._clock.pinned_ms,
+            )
         )
+        self._note_server_time(self._known_ms - self._ttl_ms)
         self._began_ms, self._ends_ms = monotonic_ms(), asked_ms + self._ttl_ms
 
     async def renew(self) -> bool:
@@ -124,20 +139,21 @@ class Presence:
 
         Raises `LeaseLost` when we were counted as dead and removed: what we held *is* with others.
         """
-        asked_ms = monotonic_ms()
-        reply = await _renew(
-            self._valkey,
-            presence=self._keys.presence,
-            owner=self.owner,
-            known_ms=self._known_ms,
-            ttl_ms=self._ttl_ms,
-            now_ms=self._clock.pinned_ms,
+        asked_ms, reply = await self._ask(
+            _renew.bind(
+                presence=self._keys.presence,
+                owner=self.owner,
+                known_ms=self._known_ms,
+                ttl_ms=self._ttl_ms,
+                now_ms=self._clock.pinned_ms,
+            )
         )
         match reply:
             case [b"renewed" | b"resumed" as how, until_ms]:
                 if how == b"resumed" or asked_ms >= self._ends_ms:
                     self._began_ms = monotonic_ms()
                 self._known_ms, self._ends_ms = until_ms, asked_ms + self._ttl_ms
+                self._note_server_time(until_ms - self._ttl_ms)
                 return how == b"renewed"
             case [b"removed"]:
                 self._known_ms, self._ends_ms = 0, 0.0
@@ -158,7 +174,7 @@ class Presence:
         """
         settings, anew = self.settings, self._was_refused
         self._was_refused = True  # unless the reply says otherwise
-        owners, next_in_ms = await _expire(
+        owners, next_in_ms, server_ms = await _expire(
             self._valkey,
             presence=self._keys.presence,
             dead=self._keys.dead,
@@ -168,9 +184,12 @@ class Presence:
             proof_ms=milliseconds(settings.proof),
             gap_ms=milliseconds(settings.gap),
             anew=int(anew),
+            ttl_ms=self._ttl_ms,
+            expected_ms=0 if self._server_offset_ms is None else round(self._stopwatch() + self._server_offset_ms),
             now_ms=self._clock.pinned_ms,
         )
         self._was_refused = False
+        self._note_server_time(server_ms)
         return Expiry([owner.decode() for owner in owners], next_in_ms if next_in_ms >= 0 else None)
 
     async def declare_dead(self, owner: str) -> bool:
@@ -205,3 +224,50 @@ class Presence:
         """Everybody who is registered, the one whose lease ends first at the head."""
         found = await _members(self._valkey, presence=self._keys.presence, now_ms=self._clock.pinned_ms)
         return [Member(owner.decode(), remaining_ms) for owner, remaining_ms in found]
+
+    async def _ask(self, call: ScriptCall) -> tuple[float, Any]:
+        """Send a sign of life; return when it was sent and the reply.
+
+        It waits for no other command of this process, and is sent again on another connection while there is no reply:
+        a connection whose packets were lost stays silent for seconds after the network is back. The scripts may run
+        twice; the later run only makes the lease longer.
+        """
+
+        async def attempt() -> tuple[float, Any]:
+            asked_ms = monotonic_ms()
+            return asked_ms, await run_apart(self._valkey, call, within_s=_ANSWER_WITHIN_S)
+
+        return await _first_result(attempt, every_s=self.settings.retry.total_seconds())
+
+    def _note_server_time(self, server_ms: float) -> None:
+        self._server_offset_ms = server_ms - self._stopwatch()
+
+
+def _stopwatch_of(clock: Clock) -> Callable[[], float]:
+    if clock.pinned_ms is None:
+        return monotonic_ms
+    return lambda: clock.pinned_ms or 0
+
+
+async def _first_result(attempt: Callable[[], Awaitable[T]], *, every_s: float) -> T:
+    """Start `attempt`, and once more every `every_s` seconds while none has ended; return the first result.
+
+    Raises the error of the last attempt where all that were started have failed. The others are cancelled at the end.
+    """
+    loop, running, failed = asyncio.get_running_loop(), set[asyncio.Future[T]](), list[BaseException]()
+    try:
+        while True:
+            running.add(asyncio.ensure_future(attempt()))
+            next_at = loop.time() + every_s
+            while running and (left_s := next_at - loop.time()) > 0:
+                ended, running = await asyncio.wait(running, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                for one in ended:
+                    if (error := one.exception()) is None:
+                        return one.result()
+                    failed.append(error)
+            if not running:
+                raise failed[-1]
+    finally:
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -117,8 +117,12 @@ class Valkey:
     async def execute_blocking(self, *command: Any, within_s: float) -> Any:
         """One command that may stay silent for `within_s` seconds by its own design."""
         require_not_negative("within_s", within_s)
+        return await self.execute_apart(*command, within_s=within_s + _GRACE_S)
+
+    async def execute_apart(self, *command: Any, within_s: float) -> Any:
+        """One command on a connection of its own: it waits for no other command of this process, and is not retried."""
         with self._our_errors():
-            async with asyncio.timeout(within_s + _GRACE_S):
+            async with asyncio.timeout(within_s):
                 try:
                     return await self._waiting.execute_command(*command)
                 finally:

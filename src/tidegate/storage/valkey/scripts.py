@@ -256,7 +256,7 @@ class Script(Generic[P, R]):
             return await valkey.execute(*call.in_full())
 
     def bind(self, *_: P.args, **kwargs: P.kwargs) -> ScriptCall:
-        """The call itself, to be sent with others by `run_together`."""
+        """The call itself, to be sent by `run_together` or `run_apart`."""
         keys: list[Any] = [kwargs[name] for name in self.header.keys if name != self.header.many]
         if self.header.many is not None:
             keys += cast("list[Key]", kwargs[self.header.many])
@@ -288,6 +288,14 @@ async def run_together(valkey: Valkey, calls: Sequence[ScriptCall]) -> list[Any]
         if isinstance(reply, Exception):
             raise reply
     return replies
+
+
+async def run_apart(valkey: Valkey, call: ScriptCall, *, within_s: float) -> Any:
+    """Send one call on a connection of its own; see `Valkey.execute_apart`."""
+    try:
+        return await valkey.execute_apart(*call.by_sha(), within_s=within_s)
+    except NoScriptError:
+        return await valkey.execute_apart(*call.in_full(), within_s=within_s)
 
 
 _registry: dict[Path, Script[..., Any]] = {}
