@@ -15,8 +15,11 @@ FRAGMENTS = [path for path in FILES if path.parent == SHARED or path.name.starts
 SCRIPTS = [path for path in FILES if path not in FRAGMENTS]
 
 LUA_WORDS = frozenset(
-    "and break do else elseif end false for function if in local nil not or repeat return then true until while "
-    "redis cmsgpack struct math string table unpack ipairs pairs tonumber tostring type error".split()
+    re.findall(
+        r"\w+",
+        """and break do else elseif end false for function if in local nil not or repeat return then true until while
+        redis cmsgpack struct math string table unpack ipairs pairs tonumber tostring type error""",
+    )
 )
 
 
