@@ -44,3 +44,6 @@ class Backoff:
 
 OUTAGE_PAUSES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5), jitter=0.5)
 """Between two attempts at a server that is away or refuses: work resumes at most 5 s after its return."""
+
+DEFECT_PAUSES = Backoff(first=timedelta(milliseconds=500), most=timedelta(seconds=10))
+"""Before a service that failed with an unexpected error is started again."""

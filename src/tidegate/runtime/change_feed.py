@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from tidegate.core.arguments import require_positive
-from tidegate.core.backoff import OUTAGE_PAUSES
+from tidegate.core.backoff import DEFECT_PAUSES
 from tidegate.core.errors import InvalidArgument, Unavailable, ValkeyUnavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.stream.message import Entry
@@ -209,7 +209,7 @@ class Bulletin(Generic[T]):
                     await outage.pause(error, failures)
                 else:
                     log.warning("bulletin.read_failed", tries=failures, exc_info=error)
-                    await asyncio.sleep(OUTAGE_PAUSES.delay(failures).total_seconds())
+                    await asyncio.sleep(DEFECT_PAUSES.delay(failures).total_seconds())
 
     async def _rest(self, entries: int) -> None:
         """Leave the server alone for a while, where everybody here is patient; whoever comes now is not kept."""

@@ -1,11 +1,11 @@
 """What lives long, and how it is kept alive."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from tidegate.core.backoff import Backoff
+from tidegate.core.backoff import DEFECT_PAUSES, Backoff
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import SERVICE_RESTARTS
@@ -30,7 +30,7 @@ class Service(Protocol):
 class Restarts:
     """How the fallen are started again."""
 
-    backoff: Backoff = field(default_factory=lambda: Backoff(timedelta(milliseconds=500), timedelta(seconds=10)))
+    backoff: Backoff = DEFECT_PAUSES
     """The pause before each new start."""
     steady_after: timedelta = timedelta(minutes=1)
     """Who stood this long before it fell begins anew at the shortest pause."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Protocol
 
-from tidegate.core.backoff import Backoff
+from tidegate.core.backoff import DEFECT_PAUSES, Backoff
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.errors import InvalidArgument, Unavailable
 from tidegate.core.telemetry.logs import get_logger
@@ -60,7 +60,7 @@ class Timekeeper:
             raise InvalidArgument("sources", sources, "there is nothing to keep the time of")
         self._doorbell = doorbell
         self._sources, self._on_begin = tuple(sources), on_begin
-        self._backoff = backoff or Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
+        self._backoff = backoff or DEFECT_PAUSES
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Fire what is due, until told to stop."""
