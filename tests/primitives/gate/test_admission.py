@@ -93,7 +93,7 @@ async def test_a_permit_is_settled_once(desk: Desk):
     assert (await desk.settle(again)).settled == 1
     late = await desk.settle(again)
 
-    assert (late.settled, late.stale, late.let_out) == (0, 1, 0)
+    assert (late.settled, late.stale, late.dispatched) == (0, 1, 0)
     assert len(await desk.admitted()) == 1
 
 

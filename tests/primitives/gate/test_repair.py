@@ -99,7 +99,7 @@ async def test_a_worker_that_lost_its_message_does_not_end_the_permit_of_its_hei
 
     late = await desk.settle([desk.answered(taken, 10, 9)])
 
-    assert (late.settled, late.stale, late.let_out) == (0, 1, 0)
+    assert (late.settled, late.stale, late.dispatched) == (0, 1, 0)
     (credential,) = (await desk.gate.status("octocat")).credentials
     assert (credential.in_flight, credential.buckets[0].lost) == (1, 1)
     assert await desk.gate.offer(jobs(1)) == 0

@@ -49,7 +49,7 @@ class Settled:
     stale: int
     """Results that came too late: somebody else holds the message, or it was settled before."""
     entered: int
-    let_out: int
+    dispatched: int
 
 
 _LEARNED = ("concurrency", "per_minute", "begins_in_ms", "every_ms", "ends_in_ms")
@@ -125,8 +125,8 @@ class Gate:
             **self._keys,
         )
         match reply:
-            case [b"enrolled", int() as let_out]:
-                self._permits.inc(let_out)
+            case [b"enrolled", int() as dispatched]:
+                self._permits.inc(dispatched)
             case [b"elsewhere", bytes(), 1]:  # it was retired there, so it may begin anew here
                 await self.dismiss(credential)
                 await self.enrol(credential, pool=pool, limits=limits)
@@ -152,7 +152,7 @@ class Gate:
         require_name("bucket", bucket)
         require_whole("gap_ms", gap_ms, least=0, most=LONGEST_MS)
         require_whole("rest_ms", rest_ms, least=0, most=LONGEST_MS)
-        let_out = await scripts.set_pace(
+        dispatched = await scripts.set_pace(
             self._valkey,
             pool=pool,
             bucket=bucket,
@@ -162,17 +162,17 @@ class Gate:
             now_ms=self._clock.pinned_ms,
             **self._keys,
         )
-        self._permits.inc(let_out)
+        self._permits.inc(dispatched)
 
     async def offer(self, jobs: Sequence[Job]) -> int:
         """Let jobs wait for their permits; return how many were new. A job that is inside already is left alone."""
         entered = 0
         for some in _batches(jobs):
-            new, let_out = await scripts.enqueue(
+            new, dispatched = await scripts.enqueue(
                 self._valkey, new_jobs=some, now_ms=self._clock.pinned_ms, **self._keys
             )
             entered += new
-            self._permits.inc(let_out)
+            self._permits.inc(dispatched)
         return entered
 
     async def settle(self, results: Sequence[Settlement], *, follow_ups: Sequence[Job] = ()) -> Settled:
@@ -191,7 +191,7 @@ class Gate:
             )
             offers, totals = [], [total + more for total, more in zip(totals, reply, strict=True)]
         settled = Settled(*totals)
-        self._permits.inc(settled.let_out)
+        self._permits.inc(settled.dispatched)
         return settled
 
     async def report(self, refused: Settlement) -> Report:
@@ -218,11 +218,11 @@ class Gate:
         return [None if reply == [1] else reply[1] for reply in replies]
 
     async def open(self, pool: str) -> int:
-        """Look at a pool again, as every step does by itself; return how many jobs were let out."""
+        """Look at a pool again, as every step does by itself; return how many jobs were dispatched."""
         require_name("pool", pool)
-        let_out = await scripts.dispatch(self._valkey, pool=pool, now_ms=self._clock.pinned_ms, **self._keys)
-        self._permits.inc(let_out)
-        return let_out
+        dispatched = await scripts.dispatch(self._valkey, pool=pool, now_ms=self._clock.pinned_ms, **self._keys)
+        self._permits.inc(dispatched)
+        return dispatched
 
     async def forget(self, jobs: Sequence[str]) -> int:
         """Take jobs back that still wait; return how many did. Those that are out are left to their workers."""
@@ -235,10 +235,10 @@ class Gate:
     async def fire(self) -> int | None:
         """Do everything that is due; return in how many ms the next thing is, None if nothing is planned."""
         while True:
-            _, let_out, due_in_ms = await scripts.fire_due(
+            _, dispatched, due_in_ms = await scripts.fire_due(
                 self._valkey, most=_MOST_PER_CALL // 2, now_ms=self._clock.pinned_ms, **self._keys
             )
-            self._permits.inc(let_out)
+            self._permits.inc(dispatched)
             if due_in_ms != 0:
                 return due_in_ms if due_in_ms > 0 else None
 
