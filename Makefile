@@ -39,7 +39,7 @@ ticketing: install ## Open a ticket shop with a crowd at its door, at a printed 
 
 # More workers than cores, since tests wait a lot. Compiled files are written, whatever the environment says: many
 # processes import the same modules, and each would compile them again.
-WORKERS ?= 4
+WORKERS ?= 3
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test: install ## Run the quick tier of the tests: embedded servers, nothing to install (about 3 minutes on 2 cores).
