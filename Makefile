@@ -37,16 +37,15 @@ dashboard: install ## All five systems at work, and the dashboard that shows it,
 ticketing: install ## Open a ticket shop with a crowd at its door, at a printed address; Ctrl-C ends it (ARGS='--people 500 --once').
 	@$(BIN)/python -m examples.ticketing $(ARGS)
 
-# More workers than cores, since tests wait a lot. Compiled files are written, whatever the environment says: many
-# processes import the same modules, and each would compile them again.
-WORKERS ?= 4
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# More workers than cores, since tests wait a lot: as many as the argument says, or WORKERS=2. Compiled files are
+# written, whatever the environment says: many processes import the same modules, and each would compile them again.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(or $(WORKERS),$(1)) --dist worksteal
 
 test: install ## Run the quick tier of the tests: embedded servers, nothing to install (about 3 minutes on 2 cores).
-	@$(PYTEST) --tier=quick --randomly-seed=1
+	@$(call PYTEST,5) --tier=quick --randomly-seed=1
 
 test-all: install ## Run all tests, on every server of this machine (about 12 minutes on 2 cores).
-	@$(PYTEST)
+	@$(call PYTEST,4)
 
 check: format lint types contract package test-all ## Format, lint, types, import contract, package, all tests.
 

@@ -2,6 +2,7 @@
 
 import faulthandler
 import gc
+import sys
 from collections.abc import AsyncGenerator, Generator, Iterator
 from io import StringIO
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import examples, tiers
+from tests import assertion_cache, examples, tiers
 from tests.servers.migrated import migrated_database
 from tests.servers.registry import ServerTable, record_used, skip_or_fail
 from tests.servers.sql import ALL_SQL, empty_database
@@ -46,6 +47,16 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("tidegate")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Prepare what all workers need, before they start."""
+    config = session.config
+    is_whole_suite = config.args_source is config.ArgsSource.TESTPATHS
+    if is_whole_suite and config.getoption("numprocesses", default=None) and not sys.dont_write_bytecode:
+        tests, tier = Path(__file__).parent, tiers.tier_of_run(config)
+        modules = [*tests.rglob("test_*.py"), *tests.rglob("conftest.py")]
+        assertion_cache.fill(config, [path for path in modules if not tiers.is_ignored(path, tier)])
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

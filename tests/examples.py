@@ -6,6 +6,9 @@ property ten times as many.
 
 import os
 
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
+
 from tests.tiers import Tier
 
 VARIABLE = "TIDEGATE_EXAMPLES"
@@ -18,9 +21,16 @@ _tier = Tier.FULL
 
 
 def use(tier: Tier) -> None:
-    """Set the tier of this run; called once, before the test modules are imported."""
+    """Set the tier of this run; called once, before the test modules are imported.
+
+    Hypothesis also tries constants that it finds in the source of all loaded modules. The quick tier does without: each
+    worker would read every module to find them, and each change of a constant would change the examples.
+    """
     global _tier  # noqa: PLW0603 - decorators of test modules read it at import
     _tier = tier
+    if tier is Tier.QUICK:
+        none = Constants()
+        providers._get_local_constants = lambda: none  # pyright: ignore[reportPrivateUsage]
 
 
 def examples(usual: int = USUAL) -> int:

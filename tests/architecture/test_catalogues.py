@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from prometheus_client.metrics import MetricWrapperBase
 
@@ -20,9 +21,15 @@ QUIETS_LIBRARIES = {
 METRICS = {name for name, value in vars(metrics).items() if isinstance(value, MetricWrapperBase)}
 
 
+@cache
+def nodes_of(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """All nodes of a module; most tests go through those of all modules."""
+    return tuple(ast.walk(tree))
+
+
 def logging_calls(tree: ast.Module) -> Iterator[ast.Call]:
     """Every `log.info(...)` and `self._log.info(...)`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS:
             owner = node.func.value
             name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
@@ -33,7 +40,7 @@ def logging_calls(tree: ast.Module) -> Iterator[ast.Call]:
 def imported(tree: ast.Module) -> set[str]:
     """The top-level packages that a module imports."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -44,7 +51,7 @@ def imported(tree: ast.Module) -> set[str]:
 def used_metrics(tree: ast.Module) -> set[str]:
     """Every `metrics.NAME`, and every name imported from the module of metrics."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "metrics":
             names.add(node.attr)
         elif isinstance(node, ast.ImportFrom) and node.module == "tidegate.core.telemetry.metrics":

@@ -18,6 +18,7 @@ LOOPS = ("loop", "get_running_loop()", "get_event_loop()")
 SLEEPS = frozenset({"asyncio.sleep", "anyio.sleep", "time.sleep"})
 LIMITS = {"asyncio.timeout": 0, "asyncio.wait_for": 1, "anyio.fail_after": 0}
 """Functions that end a wait, and the place of the seconds among their arguments."""
+WAITS = frozenset(name.rpartition(".")[2] for name in (*SLEEPS, *LIMITS))
 ALLOWED = {
     "waiting.py": "has the functions that all other tests use",
     "virtual_time.py": "replaces the clock of the event loop",
@@ -47,6 +48,13 @@ def full_name(node: ast.expr, names: dict[str, str]) -> str:
     return names.get(first, first) + dot + rest
 
 
+def last_name(node: ast.expr, names: dict[str, str]) -> str:
+    """The last part of the dotted name: cheap to find, and enough to skip most expressions."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return names.get(node.id, node.id).rpartition(".")[2] if isinstance(node, ast.Name) else ""
+
+
 def is_short(node: ast.expr) -> bool:
     """Whether a limit is a number below the patience of all tests. Other expressions are not judged."""
     return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value < PATIENCE_S
@@ -56,12 +64,12 @@ def uses_of_time(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Each line that reads a clock, sleeps for more than 0, or ends a wait after a short time."""
     names = names_of(tree)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute | ast.Name):
+        if isinstance(node, ast.Attribute | ast.Name) and last_name(node, names) in CLOCKS:
             name = full_name(node, names)
             module, _, function = name.rpartition(".")
-            if function in CLOCKS and (module == "time" or (function == "time" and module.endswith(LOOPS))):
+            if module == "time" or (function == "time" and module.endswith(LOOPS)):
                 yield node.lineno, name
-        elif isinstance(node, ast.Call):
+        elif isinstance(node, ast.Call) and last_name(node.func, names) in WAITS:
             name = full_name(node.func, names)
             seconds = [*node.args, *(keyword.value for keyword in node.keywords)]
             is_pause = name in SLEEPS and not (isinstance(seconds[0], ast.Constant) and seconds[0].value == 0)

@@ -1,9 +1,11 @@
 """What commands import: each runs in a process of its own that has loaded nothing but the list of commands.
 
-`python -m tests.cli.importing` reads commands from standard input, a JSON list of lists of words, and prints what each
-imported. A command is a fork of this process: an interpreter of its own for each would take longer than the command.
+`python -m tests.cli.importing MODULE...` reads commands from standard input, a JSON list of lists of words, and prints
+what each imported. A command is a fork of this process, which has loaded the given modules: an interpreter of its own
+for each would take longer than the command.
 """
 
+import importlib
 import json
 import os
 import subprocess
@@ -41,11 +43,16 @@ def _is_light(name: str) -> bool:
     return name.endswith(".settings") or (ROOT / "src" / name.replace(".", "/") / "__init__.py").exists()
 
 
-def imports_of(commands: Iterable[str], environment: Mapping[str, str] | None = None) -> dict[str, Imported]:
-    """Run commands, one after the other, and tell what each imported."""
+def imports_of(
+    commands: Iterable[str], environment: Mapping[str, str] | None = None, *, loaded: Iterable[str] = ()
+) -> dict[str, Imported]:
+    """Run commands, one after the other, and return what each imported.
+
+    `loaded`: modules that all of these commands may import. They are loaded once, and count as imported.
+    """
     asked = list(commands)
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.cli.importing"],
+        [sys.executable, "-m", "tests.cli.importing", *loaded],
         cwd=ROOT,
         env=os.environ | {"COLUMNS": "200"} | dict(environment or {}),
         input=json.dumps([command.split() for command in asked]),
@@ -66,6 +73,8 @@ def _look(arguments: list[str]) -> None:
 
 def main() -> None:
     """Run each command in a fork."""
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     for arguments in json.load(sys.stdin):
         child = os.fork()
         if not child:

@@ -113,6 +113,7 @@ def test_uv_asks_the_index_of_pip_and_trusts_its_authority(tmp_path: Path, index
     assert index.agents == {"uv"}
 
 
+@pytest.mark.full
 def test_pip_installs_where_uv_cannot_be_had(tmp_path: Path, index: Index):
     without_uv = [folder for folder in os.environ["PATH"].split(":") if not shutil.which("uv", path=folder)]
 

@@ -80,7 +80,7 @@ async def _commands(valkey: Valkey) -> int:
 
 
 async def test_who_was_counted_as_dead_hears_it_and_joins_again(valkey: Valkey):
-    heartbeat = Heartbeat(presence_of(valkey))
+    heartbeat = Heartbeat(presence_of(valkey, settings=OFTEN))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         with heartbeat.watch() as lost:

@@ -12,10 +12,13 @@ import socket
 import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 from redis import Redis
+from redis._parsers.commands import AsyncCommandsParser
+from redis.asyncio.cluster import ClusterNode
 
 from tests.servers.guarded import GuardedServer, new_folder
 from tests.waiting import until_sync
@@ -111,6 +114,7 @@ class Cluster:
         ]
         self.url = f"redis+cluster://127.0.0.1:{ports[0]}"
         self.version = version_of(server_binary())
+        _read_commands_once()
         _join([node.client() for node in self.nodes], list(zip(ports[:3], ports[3:], strict=True)))
 
     def stop(self) -> None:
@@ -131,6 +135,25 @@ def _join(clients: list[Redis], addresses: list[tuple[int, int]]) -> None:
     until_sync(lambda: all(_stands(client, size=len(clients)) for client in clients))
     for client in clients:
         client.close()
+
+
+@cache
+def _read_commands_once() -> None:
+    """Let the clients of a cluster share the table of the server's commands.
+
+    Each client reads and parses it when it connects, which takes longer than most tests. All servers here are of one
+    version.
+    """
+    read, table = AsyncCommandsParser.initialize, dict[str, Any]()
+
+    async def initialize(self: AsyncCommandsParser, node: ClusterNode | None = None) -> None:
+        if not table:
+            await read(self, node)
+            table.update(self.commands)
+        self.node = node or self.node
+        self.commands = table
+
+    AsyncCommandsParser.initialize = initialize
 
 
 def _cluster_info(client: Redis) -> dict[str, str]:

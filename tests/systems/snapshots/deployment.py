@@ -32,6 +32,8 @@ CALM = WorldShape(
 """Nothing changes by itself, and everybody exists; answers are small, so that tests are quick."""
 QUICK = LimiterSettings(quiet_start=timedelta(0), pace=timedelta(milliseconds=10), use_by=timedelta(seconds=2))
 """Permits last long enough for a busy machine."""
+LOCAL_CACHE_FOR = timedelta(minutes=5)
+"""A local copy is held to the end of a test, however slow the machine is."""
 WITHIN_S = PATIENCE_S
 
 
@@ -41,6 +43,7 @@ def game(world: WorldShape = CALM, **limits: Any) -> GameSimulator:
 
 def snapshot_settings(sim: GameSimulator, **given: Any) -> SnapshotSettings:
     ttl = given.pop("ttl", timedelta(minutes=15))
+    given.setdefault("local_cache_for", LOCAL_CACHE_FOR)
     reached = GameSettings(url=sim.url, api_key=SecretStr(sim.api_key), ttl=ttl)
     return SnapshotSettings(game=reached, first_pause=timedelta(milliseconds=20), **given)
 

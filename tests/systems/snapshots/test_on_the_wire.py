@@ -103,7 +103,7 @@ async def test_a_loop_of_redirects_ends(embedded: Valkey):
     assert len(wire.asked) == 6
 
 
-@pytest.mark.parametrize("moment", ["begun", "checked"])
+@pytest.mark.parametrize("moment", ["checked", pytest.param("begun", marks=pytest.mark.full)])
 async def test_a_process_that_was_frozen_with_permits_keeps_the_limit(embedded: Valkey, moment: str):
     """It has permits for `LIMIT` requests: some wait for their connections, others did not begin.
     When it goes on, the limiter has new permits. A request whose permit was checked before leaves late, and is counted

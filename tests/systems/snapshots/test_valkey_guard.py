@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.systems.snapshots.deployment import Deployment, deployed, until
-from tests.waiting import blocked_process
+from tests.virtual_time import run_virtually
+from tests.waiting import blocked_process, simulated_delay
 from tidegate.core.errors import CircuitOpen, ValkeyUnavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.primitives.circuit_breaker import Breaker, BreakerSettings, BreakerState
@@ -62,13 +64,25 @@ async def test_an_event_loop_that_is_held_up_is_no_failure_of_the_server(embedde
     assert (guard.standing, breaker.state) == (Standing.THERE, BreakerState.CLOSED)
 
 
-async def test_the_wait_for_a_turn_of_our_own_is_not_counted():
-    async with on_a_wire() as (wire, valkey), guarded(valkey) as (guard, breaker):
-        wire.delay(0.5)
-        # Each takes half a second, 64 go at once: the last ones wait for longer than a call may take.
-        await asyncio.gather(*(_ping(guard, valkey, within_s=1.2) for _ in range(64 * 4)))
+def test_the_wait_for_a_turn_of_our_own_is_not_counted(monkeypatch: pytest.MonkeyPatch):
+    """In virtual time: on a slow machine each answer would take longer than the call may take."""
 
-        assert (guard.standing, breaker.state) == (Standing.THERE, BreakerState.CLOSED)
+    async def answer(*_: object, **__: object) -> bytes:
+        await simulated_delay(0.5)
+        return b"PONG"
+
+    async def scenario(_: object) -> tuple[Standing, BreakerState]:
+        valkey = Valkey("redis://127.0.0.1:1")  # never connected: its answers are those above
+        async with guarded(valkey) as (guard, breaker):
+            # Each takes half a second, 64 are sent at once: the last ones wait for longer than a call may take.
+            await asyncio.gather(*(_ping(guard, valkey, within_s=1.2) for _ in range(64 * 4)))
+            standing = guard.standing, breaker.state
+        await valkey.close()
+        return standing
+
+    monkeypatch.setattr(Redis, "execute_command", answer)
+
+    assert run_virtually(scenario) == (Standing.THERE, BreakerState.CLOSED)
 
 
 async def test_a_call_that_takes_too_long_counts_only_if_the_server_does_not_answer_a_ping():

@@ -50,6 +50,7 @@ def crawling(parts: Parts, stall: Stall) -> Supervisor:
     )
 
 
+@pytest.mark.full  # tests/runtime/test_refused.py outlasts such a server too
 async def test_pages_stored_while_valkey_refuses_are_applied_once_by_the_leader_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
