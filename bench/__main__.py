@@ -6,6 +6,7 @@ import uvloop
 
 from bench import (
     calls,
+    campaign_clients,
     campaigns,
     cli_start,
     cold_reads,
@@ -60,6 +61,7 @@ PARTS = {
     "waiting-room": waiting_room.measure,
     "room-watchers": room_watchers.measure,
     "campaigns": campaigns.measure,
+    "campaign-clients": campaign_clients.measure,
     "crawl": crawl.measure,
     "dashboard": dashboard.measure,
     "watchers": watchers.measure,

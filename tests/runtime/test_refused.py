@@ -17,11 +17,11 @@ from tidegate.app import Parts, build_process, open_parts
 from tidegate.app.settings import Settings
 from tidegate.core.errors import Unavailable
 from tidegate.primitives.membership import PresenceKeys, PresenceSettings
-from tidegate.runtime import outage
+from tidegate.runtime import delivery, outage
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.waiting import end
-from tidegate.storage.sql import Database, outbox
+from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 
 LEASE = timedelta(seconds=1)
@@ -137,3 +137,43 @@ async def test_a_handler_that_meets_an_outage_is_called_again_soon_and_no_attemp
     assert waits.longest == 10
     assert lines_of_outage(lines) in (["server.away"], ["server.away", "server.back"])
     assert [line["event"] for line in lines if line["event"].startswith("outbox.")] in ([], ["outbox.delivered"])
+
+
+async def test_an_event_that_alone_meets_an_outage_becomes_a_dead_letter_and_its_key_goes_on(
+    tmp_path: Path, waits: Waits, monkeypatch: pytest.MonkeyPatch
+):
+    """The handler is served for other events all the time, so the failure is about this event."""
+    monkeypatch.setattr(delivery, "_OUTLAST_S", 0.3)
+    monkeypatch.setattr(delivery, "OUTAGE_PAUSES", waits)
+    handled: list[object] = []
+
+    async def handle(event: Event) -> None:
+        if event.payload == "bad":
+            raise Unavailable("no answer in time", server="a shop")
+        handled.append(event.payload)
+
+    def add(tx: Transaction, key: str, payload: object) -> None:
+        outbox.add(tx, Event(kind="x", key=key, payload=payload))
+
+    settings = Settings(data_dir=await migrated_folder(tmp_path))
+    async with await Database.open(settings.effective_database_url) as database:
+        relay = Relay(database, [Handler("x", "handler", handle)], max_attempts=3, backoff=Waits())
+        stopping = asyncio.Event()
+        running = asyncio.create_task(relay.run(stopping))
+        try:
+            await database.transaction(add, "a", "bad")
+            await database.transaction(add, "a", "behind it")
+            async with enough_time():
+                while "behind it" not in handled:
+                    await database.transaction(add, "b", "other")
+                    await look_again()
+            (dead,) = await database.read(outbox.dead_letters)
+            stopping.set()
+            await running
+        finally:
+            await end(running)
+
+    assert (dead.attempts, dead.last_error) == (
+        3,
+        "handler: Unserved: Unavailable: no answer in time, while others were served",
+    )

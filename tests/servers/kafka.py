@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest
 from pydantic import SecretStr
 
 from tests.servers.guarded import GuardedServer, free_port, new_folder
@@ -26,6 +27,11 @@ _CACHE = _HERE.parent.parent / ".kafka"
 _READY = "Kafka Server started"
 _CLUSTER_ID = "dGlkZWdhdGUtdGVzdHMtMQ"
 USER, PASSWORD = "tidegate", "correct horse battery staple"
+
+TOPIC, GROUP = 2, 3
+READ, WRITE = 3, 4
+_PREFIXED, _ALL, _DENY, _ALLOW = 4, 2, 2, 3
+"""Numbers of the protocol: types of resources, operations, patterns of names, permissions."""
 
 _JAVA = [
     *("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
@@ -75,6 +81,34 @@ class Broker:
         await admin.start()
         try:
             await admin.delete_topics([each for each in await admin.list_topics() if each.startswith(settings.prefix)])
+        finally:
+            await admin.close()
+
+    async def deny(self, settings: KafkaSettings, resource: int, operation: int) -> None:
+        """Deny one operation on the topics or groups of these settings to the user with a password."""
+        # Once there is a rule about a resource, everything is denied that no rule allows.
+        await self._change(CreateAclsRequest, settings, resource, _ALL, _ALLOW)
+        await self._change(CreateAclsRequest, settings, resource, operation, _DENY)
+
+    async def allow(self, settings: KafkaSettings, resource: int, operation: int) -> None:
+        """Allow again what was denied."""
+        await self._change(DeleteAclsRequest, settings, resource, operation, _DENY)
+
+    async def _change(
+        self,
+        request: type[CreateAclsRequest | DeleteAclsRequest],
+        settings: KafkaSettings,
+        resource: int,
+        operation: int,
+        permission: int,
+    ) -> None:
+        """As an administrator: those who need no password may do everything."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=f"127.0.0.1:{self.port}")
+        await admin.start()
+        try:
+            rule = request(resource, settings.prefix, _PREFIXED, f"User:{USER}", "*", operation, permission)
+            answer = str(await admin._send_request(rule))  # pyright: ignore[reportPrivateUsage] - it has no method
+            assert "error_code=0" in answer, answer
         finally:
             await admin.close()
 
@@ -165,6 +199,9 @@ def _properties(data: Path, ports: Mapping[str, int], controller: int, wired: Ma
         "inter.broker.listener.name": "PLAIN",
         "listener.name.proven.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.proven.plain.sasl.jaas.config": f'{login} user_{USER}="{PASSWORD}";',
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "true",
         "log.dirs": str(data),
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": "1",

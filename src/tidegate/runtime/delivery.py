@@ -90,7 +90,8 @@ class Postponed:
     not_before: datetime
     error: str
     counts: bool = True
-    """Whether it was an attempt: a server that is away says nothing about the event."""
+    """Whether it was an attempt: a server that is away says nothing about the event. One that serves the handler for
+    other events meanwhile does (`Unserved`)."""
 
 
 @dataclass(frozen=True)

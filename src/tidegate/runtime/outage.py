@@ -6,6 +6,8 @@ A server that refuses (read-only, out of memory, full disk, wrong password) is h
 - The log has one line when the condition of a server changes, however many parts of the process meet it: `server.away`,
   `server.refused` with the remedy, and `server.back` when all parts that waited for it are served again.
 - No service restarts, and no traceback is logged.
+- A failure that only one item meets, while the same part is served for others, is about the item: `Unserved`. The
+  caller counts it like any other failure of the item, so nothing is repeated for ever.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from weakref import WeakSet
 
 from tidegate.core.arguments import require_name
 from tidegate.core.backoff import OUTAGE_PAUSES, Backoff
-from tidegate.core.errors import ServerRefused, Unavailable
+from tidegate.core.errors import ServerRefused, TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.waiting import occurs
 
@@ -32,6 +34,13 @@ _MOST_REASONS = 8
 """Bound of the reasons that are logged for one server during one outage."""
 
 
+class Unserved(TidegateError):
+    """A step failed again and again while the same part of the process was served for others in between."""
+
+    def __init__(self, error: Unavailable) -> None:
+        super().__init__(f"{type(error).__name__}: {error}, while others were served")
+
+
 class Outage:
     """Retries of one part of the process that needs a server; shared by all tasks of that part.
 
@@ -45,6 +54,7 @@ class Outage:
         self._is_failing = False
         self._ended_at = float("-inf")
         self._waiting = 0
+        self._served = 0
         self.noted_at = float("-inf")
         """When the last failed attempt ended, in seconds of the monotonic clock."""
 
@@ -63,9 +73,10 @@ class Outage:
         """Return the result of `step`, which is repeated until the server serves it.
 
         A step that failed may have been executed, so it must be idempotent. When `stopping` is set, or after `within_s`
-        seconds, the last error is raised.
+        seconds, the last error is raised; `Unserved` if this part was served for others between two failures.
         """
         tries, deadline = 0, monotonic() + within_s
+        served, is_own = None, False
         self._waiting += 1
         try:
             while True:
@@ -74,9 +85,15 @@ class Outage:
                     result = await step()
                 except Unavailable as error:
                     tries += 1
-                    if await self.pause(error, tries, began=began, stopping=stopping) or monotonic() > deadline:
+                    is_own = is_own or served not in (None, self._served)
+                    served = self._served
+                    is_stopping = await self.pause(error, tries, began=began, stopping=stopping)
+                    if is_own and not is_stopping and monotonic() > deadline:
+                        raise Unserved(error) from error
+                    if is_stopping or monotonic() > deadline:
                         raise
                 else:
+                    self._served += 1
                     self.over()
                     return result
         finally:

@@ -1,5 +1,6 @@
 """A server in front of SQS that refuses some of what it is given, as SQS does."""
 
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,15 +10,38 @@ from aiohttp import web
 
 from tests.servers.sqs import SqsServer
 
+REFUSALS: dict[str, tuple[int, dict[str, str], dict[str, str]]] = {
+    "access denied": (
+        403,
+        {"__type": "com.amazonaws.sqs#AccessDeniedException", "message": "User is not authorized to perform this"},
+        {"x-amzn-query-error": "AccessDenied;Sender"},
+    ),
+    "no such queue": (
+        400,
+        {"__type": "com.amazonaws.sqs#QueueDoesNotExist", "message": "The specified queue does not exist."},
+        {"x-amzn-query-error": "AWS.SimpleQueueService.NonExistentQueue;Sender"},
+    ),
+}
+"""Status, body and headers of answers with which AWS refuses a request."""
+
 
 class Picky:
-    """Of each batch it takes the first entry, as long as it is told to; and it may ask for a pause altogether."""
+    """Of each batch it takes the first entry, as long as it is told to; and it may ask for a pause altogether.
+
+    With `refusal` (a key of `REFUSALS`) it refuses all requests, and counts them by action.
+    """
 
     def __init__(self, sqs: SqsServer) -> None:
         self._sqs, self.endpoint = sqs, ""
         self.is_picky, self.throttles = False, 0
+        self.refusal: str | None = None
+        self.refused = Counter[str]()
 
     async def answer(self, request: web.Request) -> web.Response:
+        if self.refusal is not None:
+            self.refused[request.headers["X-Amz-Target"].rpartition(".")[2]] += 1
+            status, reason, headers = REFUSALS[self.refusal]
+            return web.json_response(reason, status=status, headers=headers, content_type="application/x-amz-json-1.0")
         if self.throttles:
             self.throttles -= 1
             said = {"__type": "com.amazonaws.sqs#ThrottlingException", "message": "Rate exceeded"}

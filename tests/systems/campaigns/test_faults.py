@@ -13,9 +13,10 @@ from tests.systems.campaigns.working import PATIENCE_S, Picky, Works, works_at
 from tests.waiting import look_again, observe_absence, until
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import DatabaseUnavailable
+from tidegate.runtime import outage
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns import manager, scripts
+from tidegate.systems.campaigns import deciding, manager, scripts
 from tidegate.systems.campaigns.campaign import Campaign, Entry, Outcome, Verdict
 from tidegate.systems.campaigns.campaigns import CampaignChange
 from tidegate.systems.campaigns.settings import CampaignSettings
@@ -60,6 +61,35 @@ async def test_poison_is_found_in_its_batch_tried_again_and_put_aside_while_the_
     assert works.picky.asked[letters[0].entry.user if letters[0].entry else ""] >= 5, "from the first delivery again"
 
 
+@pytest.mark.parametrize("others", [["ann", "bob"], []], ids=["with others", "alone"])
+async def test_an_entry_that_alone_meets_an_outage_is_put_aside_while_the_others_pass(
+    works: Works, monkeypatch: pytest.MonkeyPatch, others: list[str]
+):
+    """The database serves everything else, so the failure is about the entry; it does not hold up its campaign."""
+    monkeypatch.setattr(deciding, "_AWAY_S", 0.05)
+    monkeypatch.setattr(
+        outage, "OUTAGE_PAUSES", Backoff(first=timedelta(milliseconds=1), most=timedelta(milliseconds=20))
+    )
+
+    def apply(tx: Transaction, campaign: Campaign, entries: Sequence[Entry]) -> Sequence[Outcome]:
+        if any(entry.user == "bad" for entry in entries):
+            raise DatabaseUnavailable("the connection broke")
+        return [Outcome(verdict=Verdict.ISSUED) for _ in entries]
+
+    monkeypatch.setattr(works.picky, "apply", apply)
+    await works.open(kind="PICKY", stock=10)
+    await works.enter("bad", *others)
+    await works.instance()
+    await works.until(lambda: _has_letters(works, 1))
+    await works.until_decided(len(others))
+
+    (letter,) = (await works.campaigns.dead(CAMPAIGN)).letters
+    assert letter.entry is not None
+    assert (letter.entry.user, letter.deliveries) == ("bad", 5)
+    assert letter.reason == "Unserved: DatabaseUnavailable: the connection broke, while others were served"
+    assert set(await works.rows()) == set(others)
+
+
 async def test_entries_that_failed_rest_for_minutes_and_hold_up_no_other(tmp_path: Path, embedded: Valkey):
     """More of them than a process works on at a time."""
     pauses = CampaignSettings().retry_pauses
@@ -99,6 +129,7 @@ async def test_a_failure_is_tried_again_and_may_pass(works: Works):
 async def test_a_database_that_is_away_is_waited_for_and_counts_against_nobody(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(deciding, "_AWAY_S", 0.01)  # it is away for longer
     await works.open()
     await works.instance()
     transaction, away = works.database.transaction, True

@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from tests.http.serving import Client, Event
 from tests.servers.migrated import migrated_file
 from tests.servers.proxy import Proxy
+from tests.servers.refusing import lines_of_outage, refusing
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.systems.waiting_room.counter import HEADER, bring, served, showing
 from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, line, open_office, venue_at
@@ -30,6 +31,7 @@ from tidegate.http.application import build_application
 from tidegate.http.places import Paces, Places
 from tidegate.http.room_events import PlaceEvents, PlaceStream, PlaceStreams
 from tidegate.http.server import HttpService
+from tidegate.runtime import outage
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.waiting_room import (
@@ -317,6 +319,38 @@ async def test_a_stream_outlives_the_server_of_the_line_and_the_door_stays_open_
     assert (passed.status, passed.json["user"]) == (200, "inside"), "the database knows who is inside"
     assert waits.problem == "not-active"
     assert [place["position"] for place in behind] == [1, 1]
+
+
+class Seeing:
+    """A visitor that counts how often it was shown its place."""
+
+    def __init__(self, user: str) -> None:
+        self.user, self.times = user, 0
+
+    def show(self, standing: Standing, crowd: Crowd, pace: Pace | None) -> None:
+        self.times += 1
+
+
+@pytest.mark.usefixtures("logged")
+async def test_the_return_of_the_server_is_logged_when_visitors_see_their_places_again(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(outage, "_STALE_S", 3600.0)  # a part that does not report its return holds the line back
+    url = await migrated_file(tmp_path / "wire.db")
+    with ValkeyServer() as server:
+        async with connected(server.url) as valkey, venue_at(url, valkey, clock) as venue:
+            room = await venue.open(capacity=0)
+            await come(room, "ada")
+            watching, watcher = Watching(valkey, most=1), Seeing("ada")
+            with capture_logs() as lines:
+                watching.join(room, watcher)
+                await until(lambda: watcher.times)
+                with refusing(server):
+                    await until(lambda: lines_of_outage(lines))
+                await until(lambda: "server.back" in lines_of_outage(lines))
+            await watching.leave(room, watcher)
+
+    assert len(lines_of_outage(lines)) <= 3
 
 
 async def test_who_could_not_be_heard_while_the_server_was_down_keeps_his_place(venue: Venue):

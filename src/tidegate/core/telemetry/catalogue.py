@@ -148,7 +148,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "snapshots.results_dropped": "Results were dropped: their events were given to another worker meanwhile.",
         "snapshots.tell_failed": "Other processes were not notified of refreshes; readers see them a little later.",
         "snapshots.transport_drained": "The previous transport is empty: unset snapshots.previous_transport.",
-        "sqs.request_failed": "SQS did not delete or hide messages; they may be shown again, which does no harm.",
+        "sqs.request_failed": "SQS did not delete or hide some messages; they may be shown again, which does no harm.",
         "sqs.ticket_malformed": "A message of the task queue is no ticket of ours; it was deleted.",
         "sqs.tickets_sent_again": "Nobody took these jobs for long: their tickets were lost, or workers are few.",
         "sqs.trigger_failed": "A trigger met a defect of ours; it is tried again when SQS shows it again.",

@@ -94,6 +94,7 @@ class Forwarder:
                 tries += 1
                 await self._unsendable.pause(unsent.error, tries)
                 self._unsent = await self._passage.keep(self._sender, left)
+        self._unsendable.over()
 
 
 class Lookout:
@@ -103,6 +104,7 @@ class Lookout:
         self._queue, self._passage = queue, passage
         self._after = passage.stream.settings.idle_limit / 2
         """Soon enough for it not to count as left behind, which would make all tickets void that wait in the queue."""
+        self._outage = Outage("sqs.send_again")
 
     async def fire(self) -> int | None:
         """Look after what is overdue; in how many ms something else can be."""
@@ -115,7 +117,12 @@ class Lookout:
             await self._passage.looked_after(sent, counts=True)
             await self._passage.looked_after(left, counts=False)
             metrics.SQS_TICKETS.labels("sent_again").inc(len(sent))
-            log.warning("sqs.tickets_sent_again", tickets=len(sent), unsent=len(left))
+            if sent:
+                log.warning("sqs.tickets_sent_again", tickets=len(sent), unsent=len(left))
+            if unsent is None:
+                self._outage.over()
+            else:
+                self._outage.note(unsent.error)
         return overdue.next_in_ms
 
 

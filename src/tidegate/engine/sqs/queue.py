@@ -15,6 +15,7 @@ from tidegate.core.arguments import require_at_most, require_not_negative, requi
 from tidegate.core.errors import ServerRefused, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import fit_to_keep
+from tidegate.runtime.outage import Outage
 
 log = get_logger(__name__)
 
@@ -64,6 +65,7 @@ class Queue:
     def __init__(self, client: Any, url: str, *, visibility: timedelta) -> None:
         self._client, self._url, self._server = client, url, f"SQS ({url.rpartition('/')[2]})"
         self.visibility = visibility
+        self._outages = {what: Outage(f"sqs.{what}") for what in ("delete", "hide")}
 
     async def check(self) -> None:
         """See that the queue is there and lets us in. Raises `QueueUnavailable` or `ServerRefused`."""
@@ -125,13 +127,16 @@ class Queue:
         await self._try_to("hide", self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries))
 
     async def _try_to(self, what: str, request: Any) -> None:
+        """Send a request that is not repeated: a message that it was about is shown again."""
         try:
             with self._errors():
                 failed = (await request).get("Failed") or []
-            if failed:
-                raise self._failure(failed[0])
         except Unavailable as error:
-            log.warning("sqs.request_failed", what=what, error=str(error))
+            self._outages[what].note(error)
+            return
+        self._outages[what].over()
+        if failed:
+            log.warning("sqs.request_failed", what=what, error=str(self._failure(failed[0])))
 
     async def _in_batches(self, work: Any, items: Sequence[T]) -> list[Any]:
         room = asyncio.Semaphore(_AT_ONCE)

@@ -7,7 +7,10 @@ transaction is being settled the next one runs.
 
 An error of a transaction is somebody's fault, and the others shall not suffer for it: it is run again for each batch
 alone, and where that fails, for each entry. What fails alone is tried again after a pause, by whoever reads it then,
-and becomes a dead letter when it has failed too often. A server that is away is nobody's fault: it is waited for.
+and becomes a dead letter when it has failed too often.
+
+A database that is away is waited for, and costs no entry an attempt. Where a transaction goes on failing as if it were
+away, although the database accepts a write to the row of the campaign in between, the failure is about its entries.
 """
 
 import asyncio
@@ -16,11 +19,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.stream import Consumer
+from tidegate.runtime.outage import Unserved
 from tidegate.runtime.waiting import end
-from tidegate.systems.campaigns import scripts
+from tidegate.systems.campaigns import records, scripts
 from tidegate.systems.campaigns.applying import Applied, apply_entries
 from tidegate.systems.campaigns.campaign import Entry
 from tidegate.systems.campaigns.keys import GROUP, campaign_keys
@@ -31,6 +36,8 @@ log = get_logger(__name__)
 
 _MOST_AT_ONCE = 500
 """Entries in one transaction: it holds the campaign's row, and on SQLite everybody else up."""
+_AWAY_S = 5.0
+"""How long a transaction is repeated before a write to the campaign's row shows whether the database serves us."""
 _CALL_PAUSE_MS = 250
 """A campaign with a long line calls for more hands, but not more often than this."""
 
@@ -144,10 +151,22 @@ class Decider:
         _tell_done([batch])
 
     async def _apply(self, tasks: Sequence[Task]) -> Applied:
+        """Decide entries in one transaction, which is repeated while the database is away; raise `Unserved`."""
         workshop, entries = self._workshop, [task.entry for task in tasks]
-        return await workshop.outages.deciding.outlast(
-            lambda: workshop.database.transaction(apply_entries, workshop.kinds, self._campaign, entries)
-        )
+        is_proven = False
+        while True:
+            try:
+                return await workshop.outages.deciding.outlast(
+                    lambda: workshop.database.transaction(apply_entries, workshop.kinds, self._campaign, entries),
+                    within_s=_AWAY_S,
+                )
+            except Unavailable as error:
+                await workshop.outages.proving.outlast(
+                    lambda: workshop.database.transaction(records.touch, self._campaign)
+                )
+                if is_proven:
+                    raise Unserved(error) from error
+                is_proven = True
 
     async def _settle(self, tasks: Sequence[Task], applied: Applied, batches: Sequence[_Batch]) -> None:
         settled = [

@@ -80,6 +80,11 @@ def locked(tx: Transaction, ident: str) -> Campaign:
     return _found(ident, tx.execute(select(campaigns).where(_c.id == ident, _THERE).with_for_update()).one_or_none())
 
 
+def touch(tx: Transaction, ident: str) -> None:
+    """Write the row of a campaign without a change: succeeds only where the database accepts writes."""
+    tx.execute(update(campaigns).where(_c.id == ident).values(title=_c.title))
+
+
 def start(tx: Transaction, ident: str, starts_at: datetime | None, ends_at: datetime | None) -> Campaign:
     """Open it, from its start until its end; times that are not given stay what they are. Twice is harmless."""
     campaign = locked(tx, ident)

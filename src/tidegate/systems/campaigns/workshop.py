@@ -22,6 +22,7 @@ class Outages:
     joining: Outage = field(default_factory=lambda: Outage("campaigns.join"))
     reading: Outage = field(default_factory=lambda: Outage("campaigns.read"))
     deciding: Outage = field(default_factory=lambda: Outage("campaigns.decide"))
+    proving: Outage = field(default_factory=lambda: Outage("campaigns.prove"))
     settling: Outage = field(default_factory=lambda: Outage("campaigns.settle"))
     leaving: Outage = field(default_factory=lambda: Outage("campaigns.leave"))
 

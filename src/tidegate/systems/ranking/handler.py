@@ -29,8 +29,8 @@ from tidegate.systems.ranking.windows import AHEAD
 
 _MOST_AT_ONCE = 500
 _LARGEST_AMOUNT = 10**9
-_RETRIES = Retries(Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=30)), max_attempts=10**9)
-"""What cannot be counted at all is buried at once; all else is a server that is away, and comes back."""
+_RETRIES = Retries(Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=30)), max_attempts=50)
+"""Over about ten minutes. A server that is away costs no attempt; an event that cannot be read is buried at once."""
 
 
 class _Order(msgspec.Struct):

@@ -139,6 +139,7 @@ class Audience:
                 watcher.show(standing, crowd, self._pace)
             opens_in_ms = crowd.opens_in_ms
         self._failures = 0
+        self._outage.over()
         return opens_in_ms
 
 

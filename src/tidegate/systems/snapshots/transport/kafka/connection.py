@@ -97,7 +97,8 @@ def in_our_words(settings: KafkaSettings, what: str, error: Exception) -> Unavai
     """What the driver's error means to our callers."""
     name = type(error).__name__
     if isinstance(error, _REFUSALS):
-        return ServerRefused(settings.address, f"{what}: {name}", remedy="See the rights of our user, and the settings")
+        # Without `what`: one missing right refuses several operations, and the log has one line for each reason.
+        return ServerRefused(settings.address, name, remedy="See the rights of our user, and the settings")
     if isinstance(error, errors.UnknownTopicOrPartitionError):
         name = f"a topic is missing. {CREATE_TOPICS}"
     return Unavailable(f"{settings.address}: {what}: {name}", server=settings.address)
