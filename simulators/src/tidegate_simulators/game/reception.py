@@ -10,6 +10,7 @@ from tidegate_simulators.game.ledger import Ledger
 from tidegate_simulators.game.names import name_of, subject_of
 from tidegate_simulators.game.rations import Rations, Refusal, Verdict
 from tidegate_simulators.game.world import World
+from tidegate_simulators.stalls import LoopMonitor
 from tidegate_simulators.wire.messages import Reply, Request, Spoiling, error, is_known
 
 _CHARACTERS = b"/v1/characters/"
@@ -50,7 +51,9 @@ class Reception:
         faults: Faults,
         ledger: Ledger,
         manners: Manners,
+        monitor: LoopMonitor,
     ) -> None:
+        self._monitor = monitor
         self._world, self._clock, self.documents = world, clock, Documents(world)
         self._by_key, self._faults, self._ledger, self._manners = rations.by_key, faults, ledger, manners
 
@@ -64,7 +67,7 @@ class Reception:
         else:
             if subject is not None:
                 self._ledger.book_subject(subject)
-            verdict = ration.arrive(at_us)
+            verdict = ration.arrive(at_us, self._monitor.delay_us())
             if verdict is not None:
                 reply = _refused(verdict)
             elif subject is not None and request.method == b"GET" and self._faults.are_none:

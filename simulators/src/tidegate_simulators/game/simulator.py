@@ -18,6 +18,7 @@ from tidegate_simulators.game.names import name_of
 from tidegate_simulators.game.rations import Rations
 from tidegate_simulators.game.reception import Reception
 from tidegate_simulators.game.world import World
+from tidegate_simulators.stalls import LoopMonitor
 from tidegate_simulators.wire.admin import PREFIX
 from tidegate_simulators.wire.connection import Connection
 from tidegate_simulators.wire.messages import Reply, Request
@@ -47,8 +48,15 @@ class GameSimulator:
         self.faults = Faults(shape.seed, manners.faults)
         self.ledger = Ledger(self.config.subjects_counted)
         self._rations = Rations(shape.seed, self.config.limits)
+        self._monitor = LoopMonitor(is_enabled=self.clock.runs_by_itself)
         self._reception = Reception(
-            self.world, self.clock, rations=self._rations, faults=self.faults, ledger=self.ledger, manners=manners
+            self.world,
+            self.clock,
+            rations=self._rations,
+            faults=self.faults,
+            ledger=self.ledger,
+            manners=manners,
+            monitor=self._monitor,
         )
         self._admin = Admin(self)
         self.name = b"game"
@@ -76,10 +84,12 @@ class GameSimulator:
             raise InvalidArgument("port", port, f"cannot listen there on {host}: {error.strerror}") from None
         host, port = self._server.sockets[0].getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._monitor.start()
         self.clear()
 
     async def stop(self) -> None:
         """Stop listening, and let go of everybody who still waits."""
+        self._monitor.stop()
         if self._server is not None:
             self._server.close()
             for connection in tuple(self.connections):
@@ -130,11 +140,13 @@ class GameSimulator:
     def report(self) -> Report:
         """What happened so far, and whether any limit was broken."""
         at_us, _ = self.clock.read()
-        return self.ledger.report([ration.report(at_us) for ration in self._rations.all])
+        keys = [ration.report(at_us) for ration in self._rations.all]
+        return self.ledger.report(keys, self._monitor.report())
 
     def clear(self) -> None:
         """Count from zero; the windows of the limits, strikes and bans go on."""
         self.ledger.clear()
+        self._monitor.clear()
         for ration in self._rations.all:
             ration.clear()
 

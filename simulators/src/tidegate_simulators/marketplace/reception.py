@@ -51,14 +51,14 @@ class Reception:
         self._config, self._manners, self._answers = config, config.manners, answers
         self._callers, self._faults, self._ledger = callers, faults, ledger
 
-    def receive(self, site: Site, request: Request, at_us: int) -> Reply:
+    def receive(self, site: Site, request: Request, at_us: int, delay_us: int = 0) -> Reply:
         """Decide on the answer, and book the call."""
         caller, is_whole = self._callers.find(request.headers)
         agent = request.headers.fields.get(b"user-agent", b"")
         path = unquote_to_bytes(request.path) if b"%" in request.path else request.path
         target = path + b"?" + request.query if request.query else path
         wanted = asked(path)
-        site.book.arrive(caller, agent, target, site.robots, at_us, is_whole=is_whole)
+        site.book.arrive(caller, agent, target, site.robots, at_us, is_whole=is_whole, delay_us=delay_us)
         pause_s = self._latency_s() if self._manners.latency_ms else 0
         reply = self._refusal(site, caller, at_us, at_us + round(pause_s * 1e6), is_stranger=not agent)
         if reply is None:
