@@ -33,7 +33,7 @@ class Report(msgspec.Struct, frozen=True):
     stalls: StallReport
     keys: list[KeyReport]
     bytes_sent: int
-    """Heads and bodies that were handed over for sending."""
+    """Bodies that were handed over for sending."""
     subjects_called: int
     """How many different characters; those beyond the bound are not among them."""
     calls_uncounted: int

@@ -1,12 +1,13 @@
 """The simulator as a server: in this process for tests and the demo, or in one of its own."""
 
-import asyncio
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+from aiohttp import web
 
+from tidegate_simulators.admin import PREFIX
 from tidegate_simulators.clock import from_ms, to_ms
 from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.game.admin import Admin
@@ -18,12 +19,8 @@ from tidegate_simulators.game.names import name_of
 from tidegate_simulators.game.rations import Rations
 from tidegate_simulators.game.reception import Reception
 from tidegate_simulators.game.world import World
+from tidegate_simulators.http_server import HttpServer, Reply, read_request
 from tidegate_simulators.stalls import LoopMonitor
-from tidegate_simulators.wire.admin import PREFIX
-from tidegate_simulators.wire.connection import Connection
-from tidegate_simulators.wire.messages import Reply, Request
-
-_BACKLOG = 1_024
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -59,11 +56,7 @@ class GameSimulator:
             monitor=self._monitor,
         )
         self._admin = Admin(self)
-        self.name = b"game"
-        self.manners = manners
-        self.connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
-        self.url = ""
+        self._server = HttpServer(self._handle, name="game", timing=manners, traffic=self.ledger)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -76,26 +69,19 @@ class GameSimulator:
 
     async def start(self) -> None:
         """Listen; from now on `url` is where."""
-        loop = asyncio.get_running_loop()
-        host, port = self.config.host, self.config.port
-        try:
-            self._server = await loop.create_server(self._connect, host, port, backlog=_BACKLOG)
-        except OSError as error:
-            raise InvalidArgument("port", port, f"cannot listen there on {host}: {error.strerror}") from None
-        host, port = self._server.sockets[0].getsockname()[:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        await self._server.start(self.config.host, self.config.port)
         self._monitor.start()
         self.clear()
 
     async def stop(self) -> None:
         """Stop listening, and let go of everybody who still waits."""
         self._monitor.stop()
-        if self._server is not None:
-            self._server.close()
-            for connection in tuple(self.connections):
-                connection.abort()
-            await self._server.wait_closed()
-            self._server = None
+        await self._server.stop()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self._server.url
 
     @property
     def api_keys(self) -> list[str]:
@@ -155,12 +141,8 @@ class GameSimulator:
         for ration in self._rations.all:
             ration.pardon()
 
-    def receive(self, request: Request, body: bytes) -> Reply:
-        """Decide on the answer to a request that arrives now."""
-        if request.path.startswith(PREFIX):
-            return self._admin.handle(request, body)
-        return self._reception.receive(request)
-
-    def _connect(self) -> Connection:
-        self.ledger.connections += 1
-        return Connection(self)
+    async def _handle(self, request: web.BaseRequest) -> Reply:
+        read, body = await read_request(request)
+        if read.path.startswith(PREFIX):
+            return self._admin.handle(read, body)
+        return self._reception.receive(read)

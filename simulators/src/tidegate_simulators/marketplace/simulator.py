@@ -5,7 +5,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from tidegate_simulators.admin import PREFIX
 from tidegate_simulators.faults import Faults
+from tidegate_simulators.http_server import Reply, Request
 from tidegate_simulators.marketplace.admin import Admin
 from tidegate_simulators.marketplace.answers import Answers
 from tidegate_simulators.marketplace.config import FaultKind, MarketplaceConfig, Politeness, RobotsSettings, Route
@@ -17,8 +19,6 @@ from tidegate_simulators.marketplace.site import Site
 from tidegate_simulators.marketplace.world import World
 from tidegate_simulators.stalls import LoopMonitor
 from tidegate_simulators.validation import require_positive, require_whole
-from tidegate_simulators.wire.admin import PREFIX
-from tidegate_simulators.wire.messages import Reply, Request
 
 _US = 1_000_000
 _MOST_STEPS_TO_CATCH_UP = 1_000
