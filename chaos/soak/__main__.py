@@ -56,6 +56,8 @@ class SoakReport(msgspec.Struct, kw_only=True):
     memory_growth: float | None
     entries_lost_by_flush: int
     """Accepted campaign entries that were not decided when Valkey lost its data, and came too late the second time."""
+    uncertain: list[str]
+    """Windows that a simulator could not judge, because its event loop stalled."""
     breaches: list[str]
 
     @property
@@ -186,6 +188,7 @@ def _report(
         memory_mb=round(memory[-1][1] / 1024, 1) if memory else 0.0,
         memory_growth=judges.memory_growth(members[0]),
         entries_lost_by_flush=sum(map(len, load.lost.values())),
+        uncertain=judges.uncertain_windows(upstreams),
         breaches=breaches,
     )
 

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from chaos import crawl_audit
 from chaos.comparison import compare, disagreements
 from chaos.crawl import truth_of
-from chaos.soak.deployment import CHARACTERS_PER_S, Deployment, Member
+from chaos.soak.deployment import CHARACTERS_PER_S, Deployment, Member, Upstreams
 from chaos.soak.load import CAPACITY, ROOM, STOCK, Load
 from tidegate.app import Collection
 from tidegate.storage.sql import Transaction
@@ -37,6 +37,22 @@ async def judge_collection(collection: Collection, deployment: Deployment, load:
     found = [*compared.differences, *await database.read(disagreements, load.run_ids)]
     report = simulator.report()
     return found + [f"GitHub limit {rule} exceeded {times} times" for rule, times in report.violations.items()]
+
+
+def uncertain_windows(upstreams: Upstreams) -> list[str]:
+    """Windows that the simulators could not judge, because their event loop stalled: neither a breach nor a proof."""
+    game = upstreams.game.report()
+    found = [
+        ("GitHub", upstreams.github.report().uncertain_samples),
+        ("marketplace", upstreams.market.report().uncertain_samples),
+        ("game API", [window for key in game.keys for window in key.uncertain_windows]),
+    ]
+    return [
+        f"uncertain: {name}, {window.rule} of {window.caller}: {window.read:g} read, {window.certain:g} certain, "
+        f"limit {window.limit:g}, stall {window.stall_ms:.0f} ms"
+        for name, windows in found
+        for window in windows
+    ]
 
 
 async def judge_crawl(collection: Collection, deployment: Deployment) -> list[str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidegate_simulators import game as game_api
     from tidegate_simulators import github as github_api
     from tidegate_simulators import marketplace as market_site
+    from tidegate_simulators.stalls import StallReport
 
 ReportT = TypeVar("ReportT")
 ReportT_co = TypeVar("ReportT_co", covariant=True)
@@ -274,7 +275,15 @@ def _github_lines(report: github_api.Report) -> list[str]:
     return [
         f"{report.calls} calls, {report.not_modified} of them answered with 304; limits broken: {report.broken}",
         *(f"  {rule}: {times}" for rule, times in report.violations.items()),
+        *_uncertain_lines(report.uncertain, report.stalls),
     ]
+
+
+def _uncertain_lines(windows: int, stalls: StallReport) -> list[str]:
+    """A line about windows that could not be judged, if there are any."""
+    if not windows:
+        return []
+    return [f"  uncertain windows: {windows:,}; the simulator stalled for up to {stalls.longest_ms:,.0f} ms"]
 
 
 def _greet_game(simulator: game_api.GameSimulator) -> _Output:
@@ -300,6 +309,7 @@ def _game_lines(report: game_api.Report) -> list[str]:
     lines = [
         f"{report.calls:,} calls, {report.refused:,} of them refused; limits broken: {report.broken:,}",
         f"  at most {most:,} of one key in any second; {sent_mb:,.1f} MB sent",
+        *_uncertain_lines(report.uncertain, report.stalls),
     ]
     if cost.cpu_us_per_call is not None:
         lines.append(f"  {cost.cpu_s:.1f} s of CPU time, {cost.cpu_us_per_call:.0f} µs per call")
@@ -330,6 +340,7 @@ def _marketplace_lines(report: market_site.Report) -> list[str]:
         f"{report.calls:,} calls, {refused:,} of them refused, {report.not_modified:,} answered with 304",
         f"Rules of politeness broken: {report.broken:,}",
         *(f"  {rule}: {times:,}" for rule, times in report.violations.items()),
+        *_uncertain_lines(report.uncertain, report.stalls),
         *(
             f"  {host.url}: {host.calls:,} calls, at least {host.smallest_gap_ms:,.1f} ms apart"
             for host in report.hosts

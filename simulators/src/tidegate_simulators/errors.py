@@ -1,4 +1,4 @@
-"""Errors of the simulators. This distribution does not import `tidegate`: it is the other side of the wire."""
+"""Errors of the simulators. This distribution does not import `tidegate`, which it tests."""
 
 
 class SimulatorError(Exception):

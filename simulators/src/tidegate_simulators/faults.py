@@ -1,10 +1,11 @@
 """What goes wrong on purpose: a share of the calls, all calls of some kind, or the next ones."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Generic, Protocol, TypeVar
 
+from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.validation import require_at_most, require_positive
 
 _MOST_INJECTIONS = 10_000
@@ -13,6 +14,31 @@ Kind = TypeVar("Kind")
 Place = TypeVar("Place")
 Kind_co = TypeVar("Kind_co", covariant=True)
 Place_co = TypeVar("Place_co", covariant=True)
+
+
+RuleT = TypeVar("RuleT")
+
+
+def parse_rules(
+    text: str, make: Callable[[str, float, str | None], RuleT], *, place: str, known: Iterable[str]
+) -> tuple[RuleT, ...]:
+    """Parse rules such as `502=0.01,reset@repo.issues=0.05`: kind, optionally a place, and the share of calls.
+
+    `make` gets kind, share and place. Raises `InvalidArgument` with the form that is expected and the `known` kinds.
+    """
+    return tuple(_parse_rule(part.strip(), make, place, known) for part in text.split(",") if part.strip())
+
+
+def _parse_rule(text: str, make: Callable[[str, float, str | None], RuleT], place: str, known: Iterable[str]) -> RuleT:
+    what, _, rate = text.partition("=")
+    kind, _, where = what.strip().partition("@")
+    try:
+        return make(kind, float(rate), where or None)
+    except InvalidArgument:
+        raise
+    except ValueError:
+        form = f"write kind=share or kind@{place}=share; kinds: {', '.join(known)}"
+        raise InvalidArgument("faults", text, form) from None
 
 
 class Rule(Protocol[Kind_co, Place_co]):

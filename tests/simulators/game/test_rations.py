@@ -134,6 +134,53 @@ def test_whoever_waits_as_long_as_told_is_admitted(pauses: list[int], per_second
             assert ration.arrive(at_us) is None
 
 
+@given(
+    pauses=some.lists(some.integers(1, 400_000), max_size=60),
+    stalls=some.lists(some.tuples(some.integers(0, 6_000_000), some.integers(30_000, 3_000_000)), max_size=4),
+    per_second=some.integers(1, 6),
+)
+@settings(max_examples=examples(60))
+def test_a_stall_of_the_simulator_makes_no_breach_of_calls_that_kept_the_limit(
+    pauses: list[int], stalls: list[tuple[int, int]], per_second: int
+):
+    """Calls come at times that keep the limit; what comes during a stall is read at its end."""
+    ration, came = Ration("key", LimitSettings(per_second=per_second)), list[int]()
+    for pause in pauses:
+        at_us = (came[-1] if came else 0) + pause
+        came.append(max(at_us, came[-per_second] + SECOND_US) if len(came) >= per_second else at_us)
+    read = list[tuple[int, int]]()
+    for at_us in came:
+        begin, end = at_us, at_us
+        for start, length in sorted(stalls):
+            if start <= end < start + length:
+                begin, end = min(begin, start), start + length
+        read.append((end, end - begin))
+
+    assert [ration.arrive(at_us, delay_us) for at_us, delay_us in sorted(read)] == [None] * len(read)
+    report = ration.report(10**9)
+    assert (report.broken, report.seconds_over, report.most_in_a_second <= per_second) == (0, 0, True)
+
+
+@pytest.mark.parametrize("delay_us", [0, 900_000])
+def test_calls_that_came_within_one_second_are_a_breach_also_if_they_were_read_late(delay_us: int):
+    ration = Ration("key", LimitSettings(per_second=10, strikes_until_ban=None))
+    refused = [ration.arrive(5_000_000, delay_us) for _ in range(15)]
+
+    report = ration.report(5_000_000)
+    assert (sum(each is not None for each in refused), report.broken, report.uncertain) == (5, 5, 0)
+
+
+def test_more_calls_than_any_second_of_a_stall_allows_are_a_breach():
+    """In 2.5 s at most 30 calls can have kept a limit of 10."""
+    ration = Ration("key", LimitSettings(per_second=10, strikes_until_ban=None))
+    refused = [ration.arrive(5_000_000, 2_500_000) for _ in range(40)]
+
+    report = ration.report(5_000_000)
+    assert (sum(each is not None for each in refused), report.broken, report.uncertain) == (10, 10, 1)
+    (window,) = report.uncertain_windows
+    assert (window.read, window.certain, window.limit, window.stall_ms) == (30, 0, 10, 2_500)
+
+
 def test_a_limit_holds_in_any_second_and_not_only_in_those_of_the_clock():
     """Ten at the end of one second of the clock and ten at the beginning of the next: twenty within 200 ms."""
     ration = Ration("key", LimitSettings(per_second=10))

@@ -3,10 +3,13 @@
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from tests.simulators.github.client import Got, simulated
 from tests.waiting import lasting_at_least
 from tidegate_simulators.github import LimitSettings, Manners
 from tidegate_simulators.github.secondary import SECONDARY, Sliding
+from tidegate_simulators.stalls import LoopMonitor
 
 
 def is_secondary(got: Got) -> bool:
@@ -42,6 +45,25 @@ async def test_an_endpoint_has_nine_hundred_points_in_any_minute():
         assert is_secondary(got)
         assert got.remaining > 0, "the primary limit has nothing to do with it"
         assert client.sim.report().violations == {"points_per_minute": 1}
+
+
+@pytest.mark.parametrize(("late_s", "broken"), [(0.4, 1), (0.6, 0)])
+async def test_points_that_may_belong_to_the_minute_before_are_uncertain(
+    late_s: float, broken: int, monkeypatch: pytest.MonkeyPatch
+):
+    """The first of six calls within 59.5 s was read late: it came up to `late_s` earlier."""
+    delays_us = iter([round(late_s * 1e6), 0, 0, 0, 0, 0])
+    monkeypatch.setattr(LoopMonitor, "delay_us", staticmethod(lambda: next(delays_us)))
+    async with simulated(limits=LimitSettings(points_per_minute=5)) as client:
+        statuses = [(await client.get(f"/users/{client.login}")).status]
+        client.clock.advance(timedelta(seconds=59.5))
+        statuses += [(await client.get(f"/users/{client.login}")).status for _ in range(5)]
+        report = client.sim.report()
+
+    assert (report.broken, report.uncertain, statuses[5] == 200) == (broken, 1 - broken, not broken)
+    if not broken:
+        [window] = report.uncertain_samples
+        assert (window.rule, window.read, window.certain, window.limit) == ("points_per_minute", 6, 5, 5)
 
 
 async def test_points_come_back_as_calls_grow_old():

@@ -16,6 +16,7 @@ from tidegate_simulators.marketplace import (
     RobotsSettings,
     WorldShape,
 )
+from tidegate_simulators.stalls import LoopMonitor
 
 TWO = WorldShape(products=60, hosts=2)
 SLOWLY = RobotsSettings(groups=(RobotsGroup(crawl_delay_s=3),))
@@ -24,6 +25,25 @@ SLOWLY = RobotsSettings(groups=(RobotsGroup(crawl_delay_s=3),))
 async def call_after(client: Client, seconds: float, path: str = "/", *, host: int = 0, who: int | str = 0) -> int:
     client.ticks.advance(seconds)
     return (await client.get(path, host=host, who=who)).status
+
+
+@pytest.mark.parametrize(("late_s", "broken"), [(0.4, 1), (0.6, 0)])
+async def test_a_gap_that_may_have_been_longer_is_uncertain(
+    late_s: float, broken: int, monkeypatch: pytest.MonkeyPatch
+):
+    """The first of two calls half a second apart was read late: it came up to `late_s` earlier."""
+    delays_us = iter([round(late_s * 1e6), 0])
+    monkeypatch.setattr(LoopMonitor, "delay_us", staticmethod(lambda: next(delays_us)))
+    async with simulated(politeness=Politeness(delay_s=1, robots_required=False)) as client:
+        await call_after(client, 5)
+        await call_after(client, 0.5)
+        report = client.sim.report()
+
+    assert (report.broken, report.uncertain) == (broken, 1 - broken)
+    if not broken:
+        [window] = report.uncertain_samples
+        assert (window.rule, window.caller, window.stall_ms) == ("too_soon", "identity-0", 600)
+        assert (window.read, window.certain, window.limit) == (500, 1_100, 1_000)
 
 
 async def test_a_call_sooner_than_the_setting_is_found():

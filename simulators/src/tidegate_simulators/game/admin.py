@@ -1,14 +1,14 @@
-"""What can be done behind the stage: look, change, spoil."""
+"""Admin endpoints: report, change the data, inject faults."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tidegate_simulators.admin import AdminEndpoints, Query
 from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.game.config import FaultKind, parse_faults
 from tidegate_simulators.game.documents import KEPT_FIELDS
-from tidegate_simulators.wire.admin import BackDoor, Query
 
 if TYPE_CHECKING:
     from tidegate_simulators.game.simulator import GameSimulator
@@ -26,7 +26,7 @@ class _Passing(msgspec.Struct, forbid_unknown_fields=True):
     advance_s: float
 
 
-class Admin(BackDoor):
+class Admin(AdminEndpoints):
     """Of a game."""
 
     def __init__(self, simulator: "GameSimulator") -> None:

@@ -15,6 +15,7 @@ class WorldClock:
         self, epoch: datetime | None = None, speed: float = 1, ticks_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
         self._ticks_ns, self._started_ns = ticks_ns, ticks_ns()
+        self.runs_by_itself = ticks_ns is time.monotonic_ns
         self._epoch_ms = time.time_ns() // 1_000_000 if epoch is None else to_ms(epoch)
         self._speed, self._advanced_ms = speed, 0
 

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from tidegate_simulators.config import Frozen
 from tidegate_simulators.errors import InvalidArgument
+from tidegate_simulators.faults import parse_rules
 from tidegate_simulators.validation import (
     require_at_most,
     require_not_negative,
@@ -160,8 +161,7 @@ class Manners(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     etags: bool = False
     compress: bool = True
     idle_s: float = 75
-    """A connection on which nothing moves for so long is closed (after twice as long at the latest), be it between two
-    calls or within one."""
+    """A connection without a request for so long is closed."""
 
     def __post_init__(self) -> None:
         for name in ("latency_ms", "hang_s", "drip_s", "retry_after_s"):
@@ -188,20 +188,12 @@ class GameConfig(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def parse_faults(text: str) -> tuple[FaultRule, ...]:
-    """Rules from `502=0.01,reset@17=1`: kind, perhaps a character's id, and the share of calls."""
-    return tuple(_parse_rule(part.strip()) for part in text.split(",") if part.strip())
+    """Parse `502=0.01,reset@17=1`: kind, optionally a character's id, and the share of calls."""
 
+    def rule(kind: str, rate: float, subject: str | None) -> FaultRule:
+        return FaultRule(kind=FaultKind(kind), rate=rate, subject=int(subject) if subject else None)
 
-def _parse_rule(text: str) -> FaultRule:
-    what, _, rate = text.partition("=")
-    kind, _, subject = what.strip().partition("@")
-    try:
-        return FaultRule(kind=FaultKind(kind), rate=float(rate), subject=int(subject) if subject else None)
-    except InvalidArgument:
-        raise
-    except ValueError:
-        known = ", ".join(FaultKind)
-        raise InvalidArgument("faults", text, f"write kind=share or kind@id=share; kinds: {known}") from None
+    return parse_rules(text, rule, place="id", known=FaultKind)
 
 
 def parse_tempi(text: str) -> tuple[Tempo, ...]:

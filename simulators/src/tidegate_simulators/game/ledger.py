@@ -6,6 +6,7 @@ import msgspec
 
 from tidegate_simulators.cost import Cost, Meter
 from tidegate_simulators.game.rations import KeyReport
+from tidegate_simulators.stalls import StallReport
 
 _SECONDS_REMEMBERED = 3_600
 _MOST_CALLED = 20
@@ -26,10 +27,13 @@ class Report(msgspec.Struct, frozen=True):
     refused: int
     """Answers of a limit: 429, or 403 under a ban."""
     most_in_a_second: int
-    """The greatest number of calls of one key in any window of a second."""
+    """The greatest number of calls of one key that certainly came within one second."""
+    uncertain: int
+    """Windows of all keys that cannot be judged, because the event loop stalled: see `uncertain_windows` of a key."""
+    stalls: StallReport
     keys: list[KeyReport]
     bytes_sent: int
-    """Heads and bodies that were handed over for sending."""
+    """Bodies that were handed over for sending."""
     subjects_called: int
     """How many different characters; those beyond the bound are not among them."""
     calls_uncounted: int
@@ -92,7 +96,7 @@ class Ledger:
         self._seconds.append(0)
         self._second = second
 
-    def report(self, keys: list[KeyReport]) -> Report:
+    def report(self, keys: list[KeyReport], stalls: StallReport) -> Report:
         """Everything so far."""
         calls = sum(self._answers.values())
         by_route, by_outcome = Counter[str](), Counter[str]()
@@ -107,6 +111,8 @@ class Ledger:
             faults=dict(self.faults),
             refused=sum(sum(key.refused.values()) for key in keys),
             most_in_a_second=max((key.most_in_a_second for key in keys), default=0),
+            uncertain=sum(key.uncertain for key in keys),
+            stalls=stalls,
             keys=keys,
             bytes_sent=self.bytes_sent,
             subjects_called=len(self._subjects),

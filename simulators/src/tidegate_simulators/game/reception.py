@@ -10,16 +10,16 @@ from tidegate_simulators.game.ledger import Ledger
 from tidegate_simulators.game.names import name_of, subject_of
 from tidegate_simulators.game.rations import Rations, Refusal, Verdict
 from tidegate_simulators.game.world import World
-from tidegate_simulators.wire.messages import Reply, Request, Spoiling, error, is_known
+from tidegate_simulators.http_server import JSON, Reply, Request, TransportFault, error, is_known
+from tidegate_simulators.stalls import LoopMonitor
 
 _CHARACTERS = b"/v1/characters/"
 _IDS = b"/v1/ids"
 _LONGEST_ID = 10
 _BROKEN_OFF = 10
 """Bytes that are missing at the end of an invalid body."""
-_JSON = b"Content-Type: application/json\r\n"
-_VARIED = _JSON + b"Vary: Accept-Encoding\r\n"
-_PACKED = _VARIED + b"Content-Encoding: gzip\r\n"
+_VARIED = JSON | {"Vary": "Accept-Encoding"}
+_PACKED = _VARIED | {"Content-Encoding": "gzip"}
 _STATUSES = {
     FaultKind.BAD_REQUEST: 400,
     FaultKind.REFUSED: 429,
@@ -29,8 +29,7 @@ _STATUSES = {
     FaultKind.GATEWAY_TIMEOUT: 504,
 }
 """Faults that are answers."""
-_SPOILINGS = {FaultKind(spoiling.value): spoiling for spoiling in Spoiling}
-"""Faults that spoil an answer on its way."""
+_TRANSPORT_FAULTS = {FaultKind(fault.value): fault for fault in TransportFault}
 _REFUSALS = {
     Refusal.SECOND: (429, "The calls of this second are used up."),
     Refusal.DAY: (429, "The calls of this day are used up."),
@@ -50,7 +49,9 @@ class Reception:
         faults: Faults,
         ledger: Ledger,
         manners: Manners,
+        monitor: LoopMonitor,
     ) -> None:
+        self._monitor = monitor
         self._world, self._clock, self.documents = world, clock, Documents(world)
         self._by_key, self._faults, self._ledger, self._manners = rations.by_key, faults, ledger, manners
 
@@ -58,13 +59,13 @@ class Reception:
         """Decide on the answer, and book the call."""
         at_us, now_ms = self._clock.read()
         route, subject = _route(request.path)
-        ration = self._by_key.get(request.headers.fields.get(b"x-api-key", b""))
+        ration = self._by_key.get(request.headers.get(b"x-api-key", b""))
         if ration is None:
             reply = error(401, "unauthorised", "Send a key that is known in the header X-Api-Key.")
         else:
             if subject is not None:
                 self._ledger.book_subject(subject)
-            verdict = ration.arrive(at_us)
+            verdict = ration.arrive(at_us, self._monitor.delay_us())
             if verdict is not None:
                 reply = _refused(verdict)
             elif subject is not None and request.method == b"GET" and self._faults.are_none:
@@ -73,7 +74,7 @@ class Reception:
                 reply = self._answer(request, route, subject, now_ms)
         self._ledger.book(route, reply.outcome, at_us)
         if self._manners.latency_ms:
-            reply.pause_s = self._latency_s()
+            reply.delay_s = self._latency_s()
         return reply
 
     def _answer(self, request: Request, route: str, subject: int | None, now_ms: int) -> Reply:
@@ -88,19 +89,18 @@ class Reception:
         reply = self._honest_answer(request, route, subject, now_ms)
         if fault is FaultKind.INVALID:
             return self._invalid(reply, subject, now_ms)
-        reply.spoiling = None if fault is None else _SPOILINGS.get(fault)
+        reply.fault = None if fault is None else _TRANSPORT_FAULTS.get(fault)
         return reply
 
     def _invalid(self, reply: Reply, subject: int | None, now_ms: int) -> Reply:
         """The same, but its text breaks off; nothing about its length or encoding tells."""
         state = None if subject is None else self._world.state(subject, now_ms)
-        pieces = reply.pieces if state is None else self.documents.plain(state, now_ms)[0]
-        body = b"".join(pieces)[:-_BROKEN_OFF]
-        return Reply(reply.status, [body], len(body), _JSON)
+        body = reply.body if state is None else b"".join(self.documents.plain(state, now_ms)[0])
+        return Reply(reply.status, body[:-_BROKEN_OFF])
 
     def _honest_answer(self, request: Request, route: str, subject: int | None, now_ms: int) -> Reply:
         if request.method not in (b"GET", b"HEAD"):
-            return error(405, "method", "This can only be read.", b"Allow: GET, HEAD\r\n")
+            return error(405, "method", "This can only be read.", Allow="GET, HEAD")
         if subject is not None:
             return self._character(request, subject, now_ms)
         if route == "ids":
@@ -108,23 +108,21 @@ class Reception:
         return error(404, "unknown", "There is /v1/characters/{id} and /v1/ids?name={name}.")
 
     def _failed(self, status: int) -> Reply:
-        wait = b"Retry-After: %d\r\n" % self._manners.retry_after_s if status == 429 else b""
-        return error(status, "fault", "This went wrong on purpose.", wait)
+        headers = {"Retry_After": str(self._manners.retry_after_s)} if status == 429 else {}
+        return error(status, "fault", "This went wrong on purpose.", **headers)
 
     def _character(self, request: Request, subject: int, now_ms: int) -> Reply:
         state = self._world.state(subject, now_ms)
         if state is None:
             return error(404, "not_found", f"There is no character {subject}.")
-        manners, tag = self._manners, b""
+        manners, tag = self._manners, dict[str, str]()
         if manners.etags:
-            tag = b'ETag: W/"%x-%x"\r\n' % (subject, state.version)
-            if is_known(request.headers.fields.get(b"if-none-match", b""), tag[6:-2]):
-                return Reply(304, [], 0, tag)
-        if request.headers.takes_gzip and manners.compress:
-            pieces, size = self.documents.gzipped(state, now_ms)
-            return Reply(200, pieces, size, tag + _PACKED)
-        pieces, size = self.documents.plain(state, now_ms)
-        return Reply(200, pieces, size, tag + _VARIED)
+            tag = {"ETag": f'W/"{subject:x}-{state.version:x}"'}
+            if is_known(request.headers.get(b"if-none-match", b""), tag["ETag"].encode()):
+                return Reply(304, b"", tag)
+        if request.takes_gzip and manners.compress:
+            return Reply(200, b"".join(self.documents.gzipped(state, now_ms)[0]), _PACKED | tag)
+        return Reply(200, b"".join(self.documents.plain(state, now_ms)[0]), _VARIED | tag)
 
     def _id(self, query: bytes) -> Reply:
         name = parse_qs(query.decode("latin-1")).get("name", [""])[0]
@@ -134,7 +132,7 @@ class Reception:
         if subject is None or not self._world.exists(subject):
             return error(404, "not_found", "Nobody has this name.")
         body = b'{"id":%d,"name":"%b"}' % (subject, name_of(subject).encode())
-        return Reply(200, [body], len(body))
+        return Reply(200, body)
 
     def _latency_s(self) -> float:
         jitter = self._manners.jitter * (2 * self._faults.chance() - 1)
@@ -154,4 +152,4 @@ def _route(path: bytes) -> tuple[str, int | None]:
 
 def _refused(verdict: Verdict) -> Reply:
     status, message = _REFUSALS[verdict.refusal]
-    return error(status, verdict.refusal.value, message, b"Retry-After: %d\r\n" % verdict.retry_after_s)
+    return error(status, verdict.refusal.value, message, Retry_After=str(verdict.retry_after_s))

@@ -1,12 +1,13 @@
 """The simulator as a server: in this process for tests and the demo, or in one of its own."""
 
-import asyncio
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+from aiohttp import web
 
+from tidegate_simulators.admin import PREFIX
 from tidegate_simulators.clock import from_ms, to_ms
 from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.game.admin import Admin
@@ -18,11 +19,8 @@ from tidegate_simulators.game.names import name_of
 from tidegate_simulators.game.rations import Rations
 from tidegate_simulators.game.reception import Reception
 from tidegate_simulators.game.world import World
-from tidegate_simulators.wire.admin import PREFIX
-from tidegate_simulators.wire.connection import Connection
-from tidegate_simulators.wire.messages import Reply, Request
-
-_BACKLOG = 1_024
+from tidegate_simulators.http_server import HttpServer, Reply, read_request
+from tidegate_simulators.stalls import LoopMonitor
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -47,15 +45,18 @@ class GameSimulator:
         self.faults = Faults(shape.seed, manners.faults)
         self.ledger = Ledger(self.config.subjects_counted)
         self._rations = Rations(shape.seed, self.config.limits)
+        self._monitor = LoopMonitor(is_enabled=self.clock.runs_by_itself)
         self._reception = Reception(
-            self.world, self.clock, rations=self._rations, faults=self.faults, ledger=self.ledger, manners=manners
+            self.world,
+            self.clock,
+            rations=self._rations,
+            faults=self.faults,
+            ledger=self.ledger,
+            manners=manners,
+            monitor=self._monitor,
         )
         self._admin = Admin(self)
-        self.name = b"game"
-        self.manners = manners
-        self.connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
-        self.url = ""
+        self._server = HttpServer(self._handle, name="game", timing=manners, traffic=self.ledger)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -68,24 +69,19 @@ class GameSimulator:
 
     async def start(self) -> None:
         """Listen; from now on `url` is where."""
-        loop = asyncio.get_running_loop()
-        host, port = self.config.host, self.config.port
-        try:
-            self._server = await loop.create_server(self._connect, host, port, backlog=_BACKLOG)
-        except OSError as error:
-            raise InvalidArgument("port", port, f"cannot listen there on {host}: {error.strerror}") from None
-        host, port = self._server.sockets[0].getsockname()[:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        await self._server.start(self.config.host, self.config.port)
+        self._monitor.start()
         self.clear()
 
     async def stop(self) -> None:
         """Stop listening, and let go of everybody who still waits."""
-        if self._server is not None:
-            self._server.close()
-            for connection in tuple(self.connections):
-                connection.abort()
-            await self._server.wait_closed()
-            self._server = None
+        self._monitor.stop()
+        await self._server.stop()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self._server.url
 
     @property
     def api_keys(self) -> list[str]:
@@ -130,11 +126,13 @@ class GameSimulator:
     def report(self) -> Report:
         """What happened so far, and whether any limit was broken."""
         at_us, _ = self.clock.read()
-        return self.ledger.report([ration.report(at_us) for ration in self._rations.all])
+        keys = [ration.report(at_us) for ration in self._rations.all]
+        return self.ledger.report(keys, self._monitor.report())
 
     def clear(self) -> None:
         """Count from zero; the windows of the limits, strikes and bans go on."""
         self.ledger.clear()
+        self._monitor.clear()
         for ration in self._rations.all:
             ration.clear()
 
@@ -143,12 +141,8 @@ class GameSimulator:
         for ration in self._rations.all:
             ration.pardon()
 
-    def receive(self, request: Request, body: bytes) -> Reply:
-        """Decide on the answer to a request that arrives now."""
-        if request.path.startswith(PREFIX):
-            return self._admin.handle(request, body)
-        return self._reception.receive(request)
-
-    def _connect(self) -> Connection:
-        self.ledger.connections += 1
-        return Connection(self)
+    async def _handle(self, request: web.BaseRequest) -> Reply:
+        read, body = await read_request(request)
+        if read.path.startswith(PREFIX):
+            return self._admin.handle(read, body)
+        return self._reception.receive(read)

@@ -57,7 +57,9 @@ class Call:
     body: bytes
     caller: Caller
     at: float
-    """When it arrived, in seconds since the epoch."""
+    """When it was read, in seconds since the epoch."""
+    delay_s: float = 0
+    """It came at most so long before."""
 
     @property
     def url(self) -> str:

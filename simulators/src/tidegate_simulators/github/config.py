@@ -4,7 +4,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from tidegate_simulators.config import Frozen
-from tidegate_simulators.errors import InvalidArgument
+from tidegate_simulators.faults import parse_rules
 from tidegate_simulators.validation import require_at_most, require_not_negative, require_positive
 
 MOST_REPOSITORIES = 1_000
@@ -186,17 +186,9 @@ class SimulatorConfig(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def parse_faults(text: str) -> tuple[FaultRule, ...]:
-    """Rules from `502=0.01,reset@repo.issues=0.05`: kind, perhaps a route, and the share of calls."""
-    return tuple(_parse_rule(part.strip()) for part in text.split(",") if part.strip())
+    """Parse `502=0.01,reset@repo.issues=0.05`: kind, optionally a route, and the share of calls."""
 
+    def rule(kind: str, rate: float, route: str | None) -> FaultRule:
+        return FaultRule(kind=FaultKind(kind), rate=rate, route=route)
 
-def _parse_rule(text: str) -> FaultRule:
-    what, _, rate = text.partition("=")
-    kind, _, route = what.strip().partition("@")
-    try:
-        return FaultRule(kind=FaultKind(kind), rate=float(rate), route=route or None)
-    except InvalidArgument:
-        raise
-    except ValueError:
-        known = ", ".join(FaultKind)
-        raise InvalidArgument("faults", text, f"write kind=share or kind@route=share; kinds: {known}") from None
+    return parse_rules(text, rule, place="route", known=FaultKind)

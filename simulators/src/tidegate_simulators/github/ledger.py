@@ -7,8 +7,10 @@ import msgspec
 
 from tidegate_simulators.github.calls import Call
 from tidegate_simulators.github.config import FaultKind
+from tidegate_simulators.stalls import StallReport, UncertainWindow, UncertainWindows
 
 _MOST_SAMPLES = 200
+_MINUTE_S = 60
 _MOST_REMEMBERED_FAULTS = 10_000
 
 
@@ -75,6 +77,11 @@ class Report(msgspec.Struct, frozen=True):
     by_status: dict[str, int]
     violations: dict[str, int]
     violation_samples: list[Violation]
+    uncertain: int
+    """Windows over a limit, and calls in a pause, by the time of reading only: the event loop had stalled."""
+    uncertain_samples: list[UncertainWindow]
+    """The first ones; of pauses, seconds after the grace period."""
+    stalls: StallReport
     faults: dict[str, int]
     """Injected faults, by kind."""
     retries_after_faults: int
@@ -105,6 +112,7 @@ class Ledger:
         self.by_status, self.spent, self.faults = Counter[str](), Counter[str](), Counter[str]()
         self.violations = Counter[str]()
         self.samples: list[Violation] = []
+        self.uncertain = UncertainWindows()
         self.peaks: defaultdict[str, int] = defaultdict(int)
         self.refused = self.retries = self.mutations = self.polled_early = 0
         self._spoilt: dict[str, None] = {}
@@ -131,13 +139,21 @@ class Ledger:
             owner = call.caller.owner.key
             self.samples.append(Violation(rule, call.at, owner, call.match.route, call.match.bucket))
 
+    def unsure(self, rule: Broken, call: Call, *, read: float, certain: float, limit: float, stall_s: float) -> None:
+        """A rule may have been broken: it cannot be known, since requests were read late."""
+        owner = call.caller.owner.key
+        stall_ms = stall_s * 1_000
+        self.uncertain.add(
+            UncertainWindow(rule, owner, call.at, read=read, certain=certain, limit=limit, stall_ms=stall_ms), _MINUTE_S
+        )
+
     def injected(self, kind: FaultKind, call: Call) -> None:
         """A fault took the place of an answer, or spoilt one."""
         self.faults[kind.value] += 1
         if len(self._spoilt) < _MOST_REMEMBERED_FAULTS:
             self._spoilt[call.url] = None
 
-    def report(self, windows: list[WindowUse], needed: Needed | None = None) -> Report:
+    def report(self, windows: list[WindowUse], stalls: StallReport, needed: Needed | None = None) -> Report:
         """Everything so far."""
         return Report(
             calls=self.by_route.total(),
@@ -150,6 +166,9 @@ class Ledger:
             by_status=dict(self.by_status),
             violations=dict(self.violations),
             violation_samples=list(self.samples),
+            uncertain=self.uncertain.count,
+            uncertain_samples=list(self.uncertain.samples),
+            stalls=stalls,
             faults=dict(self.faults),
             retries_after_faults=self.retries,
             mutations=self.mutations,

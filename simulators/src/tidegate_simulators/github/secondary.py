@@ -21,12 +21,24 @@ class Sliding:
     def __init__(self, length_s: float) -> None:
         self._length_s, self.total = length_s, 0.0
         self._entries: deque[tuple[float, float]] = deque()
+        self._late: deque[tuple[float, float, float]] = deque()
+        """Entries that were read after a stall: when, how late at most, and how much."""
 
-    def add(self, at: float, amount: float) -> float:
-        """Add, and tell the sum of the minute that ends now."""
+    def add(self, at: float, amount: float, delay_s: float = 0) -> float:
+        """Add what came at most `delay_s` ago; return the sum of the minute that ends now, by the time of reading."""
         self._entries.append((at, amount))
         self.total += amount
+        if delay_s:
+            self._late.append((at, delay_s, amount))
         return self.sum(at)
+
+    def certain(self, at: float) -> tuple[float, float]:
+        """What certainly came within the minute that ends now, and how late the rest may have been read."""
+        begin = at - self._length_s
+        while self._late and self._late[0][0] <= begin:
+            self._late.popleft()
+        outside = [(delay_s, amount) for read, delay_s, amount in self._late if read - delay_s <= begin]
+        return self.total - sum(amount for _, amount in outside), max((delay_s for delay_s, _ in outside), default=0)
 
     def sum(self, at: float) -> float:
         """The sum of the minute that ends now."""
@@ -90,15 +102,30 @@ class SecondaryLimits:
         most = limits.graphql_points_per_minute if is_graphql else limits.points_per_minute
         if standing.at_once > limits.at_once:
             return Broken.AT_ONCE
-        if standing.points_of(call.match.route).add(call.at, points) > most:
+        if self._exceeds(Broken.POINTS, call, standing.points_of(call.match.route), points, most):
             return Broken.POINTS
-        if standing.computing.add(call.at, limits.cpu_ms_per_call / 1000) > limits.cpu_s_per_minute:
+        computing_s = limits.cpu_ms_per_call / 1000
+        if self._exceeds(Broken.CPU, call, standing.computing, computing_s, limits.cpu_s_per_minute):
             return Broken.CPU
         return None
 
+    def _exceeds(self, rule: Broken, call: Call, sliding: Sliding, amount: float, limit: float) -> bool:
+        """Whether a call certainly exceeds a limit per minute; one that only may do so is noted as uncertain."""
+        total = sliding.add(call.at, amount, call.delay_s)
+        if total <= limit:
+            return False
+        certain, stall_s = sliding.certain(call.at)
+        if certain <= limit:
+            self._ledger.unsure(rule, call, read=total, certain=certain, limit=limit, stall_s=stall_s)
+        return certain > limit
+
     def _during_pause(self, call: Call, standing: Standing) -> Answer:
         """Refused; whoever goes on regardless waits twice as long each time."""
-        if call.at > standing.pause_began + self._limits.grace_s:
+        grace_ends = standing.pause_began + self._limits.grace_s
+        if call.at > grace_ends >= call.at - call.delay_s:
+            late_s = call.at - grace_ends
+            self._ledger.unsure(Broken.PAUSE, call, read=late_s, certain=0, limit=0, stall_s=call.delay_s)
+        elif call.at > grace_ends:
             self._ledger.violated(Broken.PAUSE, call)
             standing.ignored += 1
             return self.stop(call)
@@ -135,14 +162,14 @@ class SecondaryLimits:
 
     def missed(self, call: Call) -> None:
         """A 404 was given; too many of them begin a pause."""
-        if self.of(call).missed.add(call.at, 1) > self._limits.not_found_per_minute:
+        if self._exceeds(Broken.NOT_FOUND, call, self.of(call).missed, 1, self._limits.not_found_per_minute):
             self._ledger.violated(Broken.NOT_FOUND, call)
             self._begin_pause(call)
 
     def locked_out(self, call: Call) -> Answer | None:
         """The answer to bad credentials once there were too many of them; None as long as 401 will do."""
-        tried = self._bad_credentials[call.caller.owner.key].add(call.at, 1)
-        if tried <= self._limits.bad_credentials_per_minute:
+        tried, limit = self._bad_credentials[call.caller.owner.key], self._limits.bad_credentials_per_minute
+        if not self._exceeds(Broken.CREDENTIALS, call, tried, 1, limit):
             return None
         self._ledger.violated(Broken.CREDENTIALS, call)
         return error(403, LOCKED_OUT)

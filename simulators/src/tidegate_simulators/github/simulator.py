@@ -25,6 +25,7 @@ from tidegate_simulators.github.spoiling import Spoiler
 from tidegate_simulators.github.truth import ESSENTIAL, Truth, perfect_calls, truth
 from tidegate_simulators.github.windows import Windows
 from tidegate_simulators.github.world import World
+from tidegate_simulators.stalls import LoopMonitor
 
 _LONGEST_DRAIN_S = 1
 
@@ -61,6 +62,7 @@ class GithubSimulator:
             manners=manners,
             spoiler=self.spoiler,
         )
+        self._monitor = LoopMonitor(is_enabled=isinstance(self._clock, SystemClock))
         self._admin = Admin(self)
         self._sender = Sender(manners)
         self._runner: web.ServerRunner | None = None
@@ -89,9 +91,11 @@ class GithubSimulator:
             raise InvalidArgument("port", port, f"cannot listen there on {host}: {error.strerror}") from None
         host, port = self._runner.addresses[0][:2]
         self.url = f"http://{host}:{port}"
+        self._monitor.start()
 
     async def stop(self) -> None:
         """Stop listening, and let go of everybody who still waits."""
+        self._monitor.stop()
         self._sender.close()
         if self._runner is not None:
             await self._runner.cleanup()
@@ -114,7 +118,8 @@ class GithubSimulator:
         """What happened so far; with `include`, also what a perfect collector would have spent."""
         self.ledger.mutations = self._api.mutated
         needed = None if include is None else self.perfect_calls(logins, include)
-        return self.ledger.report(self._windows.uses(self._clock.now().timestamp()), needed)
+        windows = self._windows.uses(self._clock.now().timestamp())
+        return self.ledger.report(windows, self._monitor.report(), needed)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path, _, raw_query = request.raw_path.partition("?")
@@ -148,5 +153,6 @@ class GithubSimulator:
             body=body,
             caller=caller,
             at=at,
+            delay_s=self._monitor.delay_us() / 1e6,
         )
         return call, problem

@@ -1,14 +1,14 @@
-"""What can be done behind the stage: look, change, spoil."""
+"""Admin endpoints: report, change the data, inject faults."""
 
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tidegate_simulators.admin import AdminEndpoints, Query
 from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.marketplace.config import FaultKind, Politeness, RobotsSettings, Route, parse_faults
 from tidegate_simulators.validation import require_whole
-from tidegate_simulators.wire.admin import BackDoor, Query
 
 if TYPE_CHECKING:
     from tidegate_simulators.marketplace.simulator import MarketplaceSimulator
@@ -40,7 +40,7 @@ class _Ban(msgspec.Struct, forbid_unknown_fields=True):
     for_s: float | None = None
 
 
-class Admin(BackDoor):
+class Admin(AdminEndpoints):
     """Of a marketplace, on each of its hosts."""
 
     def __init__(self, simulator: "MarketplaceSimulator") -> None:

@@ -10,17 +10,16 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from tidegate_simulators.http_server import JSON, Reply, Request, error, is_known
 from tidegate_simulators.marketplace import pages
 from tidegate_simulators.marketplace.config import Manners, Route
 from tidegate_simulators.marketplace.documents import Documents
 from tidegate_simulators.marketplace.world import Product, World
-from tidegate_simulators.wire.messages import Reply, Request, error, is_known
 
-JSON = b"Content-Type: application/json\r\n"
-HTML = b"Content-Type: text/html; charset=utf-8\r\n"
-_CACHE = b"Cache-Control: private, max-age=0, must-revalidate\r\n"
-_GZIP = b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
-_VARY = b"Vary: Accept-Encoding\r\n"
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+_CACHE = {"Cache-Control": "private, max-age=0, must-revalidate"}
+_VARY = {"Vary": "Accept-Encoding"}
+_GZIP = _VARY | {"Content-Encoding": "gzip"}
 _LONGEST_NUMBER = 12
 _MOST_LISTINGS_KEPT = 1_000
 
@@ -81,7 +80,7 @@ class Answers:
     def answer(self, host: int, request: Request, wanted: Asked) -> Reply:
         """To a call for anything but robots.txt."""
         if request.method not in (b"GET", b"HEAD"):
-            return error(405, "method", "This can only be read.", b"Allow: GET, HEAD\r\n")
+            return error(405, "method", "This can only be read.", Allow="GET, HEAD")
         match wanted.route:
             case Route.SEARCH:
                 return self._search(host, request)
@@ -94,8 +93,7 @@ class Answers:
 
     def plain(self, host: int, request: Request, wanted: Asked) -> bytes:
         """The body that somebody gets who knows nothing yet and takes no compression."""
-        headers = msgspec.structs.replace(request.headers, fields={}, takes_gzip=False)
-        return b"".join(self.answer(host, msgspec.structs.replace(request, headers=headers), wanted).pieces)
+        return self.answer(host, msgspec.structs.replace(request, headers={}, takes_gzip=False), wanted).body
 
     def _search(self, host: int, request: Request) -> Reply:
         query = parse_qs(request.query.decode("latin-1"), encoding="utf-8")
@@ -152,24 +150,26 @@ class Answers:
     def _html(self, request: Request, status: int, body: bytes) -> Reply:
         return self._packed(request, status, body, HTML)
 
-    def _validated(self, request: Request, tag: bytes, changed: int, kind: bytes, body: Callable[[], bytes]) -> Reply:
+    def _validated(
+        self, request: Request, tag: bytes, changed: int, kind: dict[str, str], body: Callable[[], bytes]
+    ) -> Reply:
         """The content, or 304 if the client has it."""
         if not self._manners.validators:
             return self._packed(request, 200, body(), kind)
         shape = self._world.shape
         changed_s = int(shape.epoch.timestamp()) + changed * shape.step_s
-        validators = b"ETag: %b\r\nLast-Modified: %b\r\n%b" % (tag, formatdate(changed_s, usegmt=True).encode(), _CACHE)
-        if _has_it(request.headers.fields, tag, changed_s):
-            return Reply(304, [], 0, validators)
-        return self._packed(request, 200, body(), kind + validators)
+        validators = {"ETag": tag.decode(), "Last-Modified": formatdate(changed_s, usegmt=True)} | _CACHE
+        if _has_it(request.headers, tag, changed_s):
+            return Reply(304, b"", validators)
+        return self._packed(request, 200, body(), kind | validators)
 
-    def _packed(self, request: Request, status: int, body: bytes, headers: bytes) -> Reply:
+    def _packed(self, request: Request, status: int, body: bytes, headers: dict[str, str]) -> Reply:
         if self._manners.noise:
-            body = self._with_noise(body, is_json=headers.startswith(JSON))
-        if self._manners.compress and request.headers.takes_gzip:
+            body = self._with_noise(body, is_json=headers["Content-Type"] == JSON["Content-Type"])
+        if self._manners.compress and request.takes_gzip:
             body = zlib.compress(body, 1, 31)
-            return Reply(status, [body], len(body), headers + _GZIP)
-        return Reply(status, [body], len(body), headers + _VARY)
+            return Reply(status, body, headers | _GZIP)
+        return Reply(status, body, headers | _VARY)
 
     def _with_noise(self, body: bytes, *, is_json: bool) -> bytes:
         self._served += 1

@@ -9,6 +9,7 @@ from tidegate_simulators.marketplace.ledger import HostReport, Ledger, Rule, Vio
 from tidegate_simulators.marketplace.pauses import Pauses
 from tidegate_simulators.marketplace.rates import Rate
 from tidegate_simulators.marketplace.robots import PATH, Robots
+from tidegate_simulators.stalls import UncertainWindow
 
 _US = 1_000_000
 
@@ -24,6 +25,8 @@ class MannersBook:
         self.host, self._ledger, self._rate, self._kept = host, ledger, rate, arrivals_kept
         self.politeness = politeness
         self._last_us: int | None = None
+        self._last_delay_us = 0
+        """How much earlier the last call may have come."""
         self._pauses = Pauses()
         self._read: Robots | None = None
         self._read_us = 0
@@ -39,26 +42,37 @@ class MannersBook:
         """When each call came, as many as are kept."""
 
     def arrive(
-        self, caller: Caller, agent: bytes, target: bytes, robots: Robots, at_us: int, *, is_whole: bool
+        self,
+        caller: Caller,
+        agent: bytes,
+        target: bytes,
+        robots: Robots,
+        at_us: int,
+        *,
+        is_whole: bool,
+        delay_us: int = 0,
     ) -> None:
-        """A call comes; `is_whole`: what it says about itself belongs together."""
+        """A call is read that came at most `delay_us` ago; `is_whole`: what it says about itself belongs together.
+
+        What it breaks only by the time of reading is uncertain, and no violation.
+        """
         self._calls += 1
         if len(self.arrivals) < self._kept:
             self.arrivals.append(at_us)
         binding = self._read or robots
-        broken = self._judge_time(caller, binding.delay_us(agent), at_us)
+        broken = self._judge_time(caller, binding.delay_us(agent), at_us, delay_us)
         is_robots = target.partition(b"?")[0] == PATH  # also where a redirect of ours leads
         if not is_robots and self.politeness.robots_required and not self._has_read(at_us):
             broken.append((Rule.ROBOTS, None))
         if not binding.allows(agent, target):
             broken.append((Rule.DISALLOWED, None))
-        if self._knows_of_ban(caller, at_us):
+        if self._knows_of_ban(caller, at_us, delay_us):
             broken.append((Rule.BANNED, None))
         if caller.under_way >= self.politeness.at_once_per_identity:
             broken.append((Rule.AT_ONCE, None))
         if not is_whole:
             broken.append((Rule.MISMATCHED, None))
-        self._begin(caller, at_us)
+        self._begin(caller, at_us, delay_us)
         for rule, short_by_us in broken:
             self._violated(rule, caller, target, at_us, short_by_us)
 
@@ -97,34 +111,51 @@ class MannersBook:
             pauses_told=self._pauses_told,
         )
 
-    def _judge_time(self, caller: Caller, crawl_delay_us: int, at_us: int) -> list[tuple[Rule, int | None]]:
+    def _judge_time(
+        self, caller: Caller, crawl_delay_us: int, at_us: int, delay_us: int
+    ) -> list[tuple[Rule, int | None]]:
         """What a call breaks by coming now, and by how much."""
         broken: list[tuple[Rule, int | None]] = []
         leeway_us = round(self.politeness.leeway_ms * 1_000)
         if self._last_us is not None:
             gap_us = at_us - self._last_us
-            if self._smallest_us is None or gap_us < self._smallest_us:
-                self._smallest_us = gap_us
             least_us = max(round(self.politeness.delay_s * _US), crawl_delay_us)
-            if gap_us < least_us - leeway_us:
+            longest_us = gap_us + self._last_delay_us
+            if self._smallest_us is None or longest_us < self._smallest_us:
+                self._smallest_us = longest_us
+            if longest_us < least_us - leeway_us:
                 broken.append((Rule.TOO_SOON, least_us - gap_us))
-        left_us = max(pauses.left_us(at_us, leeway_us) for pauses in (self._pauses, caller.pauses[self.host]))
-        if left_us:
+            elif gap_us < least_us - leeway_us:
+                self._unsure(Rule.TOO_SOON, caller, at_us, self._last_delay_us, gap_us=(gap_us, longest_us, least_us))
+        pauses = self._pauses, caller.pauses[self.host]
+        was_paused = any(each.left_us(at_us - delay_us, leeway_us) for each in pauses)
+        left_us = max(each.left_us(at_us, leeway_us) for each in pauses)
+        if left_us and was_paused:
             broken.append((Rule.PAUSE, left_us))
+        elif left_us:
+            self._unsure(Rule.PAUSE, caller, at_us, delay_us, gap_us=(left_us, 0, 0))
         return broken
+
+    def _unsure(self, rule: Rule, caller: Caller, at_us: int, stall_us: int, *, gap_us: tuple[int, int, int]) -> None:
+        """A call broke a rule of time, unless it or the one before came earlier than it was read."""
+        read, certain, limit = (each / 1_000 for each in gap_us)
+        window = UncertainWindow(
+            rule, caller.name, at_us / _US, read=read, certain=certain, limit=limit, stall_ms=stall_us / 1_000
+        )
+        self._ledger.uncertain.add(window, 0)
 
     def _has_read(self, at_us: int) -> bool:
         return self._read is not None and at_us - self._read_us <= self.politeness.robots_max_age_s * _US
 
-    def _knows_of_ban(self, caller: Caller, at_us: int) -> bool:
+    def _knows_of_ban(self, caller: Caller, at_us: int, delay_us: int) -> bool:
         """Whether a ban is in force that has been told together with its end."""
         banned = [rate for rate in (self._rate, caller.rates[self.host]) if rate.banned_for(at_us)]
         self._by_banned += bool(banned)
-        since_us = at_us - round(self.politeness.leeway_ms * 1_000)
+        since_us = at_us - delay_us - round(self.politeness.leeway_ms * 1_000)
         return any(rate.told_us is not None and since_us > rate.told_us for rate in banned)
 
-    def _begin(self, caller: Caller, at_us: int) -> None:
-        self._last_us = at_us
+    def _begin(self, caller: Caller, at_us: int, delay_us: int) -> None:
+        self._last_us, self._last_delay_us = at_us, delay_us
         self._under_way += 1
         caller.under_way += 1
         caller.calls += 1

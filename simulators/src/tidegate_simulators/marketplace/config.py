@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from tidegate_simulators.config import Frozen
 from tidegate_simulators.errors import InvalidArgument
+from tidegate_simulators.faults import parse_rules
 from tidegate_simulators.validation import require_not_negative, require_positive, require_share, require_whole
 
 MOST_PRODUCTS = 1 << 24
@@ -203,7 +204,7 @@ class Manners(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether every answer has something in it that no other has, so that a hash over everything tells nothing."""
     compress: bool = True
     idle_s: float = 75
-    """A connection on which nothing moves for so long is closed (after twice as long at the latest)."""
+    """A connection without a request for so long is closed."""
 
     def __post_init__(self) -> None:
         for name in ("latency_ms", "hang_s", "drip_s", "retry_after_s"):
@@ -240,19 +241,9 @@ class MarketplaceConfig(Frozen, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def parse_faults(text: str) -> tuple[FaultRule, ...]:
-    """Rules from `502=0.01,captcha@search=0.05`: kind, perhaps a route, and the share of calls."""
-    return tuple(_parse_rule(part.strip()) for part in text.split(",") if part.strip())
+    """Parse `502=0.01,captcha@search=0.05`: kind, optionally a route, and the share of calls."""
 
+    def rule(kind: str, rate: float, route: str | None) -> FaultRule:
+        return FaultRule(kind=FaultKind(kind), rate=rate, route=Route(route) if route else None)
 
-def _parse_rule(text: str) -> FaultRule:
-    what, _, rate = text.partition("=")
-    kind, _, route = what.strip().partition("@")
-    try:
-        return FaultRule(kind=FaultKind(kind), rate=float(rate), route=Route(route) if route else None)
-    except InvalidArgument:
-        raise
-    except ValueError:
-        known, routes = ", ".join(FaultKind), ", ".join(Route)
-        raise InvalidArgument(
-            "faults", text, f"write kind=share or kind@route=share; kinds: {known}; routes: {routes}"
-        ) from None
+    return parse_rules(text, rule, place=f"({'|'.join(Route)})", known=FaultKind)

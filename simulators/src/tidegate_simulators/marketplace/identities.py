@@ -8,7 +8,6 @@ from tidegate_simulators.errors import NotFound
 from tidegate_simulators.marketplace.config import MarketplaceConfig
 from tidegate_simulators.marketplace.pauses import Pauses
 from tidegate_simulators.marketplace.rates import Rate, rate_of_identity
-from tidegate_simulators.wire.messages import Headers
 
 _MOST_CALLERS = 20_000
 """Beyond these, all strangers count as one."""
@@ -60,9 +59,8 @@ class Callers:
         self._found: dict[tuple[bytes, bytes, bytes], tuple[Caller, bool]] = {}
         self._strangers: dict[tuple[bytes, bytes], Caller] = {}
 
-    def find(self, headers: Headers) -> tuple[Caller, bool]:
+    def find(self, fields: dict[bytes, bytes]) -> tuple[Caller, bool]:
         """Who calls with these headers, and whether they belong together."""
-        fields = headers.fields
         mark = fields.get(b"user-agent", b""), fields.get(b"cookie", b""), fields.get(b"accept-language", b"")
         found = self._found.get(mark)
         if found is None:

@@ -6,6 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from tidegate_simulators.cost import Cost, Meter
+from tidegate_simulators.stalls import StallReport, UncertainWindow, UncertainWindows
 
 _MOST_SAMPLES = 200
 
@@ -42,7 +43,7 @@ class HostReport(msgspec.Struct, frozen=True):
     url: str
     calls: int
     smallest_gap_ms: float | None
-    """Between the arrivals of two calls; None: there were not two."""
+    """Between the arrivals of two calls, at most, where the event loop stalled; None: there were not two."""
     least_gap_ms: float
     """What there has to be now: the setting or Crawl-delay, whichever is longer."""
     violations: dict[str, int]
@@ -75,6 +76,11 @@ class Report(msgspec.Struct, frozen=True):
     """By rule, on all hosts. A call that breaks two rules counts for both."""
     samples: list[Violation]
     """The first ones."""
+    uncertain: int
+    """Calls that broke a rule of time only by when they were read: the event loop had stalled."""
+    uncertain_samples: list[UncertainWindow]
+    """The first ones; gaps and pauses in milliseconds."""
+    stalls: StallReport
     smallest_gap_ms: float | None
     """On whichever host."""
     hosts: list[HostReport]
@@ -107,6 +113,7 @@ class Ledger:
         self._answers: dict[tuple[str, int | str], int] = {}
         self.faults, self.refused = Counter[str](), Counter[str]()
         self.samples: list[Violation] = []
+        self.uncertain = UncertainWindows()
         self.bytes_sent = 0
         self._meter = Meter()
 
@@ -120,7 +127,9 @@ class Ledger:
         if len(self.samples) < _MOST_SAMPLES:
             self.samples.append(violation)
 
-    def report(self, hosts: list[HostReport], identities: list[IdentityReport], step: int) -> Report:
+    def report(
+        self, hosts: list[HostReport], identities: list[IdentityReport], step: int, stalls: StallReport
+    ) -> Report:
         """Everything so far."""
         by_route, by_outcome, violations = Counter[str](), Counter[str](), Counter[str]()
         for (route, outcome), times in self._answers.items():
@@ -135,6 +144,9 @@ class Ledger:
             calls=calls,
             violations=dict(violations),
             samples=list(self.samples),
+            uncertain=self.uncertain.count,
+            uncertain_samples=list(self.uncertain.samples),
+            stalls=stalls,
             smallest_gap_ms=min(gaps, default=None),
             hosts=hosts,
             identities=identities,

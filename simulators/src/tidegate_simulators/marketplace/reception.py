@@ -4,14 +4,14 @@ from functools import partial
 from urllib.parse import unquote_to_bytes
 
 from tidegate_simulators.faults import Faults
+from tidegate_simulators.http_server import JSON, Reply, Request, TransportFault, error
 from tidegate_simulators.marketplace import pages
-from tidegate_simulators.marketplace.answers import HTML, JSON, Answers, Asked, asked
+from tidegate_simulators.marketplace.answers import HTML, Answers, Asked, asked
 from tidegate_simulators.marketplace.config import FaultKind, MarketplaceConfig, PauseScope, Route
 from tidegate_simulators.marketplace.identities import Caller, Callers
 from tidegate_simulators.marketplace.ledger import Ledger
 from tidegate_simulators.marketplace.rates import Refusal, Verdict, judge
 from tidegate_simulators.marketplace.site import Site
-from tidegate_simulators.wire.messages import Reply, Request, Spoiling, error
 
 _BROKEN_OFF = 10
 """Bytes that are missing at the end of an invalid body."""
@@ -24,7 +24,7 @@ _STATUSES = {
     FaultKind.REFUSED: 429,
 }
 _ASK_TO_WAIT = (429, 503)
-_SPOILINGS = {FaultKind(spoiling.value): spoiling for spoiling in Spoiling}
+_TRANSPORT_FAULTS = {FaultKind(fault.value): fault for fault in TransportFault}
 _ALTER_CONTENT = (FaultKind.INVALID, FaultKind.WRONG, FaultKind.CAPTCHA)
 _OF_JSON = (Route.MINI_SHOP, Route.DETAIL, Route.OPTION)
 _REFUSALS = {
@@ -51,19 +51,19 @@ class Reception:
         self._config, self._manners, self._answers = config, config.manners, answers
         self._callers, self._faults, self._ledger = callers, faults, ledger
 
-    def receive(self, site: Site, request: Request, at_us: int) -> Reply:
+    def receive(self, site: Site, request: Request, at_us: int, delay_us: int = 0) -> Reply:
         """Decide on the answer, and book the call."""
         caller, is_whole = self._callers.find(request.headers)
-        agent = request.headers.fields.get(b"user-agent", b"")
+        agent = request.headers.get(b"user-agent", b"")
         path = unquote_to_bytes(request.path) if b"%" in request.path else request.path
         target = path + b"?" + request.query if request.query else path
         wanted = asked(path)
-        site.book.arrive(caller, agent, target, site.robots, at_us, is_whole=is_whole)
+        site.book.arrive(caller, agent, target, site.robots, at_us, is_whole=is_whole, delay_us=delay_us)
         pause_s = self._latency_s() if self._manners.latency_ms else 0
         reply = self._refusal(site, caller, at_us, at_us + round(pause_s * 1e6), is_stranger=not agent)
         if reply is None:
             reply = self._admitted(site, request, wanted, caller, at_us + round(pause_s * 1e6))
-        reply.pause_s, reply.on_end = pause_s, partial(site.book.end, caller)
+        reply.delay_s, reply.on_end = pause_s, partial(site.book.end, caller)
         self._ledger.book(wanted.route, reply.outcome)
         return reply
 
@@ -97,11 +97,11 @@ class Reception:
             self._ledger.faults[fault] += 1
             if fault in _STATUSES:
                 return self._failed(site, caller, _STATUSES[fault], sent_us)
-            if fault not in _SPOILINGS:
+            if fault not in _TRANSPORT_FAULTS:
                 return self._altered(site, request, wanted, fault)
         reply = self._honest(site, request, wanted)
-        reply.spoiling = None if fault is None else _SPOILINGS[fault]
-        if wanted.route is Route.ROBOTS and reply.spoiling in (None, Spoiling.SLOW):
+        reply.fault = None if fault is None else _TRANSPORT_FAULTS[fault]
+        if wanted.route is Route.ROBOTS and reply.fault in (None, TransportFault.SLOW):
             site.book.tell_robots(site.robots, sent_us)
         return reply
 
@@ -115,21 +115,22 @@ class Reception:
         if status not in _ASK_TO_WAIT:
             return error(status, "fault", "This went wrong on purpose.")
         site.book.tell_pause(caller, sent_us, wait_s, PauseScope.HOST)
-        return error(status, "fault", "This went wrong on purpose.", b"Retry-After: %d\r\n" % wait_s)
+        return error(status, "fault", "This went wrong on purpose.", Retry_After=str(wait_s))
 
     def _altered(self, site: Site, request: Request, wanted: Asked, fault: FaultKind) -> Reply:
         """Faults that are answers themselves. None of them has a validator."""
         is_json = wanted.route in _OF_JSON
         if fault in (FaultKind.REDIRECT, FaultKind.LOOP):
             query = request.query if fault is FaultKind.LOOP else b"&".join(filter(None, (request.query, _HOP)))
-            return Reply(302, [], 0, b"Location: %b%b%b\r\n" % (request.path, b"?" if query else b"", query))
+            location = request.path + b"?" + query if query else request.path
+            return Reply(302, b"", {"Location": location.decode("latin-1")})
         if fault is FaultKind.CAPTCHA:
             body, kind = pages.CAPTCHA, HTML
         elif fault is FaultKind.WRONG:
             body, kind = (b'{"code":"BUSY","data":null}', JSON) if is_json else (pages.BUSY, HTML)
         else:
             body, kind = self._answers.plain(site.number, request, wanted)[:-_BROKEN_OFF], JSON if is_json else HTML
-        return Reply(200, [body], len(body), kind)
+        return Reply(200, body, kind)
 
     def _latency_s(self) -> float:
         jitter = self._manners.jitter * (2 * self._faults.chance() - 1)
@@ -138,5 +139,5 @@ class Reception:
 
 def _refused(verdict: Verdict, *, is_told: bool) -> Reply:
     status, message = _REFUSALS[verdict.refusal]
-    wait = b"Retry-After: %d\r\n" % verdict.retry_after_s if is_told else b""
-    return error(status, verdict.refusal.value, message, wait)
+    headers = {"Retry_After": str(verdict.retry_after_s)} if is_told else {}
+    return error(status, verdict.refusal.value, message, **headers)

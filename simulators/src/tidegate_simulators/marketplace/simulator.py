@@ -5,7 +5,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from tidegate_simulators.admin import PREFIX
 from tidegate_simulators.faults import Faults
+from tidegate_simulators.http_server import Reply, Request
 from tidegate_simulators.marketplace.admin import Admin
 from tidegate_simulators.marketplace.answers import Answers
 from tidegate_simulators.marketplace.config import FaultKind, MarketplaceConfig, Politeness, RobotsSettings, Route
@@ -15,9 +17,8 @@ from tidegate_simulators.marketplace.ledger import IdentityReport, Ledger, Repor
 from tidegate_simulators.marketplace.reception import Reception
 from tidegate_simulators.marketplace.site import Site
 from tidegate_simulators.marketplace.world import World
+from tidegate_simulators.stalls import LoopMonitor
 from tidegate_simulators.validation import require_positive, require_whole
-from tidegate_simulators.wire.admin import PREFIX
-from tidegate_simulators.wire.messages import Reply, Request
 
 _US = 1_000_000
 _MOST_STEPS_TO_CATCH_UP = 1_000
@@ -45,6 +46,7 @@ class MarketplaceSimulator:
             faults=self.faults,
             ledger=self.ledger,
         )
+        self._monitor = LoopMonitor(is_enabled=ticks_ns is time.monotonic_ns)
         self._admin = Admin(self)
         self._ticks_ns, self._started_ns = ticks_ns, ticks_ns()
         self._steps_by_clock = 0
@@ -66,10 +68,12 @@ class MarketplaceSimulator:
         except BaseException:
             await self.stop()
             raise
+        self._monitor.start()
         self.clear()
 
     async def stop(self) -> None:
         """Stop listening, and let go of everybody who still waits."""
+        self._monitor.stop()
         for site in self._sites:
             await site.stop()
 
@@ -140,11 +144,12 @@ class MarketplaceSimulator:
             for caller in self._callers.all.values()
             if caller.calls
         ]
-        return self.ledger.report(hosts, identities, self.world.step)
+        return self.ledger.report(hosts, identities, self.world.step, self._monitor.report())
 
     def clear(self) -> None:
         """Count from zero; the windows of the limits, strikes, bans and pauses go on."""
         self.ledger.clear()
+        self._monitor.clear()
         for site in self._sites:
             site.book.clear()
         for caller in self._callers.all.values():
@@ -159,7 +164,7 @@ class MarketplaceSimulator:
             self._step_by_clock(at_us, self.config.world.steps_every_s)
         if request.path.startswith(PREFIX):
             return self._admin.handle(request, body)
-        return self._reception.receive(site, request, at_us)
+        return self._reception.receive(site, request, at_us, self._monitor.delay_us())
 
     def _step_by_clock(self, at_us: int, every_s: float) -> None:
         due = int(at_us / (every_s * _US))

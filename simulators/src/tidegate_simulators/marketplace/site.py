@@ -1,19 +1,17 @@
 """One host of the marketplace: a port, a robots.txt, a rate for everybody, and a book of manners."""
 
-import asyncio
 from collections.abc import Callable
 
-from tidegate_simulators.errors import InvalidArgument
+from aiohttp import web
+
+from tidegate_simulators.http_server import HttpServer, Reply, Request, error, read_request
 from tidegate_simulators.marketplace.book import MannersBook
 from tidegate_simulators.marketplace.config import MarketplaceConfig, RobotsSettings
 from tidegate_simulators.marketplace.ledger import Ledger
 from tidegate_simulators.marketplace.rates import rate_of_host
 from tidegate_simulators.marketplace.robots import Robots
-from tidegate_simulators.wire.connection import Connection
-from tidegate_simulators.wire.messages import Reply, Request, error
 
-_BACKLOG = 1_024
-_TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
+_TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 Receive = Callable[["Site", Request, bytes], Reply]
 
 
@@ -21,39 +19,26 @@ class Site:
     """Listens, and hands every request on together with itself."""
 
     def __init__(self, number: int, config: MarketplaceConfig, ledger: Ledger, receive: Receive) -> None:
-        self.number, self.name, self.manners, self.ledger = number, b"harbour", config.manners, ledger
+        self.number = number
         self._config, self._receive = config, receive
         self.robots = Robots(config.robots)
         self.rate = rate_of_host(config.limits)
         self.book = MannersBook(number, ledger, self.rate, config.politeness, config.arrivals_kept)
-        self.connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
-        self.url = ""
+        self._server = HttpServer(self._handle, name="harbour", timing=config.manners, traffic=ledger)
 
     async def start(self) -> None:
         """Listen; from now on `url` is where."""
-        host, port = self._config.host, self._config.port
-        port = port + self.number if port else 0
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(self._connect, host, port, backlog=_BACKLOG)
-        except OSError as error:
-            raise InvalidArgument("port", port, f"cannot listen there on {host}: {error.strerror}") from None
-        host, port = self._server.sockets[0].getsockname()[:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        port = self._config.port + self.number if self._config.port else 0
+        await self._server.start(self._config.host, port)
 
     async def stop(self) -> None:
-        """Stop listening, and let go of everybody who still waits."""
-        if self._server is not None:
-            self._server.close()
-            for connection in tuple(self.connections):
-                connection.abort()
-            await self._server.wait_closed()
-            self._server = None
+        """Stop listening, and break the connections of requests that are not answered yet."""
+        await self._server.stop()
 
-    def receive(self, request: Request, body: bytes) -> Reply:
-        """Decide on the answer to a request that arrives now."""
-        return self._receive(self, request, body)
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self._server.url
 
     def set_robots(self, settings: RobotsSettings) -> None:
         """From now on it says something else."""
@@ -64,8 +49,7 @@ class Site:
         status, text = self.robots.settings.status, self.robots.text
         if status != 200:
             return error(status, "robots", "There is no robots.txt here.")
-        return Reply(200, [text], len(text), _TEXT)
+        return Reply(200, text, _TEXT)
 
-    def _connect(self) -> Connection:
-        self.ledger.connections += 1
-        return Connection(self)
+    async def _handle(self, request: web.BaseRequest) -> Reply:
+        return self._receive(self, *await read_request(request))

@@ -1,4 +1,4 @@
-"""The door behind the stage, `/admin/`: look, change, spoil. No limits apply here, and nothing here is counted."""
+"""Admin endpoints, `/admin/`: report, change the data, inject faults. No limits apply, and nothing is counted."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,18 +7,18 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from tidegate_simulators.errors import InvalidArgument, NotFound
-from tidegate_simulators.wire.messages import Reply, Request, error
+from tidegate_simulators.http_server import Reply, Request, error, json_reply
 
 PREFIX = b"/admin/"
 Query = Mapping[str, str]
 Actions = Mapping[tuple[str, str], Callable[[Query, bytes], Any]]
 """What can be done, by method and name."""
 ActionsOnOne = Mapping[tuple[str, str], Callable[[int, Query], Any]]
-"""What can be done with one thing, whose number follows the name."""
+"""What can be done with one object, whose number follows the name."""
 
 
-class BackDoor:
-    """Answers with JSON; nonsense is refused with 400 and the reason."""
+class AdminEndpoints:
+    """Answers with JSON; an invalid request gets 400 and the reason."""
 
     def __init__(self, actions: Actions, on_one: ActionsOnOne) -> None:
         self._actions, self._on_one = actions, on_one
@@ -30,11 +30,11 @@ class BackDoor:
         name, _, number = request.path.removeprefix(PREFIX).decode("latin-1").partition("/")
         try:
             if number and (method, name) in self._on_one:
-                return _json(self._on_one[method, name](_number(number), query))
+                return json_reply(200, self._on_one[method, name](_number(number), query))
             action = None if number else self._actions.get((method, name))
             if action is None:
                 return error(404, "unknown", f"There is no {method} {request.path.decode('latin-1')}.")
-            return _json(action(query, body))
+            return json_reply(200, action(query, body))
         except NotFound as missing:
             return error(404, "not_found", str(missing))
         except (InvalidArgument, msgspec.DecodeError) as nonsense:
@@ -45,8 +45,3 @@ def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise InvalidArgument("number", text, "must be that of something")
     return int(text)
-
-
-def _json(content: Any) -> Reply:
-    body = msgspec.json.encode(content)
-    return Reply(200, [body], len(body))
