@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 COUNTS = ROOT / "tools" / "prose_counts.json"
 GLOSSARY = ROOT / "docs" / "glossary.md"
+SOURCES = ("src", "simulators/src")
 LONGEST_SUBJECT = 72
 SHORTEST_DOCSTRING = 4
 
@@ -71,7 +72,7 @@ class Finding:
     def package(self) -> str:
         """The package of `src`, or the folder of `docs`, in which the file is."""
         parts = Path(self.file).parts
-        depth = 4 if "systems" in parts[:3] else 3
+        depth = 4 if "systems" in parts[:3] or parts[0] == "simulators" else 3
         return "/".join(parts[: min(depth, len(parts) - 1)]) or self.file
 
     def __str__(self) -> str:
@@ -80,15 +81,16 @@ class Finding:
 
 def area_of(file: str) -> str:
     """The area whose counts a file belongs to. Pages made from the code count as code."""
-    if file.startswith(("src/", _GENERATED)):
+    if file.startswith((*(f"{folder}/" for folder in SOURCES), _GENERATED)):
         return "src"
     return "commits" if file == "commits" else "docs"
 
 
 def files() -> Iterator[Path]:
     """Files that are checked: the source, hand-written pages and the texts at the top of the repository."""
-    for pattern in ("*.py", "*.lua", "*.js", "*.html"):
-        yield from (path for path in sorted((ROOT / "src").rglob(pattern)) if "__pycache__" not in path.parts)
+    for folder in SOURCES:
+        for pattern in ("*.py", "*.lua", "*.js", "*.html"):
+            yield from (path for path in sorted((ROOT / folder).rglob(pattern)) if "__pycache__" not in path.parts)
     yield from (page for page in sorted((ROOT / "docs").rglob("*.md")) if _GENERATED not in page.as_posix())
     yield from (ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
 
