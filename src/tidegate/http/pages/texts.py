@@ -33,10 +33,10 @@ _EN: Mapping[str, Text] = {
     "join.do": "Join the line",
     "join.again": "Join again",
     "join.early.title": "Starting soon",
-    "join.early.lead": "Everyone who joins before the start gets a place by draw. Joining early is no advantage.",
+    "join.early.lead": "Everyone who joins before the start is placed in random order. Joining early is no advantage.",
     "join.early.do": "Join the draw",
     "drawing.title": "You are in the draw",
-    "drawing.lead": "At the start, everyone here gets a place by draw. It does not matter when you joined.",
+    "drawing.lead": "At the start, everyone here is placed in random order. It does not matter when you joined.",
     "drawing.until": "Time until the start",
     "fair": "How the draw is kept fair",
     "fair.how": "All places are computed from one secret value, chosen when this line was created. This is its "
