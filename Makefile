@@ -15,7 +15,7 @@ command -v $(PYTHON) >/dev/null 2>&1 || { echo "There is no '$(PYTHON)'. Name yo
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer, and '$(PYTHON)' is older. Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 endef
 
-.PHONY: help install demo dashboard ticketing test test-all check format lint types contract package bench chaos soak scenarios docs reference pictures grafana services pins clean
+.PHONY: help install demo dashboard ticketing test test-all check format lint prose types contract package bench chaos soak scenarios docs reference pictures grafana services pins clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -47,13 +47,16 @@ test: install ## Run the quick tier of the tests: embedded servers, nothing to i
 test-all: install ## Run all tests, on every server of this machine (about 12 minutes on 2 cores).
 	@$(call PYTEST,4)
 
-check: format lint types contract package test-all ## Format, lint, types, import contract, package, all tests.
+check: format lint prose types contract package test-all ## Format, lint, prose, types, import contract, package, all tests.
 
 format: install
 	@$(BIN)/ruff format --check .
 
 lint: install
 	@$(BIN)/ruff check .
+
+prose: install ## Check names and prose: no rule of docs/glossary.md may be broken more often than before (ARGS='--list pronouns docs').
+	@$(BIN)/python -m tools.prose $(ARGS)
 
 types: install
 	@$(BIN)/basedpyright --warnings

@@ -57,8 +57,8 @@ async def measure() -> Section:
             Figure(f"{QUIET_S[0]} s after the last decision", str(after[QUIET_S[0]])),
             Figure(f"{QUIET_S[-1]} s after the last decision", str(last), f"≤ {least}", last <= least),
         ],
-        f"`tidegate up` with SQLite; a campaign without entries for {IDLE_S} s has no consumers. The count includes the "
-        "connection of this program.",
+        f"`tidegate up` with SQLite; a campaign without entries for {IDLE_S} s has no consumers. The count includes "
+        "the connection of this program.",
     )
 
 

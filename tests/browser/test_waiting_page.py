@@ -89,7 +89,7 @@ async def test_somebody_joins_sees_the_place_change_and_lands_at_the_entrance(si
     await expect(page.get_by_role("heading", name="You are in line")).to_be_visible()
     await expect(page.locator("#place")).to_have_text("2")
     await expect(page.locator("#estimate")).to_have_text(re.compile(r"About 1 to \d minutes|Up to \d minutes"))
-    await expect(page.locator("#behind")).to_have_text("Nobody yet")
+    await expect(page.locator("#behind")).to_have_text("No one yet")
     await expect(page).to_have_title(f"2 in line · {TITLE}")
     await mark(page)
 
@@ -101,7 +101,7 @@ async def test_somebody_joins_sees_the_place_change_and_lands_at_the_entrance(si
     await expect(page.locator("#behind")).to_have_text("2 people")
     await expect(page).to_have_title(f"1 in line · {TITLE}")
     await expect(page.locator("#said")).to_contain_text("Your place in line: 1.")
-    await expect(page.get_by_role("progressbar", name="The way from where you began to the entrance")).to_be_visible()
+    await expect(page.get_by_role("progressbar", name="Progress from your first place to admission")).to_be_visible()
     assert await page.locator("#progress").evaluate("bar => bar.value") == pytest.approx(100 * 2 / 3)
     assert room.read(await pass_of(page)).until_ms == room.now_ms() + 120_000
     assert await is_marked(page)
@@ -154,28 +154,28 @@ async def test_in_korean_from_the_draw_to_the_line(site: RoomSite, visitors: Vis
     await page.add_init_script(COUNT_NEWS)
     await page.clock.install()
 
-    await join(page, site, "참여하기")
+    await join(page, site, "추첨 참여하기")
     await expect(page.locator("html")).to_have_attribute("lang", "ko")
-    await expect(page.get_by_role("heading", name="추첨에 참여했습니다")).to_be_visible()
+    await expect(page.get_by_role("heading", name="추첨에 참여하셨습니다")).to_be_visible()
     # It has heard something before its time is turned forward: else it would give up waiting for its first news.
     await until(lambda: page.evaluate("window.newsHeard"))
     left_s = await seconds_left(page)
     await page.clock.fast_forward(6_000)
     await until(lambda: counted_down_to(page, left_s - 6))
-    await page.get_by_text("추첨은 어떻게 공정하게 이루어지나요?").click()
+    await page.get_by_text("추첨은 어떻게 공정하게 진행되나요?").click()
     await expect(page.get_by_text(room.room.commitment)).to_be_visible()
     await mark(page)
 
     await site.pass_time(timedelta(minutes=2))
-    waits = page.get_by_role("heading", name="순서를 기다리고 있습니다")
+    waits = page.get_by_role("heading", name="현재 대기 중입니다")
     await room.recovery.install()  # the process looks at the room when it moves: our clock, which it waits by, jumped
     await expect(waits).to_be_visible()
     await expect(page.locator("#place")).to_have_text("1")
-    await expect(page.locator("#first")).to_have_text("바로 다음 차례입니다.")
+    await expect(page.locator("#first")).to_have_text("다음 차례입니다.")
     await expect(page).to_have_title("대기 1번 · 2026 겨울 콘서트")
     assert await is_marked(page)
     async with page.context.expect_page() as published:
-        await page.get_by_role("link", name="공개된 값 보기").click()
+        await page.get_by_role("link", name="공개된 값 확인하기").click()
     await expect((await published.value).locator("body")).to_contain_text(f'"seed":"{room.room.seed}"')
 
 
@@ -253,8 +253,8 @@ async def test_with_the_keyboard_alone_one_can_join_and_leave(site: RoomSite, vi
     await expect(page.locator("#place")).to_have_text("2")
     await tab_to("Leave the line")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_text("Your place will be gone.")).to_be_visible()
-    await tab_to("Leave, and give up my place")
+    await expect(page.get_by_text("You will lose your place.")).to_be_visible()
+    await tab_to("Leave and give up my place")
     await page.keyboard.press("Enter")
 
     await expect(page.get_by_role("heading", name="You have left")).to_be_visible()

@@ -44,7 +44,7 @@ def parse(command: Any, words: list[str]) -> None:
     if hasattr(command, "load"):
         command = command.load()
     inner: dict[str, Any] = getattr(command, "commands", {})
-    if inner:
+    if inner and words:
         parse(inner[words[0]], words[1:])
     else:
         command.make_context(command.name, list(words))

@@ -120,7 +120,7 @@ def test_a_span_is_told_in_one_unit_and_never_longer_than_it_is(seconds: float, 
         (7200, 7200, "About 2 hours", "약 2시간"),
         (20_000, 60_000, "More than 5 hours", "5시간 이상"),
         (90_000, 600_000, "More than 12 hours", "12시간 이상"),
-        (100, 600_000, "Not known yet", "계산 중입니다"),
+        (100, 600_000, "Not known yet", "계산 중"),
     ],
 )
 def test_a_wait_is_an_interval_no_more_exact_than_what_is_known(
@@ -132,7 +132,7 @@ def test_a_wait_is_an_interval_no_more_exact_than_what_is_known(
 
 
 def test_a_wait_of_which_nothing_is_known_says_so():
-    assert (wait("en", None), wait("ko", None)) == ("Not known yet", "계산 중입니다")
+    assert (wait("en", None), wait("ko", None)) == ("Not known yet", "계산 중")
 
 
 @given(st.floats(0, 100_000), st.floats(1, 10))

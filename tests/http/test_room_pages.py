@@ -198,7 +198,7 @@ async def test_no_page_offers_to_join_a_line_that_cannot_be_joined(site: RoomSit
     (waiting,) = await come(room, "ada")
     assert 'value="join"' in await see(visitor, site.path)
     await site.venue.reception.close(ROOM)
-    closed, shop = "The line is closed. Joining is not possible right now.", "go back to the site that sent you here"
+    closed, shop = "The line is closed. Joining is not possible right now.", "return to the site that sent you here"
 
     for path in (site.path, f"{site.path}?left=1"):
         html = await see(visitor, path)
@@ -463,8 +463,8 @@ async def test_the_page_speaks_the_language_of_the_browser_or_the_one_chosen(sit
     chosen = await see(visitor, f"{site.path}?lang=en", **{"accept-language": "ko-KR,ko;q=0.9"})
 
     assert '<html lang="ko">' in korean
-    assert "현재 2명이 기다리고 있습니다." in korean
-    assert f"<title>대기열에 참여하기 · {ROOM}</title>" in korean
+    assert "현재 2명이 대기 중입니다." in korean
+    assert f"<title>대기열 참여 · {ROOM}</title>" in korean
     assert '<html lang="en">' in chosen
     # A link may have anything hung on it.
     assert scene(await see(visitor, f"{site.path}?utm_source=mail&utm_source=x&fbclid=1&lang=xx")) == "join"
