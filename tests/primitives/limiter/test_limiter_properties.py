@@ -83,14 +83,14 @@ class LimiterMachine(RuleBasedStateMachine):
     def wait_as_told(self, process: int, priority: Priority) -> None:
         """Alone and patient, everybody gets a permit: what others wanted is forgotten once they stay away."""
         batch = self.run(self.limiters[process].take(1, priority=priority))
-        for _ in range(20):
+        for _ in range(100):
             if batch.grants:
                 self.granted.append(Granted(self.true_ms, 1, priority))
                 self.check()
                 return
             self.time_passes(batch.wait)
             batch = self.run(self.limiters[process].take(1, priority=priority))
-        raise AssertionError("refused twenty times in a row")
+        raise AssertionError("refused a hundred times in a row")
 
     @rule(span=moments)
     def time_passes(self, span: timedelta) -> None:

@@ -144,7 +144,7 @@ async def test_a_slow_purchase_holds_nobody_else_up(anywhere: Venue, request: py
     await enter(anywhere, room, "bob")
     await come(room, "eve")
     checked, loop = asyncio.Event(), asyncio.get_running_loop()
-    sleep = "SELECT pg_sleep(1)" if "postgres" in request.node.name else "SELECT SLEEP(1)"
+    sleep = "SELECT pg_sleep(4)" if "postgres" in request.node.name else "SELECT SLEEP(4)"
 
     def buy(tx: Transaction) -> None:
         require_active(tx, ROOM, "ada")
