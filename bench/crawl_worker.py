@@ -14,9 +14,9 @@ import uvloop
 
 from bench.crawl import Given
 from tidegate.app import Collection, open_collection
-from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
+from tidegate.settings import Settings
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.targets import MOST_PAGES, CrawlOptions
 

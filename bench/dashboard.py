@@ -19,10 +19,11 @@ from bench import large
 from bench.figures import Figure, Section
 from bench.large import PostgresWriter, SqliteWriter
 from bench.whole_site import open_site
-from tidegate.app import Collection, open_collection, open_database
-from tidegate.app.settings import Settings
-from tidegate.app.settings.http import HttpSettings
+from tidegate.app import Collection, open_collection
+from tidegate.connections import open_database
+from tidegate.http.settings import HttpSettings
 from tidegate.primitives.gate import Job
+from tidegate.settings import Settings
 
 ROUNDS = 60
 TARGET_MS = 200

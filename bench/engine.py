@@ -20,13 +20,14 @@ from tests.servers.sql import SqlName, durable_server
 from bench.figures import Figure, Section
 from bench.server import tcp_server
 from bench.stream import PEER_JOBS, peer_rates
-from tidegate.app import build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
 from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.primitives.gate import Allowance, CredentialLimits
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 
 JOBS, LISTS, PER_PAGE = 40_000, 20, 1000
@@ -134,7 +135,7 @@ async def _measure_on(name: SqlName, jobs: int) -> Measured | None:
 
 
 async def _measure(jobs: int, settings: Settings) -> Measured:
-    async with open_parts(settings) as parts:
+    async with open_context(settings) as parts:
         source, ended = NoNetwork(jobs), asyncio.Event()
         ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
 

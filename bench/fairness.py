@@ -14,14 +14,15 @@ from statistics import median
 
 from bench.engine import ANSWER, REQUEST, SAID
 from bench.figures import Figure, Section
-from tidegate.app import build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
 from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.primitives.gate import CredentialLimits
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 
 WAITING, PER_PAGE = 50_000, 1_000
@@ -107,7 +108,7 @@ class Ended:
 
 async def measure() -> Section:
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        async with open_parts(Settings(data_dir=Path(folder))) as parts:
+        async with open_context(Settings(data_dir=Path(folder))) as parts:
             source, ended = LargeAndSmall(), Ended()
 
             async def enrol() -> None:

@@ -22,12 +22,13 @@ from bench.answers import ITEMS
 from bench.engine import LIMITS, SAID
 from bench.figures import Figure, Section
 from bench.server import tcp_server
-from tidegate.app import build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
 from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamSettings
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.storage.documents import Document, SqlDocuments
 
 PAGES, PER_LIST = 5_000, 500
@@ -140,7 +141,7 @@ async def _tidegate(url: str, upstream: str) -> Measured:
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         settings = Settings(data_dir=Path(folder), valkey_url=url, key_prefix=Path(folder).name)
         patience = UpstreamSettings(connections_per_host=AT_ONCE)
-        async with open_parts(settings) as parts, UpstreamClient(patience) as client:
+        async with open_context(settings) as parts, UpstreamClient(patience) as client:
             source, ended = Pages(upstream), asyncio.Event()
             documents = SqlDocuments(parts.database)
 

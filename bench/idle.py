@@ -6,9 +6,11 @@ import tempfile
 from pathlib import Path
 
 from bench.figures import Figure, Section
-from tidegate.app import Parts, build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
+from tidegate.process import build_process
 from tidegate.runtime.waiting import unless
+from tidegate.settings import Settings
+from tidegate.system import Context
 
 SECONDS = 60.0
 
@@ -16,7 +18,7 @@ SECONDS = 60.0
 class IdleWorker:
     """Waits for jobs that never come."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Context) -> None:
         self._consumer = parts.jobs.consumer(parts.owner)
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -26,7 +28,7 @@ class IdleWorker:
 
 async def measure() -> Section:
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        async with open_parts(Settings(data_dir=Path(folder))) as parts:
+        async with open_context(Settings(data_dir=Path(folder))) as parts:
             process = build_process(parts, services={"worker": IdleWorker(parts)})
             running = asyncio.create_task(process.run())
             await asyncio.sleep(15)  # until everybody waits, and the leader has looked once for what others left
@@ -43,7 +45,7 @@ async def measure() -> Section:
     return Section("Idle", figures, f"Worker, timekeeper and relay wait for {SECONDS:.0f} s in one process.")
 
 
-async def _commands(parts: Parts) -> int:
+async def _commands(parts: Context) -> int:
     return (await parts.valkey.execute("INFO", "stats"))["total_commands_processed"]
 
 

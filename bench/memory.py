@@ -15,12 +15,13 @@ import uvloop
 
 from bench.engine import LIMITS, NoNetwork
 from bench.figures import Figure, Section
-from tidegate.app import build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.source import Subject
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 
 JOBS = 200_000
@@ -72,7 +73,7 @@ def _some(samples: list[Sample]) -> list[Sample]:
 
 async def _work(folder: Path) -> list[Sample]:
     """Do all the jobs, and look now and then."""
-    async with open_parts(Settings(data_dir=folder)) as parts:
+    async with open_context(Settings(data_dir=folder)) as parts:
         source = NoNetwork(JOBS)
         ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
 

@@ -20,11 +20,11 @@ from bench.figures import Figure, Section
 from bench.processes import TIDEGATE, Meter, allow_many_files, percentile, running
 from bench.server import tcp_server
 from bench.watch_load import ROOM, Seen
-from tidegate.app import open_parts
-from tidegate.app.crowd import open_reception
-from tidegate.app.settings import Settings
-from tidegate.app.settings.http import HttpSettings
+from tidegate.connections import open_context
+from tidegate.http.settings import HttpSettings
+from tidegate.settings import Settings
 from tidegate.systems.waiting_room import RoomPlan, WaitingRoom
+from tidegate.systems.waiting_room.opening import open_reception
 
 WATCHERS, AHEAD = 10_000, 400
 MOVES, EVERY_S = 40, 0.25
@@ -38,7 +38,7 @@ async def measure() -> Section:
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder, tcp_server() as url:
         async with AsyncExitStack() as stack:
             settings = Settings(data_dir=Path(folder), valkey_url=url, http=HttpSettings(port=0))
-            parts = await stack.enter_async_context(open_parts(settings))
+            parts = await stack.enter_async_context(open_context(settings))
             reception = open_reception(settings, parts.database, parts.valkey)
             await reception.create(ROOM, RoomPlan(capacity=0))
             room = await reception.open(ROOM)

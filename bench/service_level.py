@@ -25,8 +25,8 @@ from bench.figures import Figure, Section
 from bench.processes import TIDEGATE, Meter, Running, percentile, running
 from bench.server import tcp_server
 from bench.service_readers import Plan, Told
-from tidegate.app import open_database
-from tidegate.app.settings import Settings
+from tidegate.connections import open_database
+from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.tables import snapshots
 

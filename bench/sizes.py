@@ -5,12 +5,13 @@ import tempfile
 from pathlib import Path
 
 from bench.figures import Figure, Section
-from tidegate.app import Parts, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.engine import runs
 from tidegate.engine.offers import to_gate_jobs
 from tidegate.engine.runs import Beginning
 from tidegate.engine.source import JobSpec, Subject
+from tidegate.settings import Settings
+from tidegate.system import Context
 
 RUNS, JOBS_EACH, AT_ONCE = 100, 1000, 500
 JOBS = RUNS * JOBS_EACH
@@ -22,7 +23,7 @@ _NOTE = (
 
 async def measure() -> Section:
     with tempfile.TemporaryDirectory() as folder:
-        async with open_parts(Settings(data_dir=Path(folder))) as parts:
+        async with open_context(Settings(data_dir=Path(folder))) as parts:
             file = Path(folder) / "tidegate.db"
             before, stored = await _memory(parts), _size(file)
             for number in range(RUNS):
@@ -37,7 +38,7 @@ async def measure() -> Section:
     return Section("Sizes", figures, _NOTE)
 
 
-async def _begin(parts: Parts, number: int) -> None:
+async def _begin(parts: Context, number: int) -> None:
     login = f"user-number-{number}"
     specs = [JobSpec(kind="REPO_ISSUES", resource=f"repo:{login}/repository-{n}") for n in range(JOBS_EACH)]
     subject = Subject(user_id=login, login=login, options={})
@@ -46,7 +47,7 @@ async def _begin(parts: Parts, number: int) -> None:
         await parts.gate.offer(to_gate_jobs(jobs[start : start + AT_ONCE], now=parts.database.clock.now()))
 
 
-async def _memory(parts: Parts) -> int:
+async def _memory(parts: Context) -> int:
     return int((await parts.valkey.execute("INFO", "memory"))["used_memory"])
 
 

@@ -24,8 +24,8 @@ from bench.figures import Figure, Section
 from bench.processes import TIDEGATE, Meter, percentile, running
 from bench.read_load import Load, Seen
 from bench.server import tcp_server
-from tidegate.app import open_database
-from tidegate.app.settings import Settings
+from tidegate.connections import open_database
+from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.kinds.game_character import GameCharacter

@@ -22,9 +22,10 @@ from bench.processes import TIDEGATE, allow_many_files, percentile, running
 from bench.server import tcp_server
 from bench.service_level import admin
 from bench.wait_load import Crowd, Released
-from tidegate.app import Snapshots, open_parts, open_snapshots
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
+from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
+from tidegate.systems.snapshots.opening import Snapshots, open_snapshots
 from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
 
 READERS, SERVERS = 10_000, 4
@@ -101,7 +102,7 @@ async def measure() -> Section:
             simulator = await stack.enter_async_context(running(*game))
             reached = GameSettings(url=simulator.said["url"], api_key=SecretStr(simulator.said["api_key"]))
             settings = Settings(data_dir=Path(folder), valkey_url=valkey_url, snapshots=SnapshotSettings(game=reached))
-            parts = await stack.enter_async_context(open_parts(settings))
+            parts = await stack.enter_async_context(open_context(settings))
             refresher = Refresher(await stack.enter_async_context(open_snapshots(parts)))
             client = Client(await _client(stack), await _servers(stack, settings))
             herd_ms, refused = await _herd(client, refresher)
@@ -159,7 +160,7 @@ async def _few(client: Client, refresher: Refresher) -> list[float]:
 
 
 async def _servers(stack: AsyncExitStack, settings: Settings) -> list[int]:
-    game = settings.snapshots.game
+    game = settings.section(SnapshotSettings).game
     assert game.url is not None
     surroundings = {
         "TIDEGATE_DATA_DIR": str(settings.data_dir),

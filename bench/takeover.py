@@ -16,14 +16,16 @@ from datetime import timedelta
 from pathlib import Path
 
 from bench.figures import Figure, Section
-from tidegate.app import Parts, build_process, open_parts
-from tidegate.app.crowd import open_reception
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
 from tidegate.primitives.membership import Election
 from tidegate.primitives.timers import Timer
+from tidegate.process import build_process
 from tidegate.runtime.waiting import unless
+from tidegate.settings import Settings
+from tidegate.system import Context
 from tidegate.systems.waiting_room import RoomPlan
+from tidegate.systems.waiting_room.opening import open_reception
 
 PROCESSES = 3
 TRIES = 4
@@ -35,7 +37,7 @@ TARGET_S = 1.0
 class Holder:
     """Reads messages, and never acknowledges one."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Context) -> None:
         self._consumer = parts.jobs.consumer(parts.owner)
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -47,7 +49,7 @@ class Holder:
 async def be_process(folder: str) -> None:
     """One of the three."""
     settings = Settings(data_dir=Path(folder))
-    async with open_parts(settings) as parts:
+    async with open_context(settings) as parts:
         rooms = open_reception(settings, parts.database, parts.valkey).keepers()
         await build_process(parts, services={"holder": Holder(parts)}, duties={"rooms": rooms}).run()
 
@@ -60,7 +62,7 @@ async def start(folder: str) -> asyncio.subprocess.Process:
     return process
 
 
-async def longest_gap(parts: Parts, key: str, loop: asyncio.AbstractEventLoop) -> float:
+async def longest_gap(parts: Context, key: str, loop: asyncio.AbstractEventLoop) -> float:
     """The longest time without a new entry, from now on."""
     last, began, gap, previous = "$", loop.time(), 0.0, loop.time()
     while (left_s := began + WATCHED_S - loop.time()) > 0:
@@ -73,7 +75,7 @@ async def longest_gap(parts: Parts, key: str, loop: asyncio.AbstractEventLoop) -
     return gap
 
 
-async def pid_of_leader(parts: Parts) -> int:
+async def pid_of_leader(parts: Context) -> int:
     election = Election(parts.valkey, parts.unit, parts.owner)
     while (owner := await election.leader()) is None:
         await asyncio.sleep(0.1)
@@ -86,7 +88,7 @@ def _pid_in(name: str) -> int:
     return int(found[1])
 
 
-async def kill_leader(parts: Parts, room_log: str) -> tuple[float, float]:
+async def kill_leader(parts: Context, room_log: str) -> tuple[float, float]:
     """The longest pause of admissions and of due timers."""
     loop = asyncio.get_running_loop()
     spans = [timedelta(seconds=n / PER_S) for n in range(round((WATCHED_S + 5) * PER_S))]
@@ -98,7 +100,7 @@ async def kill_leader(parts: Parts, room_log: str) -> tuple[float, float]:
     return admissions, timers
 
 
-async def kill_holder(parts: Parts, number: int) -> float:
+async def kill_holder(parts: Context, number: int) -> float:
     """How long a message is nobody's."""
     loop = asyncio.get_running_loop()
     await parts.jobs.add([{b"try": str(number).encode()}])
@@ -120,7 +122,7 @@ async def measure() -> Section:
     admissions, timers, messages = list[float](), list[float](), list[float]()
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         settings = Settings(data_dir=Path(folder))
-        async with open_parts(settings) as parts:
+        async with open_context(settings) as parts:
             reception = open_reception(settings, parts.database, parts.valkey)
             await reception.create(
                 "sale",

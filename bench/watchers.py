@@ -21,12 +21,13 @@ from bench.browsers import TOPICS, Seen
 from bench.engine import LIMITS, Measured, NoNetwork
 from bench.figures import Figure, Section
 from bench.whole_site import open_site
-from tidegate.app import Collection, build_process, open_collection
-from tidegate.app.settings import Settings
-from tidegate.app.settings.http import HttpSettings
+from tidegate.app import Collection, open_collection
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
+from tidegate.http.settings import HttpSettings
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 
 BROWSERS, JOBS, PAIRS = 20, 240_000, 5

@@ -5,12 +5,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from tidegate.app import Collection
-from tidegate.app.campaigns import open_campaigns
-from tidegate.app.crowd import open_reception
+from tidegate.app.serving import serve_systems
 from tidegate.dashboard import open_dashboard
-from tidegate.http import Binding, serve_collection
+from tidegate.http import Binding
 from tidegate.http.channel import Seats
 from tidegate.runtime.service import Service
+from tidegate.system import find_system
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,8 @@ async def open_site(stack: AsyncExitStack, collection: Collection) -> Site:
     """Whatever the settings of a deployment say of HTTP; `stack` closes it."""
     parts, http = collection.parts, collection.parts.settings.http
     binding, seats = stack.enter_context(Binding(http)), Seats(http.most_listeners)
-    reception = open_reception(parts.settings, parts.database, parts.valkey)
-    campaigns = await stack.enter_async_context(open_campaigns(parts.settings, parts.database, parts.valkey))
-    dashboard = open_dashboard(collection, seats, reception=reception, campaigns=campaigns)
-    service = serve_collection(
-        collection, http, binding, reception=reception, campaigns=campaigns, seats=seats, further=dashboard
-    )
+    others = [find_system(name).open(parts) for name in ("waiting_room", "campaigns")]
+    systems = [collection.opened(), *[await stack.enter_async_context(each) for each in others]]
+    dashboard = open_dashboard(parts, systems, seats)
+    service = serve_systems(parts, systems, binding, seats=seats, further=dashboard)
     return Site(binding, {"http": service, "dashboard": dashboard})

@@ -32,11 +32,11 @@ from chaos.crawl_trouble import Roughness, Trouble
 from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
 from tidegate.app import Collection, open_collection
-from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.tables import collection_runs, job_executions
 from tidegate.runtime.waiting import end
+from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import STAGES, Stage

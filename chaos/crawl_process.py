@@ -8,9 +8,9 @@ import msgspec
 import uvloop
 
 from tidegate.app import open_collection
-from tidegate.app.settings import Settings
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
+from tidegate.settings import Settings
 
 _AGAIN_S = 0.1
 

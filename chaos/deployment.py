@@ -17,14 +17,15 @@ from chaos.orders import Order
 from chaos.worker import WORKING
 from tidegate.app import Collection, open_collection
 from tidegate.app.collection import POOL
-from tidegate.app.settings import Settings
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import page_jobs
+from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.github import ESSENTIAL
 from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER
+from tidegate.systems.github.settings import GithubSettings
 from tidegate_simulators.github import SimulatorConfig
 
 _LOOK_EVERY_S = 0.02
@@ -107,7 +108,7 @@ class Site:
 
     async def comparison(self, logins: Sequence[str] | None = None) -> Comparison:
         """The copy against the truth."""
-        include = self.parts.settings.github.include
+        include = self.parts.settings.section(GithubSettings).include
         kinds = {USER, REPOSITORY} | {DOCUMENTS[kind] for kind in include if kind in DOCUMENTS}
         return await compare(self.github, self.documents, logins or self.logins, kinds=kinds)
 

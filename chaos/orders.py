@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
-from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import LogLevel
+from tidegate.engine.settings import CollectSettings
+from tidegate.settings import Settings
 
 
 class Death(msgspec.Struct, frozen=True, tag=True):
@@ -58,4 +59,4 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         if self.first_pause_ms is None:
             return settings
         quick = {"first_pause": timedelta(milliseconds=self.first_pause_ms)}
-        return settings.model_copy(update={"collect": settings.collect.model_copy(update=quick)})
+        return settings.model_copy(update={"collect": settings.section(CollectSettings).model_copy(update=quick)})

@@ -15,15 +15,16 @@ from typing import NamedTuple
 import msgspec
 import uvloop
 
-from tidegate.app import build_process, open_parts
-from tidegate.app.campaigns import campaign_estate, campaign_workers, open_campaigns
-from tidegate.app.settings import Settings
-from tidegate.app.settings.http import HttpSettings
+from tidegate.app.serving import http_context, serve_apis
+from tidegate.connections import open_context
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.http import Binding
-from tidegate.http.serving import serve_campaigns
+from tidegate.http.settings import HttpSettings
 from tidegate.primitives.membership import PresenceSettings
+from tidegate.process import build_process
+from tidegate.settings import Settings
+from tidegate.systems.campaigns.opening import OpenCampaigns, open_campaigns
 from tidegate.systems.campaigns.settings import CampaignSettings
 
 COUPONS, POINTS = "coupons", "points"
@@ -99,12 +100,12 @@ async def run_instance(settings: Settings, port: int) -> None:
     while True:
         with suppress(Unavailable), Binding(http) as binding:
             async with (
-                open_parts(settings) as parts,
+                open_context(settings) as parts,
                 open_campaigns(settings, parts.database, parts.valkey) as campaigns,
             ):
-                service = serve_campaigns(campaigns, http, binding)
-                services = {**campaign_workers(parts, campaigns), "http": service}
-                process = build_process(parts, services=services, estates=[campaign_estate(parts)])
+                shared, opened = http_context(http, parts.valkey, parts.database), OpenCampaigns(parts, campaigns)
+                service = serve_apis([opened.api(shared)], shared, binding)
+                process = build_process(parts, [opened], services={"http": service})
                 print("there", flush=True)
                 await process.run(handle_signals=True)
                 return

@@ -22,15 +22,15 @@ from examples.ticketing.shop import ShopPlan, open_shop, process_of
 from examples.ticketing.web import serve
 from pydantic import SecretStr
 
-from tidegate.app import open_parts
-from tidegate.app.crowd import open_reception
-from tidegate.app.settings import Settings
-from tidegate.app.settings.http import HttpSettings
+from tidegate.connections import open_context
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.http import Binding
+from tidegate.http.settings import HttpSettings
 from tidegate.primitives.membership import PresenceSettings
+from tidegate.settings import Settings
 from tidegate.systems.waiting_room import Inside, Nowhere, Reception, WaitingRoom, WaitingRoomSettings
+from tidegate.systems.waiting_room.opening import open_reception
 
 PLAN = ShopPlan(
     hold_for=timedelta(seconds=5),
@@ -199,7 +199,7 @@ class Crowd:
 
 async def play(settings: Settings, part: Part) -> None:
     """Play a part of the crowd."""
-    async with open_parts(settings) as parts:
+    async with open_context(settings) as parts:
         reception = open_reception(settings, parts.database, parts.valkey)
         timeout = aiohttp.ClientTimeout(total=10)
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:

@@ -18,14 +18,16 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from tidegate.app import Parts, build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
 from tidegate.primitives.gate import Admitted, Allowance, CredentialLimits, Job, settlement
+from tidegate.process import build_process
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.waiting import unless
+from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
+from tidegate.system import Context
 
 POOL, TOKENS = "demo", ("token of ada", "token of grace")
 RUNS, PAGES = ("run-1", "run-2", "run-3", "run-4"), 40
@@ -63,7 +65,7 @@ class Upstream:
 class Worker:
     """Reads jobs that have their permit, calls, commits, and only then settles."""
 
-    def __init__(self, parts: Parts, upstream: Upstream) -> None:
+    def __init__(self, parts: Context, upstream: Upstream) -> None:
         self._parts, self._upstream = parts, upstream
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -98,7 +100,7 @@ class Tally:
             self.complete.set()
 
 
-async def show_progress(parts: Parts, tally: Tally) -> None:
+async def show_progress(parts: Context, tally: Tally) -> None:
     """A line whenever the picture has changed."""
     seen = None
     while True:
@@ -120,7 +122,7 @@ async def main() -> None:
     configure("console", "warning")
     upstream, tally = Upstream(), Tally()
     with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder:
-        async with open_parts(Settings(data_dir=Path(folder))) as parts:
+        async with open_context(Settings(data_dir=Path(folder))) as parts:
             info, jobs = parts.valkey.info, len(RUNS) * PAGES
             console.print(f"[bold]{info.product} {info.version}[/] and SQLite run in {folder}")
             console.print(

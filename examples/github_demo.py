@@ -18,7 +18,6 @@ import uvloop
 from rich.console import Console
 
 from tidegate.app import Collection, open_collection
-from tidegate.app.settings import Settings
 from tidegate.cli.collecting import collect_all
 from tidegate.cli.run_text import labelled, print_lines
 from tidegate.cli.running import configure_log
@@ -30,6 +29,7 @@ from tidegate.core.telemetry.logs import LogSettings
 from tidegate.engine.progress import failures_of, unavailable_of
 from tidegate.engine.source import Subject
 from tidegate.primitives.gate import CredentialLimits
+from tidegate.settings import Settings
 from tidegate.storage.documents import DocumentStore
 from tidegate.systems.github import GithubSettings
 from tidegate_simulators.github import (

@@ -17,12 +17,13 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from tidegate.app import Snapshots, open_parts, open_snapshots
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry import configure
 from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.limiter import Limit, LimiterSettings, Rate
+from tidegate.settings import Settings
+from tidegate.systems.snapshots.opening import Snapshots, open_snapshots
 from tidegate.systems.snapshots.subject import Found, Missing, Unreadable
 
 
@@ -139,7 +140,10 @@ async def main(folder: str) -> None:
     office = Office("harbour", "lighthouse")
     runner, url = await serve(office)
     settings = Settings(data_dir=Path(folder), limiter=LIMITS)
-    async with open_parts(settings) as parts, open_snapshots(parts, [WeatherStation(url, api_key=office.KEY)]) as ours:
+    async with (
+        open_context(settings) as parts,
+        open_snapshots(parts, [WeatherStation(url, api_key=office.KEY)]) as ours,
+    ):
         process = ours.process()
         running = asyncio.create_task(process.run())
         await visit(ours, office)

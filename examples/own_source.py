@@ -16,13 +16,13 @@ import uvloop
 from aiohttp import web
 
 from tidegate.app import SourceCollection, open_sources
-from tidegate.app.settings import Settings
 from tidegate.core.telemetry import configure
 from tidegate.engine.items import read_items
 from tidegate.engine.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.tokens import Tokens
 from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.gate import Allowance, CredentialLimits
+from tidegate.settings import Settings
 
 SHELVES, BOOKS = "SHELVES", "BOOKS"
 

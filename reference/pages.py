@@ -10,7 +10,7 @@ from reference.figures import describe_figures
 from reference.operations import describe_operations
 from reference.server import openapi
 from reference.tables import describe_tables
-from tidegate.app.settings.reference import describe_settings
+from tidegate.settings.reference import describe_settings
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 

@@ -12,14 +12,15 @@ from typing import Any
 import msgspec
 import uvloop
 
-from tidegate.app import Snapshots, open_parts, open_snapshots
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.clock import Clock, ManualClock, SystemClock
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry.logs import configure
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer
+from tidegate.settings import Settings
 from tidegate.storage.valkey import Unit, Valkey
 from tidegate.systems.snapshots.event import Reason
+from tidegate.systems.snapshots.opening import Snapshots, open_snapshots
 from tidegate.systems.snapshots.requests import Wish
 from tidegate.systems.snapshots.subject import Subject
 
@@ -79,7 +80,7 @@ _PARTS: dict[str, Callable[[Snapshots, Clock], Awaitable[Any]]] = {
 
 async def _main(part: str, skew_ms: int) -> Any:
     clock = ManualClock(SystemClock().now() + timedelta(milliseconds=skew_ms)) if skew_ms else SystemClock()
-    async with open_parts(Settings.load()) as parts, open_snapshots(parts) as snapshots:
+    async with open_context(Settings.load()) as parts, open_snapshots(parts) as snapshots:
         await at_the_start(parts.valkey)
         return await _PARTS[part](snapshots, clock)
 

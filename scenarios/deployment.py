@@ -20,11 +20,12 @@ from scenarios.game import Game
 from scenarios.processes import Choices, Process, start_tidegate, surroundings
 from scenarios.servers import Servers, Wire, open_servers
 from scenarios.stage import On, Stage
-from tidegate.app import Snapshots, open_parts, open_snapshots
+from tidegate.connections import open_context
 from tidegate.core.priority import Priority
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.bodies import unpack
 from tidegate.systems.snapshots.event import Reason
+from tidegate.systems.snapshots.opening import Snapshots, open_snapshots
 from tidegate.systems.snapshots.requests import Wish
 from tidegate.systems.snapshots.subject import Subject
 from tidegate.systems.snapshots.transport import GROUPS, topic_for
@@ -196,7 +197,7 @@ async def open_site(stage: Stage, shape: Shape | None = None) -> AsyncGenerator[
             "snapshots": {"game": {"url": game.url, "api_key": game.api_key}},
         }
         with surroundings(merged(ours, shape.choices, servers.direct)) as settings:
-            parts = await stack.enter_async_context(open_parts(settings))
+            parts = await stack.enter_async_context(open_context(settings))
             snapshots = await stack.enter_async_context(open_snapshots(parts))
         if stage.on is On.KAFKA:
             await snapshots.transport.create_topics()

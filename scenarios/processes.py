@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from tests.processes import WarmProcess, start_warm
 
-from tidegate.app.settings import Settings
+from tidegate.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 _OURS = "TIDEGATE_"

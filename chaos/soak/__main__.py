@@ -29,9 +29,9 @@ from chaos.soak.deployment import Deployment, open_deployment, settings_of
 from chaos.soak.faults import Faults
 from chaos.soak.load import Api, Load
 from tidegate.app import Collection, open_collection
-from tidegate.app.settings import Settings
 from tidegate.core.telemetry.logs import configure
 from tidegate.runtime.waiting import end
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 
 _MEMORY_EVERY_S = 5.0

@@ -17,6 +17,7 @@ from tidegate.app import Collection
 from tidegate.storage.sql import Transaction
 from tidegate.systems.campaigns.tables import campaign_entries
 from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER
+from tidegate.systems.github.settings import GithubSettings
 from tidegate.systems.waiting_room import TokenState
 from tidegate.systems.waiting_room.tables import room_tokens
 
@@ -31,7 +32,7 @@ async def judge_collection(collection: Collection, deployment: Deployment, load:
     simulator, database = deployment.upstreams.github, collection.parts.database
     logins = list(simulator.world.logins())
     kinds = {USER, REPOSITORY} | {
-        DOCUMENTS[kind] for kind in collection.parts.settings.github.include if kind in DOCUMENTS
+        DOCUMENTS[kind] for kind in collection.parts.settings.section(GithubSettings).include if kind in DOCUMENTS
     }
     compared = await compare(simulator, collection.documents, logins, kinds=kinds)
     found = [*compared.differences, *await database.read(disagreements, load.run_ids)]

@@ -24,12 +24,12 @@ from examples.ticketing.shop import Shop, ShopPlan, make_tables, open_shop, proc
 from examples.ticketing.web import serve
 from rich.console import Console
 
-from tidegate.app.settings import Settings
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry.logs import configure
 from tidegate.http import Binding
+from tidegate.http.settings import HttpSettings
 from tidegate.runtime.waiting import end
+from tidegate.settings import Settings
 from tidegate.systems.waiting_room import RoomPlan
 
 _ROOT = Path(__file__).parents[2]

@@ -14,17 +14,19 @@ from examples.ticketing.payments import PAYMENT_COMPLETED
 from examples.ticketing.reservations import room_of
 from examples.ticketing.tables import create_tables
 
-from tidegate.app import Parts, build_process, open_parts
-from tidegate.app.crowd import open_reception
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
+from tidegate.process import build_process
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.outbox import Event
+from tidegate.system import Context
 from tidegate.systems.ranking.ranking import Ranking
 from tidegate.systems.ranking.settings import Board, RankingSettings
 from tidegate.systems.waiting_room import MOST_CAPACITY, Reception, RoomPlan
+from tidegate.systems.waiting_room.opening import open_reception
 
 BOARD = Board(
     name="concerts",
@@ -54,7 +56,7 @@ class ShopPlan(msgspec.Struct, frozen=True, kw_only=True):
 class Shop:
     """One process's hold on the shop."""
 
-    parts: Parts
+    parts: Context
     plan: ShopPlan
     reception: Reception
     ranking: Ranking
@@ -105,7 +107,7 @@ def process_of(shop: Shop, services: Mapping[str, Service] | None = None) -> Sup
 @asynccontextmanager
 async def open_shop(settings: Settings, plan: ShopPlan | None = None) -> AsyncGenerator[Shop]:
     """A shop on the servers of the settings, for the length of a block; its tables must be there (`make_tables`)."""
-    async with open_parts(settings) as parts:
+    async with open_context(settings) as parts:
         yield put_shop_together(parts, plan or ShopPlan())
 
 
@@ -115,7 +117,7 @@ async def make_tables(database: Database) -> None:
     await FakeBank(database).open_books()
 
 
-def put_shop_together(parts: Parts, plan: ShopPlan) -> Shop:
+def put_shop_together(parts: Context, plan: ShopPlan) -> Shop:
     """The shop, on connections that are open."""
     bank = FakeBank(parts.database, takes_s=plan.bank_takes_s)
     cashier = Cashier(parts.database, bank, charge_within=plan.charge_within, settle_after=plan.settle_after)

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidegate.http import Binding
 from tidegate.http.application import build_application
+from tidegate.http.room_api import room_api
 from tidegate.http.server import HttpService
-from tidegate.http.serving import room_endpoints
 
 _STATIC = Path(__file__).parent / "static"
 _OF_ROOMS = ("/rooms/", "/v1/rooms/")
@@ -60,8 +60,8 @@ def _rooms(shop: Shop) -> tuple[ASGIApp, Callable[[], None]]:
     http = shop.parts.settings.http
     # What operators do with rooms needs a key. Where there is none, one that nobody knows: the public is at this door.
     settings = http if http.keys else http.model_copy(update={"api_key": SecretStr(secrets.token_hex(32))})
-    endpoints, close = room_endpoints(shop.reception, settings)
-    return build_application(endpoints, settings), close
+    api = room_api(shop.reception, settings)
+    return build_application(api.endpoints, settings), api.close
 
 
 class _Either:

@@ -1,6 +1,6 @@
 """`python -m tidegate`: the same as `tidegate`."""
 
-from tidegate.cli import main
+from tidegate.app.cli import main
 
 if __name__ == "__main__":
     main()

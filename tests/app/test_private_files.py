@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.app.parts import open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.engine.credentials import KeySource
+from tidegate.settings import Settings
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ async def test_new_files_are_private_whatever_the_umask_and_the_folder(tmp_path:
     if exists:
         folder.mkdir(mode=0o755)
     settings = Settings(data_dir=folder)
-    async with open_parts(settings) as parts:
+    async with open_context(settings) as parts:
         KeySource(folder).make()
         await parts.database.transaction(lambda tx: tx.execute_sql("CREATE TABLE a_table (a INTEGER)"))
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,19 @@ from sqlalchemy import Table, func, insert, select
 from tests.docs.test_keyspace import PAGE
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
-from tidegate.app import put_together
-from tidegate.app.parts import Parts
-from tidegate.app.process import build_process
-from tidegate.app.retention import KEPT, retention_rules
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.core.clock import ManualClock, to_ms
 from tidegate.engine import runs
 from tidegate.engine.retention import delete_ended
 from tidegate.engine.tables import collection_cursors, collection_runs, job_executions, page_jobs, parked_answers
-from tidegate.runtime.retention import AT_ONCE, Retention
+from tidegate.process import build_process, retention_rules
+from tidegate.runtime.retention import AT_ONCE, Retention, RetentionRule
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event, EventState
 from tidegate.storage.sql.schema import handled_events, metadata, outbox_events
 from tidegate.storage.valkey import Valkey
+from tidegate.system import Context, enabled_systems
 from tidegate.systems.campaigns import records
 from tidegate.systems.campaigns.campaign import FIRST_COME, CampaignPlan
 from tidegate.systems.campaigns.campaigns import Campaigns
@@ -49,31 +48,39 @@ FOR_EVER = {
 
 
 @asynccontextmanager
-async def opened(url: str, valkey: Valkey, clock: ManualClock, path: Path) -> AsyncGenerator[Parts]:
+async def opened(url: str, valkey: Valkey, clock: ManualClock, path: Path) -> AsyncGenerator[Context]:
     async with await Database.open(url, clock=clock) as database:
-        yield put_together(Settings(data_dir=path), valkey, database)
+        yield build_context(Settings(data_dir=path), valkey, database)
 
 
-async def pruned(parts: Parts) -> None:
+async def rules_of(parts: Context) -> list[RetentionRule]:
+    """The rules of all systems; they need the connections alone, and not the systems to be open."""
+    async with AsyncExitStack() as stack:
+        systems = [await stack.enter_async_context(each.open(parts)) for each in enabled_systems(parts.settings)]
+        return retention_rules(parts, systems)
+
+
+async def pruned(parts: Context) -> None:
     """Apply all rules until nothing is old."""
     due: int | None = 0
-    retention = Retention(lambda: retention_rules(parts), DAY)
+    rules = await rules_of(parts)
+    retention = Retention(lambda: rules, DAY)
     while due is None or due < 1000:
         due = await retention.fire()
 
 
-async def count(parts: Parts, *tables: Table) -> list[int]:
+async def count(parts: Context, *tables: Table) -> list[int]:
     def counted(tx: Transaction) -> list[int]:
         return [tx.execute(select(func.count()).select_from(table)).scalar_one() for table in tables]
 
     return await parts.database.read(counted)
 
 
-async def add(parts: Parts, table: Table, *rows: dict[str, Any]) -> None:
+async def add(parts: Context, table: Table, *rows: dict[str, Any]) -> None:
     await parts.database.transaction(lambda tx: tx.execute(insert(table), list(rows)))
 
 
-def a_run(parts: Parts, number: int, status: str = "completed", user: str = "ada") -> dict[str, Any]:
+def a_run(parts: Context, number: int, status: str = "completed", user: str = "ada") -> dict[str, Any]:
     now = parts.database.clock.now()
     counters = dict.fromkeys(("total_jobs", "succeeded_jobs", "failed_jobs", "canceled_jobs"), 0)
     names = {"source": "github", "user_id": user, "github_login": user, "pool": "p", "triggered_by": "manual"}
@@ -91,7 +98,7 @@ def a_run(parts: Parts, number: int, status: str = "completed", user: str = "ada
 
 
 def a_job(
-    parts: Parts, number: int, run_id: int, resource: str = "repo:a/b", status: str = "succeeded"
+    parts: Context, number: int, run_id: int, resource: str = "repo:a/b", status: str = "succeeded"
 ) -> dict[str, Any]:
     spec = {"kind": "REPO_ISSUES", "resource": resource}
     names = {"job_type": "REPO_ISSUES", "resource_key": resource, "page_key": f"page {number}", "spec": spec}
@@ -106,7 +113,7 @@ def a_job(
     }
 
 
-async def begin(parts: Parts, numbers: Sequence[int], jobs: int = 2) -> None:
+async def begin(parts: Context, numbers: Sequence[int], jobs: int = 2) -> None:
     """Runs that are over, with their jobs and executions."""
     now = parts.database.clock.now()
     of_jobs = [a_job(parts, run * 100 + n, run) for run in numbers for n in range(jobs)]
@@ -121,18 +128,14 @@ async def begin(parts: Parts, numbers: Sequence[int], jobs: int = 2) -> None:
 OF_RUNS = (collection_runs, page_jobs, job_executions, parked_answers)
 
 
-def test_every_table_has_a_rule_or_a_reason_why_it_has_none(tmp_path: Path):
-    class Nothing:
-        def __getattr__(self, name: str) -> Any:
-            return self
-
+async def test_every_table_has_a_rule_or_a_reason_why_it_has_none(tmp_path: Path, embedded: Valkey, clock: ManualClock):
     describe_tables()  # imports them all
-    nothing: Any = Nothing()
-    parts = Parts(Settings(data_dir=tmp_path), "me", *([nothing] * 8))
-    covered = {table for rule in retention_rules(parts) for table in rule.tables}
+    async with opened(await migrated_file(tmp_path / "retention.db"), embedded, clock, tmp_path) as parts:
+        covered = {table for rule in await rules_of(parts) for table in rule.tables}
+    kept = {name for system in enabled_systems(parts.settings) for name in system.kept_tables}
 
-    assert covered & KEPT.keys() == set()
-    assert covered | KEPT.keys() == set(metadata.tables)
+    assert covered & kept == set()
+    assert covered | kept == set(metadata.tables)
 
 
 def test_every_key_ends_or_has_a_reason_why_it_does_not():
@@ -171,7 +174,8 @@ async def test_a_run_that_is_retried_while_it_is_deleted_keeps_what_is_left(
         await add(parts, collection_runs, {**a_run(parts, 1), "total_jobs": AT_ONCE + 2, "failed_jobs": AT_ONCE + 2})
         await add(parts, page_jobs, *(a_job(parts, n, 1, status="failed") for n in range(1, AT_ONCE + 3)))
         clock.advance(91 * DAY)
-        retention = Retention(lambda: retention_rules(parts), DAY)
+        rules = await rules_of(parts)
+        retention = Retention(lambda: rules, DAY)
         while (await count(parts, page_jobs)) == [AT_ONCE + 2]:
             await retention.fire()
         assert len(await parts.database.transaction(runs.retry_failed, 1)) == 2
@@ -308,7 +312,10 @@ async def test_the_leader_deletes_what_is_too_old_when_it_begins(embedded: Valke
     async with opened(await migrated_file(tmp_path / "retention.db"), embedded, clock, tmp_path) as parts:
         await begin(parts, [1])
         clock.advance(91 * DAY)
-        async with build_process(parts).running(), patience():
+        async with AsyncExitStack() as stack:
+            systems = [await stack.enter_async_context(each.open(parts)) for each in enabled_systems(parts.settings)]
+            await stack.enter_async_context(build_process(parts, systems).running())
+            await stack.enter_async_context(patience())
             while await count(parts, *OF_RUNS) != [0, 0, 0, 0]:
                 await look_again()
 

@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
 EAGER = {
-    "tidegate.cli",  # starts a command
+    "tidegate.app.cli",  # starts a command
 }
 
 

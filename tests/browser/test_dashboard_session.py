@@ -14,7 +14,7 @@ from tests.browser.chromium import Visitors, Watched
 from tests.browser.test_access import COLOURS, NARROW, faults, too_wide
 from tests.http.serving import Served, served
 from tests.servers.proxy import Proxy
-from tidegate.app.settings.http import HttpSettings
+from tidegate.http.settings import HttpSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

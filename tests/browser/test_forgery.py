@@ -14,13 +14,13 @@ from pydantic import SecretStr
 from starlette.responses import Response
 
 from tests.browser.chromium import Visitors
-from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.server import HttpService
 from tidegate.http.session_routes import SessionDesk
+from tidegate.http.settings import HttpSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -22,9 +22,9 @@ from tests.browser.test_access import COLOURS, NARROW, faults, too_wide
 from tests.servers.migrated import migrated_folder
 from tests.servers.valkey import empty_valkey
 from tests.waiting import patience
-from tidegate.app.settings import Settings
-from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding
+from tidegate.http.settings import HttpSettings
+from tidegate.settings import Settings
 from tidegate.systems.waiting_room import RoomPlan, WaitingRoom
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

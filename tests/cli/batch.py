@@ -12,7 +12,7 @@ from tests.processes import start_warm
 _RUN_ALL = """
 import json, sys
 from typer.testing import CliRunner
-from tidegate.cli import app
+from tidegate.app.cli import app
 from tidegate.core.errors import TidegateError
 told = []
 for arguments in json.loads(sys.argv[1]):

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from typer.testing import CliRunner
 
-from tidegate.cli import app
+from tidegate.app.cli import app
 
 ROOT = Path(__file__).parents[2]
 

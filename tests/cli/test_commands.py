@@ -141,7 +141,7 @@ async def test_the_version_is_told(tmp_path: Path):
 async def test_the_doctor_does_not_wait_for_ever_for_a_server_that_says_nothing(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connections come about, and nobody answers them
         url = f"mysql://tide:x@127.0.0.1:{silent.getsockname()[1]}/tidegate"
-        hasty = "from tidegate.cli import doctor, main; doctor._PATIENCE_S = 1; main()"  # it has ten for each part
+        hasty = "from tidegate.app.cli import doctor, main; doctor._PATIENCE_S = 1; main()"  # it has ten for each part
         ended = await run(sys.executable, "-c", hasty, "doctor", folder=tmp_path, TIDEGATE_DATABASE_URL=url)
 
     assert ended.code == 1

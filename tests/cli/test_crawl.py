@@ -18,8 +18,8 @@ from tests.cli.test_runs import installation
 from tests.docs.pages import ROOT
 from tests.http.test_guide import shown_in
 from tests.waiting import patience
-from tidegate.app import open_valkey
-from tidegate.app.settings import Settings
+from tidegate.connections import open_valkey
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl.raws import RawState
 from tidegate.systems.crawl.tables import crawl_raws

@@ -9,12 +9,12 @@ import pytest
 from tests.cli.test_collect import simulator, token_of
 from tests.cli.test_commands import tidegate
 from tests.servers.valkey import free_ports
-from tidegate.app.settings import Settings
-from tidegate.cli import doctor_files
-from tidegate.cli.doctor_files import installation, permissions
-from tidegate.cli.doctor_upstreams import credentials, upstreams
-from tidegate.cli.findings import Finding
+from tidegate.app.cli import doctor_files
+from tidegate.app.cli.doctor_files import installation, permissions
+from tidegate.app.cli.doctor_upstreams import credentials, upstreams
+from tidegate.app.cli.findings import Finding
 from tidegate.engine.credentials import KeySource
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 
 

@@ -13,13 +13,13 @@ from tests.cli.batch import tidegate_each
 from tests.servers.migrated import migrated_folder
 from tests.waiting import look_again, patience
 from tidegate.app import open_collection
-from tidegate.app.settings import Settings
 from tidegate.engine import runs
 from tidegate.engine.accounts import RUN_ENDED, ended_key
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.progress import jobs_of
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import collection_runs, page_jobs
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.sql.schema import outbox_events

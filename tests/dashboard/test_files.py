@@ -7,8 +7,8 @@ from pydantic import SecretStr
 from yarl import URL
 
 from tests.http.serving import Client, Served, served
-from tidegate.app.settings.http import HttpSettings
 from tidegate.dashboard.files import Files
+from tidegate.http.settings import HttpSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -121,7 +121,7 @@ async def test_dead_letters_are_counted_by_kind_and_need_attention(deployment: S
     told = (await deployment.client.get("/v1/overview")).json
 
     [events] = [each for each in counts if each["kind"] == "events"]
-    assert events == {"kind": "events", "count": 1, "parts": [], "link": "#/dead/events"}
+    assert events == {"kind": "events", "label": "events", "count": 1, "parts": [], "link": "#/dead/events"}
     assert told["dead"] == counts
     assert {"severity": "warning", "text": "1 dead letter of events", "link": "#/dead/events", "until": None} in (
         told["attention"]
@@ -206,8 +206,8 @@ def waiting(reason: str, *credentials: str) -> PoolWait:
 
 async def test_what_is_most_severe_is_said_first_and_what_passes_by_itself_is_not_said():
     nobody = Community(members=[], jobs=StreamStatus(0, 0, 0, 0, []))
-    dead = DeadCount(kind="snapshots", count=12, parts=[], link="#/dead/snapshots")
-    none = DeadCount(kind="crawl", count=0, parts=[], link="#/dead/crawl")
+    dead = DeadCount(kind="snapshots", label="snapshots", count=12, parts=[], link="#/dead/snapshots")
+    none = DeadCount(kind="crawl", label="the crawl", count=0, parts=[], link="#/dead/crawl")
 
     told = attention_to(
         sight(

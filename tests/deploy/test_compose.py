@@ -32,11 +32,12 @@ from tests.servers.migrated import migrated_database
 from tests.servers.mongo import mongo_database
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, patience
-from tidegate.app.settings import Settings
-from tidegate.app.settings.sources import settings_of, variable_of
+from tidegate.settings import Settings
+from tidegate.settings.model import compose
+from tidegate.settings.sources import settings_of, variable_of
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
-VARIABLES = {variable_of(path) for path, _ in settings_of(Settings)}
+VARIABLES = {variable_of(path) for path, _ in settings_of(compose())}
 PINNED = re.compile(r"[\w./-]+:v?\d+\.\d+\.\d+[\w.-]*")
 
 

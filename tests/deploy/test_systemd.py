@@ -13,7 +13,7 @@ import pytest
 
 from tests.deploy.stack import DEPLOY
 from tests.servers.registry import record_used, skip_or_fail
-from tidegate.cli.up import DRAIN_WITHIN
+from tidegate.app.cli.up import DRAIN_WITHIN
 
 UNITS = ("tidegate.service", "tidegate-worker@.service")
 TIDEGATE = "/opt/tidegate/bin/tidegate"

@@ -15,7 +15,7 @@ import typer.main
 
 from tests.docs.pages import PAGES, ROOT, all_blocks, prose_of
 from tests.processes import start_warm
-from tidegate.cli import app
+from tidegate.app.cli import app
 
 BIN = Path(sys.executable).parent
 COMMANDS = sorted({line for block in all_blocks("sh") for line in block.text.splitlines() if line.strip()})
@@ -28,7 +28,7 @@ TOOLS = {"basedpyright", "pre-commit", "pytest", "ruff"}
 RUN_ALL = """
 import json, sys
 from typer.testing import CliRunner
-from tidegate.cli import app
+from tidegate.app.cli import app
 results = [CliRunner().invoke(app, arguments.split()) for arguments in sys.argv[1:]]
 print(json.dumps([[each.exit_code, each.stdout, each.stderr] for each in results]))
 """

@@ -10,7 +10,7 @@ from typing import Any
 import typer.main
 
 from tests.docs.pages import ROOT, Block, all_blocks
-from tidegate.cli import app
+from tidegate.app.cli import app
 
 SERVICE = "http://127.0.0.1:8321"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from tests.docs.pages import ROOT, section_of, table_rows
-from tidegate.app import put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
+from tidegate.settings import Settings
 from tidegate.storage.valkey import Key, Valkey
 
 PAGE = ROOT / "docs" / "keyspace.md"
@@ -88,7 +88,7 @@ async def test_in_a_deployment_no_key_is_two_things_at_once(tmp_path: Path):
     """Primitives of one unit whose parts have the same name share a key, which the server refuses to the second."""
     types, kinds = documented_keys(), defaultdict[str, set[str]](set)
     valkey = Valkey("redis://localhost")  # connects when it is first used, which it is not
-    parts = put_together(Settings(data_dir=tmp_path), valkey, cast("Any", None))
+    parts = build_context(Settings(data_dir=tmp_path), valkey, cast("Any", None))
     try:
         for folder, key in keys_in(parts, set()):
             part = key.partition("}:")[2]

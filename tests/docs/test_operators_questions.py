@@ -13,13 +13,13 @@ from rich.console import Console
 from tests.docs.pages import ROOT, Block, blocks_of
 from tests.engine.busy_day import fill
 from tests.servers.migrated import on_sqlite
-from tidegate.app import put_together
-from tidegate.app.settings import Settings
 from tidegate.cli import report_text
+from tidegate.connections import build_context
 from tidegate.engine.kind_reports import failing_kinds, processing_times, retry_counts
 from tidegate.engine.reports import jobs_by_state, queues, runs_by_state, slow_jobs
 from tidegate.http.waiting import waiting_report
 from tidegate.primitives.gate import Gate, Job, Memory, Note
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 
@@ -80,7 +80,7 @@ async def test_the_sql_of_the_page_finds_what_the_commands_tell(database: Databa
 @on_sqlite
 async def test_the_commands_print_what_the_page_shows(database: Database, embedded: Valkey):
     await database.transaction(fill)
-    gate = put_together(Settings(), embedded, database).gate
+    gate = build_context(Settings(), embedded, database).gate
     await _keep_waiting(gate)
     since = database.clock.now() - timedelta(days=1)
     questions: dict[str, Callable[[], Awaitable[Any]]] = {

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from tests.docs.pages import PAGES, ROOT, blocks_of, name_of, prose_of
 from tests.docs.test_commands import run
-from tidegate.cli import app
+from tidegate.app.cli import app
 from tidegate.core.telemetry.catalogue import EVENTS
 from tidegate.storage.sql import Database, Transaction
 
@@ -29,7 +29,7 @@ STATEMENTS = {block.place: block.text for page in RUNBOOKS for block in blocks_o
 RUN_ALL = """
 import json, sys
 from typer.testing import CliRunner
-from tidegate.cli import app
+from tidegate.app.cli import app
 from tidegate.core.errors import TidegateError
 results = [CliRunner().invoke(app, arguments.split()[1:]) for arguments in sys.argv[1:]]
 expected = (type(None), SystemExit, TidegateError)

@@ -12,8 +12,7 @@ from tests.engine.shelf import ShelfSource, ShelfUpstream
 from tests.processes.at_work import at_work, collecting
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
-from tidegate.app import Parts, put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.engine.calls import Way
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.lifecycle import RunState
@@ -21,9 +20,11 @@ from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import page_jobs
 from tidegate.primitives.gate import CredentialLimits
+from tidegate.settings import Settings
 from tidegate.storage.documents import DocumentStore, SqlDocuments
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
+from tidegate.system import Context
 
 POOL = "librarians"
 LIMITS = CredentialLimits(concurrency=50, first_concurrency=50, per_minute=1_000_000, floor=0)
@@ -34,7 +35,7 @@ class Library:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Context,
         upstream: ShelfUpstream,
         documents: DocumentStore | None = None,
         at_once: int = 200,
@@ -106,11 +107,11 @@ def upstream() -> ShelfUpstream:
 
 @pytest.fixture
 def library(embedded: Valkey, database: Database, upstream: ShelfUpstream) -> Library:
-    return Library(put_together(Settings(), embedded, database), upstream)
+    return Library(build_context(Settings(), embedded, database), upstream)
 
 
 @pytest.fixture
 async def local(embedded: Valkey, tmp_path: Path, upstream: ShelfUpstream) -> AsyncGenerator[Library]:
     """On SQLite alone: where the kind of server says nothing new."""
     async with await Database.open(await migrated_file(tmp_path / "local.db")) as database:
-        yield Library(put_together(Settings(), embedded, database), upstream)
+        yield Library(build_context(Settings(), embedded, database), upstream)

@@ -9,13 +9,14 @@ import uvloop
 
 from tests.engine.conftest import LIMITS, POOL
 from tests.engine.shelf import HOST, ShelfSource
-from tidegate.app import build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.source import Task
 from tidegate.engine.upstream import Request, UpstreamClient
 from tidegate.primitives.membership import PresenceSettings
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 
 
@@ -46,7 +47,7 @@ class Secrets:
 
 async def main(data_dir: Path, url: str, lease: timedelta) -> None:
     presence = PresenceSettings(lease=lease, renew_every=lease * 0.7)
-    async with open_parts(Settings(data_dir=data_dir, presence=presence)) as parts, UpstreamClient() as client:
+    async with open_context(Settings(data_dir=data_dir, presence=presence)) as parts, UpstreamClient() as client:
         ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
 
         async def enrol() -> None:

@@ -14,8 +14,7 @@ from tests.engine.shelf import ShelfSource, ShelfUpstream
 from tests.servers.migrated import migrated_on
 from tests.servers.proxy import Proxy
 from tests.waiting import is_pending, patience
-from tidegate.app import put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.engine import committer as committer_module
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.committer import Committer
@@ -26,6 +25,7 @@ from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Reading, Task
 from tidegate.engine.upstream import Answer
 from tidegate.engine.verdicts import Finished
+from tidegate.settings import Settings
 from tidegate.storage.documents import Document
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
@@ -181,7 +181,7 @@ async def test_what_followed_from_a_commit_of_unknown_fate_is_found(embedded: Va
         Proxy(server.port) as wire,
         await Database.open(server.url(name, port=wire.port)) as database,
     ):
-        library = Library(put_together(Settings(), embedded, database), upstream)
+        library = Library(build_context(Settings(), embedded, database), upstream)
 
         def cut(path: str) -> "asyncio.Future[None] | None":
             if path == "/users/ada":

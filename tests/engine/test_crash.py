@@ -16,14 +16,14 @@ from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_folder
 from tests.waiting import look_again, simulated_delay, until
-from tidegate.app import open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.engine import runs
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import Request
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database, Transaction, outbox
 
@@ -89,7 +89,7 @@ async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path):
     names = [f"user{u}" for u in range(USERS)]
     upstream = ShelfUpstream({f"{name}-shelf{s}": ITEMS for name in names for s in range(SHELVES)})
     runner, url = await serve(upstream)
-    async with open_parts(Settings(data_dir=await migrated_folder(tmp_path))) as parts:
+    async with open_context(Settings(data_dir=await migrated_folder(tmp_path))) as parts:
         orchestrator = Orchestrator(parts.database, parts.gate, {"shelves": ShelfSource()})
         run_ids = [await orchestrator.begin("shelves", Subject(user_id=name, login=name), pool=POOL) for name in names]
         processes = [await start(tmp_path, url) for _ in range(2)]

@@ -7,12 +7,12 @@ from sqlalchemy import func, select
 
 from tests.engine.conftest import Library
 from tests.engine.shelf import ShelfSource, ShelfUpstream
-from tidegate.app import put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Reading, Task
 from tidegate.engine.tables import parked_answers
 from tidegate.engine.upstream import Answer
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 
@@ -36,7 +36,7 @@ class Stumbling(ShelfSource):
 @pytest.fixture
 def keeping(embedded: Valkey, database: Database, upstream: ShelfUpstream) -> Library:
     """A library whose answers are stored before they are read."""
-    parts, source = put_together(Settings(), embedded, database), Stumbling(3)
+    parts, source = build_context(Settings(), embedded, database), Stumbling(3)
     return Library(parts, upstream, source=source, keeps_answers=True, settings=QUICK)
 
 

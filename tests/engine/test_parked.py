@@ -16,14 +16,14 @@ from tests.servers.migrated import migrated_file
 from tests.servers.mongo import mongo_database, mongo_port
 from tests.servers.proxy import Proxy
 from tests.waiting import look_again, patience
-from tidegate.app import put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.core.clock import ManualClock
 from tidegate.engine import parking, runs, staging, verdicts
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.parking import Parked
 from tidegate.engine.tables import page_jobs, parked_answers
 from tidegate.engine.upstream import Answer
+from tidegate.settings import Settings
 from tidegate.storage.documents import DocumentSettings, open_documents
 from tidegate.storage.documents import mongo as mongo_module
 from tidegate.storage.sql import Database, Transaction
@@ -49,7 +49,7 @@ async def shelved(
     async with await Database.open(await migrated_file(tmp_path / "jobs.db")) as database, mongo_database() as url:
         name = url.rpartition("/")[2]
         store = await open_documents(DocumentSettings(url=f"mongodb://127.0.0.1:{wire.port}/{name}"), database)
-        yield Library(put_together(Settings(), embedded, database), upstream, store)
+        yield Library(build_context(Settings(), embedded, database), upstream, store)
         await store.close()
 
 

@@ -14,10 +14,10 @@ from tests.servers.migrated import migrated_file, migrated_on
 from tests.servers.refusing import Waits, noise, refusing, set_read_only, told
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, patience
-from tidegate.app import put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.runtime import outage as policy
 from tidegate.runtime.waiting import end
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
@@ -53,7 +53,7 @@ async def test_results_are_held_while_the_database_refuses_and_no_call_is_made_a
     waits, held = Waits(), Held(upstream)
     monkeypatch.setattr(policy, "OUTAGE_PAUSES", waits)
     async with migrated_on("postgres") as (server, name), await Database.open(server.url(name)) as database:
-        library = Library(put_together(Settings(), embedded, database), upstream)
+        library = Library(build_context(Settings(), embedded, database), upstream)
         with capture_logs() as lines:
             async with library.working():
                 run_id = await library.begin()
@@ -98,7 +98,7 @@ async def test_calls_under_way_go_on_while_valkey_refuses_and_none_is_made_again
     with ValkeyServer() as server:
         url = await migrated_file(tmp_path / "l.db")
         async with connected(server.url) as valkey, await Database.open(url) as database:
-            library = Library(put_together(Settings(), valkey, database), upstream)
+            library = Library(build_context(Settings(), valkey, database), upstream)
             await library.enrol()
             async with at_work(library) as services:
                 run_id = await library.begin()

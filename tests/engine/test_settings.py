@@ -11,7 +11,6 @@ from sqlalchemy import select
 from tests.engine.conftest import Library
 from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
 from tests.engine.test_ways import ADMITTED, PATH, Secrets, claim_of
-from tidegate.app.settings import Settings
 from tidegate.app.sources import open_sources
 from tidegate.core.clock import ManualClock
 from tidegate.engine.calls import Calls, Way
@@ -23,6 +22,7 @@ from tidegate.engine.tables import page_jobs
 from tidegate.engine.tokens import Tokens
 from tidegate.engine.upstream import Request
 from tidegate.primitives.gate import Outcome
+from tidegate.settings import Settings
 
 A_MOMENT = timedelta(milliseconds=1)
 

@@ -15,9 +15,9 @@ from tests.engine.shelf import ShelfUpstream
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import until
-from tidegate.app import put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.primitives.membership import PresenceSettings
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey.connection import connected
 
@@ -40,7 +40,7 @@ async def two_processes(url: str, folder: Path, upstream: ShelfUpstream) -> Asyn
         for _ in range(2):
             valkey = await stack.enter_async_context(connected(url))
             database = await stack.enter_async_context(await Database.open(file))
-            library = Library(put_together(Settings(presence=PRESENCE), valkey, database), upstream, at_once=SHELVES)
+            library = Library(build_context(Settings(presence=PRESENCE), valkey, database), upstream, at_once=SHELVES)
             await stack.enter_async_context(library.working())
             libraries.append(library)
         yield libraries

@@ -11,7 +11,6 @@ from examples.own_source import BOOKS, LIMITS, Bookshop, BookshopSource, serve
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tidegate.app import SourceCollection, open_sources
-from tidegate.app.settings import Settings
 from tidegate.core.errors import NoCredential
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.progress import failures_of
@@ -19,6 +18,7 @@ from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Subject, Task, Verdict
 from tidegate.engine.tokens import Tokens
 from tidegate.engine.upstream import Answer
+from tidegate.settings import Settings
 
 CORNER = Subject(user_id="corner", login="corner")
 

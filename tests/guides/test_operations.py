@@ -11,16 +11,16 @@ from tests.http.serving import served
 from tests.http.test_page_guide import nginx
 from tests.servers.guarded import free_port
 from tests.waiting import patience
-from tidegate.app.settings import Settings
-from tidegate.app.settings.http import HttpSettings
-from tidegate.app.settings.sources import settings_of, variable_of
 from tidegate.core.telemetry.catalogue import EVENTS
+from tidegate.http.settings import HttpSettings
+from tidegate.settings.model import compose
+from tidegate.settings.sources import settings_of, variable_of
 
 GUIDES = ROOT / "docs" / "guides"
 RESULTS = ROOT / "bench" / "RESULTS.md"
 PAGES = ["deploy", "sizing", "backup-and-restore", "upgrade", "tracing"]
-NAMES = {".".join(path) for path, _ in settings_of(Settings)}
-VARIABLES = {variable_of(path) for path, _ in settings_of(Settings)}
+NAMES = {".".join(path) for path, _ in settings_of(compose())}
+VARIABLES = {variable_of(path) for path, _ in settings_of(compose())}
 KEY = "a-key-for-the-tests-0123456789"
 
 

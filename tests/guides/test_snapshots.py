@@ -22,11 +22,11 @@ from tests.http.processes import started
 from tests.http.serving import Client, read_events
 from tests.http.test_guide import Shown, assert_fits, request_of, shown_in
 from tests.systems.snapshots.deployment import game, until
-from tidegate.app.kinds import by_name, load_kind
-from tidegate.cli import app
+from tidegate.app.cli import app
 from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.upstream import Answer
+from tidegate.systems.snapshots.configured_kinds import by_name, load_kind
 from tidegate.systems.snapshots.subject import Found, Missing, SnapshotKind, Unreadable
 from tidegate_simulators.game import FaultKind, GameSimulator
 

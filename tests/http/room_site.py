@@ -13,12 +13,12 @@ from typing import Any
 
 from tests.servers.migrated import migrated_file
 from tests.systems.waiting_room.venue import ROOM, Venue, come, venue_at
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.clock import ManualClock
 from tidegate.http import Binding
 from tidegate.http.application import build_application
+from tidegate.http.room_api import room_api
 from tidegate.http.server import HttpService
-from tidegate.http.serving import room_endpoints
+from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import RoomPlan, WaitingRoom
 
@@ -84,8 +84,8 @@ class RoomSite:
 
     async def start(self) -> None:
         """Serve, on the same port as before."""
-        endpoints, close = room_endpoints(self.venue.reception, self._settings)
-        service = HttpService(build_application(endpoints, self._settings), self._binding, on_stop=close)
+        api = room_api(self.venue.reception, self._settings)
+        service = HttpService(build_application(api.endpoints, self._settings), self._binding, on_stop=api.close)
         stopping = asyncio.Event()
         self._serving = stopping, asyncio.create_task(service.run(stopping))
 

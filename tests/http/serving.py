@@ -16,13 +16,15 @@ from tests.servers.migrated import migrated_folder
 from tests.systems.github.deployment import CALM, LIMITS, SMALL
 from tests.waiting import look_again, patience
 from tidegate.app import Collection, open_collection
-from tidegate.app.crowd import open_reception
-from tidegate.app.settings import Settings
-from tidegate.app.settings.http import HttpSettings
+from tidegate.app.serving import serve_systems
 from tidegate.dashboard import open_dashboard
 from tidegate.engine.upstream import UpstreamSettings
-from tidegate.http import Binding, serve_collection
+from tidegate.http import Binding
 from tidegate.http.channel import Seats
+from tidegate.http.settings import HttpSettings
+from tidegate.process import build_process
+from tidegate.settings import Settings
+from tidegate.system import Context, OpenSystem, find_system
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.github import GithubSettings
 from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
@@ -196,12 +198,21 @@ async def running(
 ) -> AsyncGenerator[Callable[[], None]]:
     """The process, from start to an orderly stop, which may be asked for before the end of the block."""
     parts = collection.parts
-    reception = open_reception(parts.settings, parts.database, parts.valkey)
+    async with AsyncExitStack() as stack:
+        others = [find_system(name).open(parts) for name in ("campaigns", "ranking", "snapshots", "waiting_room")]
+        systems = [collection.opened(), *[await stack.enter_async_context(each) for each in others]]
+        yield await stack.enter_async_context(_running(parts, systems, http, binding, works=works, dashboard=dashboard))
+
+
+@asynccontextmanager
+async def _running(
+    parts: Context, systems: list[OpenSystem], http: HttpSettings, binding: Binding, *, works: bool, dashboard: bool
+) -> AsyncGenerator[Callable[[], None]]:
     seats = Seats(http.most_listeners)
-    further = open_dashboard(collection, seats, reception=reception) if dashboard else None
-    service = serve_collection(collection, http, binding, reception=reception, seats=seats, further=further)
+    further = open_dashboard(parts, systems, seats) if dashboard else None
+    service = serve_systems(parts, systems, binding, settings=http, seats=seats, further=further)
     services = {"http": service} if further is None else {"http": service, "dashboard": further}
-    process = collection.process(works=works, services=services)
+    process = build_process(parts, systems[:1], works=works, services=services)
     task = asyncio.create_task(process.run())
     asked = asyncio.Event()
 

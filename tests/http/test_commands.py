@@ -17,8 +17,8 @@ from tests.http.processes import started
 from tests.http.serving import Client
 from tests.waiting import look_again
 from tidegate import __version__
-from tidegate.cli import app
-from tidegate.cli.up import UP, WORK, Banner, Stopped, farewell, greeting
+from tidegate.app.cli import app
+from tidegate.app.cli.up import UP, WORK, Banner, Stopped, farewell, greeting
 from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry.logs import configure
 from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape

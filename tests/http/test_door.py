@@ -9,11 +9,11 @@ import pytest_asyncio
 from pydantic import SecretStr, ValidationError
 
 from tests.http.serving import Served, served
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import InvalidSettings
 from tidegate.http import Binding
 from tidegate.http.authentication import is_loopback, without_port
 from tidegate.http.callers import Keyring
+from tidegate.http.settings import HttpSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,13 +15,13 @@ import pytest_asyncio
 from tests.http.serving import Client, Served, read_events, served
 from tests.http.test_runs import TIGHT, begin
 from tests.waiting import look_again, patience, stopwatch
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import DatabaseUnavailable, NotFound, TooManyWaiting
 from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.lifecycle import RunState
 from tidegate.http.channel import Seats
 from tidegate.http.events import EventStream
 from tidegate.http.feed import RunFeed
+from tidegate.http.settings import HttpSettings
 from tidegate.http.views import RunDetail, RunViews
 from tidegate.storage.valkey import Valkey
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from tests.docs.pages import ROOT, blocks_of
 from tests.http.serving import Served, read_events, served
-from tidegate.cli import COMMANDS
+from tidegate.app.cli import all_commands
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -112,4 +112,4 @@ async def test_the_requests_of_the_guide_are_answered_as_it_says(deployment: Ser
 async def test_the_commands_of_the_guide_exist():
     named = {each.words[1] for each in shown("tidegate")}
 
-    assert {"up", "serve"} <= named <= set(COMMANDS)
+    assert {"up", "serve"} <= named <= set(all_commands())

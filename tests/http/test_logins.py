@@ -13,12 +13,12 @@ from tests.http.asgi import ask
 from tests.http.serving import Reply
 from tests.http.test_sessions import ADDRESS, OPERATE, READ, application, bearer, settings_of
 from tests.servers.valkey import ValkeyServer, connected
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry import metrics
 from tidegate.http.access import Access
 from tidegate.http.attempts import Allowance, Attempts
 from tidegate.http.remote import ClientAddresses
+from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 
 FEW, MANY = Allowance(burst=3, another_after_s=10), Allowance(burst=5, another_after_s=2)

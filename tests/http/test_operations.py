@@ -8,8 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.http.serving import Client, Served, figures
 from tests.waiting import patience
 from tidegate import __version__
-from tidegate.app.settings.http import HttpSettings
-from tidegate.http import Binding, serve_operations
+from tidegate.app.serving import serve_operations
+from tidegate.http import Binding
+from tidegate.http.settings import HttpSettings
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("figures_are_not_kept")]
 
@@ -69,7 +70,7 @@ async def test_the_figures_are_those_of_the_deployment(deployment: Served):
 async def test_a_worker_tells_how_it_is_and_nothing_else(deployment: Served):
     http, stopping = HttpSettings(port=0), asyncio.Event()
     with Binding(http) as binding:
-        service = serve_operations(deployment.collection.parts, http, binding)
+        service = serve_operations(deployment.collection.parts, [], binding, settings=http)
         running = asyncio.create_task(service.run(stopping))
         client = Client(deployment.client.session, binding.url)
         told = {path: (await client.get(path)).status for path in ("/healthz", "/readyz", "/metrics", "/docs")}

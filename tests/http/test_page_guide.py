@@ -17,7 +17,7 @@ from tests.http.serving import Client, read_events
 from tests.servers.guarded import GuardedServer, free_port, new_folder
 from tests.servers.registry import record_used, skip_or_fail
 from tests.systems.waiting_room.venue import ROOM
-from tidegate.app.settings.http import HttpSettings
+from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 
 GUIDE = ROOT / "docs" / "guides" / "waiting-page.md"

@@ -9,12 +9,12 @@ from tests.engine.busy_day import fill
 from tests.http.unattended import unattended
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import Embedded, empty_valkey
-from tidegate.app import put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.engine.kind_reports import failing_kinds, processing_times, retry_counts
 from tidegate.engine.reports import jobs_by_state, runs_by_state, slow_jobs
 from tidegate.http.waiting import waiting_report
 from tidegate.primitives.gate import Job
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 
 
@@ -65,7 +65,7 @@ async def test_a_gate_that_is_away_costs_only_the_reasons(tmp_path: Path):
         empty_valkey(server.url) as valkey,
     ):
         await database.transaction(fill)
-        gate = put_together(Settings(), valkey, database).gate
+        gate = build_context(Settings(), valkey, database).gate
         assert [pool.waits for pool in (await waiting_report(database, gate)).pools] == [[], []]
         server.stop()
 

@@ -19,10 +19,10 @@ import tidegate
 from tests.http.processes import started
 from tests.http.serving import Client, Reply
 from tests.http.test_openapi import operations
-from tidegate.app.settings.http import HttpSettings
 from tidegate.http.access import Access
 from tidegate.http.authentication import Door
 from tidegate.http.callers import How, Role
+from tidegate.http.settings import HttpSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

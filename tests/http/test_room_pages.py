@@ -22,8 +22,8 @@ from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, connected, free_ports
 from tests.systems.waiting_room.venue import ROOM, come, inside
 from tests.waiting import stopwatch
-from tidegate.app.settings.http import HttpSettings
 from tidegate.http.pages.puzzles import solve
+from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}

@@ -15,8 +15,8 @@ from tests.http.serving import Served, served
 from tests.http.test_guide import assert_fits, request_of, shown_in
 from tests.http.test_page_guide import nginx
 from tests.servers.guarded import free_port
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.telemetry.catalogue import EVENTS
+from tidegate.http.settings import HttpSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

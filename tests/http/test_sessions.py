@@ -20,7 +20,6 @@ from tests.http.asgi import ask
 from tests.http.serving import Reply
 from tests.http.test_problems import log_lines
 from tests.waiting import patience
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.clock import ManualClock
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
@@ -30,6 +29,7 @@ from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import Trouble
 from tidegate.http.session_routes import SessionDesk
 from tidegate.http.sessions import SessionOffice
+from tidegate.http.settings import HttpSettings
 
 OPERATE, READ, OTHER = "operate-0123456789abcdef", "read-0123456789abcdef", "other-0123456789abcdef"
 LASTS = timedelta(hours=12)

@@ -11,15 +11,15 @@ import aiohttp
 from tests.http.serving import Client
 from tests.servers.migrated import migrated_folder
 from tidegate.app import Collection, open_collection
-from tidegate.app.campaigns import open_campaigns
-from tidegate.app.crowd import open_reception
-from tidegate.app.settings import Settings
-from tidegate.app.settings.http import HttpSettings
+from tidegate.app.serving import serve_systems
 from tidegate.dashboard import open_dashboard
-from tidegate.http import Binding, serve_collection
+from tidegate.http import Binding
 from tidegate.http.channel import Seats
+from tidegate.http.settings import HttpSettings
 from tidegate.primitives.gate import Gate
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
+from tidegate.system import find_system
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,11 @@ async def unattended(folder: Path) -> AsyncGenerator[Unattended]:
     async with AsyncExitStack() as stack:
         collection = await stack.enter_async_context(open_collection(settings, needs_credential=False))
         parts, seats = collection.parts, Seats(settings.http.most_listeners)
-        reception = open_reception(settings, parts.database, parts.valkey)
-        campaigns = await stack.enter_async_context(open_campaigns(settings, parts.database, parts.valkey))
-        further = open_dashboard(collection, seats, reception=reception, campaigns=campaigns)
+        others = [find_system(name).open(parts) for name in ("waiting_room", "campaigns")]
+        systems = [collection.opened(), *[await stack.enter_async_context(each) for each in others]]
+        further = open_dashboard(parts, systems, seats)
         binding = stack.enter_context(Binding(settings.http))
-        service = serve_collection(
-            collection, settings.http, binding, reception=reception, campaigns=campaigns, seats=seats, further=further
-        )
+        service = serve_systems(parts, systems, binding, seats=seats, further=further)
         session = await stack.enter_async_context(aiohttp.ClientSession())
         stopping = asyncio.Event()
         running = asyncio.create_task(service.run(stopping))

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from tidegate.app import Parts, build_process
 from tidegate.engine.collector import Collector
+from tidegate.process import build_process
 from tidegate.runtime.supervisor import Supervisor
+from tidegate.system import Context
 
 
 @asynccontextmanager
@@ -21,7 +22,7 @@ async def at_work(process: Supervisor) -> AsyncGenerator[None]:
     assert report.in_good_order, report
 
 
-def collecting(parts: Parts, collector: Collector) -> Supervisor:
+def collecting(parts: Context, collector: Collector) -> Supervisor:
     """A process with all that a collector has."""
     return build_process(
         parts,

@@ -25,8 +25,9 @@ from pathlib import Path
 import msgspec
 
 import tidegate.app
-import tidegate.cli
+import tidegate.app.cli
 import tidegate.http
+import tidegate.systems
 import tidegate_simulators
 from tests.processes.order import Born, Ended, Order
 
@@ -125,7 +126,7 @@ def _task(command: list[str]) -> Callable[[], object]:
     program, *arguments = command
     if Path(program).name == "tidegate":
         sys.argv = command
-        return tidegate.cli.main
+        return tidegate.app.cli.main
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         sys.path.insert(0, str(Path.cwd()))
@@ -154,7 +155,7 @@ def _code_of(task: Callable[[], object]) -> int:
 
 
 def _import_everything() -> None:
-    for package in (tidegate.app, tidegate.cli, tidegate.http, tidegate_simulators):
+    for package in (tidegate.app, tidegate.systems, tidegate.http, tidegate_simulators):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     for name in _SERVERS:

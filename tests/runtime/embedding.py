@@ -10,9 +10,10 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 
-from tidegate.app import build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
+from tidegate.process import build_process
+from tidegate.settings import Settings
 
 
 def say(words: str) -> None:
@@ -37,7 +38,7 @@ class Server(uvicorn.Server):
 async def lifespan(_application: Starlette) -> AsyncGenerator[None]:
     with tempfile.TemporaryDirectory() as folder:
         async with (
-            open_parts(Settings(data_dir=Path(folder))) as parts,
+            open_context(Settings(data_dir=Path(folder))) as parts,
             build_process(parts, services={"worker": Worker()}).running(),
         ):
             yield

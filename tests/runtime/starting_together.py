@@ -11,10 +11,10 @@ import sys
 
 from tests.waiting import look_again
 from tidegate.app import open_collection
-from tidegate.app.settings import Settings
 from tidegate.core.errors import TidegateError
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.source import Subject
+from tidegate.settings import Settings
 
 
 async def released(step: str) -> None:

@@ -16,16 +16,17 @@ from tests.primitives.wakeup.waiters import until_blocked
 from tests.processes import start_warm
 from tests.servers.migrated import migrated_file
 from tests.waiting import patience
-from tidegate.app import build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.primitives.membership import PresenceSettings
 from tidegate.primitives.wakeup import Doorbell
+from tidegate.process import build_process
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.service import Restarts, keep_running
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
@@ -36,15 +37,16 @@ LEASE = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milli
 COMMITTER = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from tidegate.app import build_process, open_parts
+from tidegate.process import build_process
+from tidegate.connections import open_context
 from tidegate.storage.sql import outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.primitives.membership import PresenceSettings
-from tidegate.app.settings import Settings
+from tidegate.settings import Settings
 from datetime import timedelta
 async def main():
     lease = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=500))
-    async with open_parts(Settings(data_dir=Path(sys.argv[1]), presence=lease)) as parts:
+    async with open_context(Settings(data_dir=Path(sys.argv[1]), presence=lease)) as parts:
         process = build_process(parts)
         running = asyncio.create_task(process.run())
         while len(await parts.presence.members()) < 2:
@@ -160,7 +162,7 @@ async def test_the_leader_delivers_what_another_process_committed(tmp_path: Path
         heard.set()
 
     await migrated_file(tmp_path / "tidegate.db")
-    async with open_parts(Settings(data_dir=tmp_path, presence=LEASE)) as parts:
+    async with open_context(Settings(data_dir=tmp_path, presence=LEASE)) as parts:
         process = build_process(parts, handlers=[Handler("told", "listener", hear)])
         running = asyncio.create_task(process.run())
         await parts.database.transaction(outbox.add, Event("told", "first", {}))

@@ -13,16 +13,18 @@ from tests.servers.refusing import Waits, lease_ended_ms_ago, lines_of_outage, n
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, until
 from tests.waiting import patience as enough_time
-from tidegate.app import Parts, build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.errors import Unavailable
 from tidegate.primitives.membership import PresenceKeys, PresenceSettings
+from tidegate.process import build_process
 from tidegate.runtime import delivery, outage
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.waiting import end
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
+from tidegate.system import Context
 
 LEASE = timedelta(seconds=1)
 EVENT = Event(kind="x", key="k", payload={})
@@ -38,7 +40,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     return short
 
 
-async def promoted(parts: Parts, timer: str) -> None:
+async def promoted(parts: Context, timer: str) -> None:
     """Wait until a timer that is scheduled now has come due: the leader works."""
     await parts.timers.schedule(timer, timedelta(milliseconds=1))
     async with enough_time():
@@ -56,7 +58,7 @@ async def test_a_process_outlasts_a_valkey_that_refuses_for_longer_than_its_leas
 
     with ValkeyServer() as server:
         settings = Settings(data_dir=await migrated_folder(tmp_path), valkey_url=server.url, presence=BRIEF)
-        async with open_parts(settings) as parts:
+        async with open_context(settings) as parts:
             lease = str(PresenceKeys(parts.unit).presence)
             async with at_work(build_process(parts, handlers=[Handler("x", "handler", handle)])):
                 await promoted(parts, "before")

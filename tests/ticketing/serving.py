@@ -10,8 +10,8 @@ from examples.ticketing.web import serve
 
 from tests.http.serving import Client, Reply
 from tests.ticketing.stall import Stall
-from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding
+from tidegate.http.settings import HttpSettings
 
 
 class Buyer:

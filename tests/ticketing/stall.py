@@ -15,9 +15,9 @@ from examples.ticketing.reservations import Reservation, room_of
 from examples.ticketing.shop import BOARD, Shop, ShopPlan, make_tables, put_shop_together
 from sqlalchemy import select
 
-from tidegate.app import put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.core.clock import Clock, ManualClock
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
@@ -115,7 +115,7 @@ async def stall_at(url: str, valkey: Valkey, clock: Clock, folder: Path) -> Asyn
     """A stall on a database that has Tidegate's tables."""
     async with await Database.open(url, clock=clock) as database:
         await make_tables(database)
-        parts = put_together(Settings(data_dir=folder), valkey, database)
+        parts = build_context(Settings(data_dir=folder), valkey, database)
         assert isinstance(clock, ManualClock)
         yield Stall(put_shop_together(parts, PLAN), clock)
 

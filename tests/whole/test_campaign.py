@@ -15,11 +15,12 @@ from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_folder
 from tests.waiting import look_again, until
 from tests.whole.upstream import Upstream
-from tidegate.app import Parts, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.primitives.gate import CredentialLimits, Job
+from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.schema import handled_events
+from tidegate.system import Context
 
 ROOT = Path(__file__).parents[2]
 JOBS, LIMIT, WINDOW_S = 300, 60, 4.0
@@ -45,7 +46,7 @@ async def nothing() -> AsyncIterator[Sequence[Job]]:
         yield page
 
 
-async def until_done(parts: Parts) -> None:
+async def until_done(parts: Context) -> None:
     while await parts.database.read(handled_by, "recorder") < JOBS:
         await look_again()
 
@@ -63,7 +64,7 @@ async def test_processes_are_killed_and_every_job_is_done_once_within_the_limit(
     upstream = Upstream(LIMIT, WINDOW_S, latency_s=0.05)
     server = await upstream.serve()
     port = server.sockets[0].getsockname()[1]
-    async with server, open_parts(Settings(data_dir=await migrated_folder(tmp_path))) as parts:
+    async with server, open_context(Settings(data_dir=await migrated_folder(tmp_path))) as parts:
         # A killed worker's calls are made again under the permit it had, so the floor must hold what one can hold.
         limits = CredentialLimits(concurrency=10, floor=LIMIT, window=timedelta(seconds=WINDOW_S))
         for credential in ("a", "b"):

@@ -10,20 +10,22 @@ from pathlib import Path
 import uvloop
 
 from tests.whole.upstream import call
-from tidegate.app import Parts, build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
 from tidegate.primitives.gate import Admitted, Allowance, Outcome, Settlement, settlement
+from tidegate.process import build_process
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.waiting import unless
+from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
+from tidegate.system import Context
 
 
 class Worker:
     """Calls, commits, settles."""
 
-    def __init__(self, parts: Parts, port: int) -> None:
+    def __init__(self, parts: Context, port: int) -> None:
         self._parts, self._port = parts, port
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -53,7 +55,7 @@ def apply(tx: Transaction, job: str) -> None:
 class Recorder:
     """Handles the news of finished jobs, once each, by noting it in the database."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Context) -> None:
         self._parts = parts
 
     async def note(self, event: Event) -> None:
@@ -61,7 +63,7 @@ class Recorder:
 
 
 async def main(data_dir: Path, port: int) -> None:
-    async with open_parts(Settings(data_dir=data_dir)) as parts:
+    async with open_context(Settings(data_dir=data_dir)) as parts:
         handlers = [Handler("job.done", "recorder", Recorder(parts).note)]
         await build_process(parts, handlers=handlers, services={"worker": Worker(parts, port)}).run(handle_signals=True)
 

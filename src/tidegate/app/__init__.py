@@ -1,40 +1,28 @@
-"""Where the parts meet: settings in, a running process out."""
+"""Assembles a process from settings, connections, the runtime and the systems that are enabled."""
 
 from typing import TYPE_CHECKING
 
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from tidegate.app.application import Application, open_application
     from tidegate.app.collection import Collection, open_collection
-    from tidegate.app.connections import open_database, open_valkey
-    from tidegate.app.parts import Parts, open_parts, put_together
-    from tidegate.app.process import build_process
-    from tidegate.app.snapshots import Snapshots, open_snapshots
     from tidegate.app.sources import SourceCollection, open_sources
 
 __all__ = [
+    "Application",
     "Collection",
-    "Parts",
-    "Snapshots",
     "SourceCollection",
-    "build_process",
+    "open_application",
     "open_collection",
-    "open_database",
-    "open_parts",
-    "open_snapshots",
     "open_sources",
-    "open_valkey",
-    "put_together",
 ]
 
 __getattr__ = lazy_exports(
     __name__,
     {
+        "tidegate.app.application": "Application open_application",
         "tidegate.app.collection": "Collection open_collection",
-        "tidegate.app.connections": "open_database open_valkey",
-        "tidegate.app.parts": "Parts open_parts put_together",
-        "tidegate.app.process": "build_process",
-        "tidegate.app.snapshots": "Snapshots open_snapshots",
         "tidegate.app.sources": "SourceCollection open_sources",
     },
 )

@@ -3,22 +3,22 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.app.parts import Parts
-from tidegate.app.process import build_process
 from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.collector import Collector
 from tidegate.engine.due_schedules import DueSchedules, PoolFor
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.schedules import Schedules
+from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source
 from tidegate.engine.triggers import Triggers
-from tidegate.primitives.stream import Stream
+from tidegate.process import build_process
 from tidegate.runtime.delivery import Handler
-from tidegate.runtime.recoverer import Estate
+from tidegate.runtime.retention import RetentionRule
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
 from tidegate.storage.documents import DocumentStore
+from tidegate.system import Context, Gauges, OpenSystem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Addition:
 class Collecting:
     """A process's hold on collection."""
 
-    parts: Parts
+    parts: Context
     documents: DocumentStore
     collector: Collector
     bulletin: Bulletin
@@ -63,40 +63,72 @@ class Collecting:
         """The door through which runs begin."""
         return self.collector.orchestrator
 
+    def opened(self) -> OpenSystem:
+        """What it contributes to a process."""
+        return OpenEngine(self)
+
     def process(
         self,
         *,
         works: bool = True,
         services: Mapping[str, Service] | None = None,
-        streams: Sequence[Stream] = (),
-        sources: Sequence[DueSource] = (),
-        handlers: Sequence[Handler] = (),
-        duties: Mapping[str, Service] | None = None,
-        estates: Sequence[Estate] = (),
+        systems: Sequence[OpenSystem] = (),
     ) -> Supervisor:
-        """A process of the deployment, with workers where it `works`, and with `services` of the caller's.
+        """A process of the deployment, with workers where it `works`, with further `systems` and `services`."""
+        return build_process(self.parts, [self.opened(), *systems], works=works, services=services)
 
-        From `streams` and `estates` the leader takes what the dead held; it keeps the time of `sources`, delivers
-        events to `handlers`, and has `duties` besides.
-        """
-        ours, more = self.collector.services if works else {}, self.addition
-        return build_process(
-            self.parts,
-            handlers=[*self.collector.handlers, *handlers],
-            services={**ours, **more.services, **(services or {})},
-            sources=[self.due_schedules, *more.sources, *sources],
-            duties={"recovery": self.collector.duty, **more.duties, **(duties or {})},
-            on_death=[self.collector.duty.ring, *more.on_death],
-            streams=streams,
-            estates=estates,
-        )
+
+class OpenEngine(OpenSystem):
+    """What collection contributes to a process, whatever its sources are."""
+
+    def __init__(self, collecting: Collecting) -> None:
+        self._collecting = collecting
+
+    def workers(self) -> Mapping[str, Service]:
+        """Worker and committer."""
+        return self._collecting.collector.services
+
+    def services(self) -> Mapping[str, Service]:
+        """What the sources need in every process."""
+        return self._collecting.addition.services
+
+    def duties(self) -> Mapping[str, Service]:
+        """Recovery of runs, and what the sources need in the leader."""
+        return {"recovery": self._collecting.collector.duty, **self._collecting.addition.duties}
+
+    def due_sources(self) -> Sequence[DueSource]:
+        """Schedules, and what the sources need."""
+        return [self._collecting.due_schedules, *self._collecting.addition.sources]
+
+    def event_handlers(self) -> Sequence[Handler]:
+        """Ends of runs."""
+        return self._collecting.collector.handlers
+
+    def on_loss(self) -> Sequence[Callable[[], object]]:
+        """Enqueue everything unfinished again."""
+        return [self._collecting.collector.duty.ring, *self._collecting.addition.on_death]
+
+    def retention_rules(self) -> Sequence[RetentionRule]:
+        """Runs, cursors and firings."""
+        from tidegate.engine.retention import rules
+
+        parts = self._collecting.parts
+        kept = parts.settings.retention
+        return rules(parts.database, runs=kept.runs, cursors=kept.cursors, firings=kept.firings)
+
+    def gauges(self) -> Sequence[Gauges]:
+        """Jobs, streams, timers and the gate."""
+        from tidegate.engine.gauges import Gauges as EngineGauges
+
+        parts = self._collecting.parts
+        return [EngineGauges(parts.database, parts.gate, parts.timers, [parts.jobs, parts.alarms])]
 
 
 def put_schedules_together(
-    parts: Parts, collector: Collector, sources: Sequence[Source], pool_for: PoolFor
+    parts: Context, collector: Collector, sources: Sequence[Source], pool_for: PoolFor
 ) -> tuple[Schedules, DueSchedules]:
     """The door to schedules, and who begins their runs; `pool_for` tells which pool serves a user of a source."""
-    by_name, settings = {source.name: source for source in sources}, parts.settings.collect
+    by_name, settings = {source.name: source for source in sources}, parts.settings.section(CollectSettings)
     due = DueSchedules(
         parts.database,
         by_name,

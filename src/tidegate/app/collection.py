@@ -1,5 +1,6 @@
 """Collection from GitHub and the crawl, put together: the same in a command, in a worker, and behind HTTP."""
 
+import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -9,20 +10,26 @@ from tidegate.app.collecting import Addition, Collecting, put_schedules_together
 from tidegate.app.crawl import Crawl, put_crawl_together
 from tidegate.app.credentials import Stranding, put_book_together
 from tidegate.app.deferred_token import AWAY, LateToken
-from tidegate.app.parts import open_parts
+from tidegate.app.opened_collection import OpenCollection
 from tidegate.app.preflight import check_before_migration
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.errors import InvalidSettings
 from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.credentials import GENERAL_POOL, CredentialBook
+from tidegate.engine.credentials.borrowing import VARIABLE
 from tidegate.engine.places import OtherPlace, settle_place
+from tidegate.engine.settings import CollectSettings
 from tidegate.engine.sqs import open_aws
+from tidegate.engine.sqs.settings import AwsSettings
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.addresses import PrivateHosts
+from tidegate.engine.upstream.settings import UpstreamSettings
 from tidegate.primitives.stream import Passage
+from tidegate.settings import Settings
 from tidegate.storage.documents import open_documents
 from tidegate.storage.sql import Database
+from tidegate.system import Context, enabled_systems
 from tidegate.systems.crawl.crawls import Crawls
 from tidegate.systems.github import GithubSettings, GithubSource
 from tidegate.systems.github.statistics import Statistics
@@ -44,10 +51,28 @@ class Collection(Collecting):
     late_token: LateToken | None = None
     """The token of whoever started the process, where the upstream was away at the start: a service to be run."""
 
+    def opened(self) -> OpenCollection:
+        """What it contributes to a process."""
+        return OpenCollection(self)
+
 
 @asynccontextmanager
 async def open_collection(
     settings: Settings, *, token: str | None = None, needs_credential: bool = True
+) -> AsyncGenerator[Collection]:
+    """A context, and everything that collection needs, for the length of a block; see `open_collection_on`."""
+    given = None if token == os.environ.get(VARIABLE) else token  # that of the environment is checked by the system
+    check = partial(check_before_migration, settings, enabled_systems(settings), given)
+    async with (
+        open_context(settings, before_migration=check) as context,
+        open_collection_on(context, token=token, needs_credential=needs_credential) as collection,
+    ):
+        yield collection
+
+
+@asynccontextmanager
+async def open_collection_on(
+    parts: Context, *, token: str | None = None, needs_credential: bool = True
 ) -> AsyncGenerator[Collection]:
     """Everything that collection needs, for the length of a block.
 
@@ -56,10 +81,9 @@ async def open_collection(
     upstream that is away at the start is no error, and `late_token` tries again. It also says so where the database has
     data from another address.
     """
+    settings = parts.settings
     async with AsyncExitStack() as stack:
-        check = partial(check_before_migration, settings, token)
-        parts = await stack.enter_async_context(open_parts(settings, before_migration=check))
-        client = await stack.enter_async_context(UpstreamClient(settings.upstream))
+        client = await stack.enter_async_context(UpstreamClient(settings.section(UpstreamSettings)))
         documents = await open_documents(settings.documents, parts.database)
         stack.push_async_callback(documents.close)
         bulletin = Bulletin(parts.valkey, parts.unit)
@@ -68,7 +92,7 @@ async def open_collection(
         book = put_book_together(settings, parts, client, stranding.look_at)
         stack.push_async_callback(book.close)
         # First of all: whoever may not be here must not have taken the place of another one's token.
-        await _require_one_place(parts.database, settings.github)
+        await _require_one_place(parts.database, settings.section(GithubSettings))
         late = await _borrow(book, token, is_needed=needs_credential, on_used=lambda: collector.duty.ring())  # noqa: PLW0108 - made below
         if needs_credential:
             await book.require_any()
@@ -79,11 +103,13 @@ async def open_collection(
             if late is None or not late.is_awaited:
                 await stranding.look_everywhere()
 
-        github = GithubSource(settings.github.api_url, settings.github.include)
+        github = GithubSource(settings.section(GithubSettings).api_url, settings.section(GithubSettings).include)
         crawl = put_crawl_together(parts, client)
         sources = [github, crawl.source]
         statistics = Statistics(parts.database, documents)
-        aws = await stack.enter_async_context(open_aws(settings.aws, Passage(parts.valkey, parts.jobs), parts.owner))
+        aws = await stack.enter_async_context(
+            open_aws(settings.section(AwsSettings), Passage(parts.valkey, parts.jobs), parts.owner)
+        )
         collector = Collector(
             Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
             sources,
@@ -96,9 +122,9 @@ async def open_collection(
             writers={crawl.source.name: crawl.writer},
             records_executions={crawl.source.name},
             on_moved=bulletin.moved,
-            settings=settings.collect,
+            settings=settings.section(CollectSettings),
             intake=aws.intake,
-            most_redirects=settings.upstream.most_redirects,
+            most_redirects=settings.section(UpstreamSettings).most_redirects,
             barred=crawl.eligibility.barred,
         )
 
@@ -123,7 +149,7 @@ async def open_collection(
                 schedules,
                 crawl.identities,
                 crawl.raws,
-                PrivateHosts(settings.upstream.private_hosts),
+                PrivateHosts(settings.section(UpstreamSettings).private_hosts),
             ),
             credentials=book,
             statistics=statistics,

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 from tidegate.app.collecting import Addition
-from tidegate.app.credentials import open_vault
-from tidegate.app.parts import Parts
-from tidegate.app.settings import Settings
 from tidegate.engine.calls import Caller, Way
+from tidegate.engine.credentials.opening import open_vault
+from tidegate.engine.settings import CollectSettings
 from tidegate.primitives.wakeup import Doorbell
 from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
+from tidegate.settings import Settings
+from tidegate.system import Context
 from tidegate.systems.crawl.eligibility import Eligibility
 from tidegate.systems.crawl.finalizing import CrawlFinalizer
 from tidegate.systems.crawl.identities import IdentityBook
@@ -18,6 +19,7 @@ from tidegate.systems.crawl.politeness import PoliteCaller
 from tidegate.systems.crawl.processing import RawProcessor
 from tidegate.systems.crawl.products import Products
 from tidegate.systems.crawl.raws import Raws
+from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.site import Sites, load_site
 from tidegate.systems.crawl.source import CrawlSource
 from tidegate.systems.crawl.writing import RAWS_STORED, CrawlWriter
@@ -43,17 +45,17 @@ class Crawl:
 
 def crawl_sites(settings: Settings) -> Sites:
     """The sites that every installation knows, and those of its settings; raise `InvalidSettings`."""
-    return Sites([MarketplaceSite(), *(load_site(place) for place in settings.crawl.sites)])
+    return Sites([MarketplaceSite(), *(load_site(place) for place in settings.section(CrawlSettings).sites)])
 
 
-def put_crawl_together(parts: Parts, client: Caller) -> Crawl:
+def put_crawl_together(parts: Context, client: Caller) -> Crawl:
     """The crawl of this installation, on parts that are open."""
-    settings, database, sites = parts.settings.crawl, parts.database, crawl_sites(parts.settings)
+    settings, database, sites = parts.settings.section(CrawlSettings), parts.database, crawl_sites(parts.settings)
     bell = Doorbell(parts.valkey, parts.unit.key("raws"))
     identities = IdentityBook(database, parts.gate, open_vault(parts.settings, database), settings)
     processor = RawProcessor(database, sites, settings)
     announcer = Announcer(database, bell, leads_here=lambda: processor.is_running, topic=RAWS_STORED)
-    source = CrawlSource(sites, settings, tries=parts.settings.collect.max_attempts)
+    source = CrawlSource(sites, settings, tries=parts.settings.section(CollectSettings).max_attempts)
     return Crawl(
         source=source,
         identities=identities,

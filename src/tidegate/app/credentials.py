@@ -3,24 +3,28 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from tidegate.app.parts import Parts, open_parts
-from tidegate.app.settings import Settings
-from tidegate.app.vault import open_vault
+from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine import unserved_pools
 from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.committer import Moved
 from tidegate.engine.credentials import CredentialBook, records
 from tidegate.engine.credentials.book import HOW_TO_GET_ONE
+from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.credentials.pools import has_credentials
 from tidegate.engine.credentials.rotation import Holding
 from tidegate.engine.places import at_place
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.upstream import UpstreamClient
+from tidegate.engine.upstream.settings import UpstreamSettings
 from tidegate.primitives.gate import Gate
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
+from tidegate.system import Context
+from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.github import GithubSource
 from tidegate.systems.github.authority import GithubAuthority
+from tidegate.systems.github.settings import GithubSettings
 
 log = get_logger(__name__)
 
@@ -63,12 +67,12 @@ def _fail_unserved(tx: Transaction, pool: str) -> dict[int, list[int]]:
 
 
 def put_book_together(
-    settings: Settings, parts: Parts, client: UpstreamClient, on_unserved: Callable[[str], Awaitable[None]]
+    settings: Settings, parts: Context, client: UpstreamClient, on_unserved: Callable[[str], Awaitable[None]]
 ) -> CredentialBook:
     """The credentials of this installation; `on_unserved` is called with a pool that has nobody left."""
     database = parts.database
     vault = open_vault(settings, database)
-    authority = GithubAuthority(client, settings.github.api_url)
+    authority = GithubAuthority(client, settings.section(GithubSettings).api_url)
     book = CredentialBook(
         database,
         parts.gate,
@@ -82,7 +86,7 @@ def put_book_together(
     def identities() -> Holding:
         from tidegate.systems.crawl.identities import IdentityBook
 
-        return IdentityBook(database, parts.gate, vault, settings.crawl)
+        return IdentityBook(database, parts.gate, vault, settings.section(CrawlSettings))
 
     book.holdings.append(identities)
     return book
@@ -91,7 +95,7 @@ def put_book_together(
 @asynccontextmanager
 async def open_credentials(settings: Settings) -> AsyncGenerator[CredentialBook]:
     """The credentials of this installation, for the length of a block: for commands that look after them."""
-    async with open_parts(settings) as parts, UpstreamClient(settings.upstream) as client:
+    async with open_context(settings) as parts, UpstreamClient(settings.section(UpstreamSettings)) as client:
         bulletin = Bulletin(parts.valkey, parts.unit)
         stranding = Stranding(parts.database, parts.gate, on_moved=bulletin.moved)
         book = put_book_together(settings, parts, client, stranding.look_at)

@@ -3,15 +3,16 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from tidegate.app.parts import open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.engine.schedules import Schedules
+from tidegate.settings import Settings
 from tidegate.systems.github import GithubSource
+from tidegate.systems.github.settings import GithubSettings
 
 
 @asynccontextmanager
 async def open_schedules(settings: Settings) -> AsyncGenerator[Schedules]:
     """The door to schedules, for the length of a block; no token is needed."""
-    github = GithubSource(settings.github.api_url, settings.github.include)
-    async with open_parts(settings) as parts:
+    github = GithubSource(settings.section(GithubSettings).api_url, settings.section(GithubSettings).include)
+    async with open_context(settings) as parts:
         yield Schedules(parts.database, {github.name: github}, parts.timers.doorbell)

@@ -6,8 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from tidegate.app.collecting import Collecting, put_schedules_together
-from tidegate.app.parts import Parts, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.engine import unserved_pools
 from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.collector import Collector, Ground
@@ -16,11 +15,15 @@ from tidegate.engine.completion import Finalizer
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.runs import Run, RunActive
+from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source, Subject
 from tidegate.engine.tokens import Tokens
 from tidegate.engine.upstream import UpstreamClient
+from tidegate.engine.upstream.settings import UpstreamSettings
 from tidegate.runtime.waiting import end
+from tidegate.settings import Settings
 from tidegate.storage.documents import open_documents
+from tidegate.system import Context
 
 _LOOK_AGAIN_S = 30.0
 """Should the news of a run's end be lost, somebody looks after this long."""
@@ -29,7 +32,7 @@ _LOOK_AGAIN_S = 30.0
 class _Lent:
     """Tokens in the hands of workers: when the last is refused, runs fail, since they would wait for ever."""
 
-    def __init__(self, tokens: Tokens, parts: Parts, on_moved: Moved) -> None:
+    def __init__(self, tokens: Tokens, parts: Context, on_moved: Moved) -> None:
         self._tokens, self._parts, self._on_moved = tokens, parts, on_moved
 
     async def secret_of(self, credential: str) -> str:
@@ -100,8 +103,8 @@ async def open_sources(
 ) -> AsyncGenerator[SourceCollection]:
     """Everything that collection from `sources` needs, for the length of a block; `tokens` make the calls."""
     async with AsyncExitStack() as stack:
-        parts = await stack.enter_async_context(open_parts(settings))
-        client = await stack.enter_async_context(UpstreamClient(settings.upstream))
+        parts = await stack.enter_async_context(open_context(settings))
+        client = await stack.enter_async_context(UpstreamClient(settings.section(UpstreamSettings)))
         documents = await open_documents(settings.documents, parts.database)
         stack.push_async_callback(documents.close)
         bulletin = Bulletin(parts.valkey, parts.unit)
@@ -114,7 +117,7 @@ async def open_sources(
             enrol_credentials=lambda: tokens.enrol(parts.gate),
             finalizers=finalizers,
             on_moved=bulletin.moved,
-            settings=settings.collect,
+            settings=settings.section(CollectSettings),
         )
 
         async def pool_for(_source: str, user_id: str) -> str:

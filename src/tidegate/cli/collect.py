@@ -14,12 +14,13 @@ import typer
 from tidegate.cli.running import load_settings, run_traced
 from tidegate.core.errors import InvalidArgument
 from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER, require_kinds
+from tidegate.systems.github.settings import GithubSettings
 
 if TYPE_CHECKING:
     from tidegate.app import Collection
-    from tidegate.app.settings import Settings
     from tidegate.cli.summary import Summary
     from tidegate.engine.source import Subject
+    from tidegate.settings import Settings
 
 _TOKEN = "GITHUB_TOKEN"  # noqa: S105 - the name of a variable
 _DOCUMENTS = (USER, REPOSITORY, *DOCUMENTS.values())
@@ -104,7 +105,7 @@ def _settings(settings: Settings, api_url: str | None) -> Settings:
 
     if api_url is None:
         return settings
-    github = settings.github.model_copy(update={"api_url": require_api_url(api_url)})
+    github = settings.section(GithubSettings).model_copy(update={"api_url": require_api_url(api_url)})
     return settings.model_copy(update={"github": github})
 
 

@@ -12,7 +12,7 @@ from tidegate.cli.running import load_settings, run
 
 if TYPE_CHECKING:
     from tidegate.app import Collection
-    from tidegate.app.settings import Settings
+    from tidegate.settings import Settings
     from tidegate.storage.sql import Database
     from tidegate.systems.crawl.targets import CrawlOptions
 
@@ -67,7 +67,7 @@ async def _ask(settings: Settings, question: Callable[[Collection], Awaitable[T]
 
 
 async def _look(settings: Settings, question: Callable[[Database], Awaitable[T]]) -> T:
-    from tidegate.app import open_database
+    from tidegate.connections import open_database
 
     async with open_database(settings) as database:
         return await question(database)

@@ -17,10 +17,11 @@ from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import clock, counted, number
 from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.core.telemetry.redaction import redact_text
+from tidegate.systems.github.settings import GithubSettings
 
 if TYPE_CHECKING:
-    from tidegate.app.settings import Settings
     from tidegate.engine.credentials import Credential, CredentialBook, CredentialCheck, Rotation
+    from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Whose tokens and apps may be used.")
 
@@ -186,7 +187,7 @@ async def _test(settings: Settings, names: Sequence[str]) -> list[CredentialChec
 
     async with open_credentials(settings) as book:
         stored = [one for one in await book.list() if one.kind is not Kind.ENVIRONMENT]
-        everybody = [one.name for one in stored if one.audience == settings.github.api_url]
+        everybody = [one.name for one in stored if one.audience == settings.section(GithubSettings).api_url]
         if names:
             return [await book.test(name) for name in dict.fromkeys(names)]
         return [await _test_one(book, name) for name in everybody]
@@ -216,7 +217,7 @@ def _settings(api_url: str | None) -> Settings:
     settings = load_settings()
     if api_url is None:
         return settings
-    github = settings.github.model_copy(update={"api_url": require_api_url(api_url)})
+    github = settings.section(GithubSettings).model_copy(update={"api_url": require_api_url(api_url)})
     return settings.model_copy(update={"github": github})
 
 

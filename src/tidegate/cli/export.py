@@ -19,8 +19,8 @@ from tidegate.systems.github.columns import COLUMNS
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from tidegate.app.settings import Settings
     from tidegate.core.clock import Clock
+    from tidegate.settings import Settings
     from tidegate.storage.documents import DocumentStore
     from tidegate.storage.documents.export import Column, Manifest, Progress, Wish
 
@@ -106,7 +106,7 @@ async def _print(settings: Settings, wish: Wish, on_progress: Callable[[Progress
 @asynccontextmanager
 async def _documents(settings: Settings, wish: Wish) -> AsyncGenerator[tuple[DocumentStore, Clock]]:
     """The documents and the clock of their database, for the length of a block; refuses kinds that do not exist."""
-    from tidegate.app import open_database
+    from tidegate.connections import open_database
     from tidegate.storage.documents import open_documents
 
     async with open_database(settings) as database:

@@ -1,22 +1,17 @@
 """Commands that are imported when they are run, and not before: `--help` and `--version` need none of them."""
 
-from importlib import import_module
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from tidegate.core.plugins import load_place
+from tidegate.system import Command
+
 PLAIN = None
 """The mode of help pages and of errors in the command line: without the library for markup, whose import takes longer
 than everything else that they need."""
-
-
-class Command(NamedTuple):
-    """Where a command is, and what the list of commands says of it."""
-
-    place: str
-    """`module:name`; the name is that of a function, or of a `Typer` with commands of its own."""
-    summary: str
 
 
 class _Unloaded(TyperCommand):
@@ -28,8 +23,7 @@ class _Unloaded(TyperCommand):
 
     def load(self) -> Any:
         """The command itself."""
-        module, _, attribute = self._place.partition(":")
-        found = getattr(import_module(module), attribute)
+        found = load_place(self._place)
         if isinstance(found, typer.Typer):
             found.rich_markup_mode = PLAIN
             return _with_summaries(typer.main.get_group(found))
@@ -47,17 +41,38 @@ def _with_summaries(group: TyperGroup) -> TyperGroup:
     return group
 
 
-def lazy_group(commands: dict[str, Command]) -> type[TyperGroup]:
-    """The class of a group that has these commands: `Typer(cls=lazy_group({...}))`."""
+def lazy_group(
+    commands: Mapping[str, Command],
+    *,
+    find: Callable[[str], Command | None] = lambda _: None,
+    everything: Callable[[], Mapping[str, Command]] | None = None,
+) -> type[TyperGroup]:
+    """The class of a group that has these commands: `Typer(cls=lazy_group({...}))`.
+
+    `find` looks a further command up by its name; `everything` lists all commands, for the help page.
+    """
 
     class LazyGroup(TyperGroup):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
-            for name, command in commands.items():
-                self.commands.setdefault(name, _Unloaded(name, command))
+            self._add(commands)
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            if everything is not None:
+                self._add(everything())
+            return sorted(super().list_commands(ctx)) if everything is not None else super().list_commands(ctx)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name not in self.commands and (found := find(cmd_name)) is not None:
+                self._add({cmd_name: found})
+            return super().get_command(ctx, cmd_name)
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             name, command, rest = super().resolve_command(ctx, args)
             return name, command.load() if isinstance(command, _Unloaded) else command, rest
+
+        def _add(self, more: Mapping[str, Command]) -> None:
+            for name, command in more.items():
+                self.commands.setdefault(name, _Unloaded(name, command))
 
     return LazyGroup

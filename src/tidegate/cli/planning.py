@@ -19,6 +19,7 @@ from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus
 from tidegate.storage.sql import Transaction
 from tidegate.systems.github import GithubSource
 from tidegate.systems.github.authority import GithubAuthority
+from tidegate.systems.github.settings import GithubSettings
 
 _MOST_POOLS = 20
 _MOST_ASKED = 8
@@ -31,7 +32,9 @@ async def make_plan(collection: Collection, subjects: Sequence[Subject], pools: 
     known = await parts.database.read(_known, [subject.user_id for subject in subjects])
     statuses = await _statuses(collection, list(dict.fromkeys(pools.values()))[:_MOST_POOLS])
     now = parts.database.clock.now()
-    source = GithubSource(parts.settings.github.api_url, parts.settings.github.include)
+    source = GithubSource(
+        parts.settings.section(GithubSettings).api_url, parts.settings.section(GithubSettings).include
+    )
     users = [
         plan_user(
             subject,
@@ -82,7 +85,9 @@ async def _statuses(collection: Collection, pools: Sequence[str]) -> dict[str, P
     fresh = [one.name for one in members if not one.buckets and not one.blocked_in_ms][:_MOST_ASKED]
     if not fresh:
         return found
-    patience = settings.upstream.model_copy(update={"read_timeout": _PATIENCE, "connect_timeout": _PATIENCE})
+    patience = settings.section(UpstreamSettings).model_copy(
+        update={"read_timeout": _PATIENCE, "connect_timeout": _PATIENCE}
+    )
     seen = await _ask(collection, fresh, patience)
     now = collection.parts.database.clock.now()
     return {
@@ -99,7 +104,7 @@ async def _ask(
     """What is left, by credential and bucket. Whatever goes wrong here is found out again by the first job."""
     seen: dict[str, Mapping[str, Seen]] = {}
     async with UpstreamClient(patience) as client:
-        authority = GithubAuthority(client, collection.parts.settings.github.api_url)
+        authority = GithubAuthority(client, collection.parts.settings.section(GithubSettings).api_url)
         for name in credentials:
             try:
                 secret = await collection.credentials.secret_of(name)

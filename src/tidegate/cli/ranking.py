@@ -16,7 +16,7 @@ from tidegate.core.errors import InvalidSettings
 from tidegate.systems.ranking.windows import LARGEST_TOP, Period
 
 if TYPE_CHECKING:
-    from tidegate.app.settings import Settings
+    from tidegate.settings import Settings
     from tidegate.systems.ranking.ranking import Ranking, Top
     from tidegate.systems.ranking.rebuild import Rebuilt
 
@@ -69,8 +69,8 @@ def rebuild(
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncGenerator[Ranking]:
-    from tidegate.app import open_database, open_valkey
-    from tidegate.app.rankings import NO_BOARDS, open_ranking
+    from tidegate.connections import open_database, open_valkey
+    from tidegate.systems.ranking.opening import NO_BOARDS, open_ranking
 
     async with open_valkey(settings) as valkey, open_database(settings) as database:
         ranking = open_ranking(settings, database, valkey)

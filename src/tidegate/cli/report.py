@@ -17,8 +17,8 @@ from tidegate.cli.spans import parse_since, parse_span
 from tidegate.core.errors import Unavailable
 
 if TYPE_CHECKING:
-    from tidegate.app.settings import Settings
     from tidegate.http.waiting import WaitingReport
+    from tidegate.settings import Settings
     from tidegate.storage.sql import Database
 
     Question = Callable[[Database, Settings], Awaitable[Any]]
@@ -134,14 +134,14 @@ def _tell(question: Question, *, as_json: bool) -> None:
 
 
 async def _ask(settings: Settings, question: Question) -> Any:
-    from tidegate.app import open_database
+    from tidegate.connections import open_database
 
     async with open_database(settings) as database:
         return await question(database, settings)
 
 
 async def _ask_all(settings: Settings) -> dict[str, Any]:
-    from tidegate.app import open_database
+    from tidegate.connections import open_database
     from tidegate.engine.kind_reports import failing_kinds, processing_times, retry_counts
     from tidegate.engine.reports import jobs_by_state, runs_by_state, slow_jobs
 
@@ -160,7 +160,7 @@ async def _ask_all(settings: Settings) -> dict[str, Any]:
 
 async def _waiting(database: Database, settings: Settings, limit: int) -> WaitingReport:
     """With the gate's reasons, where anything waits and its server answers."""
-    from tidegate.app import open_valkey, put_together
+    from tidegate.connections import build_context, open_valkey
     from tidegate.http.waiting import waiting_report
 
     found = await waiting_report(database, None, limit)
@@ -168,7 +168,7 @@ async def _waiting(database: Database, settings: Settings, limit: int) -> Waitin
         return found
     try:
         async with open_valkey(settings) as valkey:
-            return await waiting_report(database, put_together(settings, valkey, database).gate, limit)
+            return await waiting_report(database, build_context(settings, valkey, database).gate, limit)
     except Unavailable:
         return found
 

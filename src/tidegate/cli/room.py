@@ -15,7 +15,7 @@ from tidegate.cli.wording import clock, counted, number, span
 from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from tidegate.app.settings import Settings
+    from tidegate.settings import Settings
     from tidegate.systems.waiting_room import Reception, RoomPlan, RoomStatus
 
 app = typer.Typer(no_args_is_help=True, help="Waiting rooms: a fair line, and only so many inside.")
@@ -173,8 +173,8 @@ def admit(
 
 @asynccontextmanager
 async def _reception(settings: Settings) -> AsyncGenerator[Reception]:
-    from tidegate.app import open_database, open_valkey
-    from tidegate.app.crowd import open_reception
+    from tidegate.connections import open_database, open_valkey
+    from tidegate.systems.waiting_room.opening import open_reception
 
     async with open_valkey(settings) as valkey, open_database(settings) as database:
         yield open_reception(settings, database, valkey)

@@ -8,8 +8,8 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 if TYPE_CHECKING:
-    from tidegate.app.settings import Settings
     from tidegate.core.telemetry.logs import LogSettings
+    from tidegate.settings import Settings
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ _EXPECTED = ("worker.died", "worker.lease_ended", "worker.unregistered", "stream
 
 def load_settings() -> Settings:
     """The settings of this installation. A command that is soon over logs nothing below a warning."""
-    from tidegate.app.settings import Settings
+    from tidegate.settings import Settings
 
     settings = Settings.load()
     configure_log(settings.log)

@@ -17,12 +17,12 @@ from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
 from tidegate.systems import crawl
 
 if TYPE_CHECKING:
-    from tidegate.app import Parts
-    from tidegate.app.settings import Settings
     from tidegate.engine.orchestrator import Orchestrator
     from tidegate.engine.progress import Failure, JobView, KindProgress
     from tidegate.engine.runs import Run
+    from tidegate.settings import Settings
     from tidegate.storage.sql import Database, Transaction
+    from tidegate.system import Context
 
 app = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and have what failed done again.")
 
@@ -187,7 +187,7 @@ def _told(retried: _Retried) -> Iterator[str]:
 
 
 async def _list(settings: Settings, wanted: Callable[[Transaction], list[Run]]) -> tuple[list[Run], bool | None]:
-    from tidegate.app import open_database
+    from tidegate.connections import open_database
 
     async with open_database(settings) as database:
         found = await database.read(wanted)
@@ -198,19 +198,19 @@ async def _has_workers(settings: Settings, database: Database, shown: Sequence[R
     """Whether anybody works; not asked where everything is over."""
     if not any(run.status in ACTIVE_RUNS for run in shown):
         return None
-    from tidegate.app import open_valkey, put_together
-    from tidegate.app.workforce import has_workers
+    from tidegate.connections import build_context, open_valkey
+    from tidegate.runtime.workforce import has_workers
 
     try:
         async with open_valkey(settings) as valkey:
-            parts = put_together(settings, valkey, database)
-            return await has_workers(parts, [parts.jobs])
+            parts = build_context(settings, valkey, database)
+            return await has_workers(parts.presence, [parts.jobs])
     except Unavailable:
         return None
 
 
 async def _show(settings: Settings, number: int, states: Sequence[JobState] | None, after: int, limit: int) -> Shown:
-    from tidegate.app import open_database
+    from tidegate.connections import open_database
     from tidegate.engine import runs as records
     from tidegate.engine.failed_completions import buried
     from tidegate.engine.progress import failures_of, jobs_of, kinds_of, retrying_of, unavailable_of
@@ -232,12 +232,12 @@ async def _show(settings: Settings, number: int, states: Sequence[JobState] | No
 
 async def _cancel(settings: Settings, number: int) -> Canceled:
     """SQL decides. Where the gate cannot be told, its jobs leave it when their turn comes, without a call."""
-    from tidegate.app import open_database, open_parts
+    from tidegate.connections import open_context, open_database
     from tidegate.engine import runs as records
     from tidegate.engine.orchestrator import Orchestrator
 
     try:
-        async with open_parts(settings) as parts:
+        async with open_context(settings) as parts:
             before = await parts.database.read(records.get, number)
             await Orchestrator(parts.database, parts.gate, {}).cancel(number)
             return await _canceled(parts.database, before)
@@ -257,10 +257,10 @@ async def _canceled(database: Database, before: Run) -> Canceled:
 
 async def _retry(settings: Settings, numbers: Sequence[int], job: int | None) -> list[_Retried]:
     """All of them, or none where one is not there."""
-    from tidegate.app import open_parts
+    from tidegate.connections import open_context
     from tidegate.engine.orchestrator import Orchestrator
 
-    async with open_parts(settings) as parts:
+    async with open_context(settings) as parts:
         orchestrator = Orchestrator(parts.database, parts.gate, {})
         for number in numbers:
             await orchestrator.show(number)
@@ -271,7 +271,7 @@ async def _retry(settings: Settings, numbers: Sequence[int], job: int | None) ->
         return retried
 
 
-async def _retry_one(parts: Parts, orchestrator: Orchestrator, number: int, job: int | None) -> _Retried:
+async def _retry_one(parts: Context, orchestrator: Orchestrator, number: int, job: int | None) -> _Retried:
     from tidegate.engine.failed_completions import buried
     from tidegate.engine.recovery import Recovery
 

@@ -18,10 +18,10 @@ from tidegate.cli.wording import whose
 from tidegate.systems.github.kinds import require_kinds
 
 if TYPE_CHECKING:
-    from tidegate.app.settings import Settings
     from tidegate.engine.firings import Firing
     from tidegate.engine.schedules import Schedule
     from tidegate.engine.source import Subject
+    from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Runs that begin by the clock.")
 
@@ -139,7 +139,7 @@ async def _add(settings: Settings, subjects: Sequence[Subject], cron: str, timez
 
 
 async def _list(settings: Settings, login: str | None) -> list[Schedule]:
-    from tidegate.app import open_database
+    from tidegate.connections import open_database
     from tidegate.engine.schedules import listed
 
     async with open_database(settings) as database:

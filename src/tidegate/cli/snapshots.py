@@ -16,9 +16,9 @@ from tidegate.cli.snapshots_upkeep import history, prefetch
 from tidegate.cli.wording import span
 
 if TYPE_CHECKING:
-    from tidegate.app import Snapshots
-    from tidegate.app.settings import Settings
     from tidegate.primitives.coalescer import Outcome
+    from tidegate.settings import Settings
+    from tidegate.systems.snapshots.opening import Snapshots
     from tidegate.systems.snapshots.query import SnapshotAnswer
     from tidegate.systems.snapshots.store import Trouble
     from tidegate.systems.snapshots.subject import Subject
@@ -106,12 +106,12 @@ async def _get(settings: Settings, text: str, wait_s: float) -> tuple[SnapshotAn
 
 
 async def _situation(snapshots: Snapshots, subject: Subject) -> Situation:
-    from tidegate.app.workforce import has_workers
+    from tidegate.runtime.workforce import has_workers
     from tidegate.systems.snapshots.store import trouble_of
 
     return Situation(
         trouble=await snapshots.parts.database.read(trouble_of, subject),
-        has_workers=await has_workers(snapshots.parts, snapshots.recoverable),
+        has_workers=await has_workers(snapshots.parts.presence, snapshots.recoverable),
     )
 
 

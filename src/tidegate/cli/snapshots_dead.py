@@ -12,8 +12,8 @@ from tidegate.cli.snapshots_opening import opened
 from tidegate.core.errors import NotFound
 
 if TYPE_CHECKING:
-    from tidegate.app.settings import Settings
     from tidegate.primitives.coalescer import Outcome
+    from tidegate.settings import Settings
     from tidegate.systems.snapshots.dead import DeadLetter
 
 dead = typer.Typer(help="Refreshes that failed for good: list, show, replay, drop.", no_args_is_help=True)

@@ -9,25 +9,26 @@ from typing import TYPE_CHECKING
 from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from tidegate.app import Snapshots
-    from tidegate.app.settings import Settings
+    from tidegate.settings import Settings
+    from tidegate.systems.snapshots.opening import Snapshots
     from tidegate.systems.snapshots.subject import Subject
 
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
     """All that a command needs; raise `InvalidSettings` with what to set where nothing is kept."""
-    from tidegate.app import open_parts, open_snapshots
-    from tidegate.app.kinds import require_kinds
+    from tidegate.connections import open_context
+    from tidegate.systems.snapshots.configured_kinds import require_kinds
+    from tidegate.systems.snapshots.opening import open_snapshots
 
     kinds = require_kinds(settings)
-    async with open_parts(settings) as parts, open_snapshots(parts, kinds) as snapshots:
+    async with open_context(settings) as parts, open_snapshots(parts, kinds) as snapshots:
         yield snapshots
 
 
 def parse_subject(settings: Settings, text: str) -> Subject:
     """The subject that somebody wrote, such as `character/4711`; which kinds there are is told where it is none."""
-    from tidegate.app.kinds import require_kinds
+    from tidegate.systems.snapshots.configured_kinds import require_kinds
     from tidegate.systems.snapshots.subject import Subject
 
     known = sorted(kind.name for kind in require_kinds(settings))

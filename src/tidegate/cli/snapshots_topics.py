@@ -11,9 +11,10 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted
+from tidegate.systems.snapshots.settings import SnapshotSettings
 
 if TYPE_CHECKING:
-    from tidegate.app.settings import Settings
+    from tidegate.settings import Settings
     from tidegate.systems.snapshots.transport import Topic
 
     # It comes with the extra `kafka`.
@@ -45,7 +46,7 @@ def topics(
     if set_back is not None or to:
         _set_back(settings, set_back, to or [], as_json=as_json)
         return
-    if settings.snapshots.transport != "kafka":
+    if settings.section(SnapshotSettings).transport != "kafka":
         typer.echo("[]" if as_json else _NO_TOPICS)
         return
     made, reports = run(_topics(settings, create=create))
@@ -61,7 +62,7 @@ def topics(
 def _set_back(settings: Settings, name: str | None, to: list[str], *, as_json: bool) -> None:
     from tidegate.systems.snapshots.transport import GROUPS
 
-    if settings.snapshots.transport != "kafka":
+    if settings.section(SnapshotSettings).transport != "kafka":
         raise typer.BadParameter("only Kafka keeps events that are done: on Redis Streams nothing can be read again")
     topic = next((each for each in GROUPS if each == name), None)
     if topic is None:
@@ -82,7 +83,7 @@ async def _read_again(
     from tidegate.systems.snapshots.transport import GROUPS
     from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
 
-    kafka = open_kafka(settings.snapshots.kafka)
+    kafka = open_kafka(settings.section(SnapshotSettings).kafka)
     try:
         places = await kafka.set_back(topic, GROUPS[topic], since)
         return places, await kafka.lag(topic, GROUPS[topic])
@@ -108,7 +109,7 @@ def _since(to: list[str]) -> datetime | dict[int, int]:
 async def _topics(settings: Settings, *, create: bool) -> tuple[list[str], list[TopicReport]]:
     from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
 
-    kafka = open_kafka(settings.snapshots.kafka)
+    kafka = open_kafka(settings.section(SnapshotSettings).kafka)
     try:
         made = await kafka.create_topics() if create else []
         return made, await kafka.topics()

@@ -11,11 +11,12 @@ import typer
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.snapshots_opening import parse_subject
 from tidegate.cli.wording import clock, number, span
+from tidegate.systems.snapshots.settings import SnapshotSettings
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tidegate.app.settings import Settings
+    from tidegate.settings import Settings
     from tidegate.systems.snapshots.archive.entry import Entry
     from tidegate.systems.snapshots.prefetch.status import Census, PrefetchStatus
     from tidegate.systems.snapshots.subject import Subject
@@ -74,24 +75,24 @@ def history(
 
 
 def _why(settings: Settings) -> str:
-    if settings.snapshots.archive.keep_history:
+    if settings.section(SnapshotSettings).archive.keep_history:
         return ""
     return ". No history is kept: set TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY=true to have it from now on"
 
 
 async def _status(settings: Settings, *, counts_all: bool) -> PrefetchStatus:
-    from tidegate.app import open_database
-    from tidegate.app.kinds import require_kinds
+    from tidegate.connections import open_database
+    from tidegate.systems.snapshots.configured_kinds import require_kinds
     from tidegate.systems.snapshots.prefetch.status import prefetch_status
 
     require_kinds(settings)
     async with open_database(settings) as database:
-        return await database.read(prefetch_status, settings.snapshots.prefetch, counts_all)
+        return await database.read(prefetch_status, settings.section(SnapshotSettings).prefetch, counts_all)
 
 
 async def _history(settings: Settings, subject: Subject, limit: int) -> list[Entry]:
-    from tidegate.app import open_database
-    from tidegate.app.upkeep import history_of_snapshots
+    from tidegate.connections import open_database
+    from tidegate.systems.snapshots.upkeep import history_of_snapshots
 
     async with open_database(settings) as database:
         return await history_of_snapshots(settings, database).of(subject, limit=limit)

@@ -11,7 +11,7 @@ import typer
 from tidegate.cli.running import load_settings, run
 
 if TYPE_CHECKING:
-    from tidegate.app.settings import Settings
+    from tidegate.settings import Settings
     from tidegate.systems.github.statistics import GlobalStatistics, Statistics, UserStatistics
 
 
@@ -43,7 +43,7 @@ def stats(
 
 
 async def _of_user(settings: Settings, login: str, *, recompute: bool) -> UserStatistics | None:
-    from tidegate.app import open_database
+    from tidegate.connections import open_database
     from tidegate.storage.documents import SqlDocuments, open_documents
     from tidegate.systems.github.statistics import Statistics
 
@@ -67,7 +67,7 @@ async def _recomputed(statistics: Statistics, login: str) -> UserStatistics | No
 
 
 async def _overall(settings: Settings, days: int) -> GlobalStatistics:
-    from tidegate.app import open_database
+    from tidegate.connections import open_database
     from tidegate.storage.documents import SqlDocuments
     from tidegate.systems.github.statistics import Statistics
 

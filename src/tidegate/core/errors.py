@@ -17,6 +17,7 @@
     ├── LeaseLost               we held it, and no longer do
     ├── GrantVoid               a permit that ended or was used: the call must not be made
     ├── TooManyWaiting          a line in this process is full
+    ├── Conflict                what was asked for does not fit the current state
     ├── NoCredential            nobody may make this call: there is no valid secret for it
     └── NotFound                nothing has this id
 
@@ -24,6 +25,7 @@ Whoever catches `Unavailable` may retry; whoever catches anything else should no
 """
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import msgspec
 
@@ -34,9 +36,25 @@ UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class TidegateError(Exception):
     """The root of the tree."""
 
+    problem: ClassVar[str] = ""
+    """Name of the `ProblemType` that an HTTP caller is answered with; empty: an internal server error."""
+
+    @property
+    def public_message(self) -> str:
+        """The message for a caller outside: it names no server behind this process."""
+        return str(self)
+
+
+class Conflict(TidegateError):
+    """What was asked for does not fit the current state."""
+
+    problem = "conflict"
+
 
 class InvalidArgument(TidegateError, ValueError):
     """`name` may not be `value`, because of `reason`."""
+
+    problem = "invalid"
 
     def __init__(self, name: str, value: object, reason: str) -> None:
         super().__init__(f"{name} is {value!r}: {reason}")
@@ -50,6 +68,7 @@ class InvalidSettings(TidegateError):
 class Unavailable(TidegateError):
     """`server` cannot be reached, or refuses requests, at this moment; empty where no server of ours is the reason."""
 
+    problem = "unavailable"
     server = ""
     is_reported = False
     """Whether the log has a line for this condition already, so that a caller that tries again need not add one."""
@@ -58,6 +77,11 @@ class Unavailable(TidegateError):
         super().__init__(message)
         if server:
             self.server = server
+
+    @property
+    def public_message(self) -> str:
+        """Names no server."""
+        return "a server that is needed cannot be reached"
 
 
 class ValkeyUnavailable(Unavailable):
@@ -79,6 +103,11 @@ class CommitUnknown(DatabaseUnavailable):
         super().__init__(
             f"{server}: the connection broke during a commit, which may have happened or not", server=server
         )
+
+    @property
+    def public_message(self) -> str:
+        """Names no server."""
+        return "the connection to the database broke during a commit: it may have been done or not"
 
 
 class CircuitOpen(Unavailable):
@@ -112,6 +141,11 @@ class ServerRefused(Unavailable):
     def __init__(self, server: str, what: str, *, remedy: str) -> None:
         super().__init__(f"{server}: {what}. {remedy}", server=server)
         self.what, self.remedy = what, remedy
+
+    @property
+    def public_message(self) -> str:
+        """Names no server."""
+        return "a server that is needed refuses us, which an operator has to see to; the log says why"
 
 
 class ValkeyRefused(ServerRefused, ValkeyUnavailable):
@@ -149,6 +183,8 @@ class GrantVoid(TidegateError):
 class TooManyWaiting(TidegateError):
     """`most` already wait in this process; whoever comes now is refused at once."""
 
+    problem = "too_many"
+
     def __init__(self, name: str, *, most: int) -> None:
         super().__init__(f"{most} already wait for {name!r} in this process")
         self.name, self.most = name, most
@@ -157,9 +193,13 @@ class TooManyWaiting(TidegateError):
 class NoCredential(TidegateError):
     """A call cannot be made by anybody, because there is no valid secret for it; the message says for what."""
 
+    problem = "no_credential"
+
 
 class NotFound(TidegateError):
     """There is no `kind` with the id `ident`; `known` are those that there are, where they are few."""
+
+    problem = "not_found"
 
     def __init__(self, kind: str, ident: object, *, known: Iterable[str] = ()) -> None:
         others = ", ".join(sorted(known))

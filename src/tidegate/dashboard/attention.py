@@ -21,13 +21,6 @@ MOST_FAILED = 10
 """Of the jobs that failed last, so many are looked at."""
 _LATELY = timedelta(minutes=10)
 _SERVERS = {"database": "The database", "valkey": "Valkey"}
-_OF_DEAD = {
-    "events": "events",
-    "messages": "messages",
-    "snapshots": "snapshots",
-    "campaigns": "campaigns",
-    "crawl": "the crawl",
-}
 _WAITING: Mapping[str, tuple[Severity, str, str]] = {
     "no_credential": (
         "critical",
@@ -156,7 +149,7 @@ def _failing(latest: Sequence[FailedJob], now: datetime) -> Iterator[Attention]:
 def _dead(dead: Sequence[DeadCount]) -> Iterator[Attention]:
     for each in dead:
         if each.count:
-            text = f"{_count(each.count, 'dead letter')} of {_OF_DEAD[each.kind]}"
+            text = f"{_count(each.count, 'dead letter')} of {each.label}"
             yield Attention(severity="warning", text=text, link=each.link)
 
 

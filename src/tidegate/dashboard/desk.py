@@ -6,6 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 from starlette.responses import Response
 
+from tidegate.core.errors import InvalidArgument
 from tidegate.dashboard.crawling import CrawlOverview
 from tidegate.dashboard.dead import DeadOverview
 from tidegate.dashboard.files import TAG, Files
@@ -20,6 +21,7 @@ from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.events import EventStream
 from tidegate.http.problems import ProblemType
 
+TopicText = Annotated[str, Meta(min_length=1, max_length=60)]
 SeriesName = Annotated[str, Meta(min_length=1, max_length=300)]
 
 
@@ -33,8 +35,8 @@ class SeriesFilter(Given, frozen=True, kw_only=True):
 class Watched(Given, frozen=True, kw_only=True):
     """What to watch."""
 
-    topic: Annotated[tuple[TopicName, ...], Meta(min_length=1, max_length=20)]
-    """May be given several times."""
+    topic: Annotated[tuple[TopicText, ...], Meta(min_length=1, max_length=20)]
+    """May be given several times: overview, machinery, runs, or a topic of a system, such as campaigns."""
 
 
 class DashboardDesk:
@@ -115,6 +117,9 @@ class DashboardDesk:
         their name; `snapshots` and `crawl` at `/v1/snapshots/overview` and `/v1/crawl/overview`; `dead` at
         `/v1/overview/dead`; `history` has the newest points of `/v1/history`.
         """
+        for name in query.topic:
+            if name not in self._hub.names:
+                raise InvalidArgument("topic", name, f"must be one of {', '.join(self._hub.names)}")
         return EventStream(self._hub.listen(query.topic))
 
     async def _answer(self, topic: TopicName) -> Response:

@@ -9,8 +9,6 @@ server that hangs is told of, and what was read when it is back is shown soon af
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from datetime import timedelta
 
 import msgspec
 
@@ -20,6 +18,7 @@ from tidegate.engine.change_feed import Bulletin
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
 from tidegate.runtime.waiting import end, occurs
+from tidegate.system import Topic
 
 log = get_logger(__name__)
 
@@ -32,22 +31,6 @@ _WHILE_BUSY, _LONGEST_REST_S = 100, 3.0
 """Up to so many seconds it rests so many times as long: where others work, it costs them a hundredth."""
 _NEVER_LONGER_S = 5.0
 """But no longer: where a read took that long somebody hung, and whoever watches waits for him to be back."""
-
-
-@dataclass(frozen=True)
-class Topic:
-    """Something to watch."""
-
-    name: str
-    read: Callable[[], Awaitable[msgspec.Struct]]
-    heeds_runs: bool = False
-    """Whether it is worth a look when a run moved."""
-    gap: timedelta = timedelta(seconds=1)
-    """It is read no more often."""
-    silence: timedelta = timedelta(seconds=2)
-    """It is read again after so long, whatever was heard."""
-    within: timedelta = timedelta(seconds=5)
-    """What has not been read by then is told to be away; what is read after all is shown."""
 
 
 class LiveProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +52,11 @@ class Hub:
         self._bulletin, self._seats = bulletin, seats
         self._channels: dict[str, Channel] = {}
         self._closing = asyncio.Event()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all topics."""
+        return list(self._topics)
 
     async def answer(self, name: str) -> bytes:
         """A topic as it is now, encoded; those who ask at once share a read. Raises what the read raises."""

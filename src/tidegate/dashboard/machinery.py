@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from tidegate.app import Collection, Snapshots
+from tidegate.app import Collection
 from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
 from tidegate.dashboard.processes import CommunityReader, ProcessView
 from tidegate.engine.overview import busy_pools
@@ -15,6 +15,7 @@ from tidegate.primitives.gate import PoolStatus
 from tidegate.primitives.stream import Stream
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Depth
+from tidegate.systems.snapshots.opening import Snapshots
 
 _MOST_POOLS = 20
 

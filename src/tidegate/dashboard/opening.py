@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 
-from tidegate.app import Collection, Snapshots
+from tidegate.app.opened_collection import OpenCollection
 from tidegate.dashboard.desk import DashboardDesk
 from tidegate.dashboard.files import Files
 from tidegate.dashboard.hub import Hub
 from tidegate.dashboard.topics import Readers
 from tidegate.http.channel import Seats
 from tidegate.http.endpoints import Endpoint
-from tidegate.systems.campaigns.campaigns import Campaigns
-from tidegate.systems.waiting_room import Reception
+from tidegate.system import Context, OpenSystem
+from tidegate.systems.snapshots.opening import OpenSnapshots
 
 
 class Dashboard:
@@ -21,11 +21,11 @@ class Dashboard:
         self._sampler, self._desk = readers.sampler, DashboardDesk(readers, hub, Files())
 
     def endpoints(self) -> Sequence[Endpoint]:
-        """See `tidegate.http.serving.Further`."""
+        """See `tidegate.app.serving.Further`."""
         return self._desk.endpoints()
 
     def close(self) -> None:
-        """See `tidegate.http.serving.Further`."""
+        """See `tidegate.app.serving.Further`."""
         self._desk.close()
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -33,14 +33,10 @@ class Dashboard:
         await self._sampler.run(stopping)
 
 
-def open_dashboard(
-    collection: Collection,
-    seats: Seats,
-    *,
-    snapshots: Snapshots | None = None,
-    reception: Reception | None = None,
-    campaigns: Campaigns | None = None,
-) -> Dashboard:
-    """The dashboard of a process that has these; those who watch take `seats`."""
-    readers = Readers(collection, snapshots=snapshots, reception=reception, campaigns=campaigns)
+def open_dashboard(context: Context, systems: Sequence[OpenSystem], seats: Seats) -> Dashboard:
+    """The dashboard of a process that has these systems open; those who watch take `seats`."""
+    collection = next(each for each in systems if isinstance(each, OpenCollection)).collection
+    snapshots = next((each.snapshots for each in systems if isinstance(each, OpenSnapshots)), None)
+    readers = Readers(collection, systems, snapshots=snapshots)
+    del context
     return Dashboard(readers, Hub(readers.topics(), collection.bulletin, seats))

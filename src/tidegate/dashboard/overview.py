@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from tidegate import __version__
-from tidegate.app import Collection, Snapshots
+from tidegate.app import Collection
 from tidegate.dashboard.attention import MOST_FAILED, Attention, Sight, attention_to
 from tidegate.dashboard.dead import DeadCount, DeadReader
 from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
@@ -21,6 +21,8 @@ from tidegate.engine.overview import FailedJob, JobCounts, RunCounts
 from tidegate.engine.runs import Run
 from tidegate.primitives.circuit_breaker import BreakerState
 from tidegate.storage.sql import Transaction
+from tidegate.systems.github.settings import GithubSettings
+from tidegate.systems.snapshots.opening import Snapshots
 
 _MOST_ACTIVE = 20
 _MOST_POOLS = 20
@@ -103,7 +105,7 @@ class OverviewReader:
             failed=[] if work is None else work.failed,
             waits=waits,
             credentials=None if work is None else work.credentials,
-            audience=self._parts.settings.github.api_url,
+            audience=self._parts.settings.section(GithubSettings).api_url,
             late_token=None if late is None or not late.is_awaited else late.reason,
             dead=dead,
             open_breakers=[each.name for each in self._breakers.values() if each.state is not BreakerState.CLOSED],

@@ -4,10 +4,10 @@ import asyncio
 
 import msgspec
 
-from tidegate.app import Parts
 from tidegate.primitives.membership import Election
 from tidegate.primitives.stream.message import StreamStatus
 from tidegate.primitives.stream.stream import is_waypoint, owner_of
+from tidegate.system import Context
 
 
 class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class Community(msgspec.Struct, frozen=True, kw_only=True):
 class CommunityReader:
     """Looks."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Context) -> None:
         self._parts = parts
         self._election = Election(parts.valkey, parts.unit, parts.owner)
 

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tidegate.app import Snapshots
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.priority import Priority
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks, Unknown
 from tidegate.primitives.limiter import LimiterStatus
 from tidegate.primitives.limiter.settings import ALL, Limit, Rate
+from tidegate.systems.snapshots.opening import Snapshots
 from tidegate.systems.snapshots.sample import FreshnessMix, freshness_mix
 from tidegate.systems.snapshots.transport import GROUPS
 

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 
 from tidegate.app import Collection as Installation
-from tidegate.app import Snapshots
 from tidegate.core.clock import monotonic_ms
 from tidegate.dashboard.history import Figure, History
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks
@@ -25,6 +24,7 @@ from tidegate.primitives.gate import CredentialStatus
 from tidegate.primitives.stream import Stream
 from tidegate.runtime.waiting import first_of, occurs
 from tidegate.storage.sql import Transaction, outbox
+from tidegate.systems.snapshots.opening import Snapshots
 
 GAP = timedelta(seconds=5)
 _MOST_POOLS = 20

@@ -1,29 +1,25 @@
 """What can be watched: the overviews of the dashboard, and the first pages of what else is listed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
-from tidegate.app import Collection, Snapshots
-from tidegate.app.kinds import NO_KINDS
+from tidegate.app import Collection
 from tidegate.dashboard.crawling import CrawlReader
 from tidegate.dashboard.dead import DeadReader
 from tidegate.dashboard.history import History, HistoryView
-from tidegate.dashboard.hub import Topic
 from tidegate.dashboard.machinery import MachineryReader
 from tidegate.dashboard.overview import OverviewReader
 from tidegate.dashboard.refreshes import SnapshotsReader
 from tidegate.dashboard.sampler import GAP, Sampler
-from tidegate.http.campaigns import CampaignDesk, CampaignFilter
-from tidegate.http.places import Paces
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.quotas import PoolFilter, Quotas
-from tidegate.http.rooms import Rooms
 from tidegate.http.runs import RunFilter, run_page
-from tidegate.systems.campaigns.campaigns import Campaigns
-from tidegate.systems.waiting_room import Reception
+from tidegate.system import OpenSystem, Topic
+from tidegate.systems.snapshots.configured_kinds import NO_KINDS
+from tidegate.systems.snapshots.opening import Snapshots
 
 
 class TopicName(StrEnum):
@@ -34,8 +30,6 @@ class TopicName(StrEnum):
     QUOTAS = "quotas"  # /v1/quotas
     RUNS = "runs"  # /v1/runs
     SNAPSHOTS = "snapshots"  # /v1/snapshots/overview
-    ROOMS = "rooms"  # /v1/rooms
-    CAMPAIGNS = "campaigns"  # /v1/campaigns
     CRAWL = "crawl"  # /v1/crawl/overview
     DEAD = "dead"  # /v1/overview/dead
     HISTORY = "history"  # /v1/history, the newest points
@@ -47,13 +41,13 @@ class Readers:
     def __init__(
         self,
         collection: Collection,
+        systems: Sequence[OpenSystem],
         *,
         snapshots: Snapshots | None,
-        reception: Reception | None,
-        campaigns: Campaigns | None,
     ) -> None:
         self._database = collection.parts.database
-        self.dead = DeadReader(collection, snapshots)
+        self._systems = systems
+        self.dead = DeadReader(collection, systems, snapshots)
         self.overview = OverviewReader(collection, snapshots, self.dead)
         self.machinery = MachineryReader(collection, snapshots)
         self.crawl = CrawlReader(collection)
@@ -61,8 +55,6 @@ class Readers:
         self.history = History()
         self.sampler = Sampler(collection, self.machinery.streams, self.history, snapshots=snapshots)
         self._quotas = Quotas(collection)
-        self._rooms = None if reception is None else Rooms(reception, Paces())
-        self._campaigns = None if campaigns is None else CampaignDesk(campaigns)
 
     def now(self) -> datetime:
         """By the clock of the database."""
@@ -75,10 +67,10 @@ class Readers:
         yield Topic(TopicName.QUOTAS, self._read_quotas, heeds_runs=True)
         yield Topic(TopicName.RUNS, self._read_runs, heeds_runs=True)
         yield Topic(TopicName.SNAPSHOTS, self._read_snapshots)
-        yield Topic(TopicName.ROOMS, self._read_rooms)
-        yield Topic(TopicName.CAMPAIGNS, self._read_campaigns)
         yield Topic(TopicName.CRAWL, self.crawl.read, heeds_runs=True)
         yield Topic(TopicName.DEAD, self.dead.read)
+        for system in self._systems:
+            yield from system.topics()
         yield Topic(TopicName.HISTORY, self._read_history, gap=GAP, silence=GAP)
 
     async def _read_quotas(self) -> msgspec.Struct:
@@ -91,16 +83,6 @@ class Readers:
         if self.snapshots is None:
             raise Trouble(ProblemType.NOT_FOUND, NO_KINDS)
         return await self.snapshots.read()
-
-    async def _read_rooms(self) -> msgspec.Struct:
-        if self._rooms is None:
-            raise Trouble(ProblemType.NOT_FOUND, "this process has no waiting rooms")
-        return await self._rooms.list_rooms()
-
-    async def _read_campaigns(self) -> msgspec.Struct:
-        if self._campaigns is None:
-            raise Trouble(ProblemType.NOT_FOUND, "this process has no campaigns")
-        return await self._campaigns.list_campaigns(CampaignFilter())
 
     async def _read_history(self) -> HistoryView:
         await self.sampler.sample()

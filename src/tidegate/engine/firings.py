@@ -14,7 +14,7 @@ import msgspec
 from sqlalchemy import delete, select
 
 from tidegate.core.arguments import require_name
-from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.core.errors import Conflict, InvalidArgument
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.schedule_tables import schedule_firings
 from tidegate.storage.sql import Transaction
@@ -46,7 +46,7 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     """Why it began none."""
 
 
-class ScheduleInactive(TidegateError):
+class ScheduleInactive(Conflict):
     """The schedule is paused, and so nobody fires it; the firing is not recorded, and may be tried again."""
 
     def __init__(self, schedule_id: int) -> None:

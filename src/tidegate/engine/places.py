@@ -11,19 +11,24 @@ from urllib.parse import urlsplit, urlunsplit
 from sqlalchemy import select, update
 
 from tidegate.core.arguments import require_name
-from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.core.errors import Conflict, InvalidArgument
 from tidegate.engine.tables import collection_places, collection_runs
 from tidegate.storage.sql import Transaction
 
 _LONGEST = 500
 
 
-class OtherPlace(TidegateError):
+class OtherPlace(Conflict):
     """The data that is there was collected from another address."""
 
     def __init__(self, source: str, present: str, wanted: str) -> None:
         super().__init__(f"the {source} data in this database is from {present}, and {wanted} is another place")
         self.source, self.present, self.wanted = source, present, wanted
+
+    @property
+    def public_message(self) -> str:
+        """Names no address."""
+        return f"the {self.source} data here was collected from another address"
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tidegate.core.errors import NotFound, TidegateError
+from tidegate.core.errors import Conflict, NotFound, TidegateError
 from tidegate.core.telemetry.logs import is_enabled
 from tidegate.core.transitions import sources_of
 from tidegate.engine import parking
@@ -38,12 +38,14 @@ _USUAL = CollectSettings()
 class RunActive(TidegateError):
     """The user has an active run already; a second one would fetch the same things twice."""
 
+    problem = "run_active"
+
     def __init__(self, user_id: str, run_id: int) -> None:
         super().__init__(f"{user_id} has an active run already: {run_id}")
         self.user_id, self.run_id = user_id, run_id
 
 
-class RunCanceled(TidegateError):
+class RunCanceled(Conflict):
     """Somebody canceled this run, and so nothing of it is done again."""
 
     def __init__(self, run_id: int) -> None:

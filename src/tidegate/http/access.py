@@ -9,7 +9,6 @@ import hmac
 import secrets
 from typing import TypeVar
 
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.clock import Clock, from_ms
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
@@ -20,6 +19,7 @@ from tidegate.http.remote import ClientAddresses
 from tidegate.http.session_records import OpenSession
 from tidegate.http.session_registry import SessionRegistry
 from tidegate.http.sessions import SessionOffice
+from tidegate.http.settings import HttpSettings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 

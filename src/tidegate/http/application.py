@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import ContractBroken
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.access import Access
@@ -21,6 +20,7 @@ from tidegate.http.documentation import Documentation
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.front import ENDPOINT, LONGEST_PATH, REQUEST_ID, Front
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.settings import HttpSettings
 from tidegate.http.tracing import answer_traced
 
 log = get_logger(__name__)

@@ -5,9 +5,9 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import InvalidSettings
 from tidegate.http.authentication import is_loopback
+from tidegate.http.settings import HttpSettings
 
 _BACKLOG = 1024
 _ELSEWHERE = "Choose another with --port or TIDEGATE_HTTP__PORT"

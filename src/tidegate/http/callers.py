@@ -10,8 +10,8 @@ from functools import lru_cache
 from starlette.requests import Request
 from starlette.types import Scope
 
-from tidegate.app.settings.http import HttpSettings
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.settings import HttpSettings
 
 CALLER = "tidegate.caller"
 """Where the scope of a request tells who came."""

@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta
 
-from tidegate.app import Snapshots
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.telemetry.redaction import redact
 from tidegate.http.endpoints import Endpoint, Given
@@ -19,6 +18,7 @@ from tidegate.http.views import Limit
 from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.systems.snapshots.dead import DeadLetter
 from tidegate.systems.snapshots.event import DeathReason
+from tidegate.systems.snapshots.opening import Snapshots
 
 T = TypeVar("T")
 _AT_ONCE = 20

@@ -11,9 +11,9 @@ from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from tidegate.app.settings.http import HttpSettings
 from tidegate.http.endpoints import Answer, Endpoint, Nothing, choices_of, is_list, query_types
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.settings import HttpSettings
 
 S = TypeVar("S", bound=msgspec.Struct)
 

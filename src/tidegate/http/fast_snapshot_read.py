@@ -8,7 +8,6 @@ the long way, which knows all rules. Both answer alike, as a test compares.
 
 import re
 import time
-from collections.abc import Collection
 from email.utils import formatdate
 from typing import NamedTuple
 
@@ -16,10 +15,20 @@ from starlette.datastructures import Headers
 
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
-from tidegate.http import security_headers
 from tidegate.http.authentication import Door
 from tidegate.http.callers import Role
-from tidegate.http.header_limits import MOST_HEADERS
+from tidegate.http.fast_path import (
+    PLAIN,
+    SECURITY_HEADERS,
+    SECURITY_HEADERS_OVER_TLS,
+    Exchange,
+    Fields,
+    Pending,
+    Response,
+    has_odd_signs,
+    is_secure,
+    plain_fields,
+)
 from tidegate.http.problems import Trouble
 from tidegate.http.request_coalescing import Lobby
 from tidegate.systems.snapshots.local import Place
@@ -30,19 +39,8 @@ _BEGIN = b"GET /v1/snapshots/"
 _LINE_END = b" HTTP/1.1"
 _HEAD_END = b"\r\n\r\n"
 _LONGEST_HEAD = 8 * 1024
-PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~-")
 _OURS = frozenset({"dead", "prefetch"})
-_NOT_PLAIN = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"te", b"trailer"})
-_TOKEN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
-
-_ODD = b"\0\n\v\f\r"
 _WAIT = re.compile(rb"wait=([1-9][0-9]?(?:\.[0-9]{1,3})?)")
-
-ARMOUR, ARMOUR_OVER_TLS = security_headers.as_bytes(is_secure=False), security_headers.as_bytes(is_secure=True)
-
-Fields = dict[bytes, bytes]
-Response = tuple[bytes, ...]
-"""In pieces: most of it is the same for all who read a snapshot, and is never copied."""
 
 
 class Call(NamedTuple):
@@ -91,6 +89,12 @@ class Express:
             return None
         return self.response(call, found)
 
+    def wait(self, call: Call, exchange: Exchange) -> Pending:
+        """Answer when a look at the server, or a refresh, brought something."""
+        waiting = _Waiting(self, call, exchange)
+        self.lobby.join(call.place, waiting)
+        return waiting
+
     def response(self, call: Call, found: SnapshotAnswer) -> Response:
         """The same, of what was found."""
         tag = found.tag.encode()
@@ -121,7 +125,7 @@ class Express:
             tag,
             self._date,
             new_id().encode(),
-            ARMOUR_OVER_TLS if call.is_secure else ARMOUR,
+            SECURITY_HEADERS_OVER_TLS if call.is_secure else SECURITY_HEADERS,
         )
         if status == 304:
             return b"HTTP/1.1 304 Not Modified\r\n" + common
@@ -143,27 +147,21 @@ def _asked(first: bytes) -> tuple[Place, float] | None:
     return None if place[0] in _OURS else (place, float(wait[1]) if wait else 0.0)
 
 
-def is_secure(fields: Fields) -> bool:
-    """Whether whoever stands before us says that he speaks TLS. We speak none on a short way."""
-    return fields.get(b"x-forwarded-proto", b"").lower() == b"https"
+class _Waiting:
+    """A connection that waits for a look at the server, or for a refresh; see `request_coalescing.Visitor`."""
 
+    def __init__(self, express: Express, call: Call, exchange: Exchange) -> None:
+        self._express, self._call, self._exchange = express, call, exchange
+        self.deadline = call.began + call.wait_s
 
-def has_odd_signs(data: bytes, line_ends: int) -> bool:
-    """Whether there is a sign that could be a line's end to somebody else, or hide what comes after it."""
-    return len(data) - len(data.translate(None, _ODD)) != 2 * line_ends
+    def release(self, answer: SnapshotAnswer) -> None:
+        """Send the answer."""
+        self._exchange.respond(self._express.response(self._call, answer))
 
+    def divert(self) -> None:
+        """Let the application answer."""
+        self._exchange.decline()
 
-def plain_fields(lines: list[bytes], unusual: Collection[bytes] = _NOT_PLAIN) -> Fields | None:
-    """The headers, where there is nothing unusual about them."""
-    fields: Fields = {}
-    if len(lines) > MOST_HEADERS:
-        return None
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        name = name.lower()
-        if not colon or not name or name in fields or name in unusual or not _TOKEN.issuperset(name):
-            return None
-        fields[name] = value.strip(b" \t")
-    if b"host" not in fields or fields.get(b"connection", b"keep-alive").lower() != b"keep-alive":
-        return None
-    return fields
+    def leave(self) -> None:
+        """The connection is closed."""
+        self._express.lobby.leave(self._call.place, self)

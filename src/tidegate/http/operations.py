@@ -9,16 +9,15 @@ from sqlalchemy import select
 from starlette.responses import Response
 
 from tidegate import __version__
-from tidegate.app import Parts
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import TIDEGATE_BUILD, exposition
-from tidegate.engine.gauges import Gauges
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.runtime.outage import Outage
-from tidegate.storage.sql import Transaction
+from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey import Valkey
 
 log = get_logger(__name__)
 _outage = Outage("http.ready")
@@ -55,12 +54,13 @@ class Refreshable(Protocol):
 class Operations:
     """The handlers."""
 
-    def __init__(self, parts: Parts, *, open_metrics: bool, gauges: Sequence[Refreshable] = ()) -> None:
-        """`gauges` are figures beside those of collection, found out whenever somebody asks."""
-        self._parts, self._open_metrics = parts, open_metrics
+    def __init__(
+        self, database: Database, valkey: Valkey, *, open_metrics: bool, gauges: Sequence[Refreshable] = ()
+    ) -> None:
+        """`gauges` are metrics that are computed when they are scraped."""
+        self._database, self._valkey, self._open_metrics = database, valkey, open_metrics
         TIDEGATE_BUILD.info({"version": __version__})
-        ours = Gauges(parts.database, parts.gate, parts.timers, [parts.jobs, parts.alarms])
-        self._gauges: Sequence[Refreshable] = [ours, *gauges]
+        self._gauges = gauges
         self._found: tuple[float, dict[str, bool]] = (float("-inf"), {})
         self._looking = asyncio.Lock()
 
@@ -107,8 +107,8 @@ class Operations:
 
     async def _look(self) -> dict[str, bool]:
         checks: Mapping[str, Callable[[], Awaitable[object]]] = {
-            "database": lambda: self._parts.database.read(_ask),
-            "valkey": lambda: self._parts.valkey.execute("PING"),
+            "database": lambda: self._database.read(_ask),
+            "valkey": lambda: self._valkey.execute("PING"),
         }
         answers = await asyncio.gather(*(_answers(name, ask) for name, ask in checks.items()))
         return dict(zip(checks, answers, strict=True))

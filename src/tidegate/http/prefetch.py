@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from tidegate.app import Snapshots
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.snapshots import TAG
+from tidegate.systems.snapshots.opening import Snapshots
 from tidegate.systems.snapshots.prefetch.status import PrefetchStatus, prefetch_status
+from tidegate.systems.snapshots.settings import SnapshotSettings
 
 
 class PrefetchDesk:
@@ -13,7 +14,7 @@ class PrefetchDesk:
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._database = snapshots.parts.database
-        self._settings = snapshots.parts.settings.snapshots.prefetch
+        self._settings = snapshots.parts.settings.section(SnapshotSettings).prefetch
 
     def endpoints(self) -> Sequence[Endpoint]:
         """What is told."""

@@ -4,30 +4,15 @@ The type is an address on the page of documentation, where it is explained. What
 happened and what to do; it holds no traceback, no secret, and no address of a server behind us.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
 from starlette.responses import Response
 
-from tidegate.core.errors import (
-    CommitUnknown,
-    InvalidArgument,
-    NoCredential,
-    NotFound,
-    ServerRefused,
-    TooManyWaiting,
-    Unavailable,
-)
+from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.core.telemetry.redaction import redact_text
-from tidegate.engine.credentials import AllowanceElsewhere, NameTaken, NotNow, SecretRefused
-from tidegate.engine.firings import ScheduleInactive
-from tidegate.engine.places import OtherPlace
-from tidegate.engine.runs import RunActive, RunCanceled
-from tidegate.engine.upstream import UpstreamFailed
-from tidegate.systems.campaigns.campaign import CampaignExists, CampaignInUse
-from tidegate.systems.waiting_room import NotActive, PassRefused, RoomClosed, RoomExists, RoomInUse
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_AFTER = {"Retry-After": "5"}
@@ -176,52 +161,25 @@ class Trouble(Exception):
         )
 
 
-_IN_THEIR_OWN_WORDS: Sequence[tuple[type[Exception], ProblemType]] = (
-    (NoCredential, ProblemType.NO_CREDENTIAL),
-    (SecretRefused, ProblemType.SECRET_REFUSED),
-    (NameTaken, ProblemType.CONFLICT),
-    (AllowanceElsewhere, ProblemType.CONFLICT),
-    (RunCanceled, ProblemType.CONFLICT),
-    (ScheduleInactive, ProblemType.CONFLICT),
-    (RoomExists, ProblemType.CONFLICT),
-    (RoomInUse, ProblemType.CONFLICT),
-    (CampaignExists, ProblemType.CONFLICT),
-    (CampaignInUse, ProblemType.CONFLICT),
-    (RoomClosed, ProblemType.ROOM_CLOSED),
-    (PassRefused, ProblemType.PASS_REFUSED),
-    (NotActive, ProblemType.NOT_ACTIVE),
-    (NotFound, ProblemType.NOT_FOUND),
-    (TooManyWaiting, ProblemType.TOO_MANY),
-    (NotNow, ProblemType.UNAVAILABLE),
-)
-_IN_OURS: Sequence[tuple[type[Exception], str]] = (
-    (CommitUnknown, "the connection to the database broke during a commit: it may have been done or not"),
-    (UpstreamFailed, "the upstream gave no usable answer"),
-    (ServerRefused, "a server that is needed refuses us, which an operator has to see to; the log says why"),
-    (Unavailable, "a server that is needed cannot be reached"),
-    (TimeoutError, "it took too long and was given up; it may have been done or not"),
-)
-"""All of them are `UNAVAILABLE`; their own words would tell too much of what is behind us."""
+_TIMED_OUT = "it took too long and was given up; it may have been done or not"
 
 
 def to_trouble(error: BaseException) -> Trouble | None:
-    """What an error means to a caller; None for a defect of ours."""
+    """What an error means to a caller, as its class says (`TidegateError.problem`); None for a defect of ours."""
     if isinstance(error, Trouble):
         return error
-    if isinstance(error, RunActive):
-        where = {"Location": f"/v1/runs/{error.run_id}"}
-        return Trouble(ProblemType.RUN_ACTIVE, str(error), run_id=error.run_id, headers=where)
-    if isinstance(error, OtherPlace):
-        return Trouble(ProblemType.CONFLICT, f"the {error.source} data here was collected from another address")
-    if isinstance(error, InvalidArgument):
-        return Trouble(ProblemType.INVALID, str(error), field=error.name)
-    for kind, problem in _IN_THEIR_OWN_WORDS:
-        if isinstance(error, kind):
-            return Trouble(problem, str(error), headers=_RETRY_AFTER if problem.value.status == 503 else None)
-    for kind, detail in _IN_OURS:
-        if isinstance(error, kind):
-            return Trouble(ProblemType.UNAVAILABLE, detail, headers=_RETRY_AFTER)
-    return None
+    if isinstance(error, TimeoutError):
+        return Trouble(ProblemType.UNAVAILABLE, _TIMED_OUT, headers=_RETRY_AFTER)
+    if not isinstance(error, TidegateError) or not error.problem:
+        return None
+    kind = ProblemType[error.problem.upper()]
+    headers = dict(_RETRY_AFTER) if kind.value.status == 503 else {}
+    run_id: int | None = None
+    if kind is ProblemType.RUN_ACTIVE:
+        run_id = getattr(error, "run_id", None)
+        headers["Location"] = f"/v1/runs/{run_id}"
+    field = error.name if isinstance(error, InvalidArgument) else None
+    return Trouble(kind, error.public_message, field=field, run_id=run_id, headers=headers)
 
 
 def problem_response(trouble: Trouble, request_id: str) -> Response:

@@ -6,8 +6,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.http.settings import HttpSettings
 
 log = get_logger(__name__)
 

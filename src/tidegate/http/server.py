@@ -1,7 +1,7 @@
 """HTTP as a service among the others: without signal handlers of its own, awake only when asked, drained when told."""
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,13 +15,10 @@ from tidegate.core.ids import new_id
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http import security_headers
 from tidegate.http.binding import Binding
-from tidegate.http.fast_campaign_entry import Attempt, Turnstile
-from tidegate.http.fast_snapshot_read import Call, Express, Response
+from tidegate.http.fast_path import FastHandler, Pending, Response
 from tidegate.http.header_limits import MOST_KEPT
 from tidegate.http.problems import MEDIA_TYPE, ProblemType, Trouble
 from tidegate.http.wire import EXTENSION, prepare
-from tidegate.systems.campaigns.campaign import Entered
-from tidegate.systems.snapshots.query import SnapshotAnswer
 
 log = get_logger(__name__)
 
@@ -42,13 +39,12 @@ class HttpService:
         binding: Binding,
         *,
         on_stop: Callable[[], None],
-        express: Express | None = None,
-        turnstile: Turnstile | None = None,
+        fast_handlers: Sequence[FastHandler] = (),
     ) -> None:
-        """`on_stop` ends what would last for ever, such as streams of events; `express` and `turnstile` answer what
-        they can first."""
+        """`on_stop` ends what would last for ever, such as streams of events; `fast_handlers` are asked before the
+        application."""
         self._application, self._binding, self._on_stop = application, binding, on_stop
-        self._protocol = type("_OurProtocol", (_Protocol,), {"express": express, "turnstile": turnstile})
+        self._protocol = type("_OurProtocol", (_Protocol,), {"fast_handlers": tuple(fast_handlers)})
 
     async def run(self, stopping: asyncio.Event) -> None:
         """See `Service`."""
@@ -86,9 +82,8 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    express: Express | None = None
-    turnstile: Turnstile | None = None
-    _visit: "_Visit | _Passage | None" = None
+    fast_handlers: tuple[FastHandler, ...] = ()
+    _exchange: "_Exchange | None" = None
     _on_writable: Callable[[], None] | None = None
     _patience: asyncio.TimerHandle | None = None
 
@@ -144,23 +139,18 @@ class _Protocol(H11Protocol):
         return None if self.client is None else self.client[0]
 
     def _is_taken_the_short_way(self, data: bytes) -> bool:
-        if self._visit is not None:
-            self._visit.later += data
-            if len(self._visit.later) > _MOST_LATER:
+        if self._exchange is not None:
+            self._exchange.later += data
+            if len(self._exchange.later) > _MOST_LATER:
                 self.transport.abort()
             return True
-        if self.express is not None and self._is_between_requests():
-            call = self.express.read(data, self._peer)
+        if not self.fast_handlers or not self._is_between_requests():
+            return False
+        for handler in self.fast_handlers:
+            call = handler.read(data, self._peer)
             if call is not None:
                 self._regain_patience()
-                self._take(self.express, call, data)
-                return True
-        if self.turnstile is not None and self._is_between_requests():
-            attempt = self.turnstile.read(data, self._peer)
-            if attempt is not None:
-                self._regain_patience()
-                self._unset_keepalive_if_required()
-                self._visit = _Passage(self, self.turnstile, attempt, data)
+                self._take(handler, call, data)
                 return True
         return False
 
@@ -179,45 +169,45 @@ class _Protocol(H11Protocol):
             self._patience.cancel()
             self._patience = None
 
-    def _take(self, express: Express, call: Call, data: bytes) -> None:
-        answer = express.answer(call)
+    def _take(self, handler: FastHandler, call: Any, data: bytes) -> None:
+        answer = handler.answer(call)
         if answer is not None:
             self.respond(answer)
             return
         self._unset_keepalive_if_required()
-        self._visit = _Visit(self, express, call, data)
-        express.lobby.join(call.place, self._visit)
+        exchange = self._exchange = _Exchange(self, data)
+        exchange.pending = handler.wait(call, exchange)
 
     def respond(self, response: Response) -> None:
         """Send it; what came meanwhile is next."""
         self.transport.writelines(response)
-        visit, self._visit = self._visit, None
+        exchange, self._exchange = self._exchange, None
         self.on_response_complete()
-        if visit is not None and visit.is_last:
+        if exchange is not None and exchange.is_last:
             super().shutdown()
-        elif visit is not None and visit.later:
-            self.data_received(visit.later)
+        elif exchange is not None and exchange.later:
+            self.data_received(exchange.later)
 
-    def take_the_long_way(self, visit: "_Visit | _Passage") -> None:
+    def take_the_long_way(self, exchange: "_Exchange") -> None:
         """Begin anew with a request that could not be answered on the short one."""
-        self._visit = None
-        super().data_received(visit.data + visit.later)
-        if visit.is_last:
+        self._exchange = None
+        super().data_received(exchange.data + exchange.later)
+        if exchange.is_last:
             super().shutdown()
 
     def shutdown(self) -> None:
         """Who waits is answered first."""
-        if self._visit is not None:
-            self._visit.is_last = True
+        if self._exchange is not None:
+            self._exchange.is_last = True
         else:
             super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Who has gone waits no more."""
         self._regain_patience()
-        if self._visit is not None:
-            self._visit.leave()
-            self._visit = None
+        if self._exchange is not None and self._exchange.pending is not None:
+            self._exchange.pending.leave()
+        self._exchange = None
         super().connection_lost(exc)
 
     def _is_between_requests(self) -> bool:
@@ -245,52 +235,21 @@ class _Protocol(H11Protocol):
         self.transport.close()
 
 
-class _Visit:
-    """A connection in the lobby."""
+class _Exchange:
+    """A request that a fast handler answers later; see `fast_path.Exchange`."""
 
-    def __init__(self, protocol: _Protocol, express: Express, call: Call, data: bytes) -> None:
-        self._protocol, self._express, self.call, self.data = protocol, express, call, data
-        self.deadline = call.began + call.wait_s
+    def __init__(self, protocol: _Protocol, data: bytes) -> None:
+        self._protocol, self.data = protocol, data
+        self.pending: Pending | None = None
         self.later = b""
         """What came behind the request."""
         self.is_last = False
         """The connection is to be closed when it is answered."""
 
-    def release(self, answer: SnapshotAnswer) -> None:
-        """See `Visitor`."""
-        self._protocol.respond(self._express.response(self.call, answer))
+    def respond(self, response: Response) -> None:
+        """Send the answer."""
+        self._protocol.respond(response)
 
-    def divert(self) -> None:
-        """See `Visitor`."""
+    def decline(self) -> None:
+        """Pass the request on to the application."""
         self._protocol.take_the_long_way(self)
-
-    def leave(self) -> None:
-        """The connection is gone."""
-        self._express.lobby.leave(self.call.place, self)
-
-
-class _Passage:
-    """A connection whose entry is at the door of a campaign."""
-
-    def __init__(self, protocol: _Protocol, turnstile: Turnstile, attempt: Attempt, data: bytes) -> None:
-        self._protocol, self._turnstile, self._attempt, self.data = protocol, turnstile, attempt, data
-        self.later = b""
-        """What came behind the request."""
-        self.is_last = False
-        """The connection is to be closed when it is answered."""
-        self._is_gone = False
-        attempt.answered.add_done_callback(self._tell)
-
-    def leave(self) -> None:
-        """The connection is gone. The entry stands: whoever asks again with the same key is told."""
-        self._is_gone = True
-
-    def _tell(self, answered: asyncio.Future[Entered]) -> None:
-        # Also looked at where nobody is there any more: an error that nobody looks at is logged as a defect.
-        response = None if answered.cancelled() or answered.exception() else self._turnstile.response(self._attempt)
-        if self._is_gone:
-            return
-        if response is None:
-            self._protocol.take_the_long_way(self)
-        else:
-            self._protocol.respond(response)

@@ -10,17 +10,18 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.app import Snapshots
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import TooManyWaiting
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import ProblemType
+from tidegate.http.settings import HttpSettings
 from tidegate.http.snapshot_events import SnapshotEvents
 from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.runtime.waiting import unless
 from tidegate.systems.snapshots.cached_snapshot import Failed
+from tidegate.systems.snapshots.opening import Snapshots
 from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
+from tidegate.systems.snapshots.settings import SnapshotSettings
 from tidegate.systems.snapshots.subject import LONGEST_KEY
 
 TAG = "snapshots"
@@ -70,7 +71,7 @@ class SnapshotDesk:
     def __init__(self, snapshots: Snapshots, settings: HttpSettings) -> None:
         self._snapshots, self._reader = snapshots, snapshots.reader
         self._most_listeners, self._listeners = settings.most_listeners, 0
-        longest = snapshots.parts.settings.snapshots.longest_wait.total_seconds()
+        longest = snapshots.parts.settings.section(SnapshotSettings).longest_wait.total_seconds()
         self.longest_wait_s = max(0.0, min(longest, settings.answer_within.total_seconds() - _SPARE_S))
         self._closing = asyncio.Event()
 

@@ -7,12 +7,12 @@ is open to everybody, has no say in what is traced.
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.telemetry import traces
 from tidegate.http.callers import caller_of
 from tidegate.http.dispatch import answer
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.problems import to_trouble
+from tidegate.http.settings import HttpSettings
 
 _PLACE = "traceparent"
 """The header in which callers name their trace, as W3C has it."""

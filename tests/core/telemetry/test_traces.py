@@ -28,7 +28,6 @@ from tests.http.test_commands import client_of
 from tests.servers.migrated import migrated_file
 from tests.systems.snapshots.deployment import deployed, game
 from tests.waiting import look_again
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry import spans, traces
@@ -37,6 +36,7 @@ from tidegate.core.telemetry.traces import TraceSettings, open_traces, span
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.session_routes import SessionDesk
+from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 
@@ -364,9 +364,10 @@ def test_where_nobody_wants_traces_nothing_of_them_is_imported(tmp_path: Path):
     script = """
 import asyncio, sys
 from tidegate.app import open_collection
-from tidegate.cli import up, collect, running
-from tidegate.http import serving
-from tidegate.app.settings import Settings
+from tidegate.app.cli import up
+from tidegate.cli import collect, running
+from tidegate.app import serving
+from tidegate.settings import Settings
 from tidegate.core.telemetry.traces import open_traces, span
 settings = Settings.load()
 async def main():

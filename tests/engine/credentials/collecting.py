@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tests.waiting import look_again
 from tidegate.app import open_collection
-from tidegate.app.settings import Settings
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.source import Subject
+from tidegate.settings import Settings
 from tidegate.systems.github import GithubSettings
 
 

@@ -9,7 +9,7 @@ import sys
 import msgspec
 from typer.testing import CliRunner
 
-from tidegate.cli import app
+from tidegate.app.cli import app
 from tidegate.core.errors import TidegateError
 from tidegate.core.telemetry.redaction import redact_text
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tidegate.app.credentials import open_credentials
-from tidegate.app.settings import Settings
 from tidegate.primitives.gate import Gate
+from tidegate.settings import Settings
 from tidegate.systems.github import GithubSettings
 
 

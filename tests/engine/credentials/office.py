@@ -10,14 +10,15 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from sqlalchemy import text
 
-from tidegate.app import Parts, put_together
 from tidegate.app.credentials import put_book_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.engine.credentials import CredentialBook
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.gate import CredentialStatus
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
+from tidegate.system import Context
 from tidegate.systems.github import GithubSettings
 from tidegate_simulators.github import GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 
@@ -28,7 +29,7 @@ POOL = "github"
 class Office:
     """One process's hold on the credentials; `again` gives another's."""
 
-    def __init__(self, settings: Settings, parts: Parts, sim: GithubSimulator, client: UpstreamClient) -> None:
+    def __init__(self, settings: Settings, parts: Context, sim: GithubSimulator, client: UpstreamClient) -> None:
         self.settings, self.parts, self.sim, self.client = settings, parts, sim, client
         self.database, self.gate = parts.database, parts.gate
         self.unserved: list[str] = []
@@ -74,7 +75,7 @@ async def opened(
     )
     async with GithubSimulator(config) as sim, UpstreamClient() as client:
         settings = Settings(data_dir=folder, github=GithubSettings(api_url=sim.url), **more)
-        office = Office(settings, put_together(settings, valkey, database), sim, client)
+        office = Office(settings, build_context(settings, valkey, database), sim, client)
         try:
             yield office
         finally:

@@ -15,6 +15,7 @@ from tidegate.engine.tables import allowance_notes
 from tidegate.primitives.gate import PoolStatus
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.github.settings import GithubSettings
 
 
 async def test_a_token_is_stored_with_its_owner_and_serves_everybody(office: Office):
@@ -409,7 +410,7 @@ async def test_what_is_no_private_key_is_refused_and_not_shown(small_office: Off
 async def test_a_credential_for_another_place_is_not_sent_here(small_office: Office):
     office = small_office
     added = await office.book.add_token(office.token())
-    github = office.settings.github.model_copy(update={"api_url": "http://127.0.0.1:9"})
+    github = office.settings.section(GithubSettings).model_copy(update={"api_url": "http://127.0.0.1:9"})
     other = office.again(github=github).book
 
     with pytest.raises(NoCredential):

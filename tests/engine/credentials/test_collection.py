@@ -15,7 +15,6 @@ from tests.engine.credentials.office import APP, INSTALLATION, POOL, app_key
 from tests.waiting import look_again, patience
 from tidegate.app import Collection, open_collection
 from tidegate.app.credentials import open_credentials
-from tidegate.app.settings import Settings
 from tidegate.cli.collecting import collect_all
 from tidegate.cli.screens import Silence
 from tidegate.core.errors import InvalidSettings, NoCredential
@@ -26,6 +25,7 @@ from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import allowance_notes
 from tidegate.primitives.gate import CredentialLimits
+from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.github import GithubSettings

@@ -10,12 +10,12 @@ import pytest
 from tests.systems.github.deployment import SMALL
 from tests.waiting import patience
 from tidegate.app import open_collection
+from tidegate.app.cli.up import UP, Banner, greeting
 from tidegate.app.deferred_token import LateToken
-from tidegate.app.settings import Settings
-from tidegate.cli.up import UP, Banner, greeting
 from tidegate.core.backoff import Backoff
 from tidegate.engine.credentials.borrowing import VARIABLE
 from tidegate.engine.upstream import UpstreamFailed
+from tidegate.settings import Settings
 from tidegate.systems.github import GithubSettings
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 

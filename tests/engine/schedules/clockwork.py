@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
-from tidegate.app import Parts, put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.core.clock import Clock
 from tidegate.core.errors import NoCredential
 from tidegate.engine.due_schedules import DueSchedules
@@ -21,9 +20,11 @@ from tidegate.engine.tables import collection_runs
 from tidegate.engine.triggers import Triggers
 from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.gate import Allowance
+from tidegate.settings import Settings
 from tidegate.storage.documents import Document
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
+from tidegate.system import Context
 
 POOL = "clockmakers"
 NIGHTLY = "0 3 * * *"
@@ -87,7 +88,7 @@ class ShiftedClock:
 class Clockwork:
     """Schedules in one process that leads, and what the tests want to know of them."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Context) -> None:
         self.parts, self.database = parts, parts.database
         self.doubts = 0
         self.orchestrator = Orchestrator(self.database, parts.gate, SOURCES)
@@ -132,7 +133,7 @@ def _end_runs(tx: Transaction) -> None:
 @asynccontextmanager
 async def clockwork_at(url: str, valkey: Valkey, clock: Clock) -> AsyncGenerator[Clockwork]:
     async with await Database.open(url, clock=clock) as database:
-        yield Clockwork(put_together(Settings(), valkey, database))
+        yield Clockwork(build_context(Settings(), valkey, database))
 
 
 def answer_to(request: Request) -> Answer:

@@ -5,12 +5,12 @@ import sys
 from typing import Any
 
 from tests.engine.schedules.clockwork import DAY, SOURCES, pool_for
-from tidegate.app import put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.core.clock import ManualClock
 from tidegate.engine import due_schedules
 from tidegate.engine.due_schedules import DueSchedules
 from tidegate.engine.orchestrator import Orchestrator
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 
@@ -20,7 +20,7 @@ async def main(url: str, valkey_url: str, moment: str) -> None:
     clock.advance(DAY)
     valkey = await Valkey.connect(valkey_url)
     async with await Database.open(url, clock=clock) as database:
-        offer = Orchestrator(database, put_together(Settings(), valkey, database).gate, SOURCES).offer
+        offer = Orchestrator(database, build_context(Settings(), valkey, database).gate, SOURCES).offer
 
         def stop(*_: Any) -> Any:
             print(moment, flush=True)

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.systems.github.deployment import CALM, SMALL
-from tidegate.cli import app
+from tidegate.app.cli import app
 from tidegate.core.telemetry.logs import configure
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 

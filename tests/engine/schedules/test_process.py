@@ -10,8 +10,7 @@ from tests.engine.schedules.clockwork import FORGIVING, POOL, Clockwork, Shifted
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.waiting import look_again, patience
-from tidegate.app import build_process, put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.due_schedules import DueSchedules
 from tidegate.engine.lifecycle import RunState
@@ -19,6 +18,8 @@ from tidegate.engine.schedules import Schedules
 from tidegate.engine.source import Subject
 from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.primitives.gate import CredentialLimits
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database
 
@@ -43,7 +44,7 @@ class Upstream:
 @asynccontextmanager
 async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenerator[tuple[Clockwork, Upstream]]:
     async with empty_valkey(valkey_url) as valkey, await Database.open(url, clock=clock) as database:
-        parts, upstream = put_together(Settings(), valkey, database), Upstream(clock)
+        parts, upstream = build_context(Settings(), valkey, database), Upstream(clock)
 
         async def enrol() -> None:
             await parts.gate.enrol("clockmaker", pool=POOL, limits=CredentialLimits(floor=0))

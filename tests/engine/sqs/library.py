@@ -7,12 +7,13 @@ from tests.engine.conftest import POOL, Library
 from tests.engine.shelf import ShelfUpstream
 from tests.processes.at_work import at_work
 from tests.waiting import look_again, patience
-from tidegate.app import Parts, build_process
 from tidegate.engine.sqs.forwarder import Forwarder, Lookout
 from tidegate.engine.sqs.intake import QueueIntake
 from tidegate.engine.sqs.queue import Queue
 from tidegate.primitives.stream import Passage
+from tidegate.process import build_process
 from tidegate.storage.valkey import Valkey
+from tidegate.system import Context
 
 _GROW_OLD = """
 local ids = {}
@@ -27,7 +28,7 @@ return ids
 class SqsLibrary(Library):
     """Its parts stand side by side, so that tests can have some of them without the others."""
 
-    def __init__(self, parts: Parts, upstream: ShelfUpstream, queue: Queue) -> None:
+    def __init__(self, parts: Context, upstream: ShelfUpstream, queue: Queue) -> None:
         self.passage = Passage(parts.valkey, parts.jobs)
         self.intake = QueueIntake(queue, self.passage, parts.owner)
         self.forwarder = Forwarder(queue, self.passage, parts.owner)

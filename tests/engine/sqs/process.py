@@ -12,14 +12,15 @@ import uvloop
 from tests.engine.conftest import LIMITS, POOL
 from tests.engine.process import Ready, RemoteShelfSource, Secrets
 from tests.servers.moto import REGION
-from tidegate.app import build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.sqs import AwsSettings, open_aws
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.membership import PresenceSettings
 from tidegate.primitives.stream import Passage
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 
 
@@ -33,9 +34,9 @@ async def main(data_dir: Path, upstream: str, lease: timedelta, endpoint: str, q
         ),
     )
     async with (
-        open_parts(settings) as parts,
+        open_context(settings) as parts,
         UpstreamClient() as client,
-        open_aws(settings.aws, Passage(parts.valkey, parts.jobs), parts.owner) as aws,
+        open_aws(settings.section(AwsSettings), Passage(parts.valkey, parts.jobs), parts.owner) as aws,
     ):
 
         async def enrol() -> None:

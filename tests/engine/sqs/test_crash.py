@@ -18,13 +18,14 @@ from tests.servers.migrated import migrated_folder
 from tests.servers.proxy import Proxy
 from tests.servers.sqs import ENVIRONMENT, SqsServer
 from tests.waiting import look_again, patience
-from tidegate.app import Parts, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.engine import runs
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.source import Subject
 from tidegate.engine.upstream import Request
+from tidegate.settings import Settings
+from tidegate.system import Context
 
 ROOT = Path(__file__).parents[2]
 LEASE_MS = 1000
@@ -36,7 +37,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(60)]
 class Deployment:
     """A run of one shelf, page after page, and processes that work on it."""
 
-    def __init__(self, data_dir: Path, parts: Parts, sqs: SqsServer, url: str, upstream: ShelfUpstream) -> None:
+    def __init__(self, data_dir: Path, parts: Context, sqs: SqsServer, url: str, upstream: ShelfUpstream) -> None:
         self.data_dir, self.parts, self.sqs, self.url, self.upstream = data_dir, parts, sqs, url, upstream
         self.upstream_url = ""
         self._killing = AsyncExitStack()
@@ -95,7 +96,7 @@ async def serve(upstream: ShelfUpstream) -> AsyncGenerator[str]:
 @pytest.fixture
 async def deployment(tmp_path: Path, sqs: SqsServer, url: str) -> AsyncGenerator[Deployment]:
     upstream = ShelfUpstream({"ada-novels": ITEMS})
-    async with open_parts(Settings(data_dir=await migrated_folder(tmp_path))) as parts, serve(upstream) as address:
+    async with open_context(Settings(data_dir=await migrated_folder(tmp_path))) as parts, serve(upstream) as address:
         made = Deployment(tmp_path, parts, sqs, url, upstream)
         made.upstream_url = address
         yield made

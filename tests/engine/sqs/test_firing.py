@@ -13,14 +13,14 @@ from tests.engine.shelf import ShelfUpstream
 from tests.servers.migrated import migrated_file
 from tests.servers.sqs import SqsServer
 from tests.waiting import look_again, patience
-from tidegate.app import put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.engine.schedules import Schedules
 from tidegate.engine.source import Subject
 from tidegate.engine.sqs.inbox import TriggerInbox
 from tidegate.engine.sqs.queue import Queue
 from tidegate.engine.tables import collection_runs
 from tidegate.engine.triggers import Triggers
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 
@@ -28,7 +28,7 @@ from tidegate.storage.valkey import Valkey
 @pytest.fixture
 async def library(embedded: Valkey, tmp_path: Path) -> AsyncGenerator[Library]:
     async with await Database.open(await migrated_file(tmp_path / "local.db")) as database:
-        yield Library(put_together(Settings(), embedded, database), ShelfUpstream({"ada-novels": 3}))
+        yield Library(build_context(Settings(), embedded, database), ShelfUpstream({"ada-novels": 3}))
 
 
 def schedules_of(library: Library) -> Schedules:

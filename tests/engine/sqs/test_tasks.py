@@ -15,16 +15,17 @@ from tests.servers.migrated import migrated_file
 from tests.servers.proxy import Proxy
 from tests.servers.sqs import SqsServer
 from tests.waiting import look_again, patience
-from tidegate.app import Parts, put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.core.telemetry import metrics
 from tidegate.engine.sqs.intake import QueueIntake
 from tidegate.engine.sqs.queue import Queue, Unsent
 from tidegate.engine.sqs.tickets import write_ticket
 from tidegate.primitives.stream import Consumer
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
+from tidegate.system import Context
 
 SHELVES = {f"ada-{n}": 5 for n in range(4)}
 JOBS = 1 + 3 * len(SHELVES)
@@ -41,8 +42,8 @@ async def database(tmp_path: Path) -> AsyncGenerator[Database]:
         yield opened
 
 
-def a_process(valkey: Valkey, database: Database) -> Parts:
-    return put_together(Settings(), valkey, database)
+def a_process(valkey: Valkey, database: Database) -> Context:
+    return build_context(Settings(), valkey, database)
 
 
 @pytest.fixture

@@ -3,4 +3,4 @@
 from pathlib import Path
 
 SERVING = str(Path(__file__).with_name("serving_process.py"))
-COMMAND = ("-c", "from tidegate.cli import main; main()", "simulate", "game", "--json")
+COMMAND = ("-c", "from tidegate.app.cli import main; main()", "simulate", "game", "--json")

@@ -16,9 +16,9 @@ import pytest
 from tests.processes import WarmProcess, start_warm
 from tests.servers.valkey import redis_binary, wait_until_stopped
 from tests.waiting import look_again, patience
-from tidegate.app import open_valkey
-from tidegate.app.settings import Settings
+from tidegate.connections import open_valkey
 from tidegate.core.errors import ServerRefused, ValkeyUnavailable
+from tidegate.settings import Settings
 from tidegate.storage.valkey import Valkey, embedded
 from tidegate.storage.valkey.connection import connected
 from tidegate.storage.valkey.embedded import EmbeddedServer, server_binary

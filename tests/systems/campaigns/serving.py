@@ -7,10 +7,18 @@ from contextlib import asynccontextmanager
 import aiohttp
 
 from tests.http.serving import Client
-from tidegate.app.settings.http import HttpSettings
+from tidegate.app.serving import http_context, serve_apis
 from tidegate.http import Binding
-from tidegate.http.serving import serve_campaigns
+from tidegate.http.server import HttpService
+from tidegate.http.settings import HttpSettings
+from tidegate.systems.campaigns.api.routes import campaign_api
 from tidegate.systems.campaigns.campaigns import Campaigns
+
+
+def serve_campaigns(campaigns: Campaigns, settings: HttpSettings, binding: Binding) -> HttpService:
+    """A service that answers for campaigns, and for nothing else."""
+    http = http_context(settings, campaigns.valkey, campaigns.database)
+    return serve_apis([campaign_api(campaigns, http)], http, binding)
 
 
 @asynccontextmanager

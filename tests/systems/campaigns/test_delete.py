@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from typer.testing import CliRunner
 
 from tests.servers.migrated import migrated_file
-from tidegate.cli import app
+from tidegate.app.cli import app
 from tidegate.core.errors import NotFound
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey

@@ -18,10 +18,10 @@ from tests.http.test_guide import assert_fits, request_of, shown_in
 from tests.servers.migrated import migrated_folder
 from tests.systems.campaigns.serving import served
 from tests.waiting import patience
-from tidegate.app import open_parts, open_valkey
-from tidegate.app.campaigns import campaign_workers, open_campaigns
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context, open_valkey
+from tidegate.settings import Settings
 from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.opening import OpenCampaigns, open_campaigns
 
 GUIDE = ROOT / "docs" / "guides" / "campaigns.md"
 UNCHANGING = {"answer", "number", "campaign", "user", "state", "depth", "dead", "entered", "is_installed", "points"}
@@ -33,11 +33,11 @@ async def working(folder: Path) -> AsyncGenerator[Campaigns]:
     (folder / "data").mkdir()
     settings = Settings(data_dir=await migrated_folder(folder / "data"))
     async with (
-        open_parts(settings) as parts,
+        open_context(settings) as parts,
         open_campaigns(settings, parts.database, parts.valkey) as campaigns,
     ):
         stopping = asyncio.Event()
-        [manager] = campaign_workers(parts, campaigns).values()
+        [manager] = OpenCampaigns(parts, campaigns).workers().values()
         running = asyncio.create_task(manager.run(stopping))
         try:
             yield campaigns

@@ -13,8 +13,8 @@ from tests.systems.campaigns.serving import served
 from tests.systems.campaigns.shop import CAMPAIGN
 from tests.systems.campaigns.working import Works, works_at
 from tests.waiting import patience
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import ValkeyUnavailable
+from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaign import FIRST_COME
 from tidegate.systems.campaigns.first_come import FirstCome
@@ -69,7 +69,7 @@ async def test_campaigns_are_listed_also_while_the_server_is_away(
         raise ValkeyUnavailable("it is away")
 
     monkeypatch.setattr(shop.valkey, "pipeline", away)
-    monkeypatch.setattr("tidegate.http.campaigns._LINES_WITHIN_S", 0.05)
+    monkeypatch.setattr("tidegate.systems.campaigns.api.campaigns._LINES_WITHIN_S", 0.05)
 
     [row] = (await client.get("/v1/campaigns")).json["campaigns"]
     assert row == {**made, "depth": None, "dead": None, "entered": None}

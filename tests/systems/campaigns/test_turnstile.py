@@ -8,18 +8,18 @@ import pytest
 from pydantic import SecretStr
 
 from tests.servers.migrated import migrated_file
+from tests.systems.campaigns.serving import serve_campaigns
 from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
 from tests.systems.snapshots.test_express import comparable
 from tests.waiting import look_again, patience, simulated_delay
-from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding
 from tidegate.http.access import Access
 from tidegate.http.authentication import Door
 from tidegate.http.callers import Keyring
-from tidegate.http.fast_campaign_entry import Turnstile
-from tidegate.http.serving import serve_campaigns
 from tidegate.http.sessions import SessionOffice
+from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns.api.fast_entry import FastEntry
 from tidegate.systems.campaigns.campaign import Answer
 
 KEY, READ_KEY = "0123456789abcdef0123", "read-0123456789abcdef"
@@ -76,16 +76,16 @@ async def _answer(reader: asyncio.StreamReader) -> Reply:
     return int(first.split()[1]), headers, await reader.readexactly(int(headers.get("content-length", 0)))
 
 
-def turnstile(shop: Shop, settings: HttpSettings | None = None) -> Turnstile:
+def handler(shop: Shop, settings: HttpSettings | None = None) -> FastEntry:
     settings = settings or HttpSettings()
-    return Turnstile(shop.campaigns, Door(Access(settings), ()), largest_body=settings.largest_body)
+    return FastEntry(shop.campaigns, Door(Access(settings), ()), largest_body=settings.largest_body)
 
 
 async def test_both_ways_answer_alike(shop: Shop, binding: Binding):
     """ACCEPTED, ACCEPTED again, DUPLICATE, SOLD_OUT, and NOT_OPEN with a time: each asked for on both ways."""
 
     async def both(plain: bytes) -> Reply:
-        assert turnstile(shop).read(the_long_way(plain)) is None
+        assert handler(shop).read(the_long_way(plain)) is None
         [short], [long] = await ask(binding, plain), await ask(binding, the_long_way(plain))
         assert comparable(short) == comparable(long)
         return short
@@ -144,7 +144,7 @@ ODD = [
 
 
 async def test_what_is_not_plain_takes_the_long_way(shop: Shop):
-    taking = turnstile(shop)
+    taking = handler(shop)
     assert [odd for odd in ODD if taking.read(odd) is not None] == []
     plain = taking.read(request())
     assert plain is not None
@@ -152,7 +152,7 @@ async def test_what_is_not_plain_takes_the_long_way(shop: Shop):
 
 
 async def test_a_key_is_needed_where_there_is_one(shop: Shop):
-    taking = turnstile(shop, HttpSettings(api_key=SecretStr(KEY)))
+    taking = handler(shop, HttpSettings(api_key=SecretStr(KEY)))
     assert taking.read(request()) is None
     assert taking.read(request(more=b"Authorization: Bearer wrong\r\n")) is None
     good = taking.read(request(more=b"Authorization: Bearer %b\r\n" % KEY.encode()))
@@ -162,7 +162,7 @@ async def test_a_key_is_needed_where_there_is_one(shop: Shop):
 
 async def test_whoever_may_only_look_or_has_a_session_takes_the_long_way(shop: Shop):
     settings = HttpSettings(api_key=SecretStr(KEY), read_keys=(SecretStr(READ_KEY),))
-    taking, keyring = turnstile(shop, settings), Keyring(settings)
+    taking, keyring = handler(shop, settings), Keyring(settings)
     assert taking.read(request(more=b"Authorization: Bearer %b\r\n" % READ_KEY.encode())) is None
     for key in (KEY, READ_KEY):
         known = keyring.find(key)

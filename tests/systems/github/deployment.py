@@ -13,8 +13,7 @@ from tests.processes.at_work import at_work, collecting
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.waiting import look_again, patience
-from tidegate.app import Parts, put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
@@ -22,8 +21,10 @@ from tidegate.engine.source import Subject
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import CredentialLimits
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database, Transaction
+from tidegate.system import Context
 from tidegate.systems.github import ESSENTIAL, GithubSource
 from tidegate.systems.github.statistics import Statistics
 from tidegate_simulators.github import (
@@ -46,7 +47,7 @@ class Deployment:
     """One process, one simulator, one token for each user; or a pool of the operators' tokens for all."""
 
     def __init__(
-        self, parts: Parts, sim: GithubSimulator, client: UpstreamClient, include: Iterable[str], *, is_pooled: bool
+        self, parts: Context, sim: GithubSimulator, client: UpstreamClient, include: Iterable[str], *, is_pooled: bool
     ) -> None:
         self.parts, self.sim, self._is_pooled = parts, sim, is_pooled
         self.documents = SqlDocuments(parts.database)
@@ -144,7 +145,7 @@ async def deployed(
         empty_valkey(valkey_url) as valkey,
         await Database.open(await migrated_file(folder / "tidegate.db")) as database,
     ):
-        deployment = Deployment(put_together(Settings(), valkey, database), sim, client, include, is_pooled=is_pooled)
+        deployment = Deployment(build_context(Settings(), valkey, database), sim, client, include, is_pooled=is_pooled)
         async with at_work(collecting(deployment.parts, deployment.collector)):
             yield deployment
 

@@ -16,15 +16,15 @@ from tests.docs.pages import ROOT
 from tests.http.serving import Client
 from tests.http.test_guide import assert_fits, request_of, shown_in
 from tests.servers.migrated import migrated_folder
-from tidegate.app import open_database, open_valkey
-from tidegate.app.rankings import NO_BOARDS, open_ranking
-from tidegate.app.settings import Settings
-from tidegate.app.settings.http import HttpSettings
+from tidegate.connections import open_database, open_valkey
 from tidegate.http import Binding
 from tidegate.http.application import build_application
 from tidegate.http.rankings import RankingDesk
 from tidegate.http.server import HttpService
+from tidegate.http.settings import HttpSettings
+from tidegate.settings import Settings
 from tidegate.storage.sql.outbox import Event
+from tidegate.systems.ranking.opening import NO_BOARDS, open_ranking
 from tidegate.systems.ranking.ranking import Ranking
 from tidegate.systems.ranking.settings import RankingSettings
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests.http.serving import Client
 from tests.systems.ranking.stand import Stand, count
-from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding
 from tidegate.http.application import build_application
 from tidegate.http.rankings import RankingDesk
 from tidegate.http.server import HttpService
+from tidegate.http.settings import HttpSettings
 
 HTTP = HttpSettings(port=0)
 

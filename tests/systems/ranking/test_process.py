@@ -7,14 +7,15 @@ from pathlib import Path
 from tests.servers.migrated import migrated_folder
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.systems.snapshots.deployment import until
-from tidegate.app import build_process, open_database, put_together
-from tidegate.app.rankings import open_ranking
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context, open_database
 from tidegate.primitives.membership import PresenceSettings
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
+from tidegate.systems.ranking.opening import open_ranking
 from tidegate.systems.ranking.settings import Board, RankingSettings
 from tidegate.systems.ranking.windows import Period
 
@@ -34,7 +35,7 @@ async def test_payments_are_ranked_and_a_server_that_forgets_is_made_whole(embed
     async with open_database(settings) as database:
         ranking = open_ranking(settings, database, embedded)
         assert ranking is not None
-        parts = put_together(settings, embedded, database)
+        parts = build_context(settings, embedded, database)
         process = build_process(parts, handlers=ranking.handlers, duties={"ranking": ranking.duty})
         running = asyncio.create_task(process.run())
 
@@ -65,7 +66,7 @@ async def test_payments_go_on_without_the_server_and_the_ranking_catches_up_by_i
     async with open_database(settings) as database, connected(server.url) as valkey:
         ranking = open_ranking(settings, database, valkey)
         assert ranking is not None
-        parts = put_together(settings, valkey, database)
+        parts = build_context(settings, valkey, database)
         process = build_process(parts, handlers=ranking.handlers, duties={"ranking": ranking.duty})
         running = asyncio.create_task(process.run())
 

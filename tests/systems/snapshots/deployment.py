@@ -13,14 +13,16 @@ from pydantic import SecretStr
 
 from tests.servers.migrated import migrated_folder
 from tests.waiting import PATIENCE_S, look_again
-from tidegate.app import Parts, Snapshots, open_database, open_snapshots, put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context, open_database
 from tidegate.engine.upstream import UpstreamSettings
 from tidegate.primitives.circuit_breaker import BreakerSettings
 from tidegate.primitives.limiter import LimiterSettings
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
+from tidegate.system import Context
 from tidegate.systems.snapshots import store
+from tidegate.systems.snapshots.opening import Snapshots, open_snapshots
 from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
 from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
 from tidegate.systems.snapshots.subject import Subject
@@ -53,7 +55,7 @@ class Deployment:
     """One process's hold on it; others may be opened on the same servers."""
 
     sim: GameSimulator
-    parts: Parts
+    parts: Context
     snapshots: Snapshots
 
     @property
@@ -124,7 +126,7 @@ async def deployed(
     )
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings))
-        parts = put_together(settings, valkey, database)
+        parts = build_context(settings, valkey, database)
         opened = await stack.enter_async_context(open_snapshots(parts))
         yield Deployment(sim, parts, opened)
 

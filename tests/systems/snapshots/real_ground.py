@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 from chaos.schedules.ground import BEGIN_MS, IDS, SETTINGS, SUBJECTS, Brought, Line
 
-from tidegate.app import open_database
-from tidegate.app.settings import Settings
+from tidegate.connections import open_database
 from tidegate.core.clock import ManualClock, from_ms, milliseconds
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, CoalescerKeys, Outcome
+from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import store

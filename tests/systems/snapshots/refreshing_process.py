@@ -11,12 +11,13 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from tests.systems.snapshots.deployment import QUICK
-from tidegate.app import open_snapshots, put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.core.clock import SystemClock
 from tidegate.primitives.membership.settings import PresenceSettings
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey.connection import connected
+from tidegate.systems.snapshots.opening import open_snapshots
 from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
 
 BRIEF_LIFE = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=300))
@@ -49,7 +50,7 @@ async def main(folder: str, valkey_url: str, url: str, key: str, ahead_s: str = 
     async with (
         connected(valkey_url, prefix=settings.key_prefix) as valkey,
         await Database.open(settings.effective_database_url, clock=clock) as database,
-        open_snapshots(put_together(settings, valkey, database)) as snapshots,
+        open_snapshots(build_context(settings, valkey, database)) as snapshots,
     ):
         await snapshots.process().run(handle_signals=True)
 

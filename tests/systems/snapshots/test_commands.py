@@ -96,7 +96,7 @@ async def test_dead_letters_are_listed_shown_replayed_and_dropped(command: Comma
 
 @pytest.mark.full
 async def test_up_refreshes_and_answers(tmp_path: Path, sim: GameSimulator):
-    arguments = ("-c", "from tidegate.cli import main; main()", "up", "--port", "0", "--json")
+    arguments = ("-c", "from tidegate.app.cli import main; main()", "up", "--port", "0", "--json")
     environment = {**os.environ, **surroundings(tmp_path, sim)}
     process = await start_warm(sys.executable, *arguments, env=environment, stdout=PIPE, stderr=PIPE)
     assert process.stdout is not None

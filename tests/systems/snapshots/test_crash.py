@@ -12,10 +12,11 @@ from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_folder
 from tests.systems.snapshots.deployment import CALM, Deployment, until
 from tests.systems.snapshots.refreshing_process import settings_for
-from tidegate.app import open_parts, open_snapshots
+from tidegate.connections import open_context
 from tidegate.core.priority import Priority
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.event import Reason
+from tidegate.systems.snapshots.opening import open_snapshots
 from tidegate.systems.snapshots.requests import Wish
 from tidegate.systems.snapshots.subject import Subject
 from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners
@@ -43,7 +44,7 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path, embedded: V
     slow = GameSimulator(GameConfig(world=CALM, limits=LimitSettings(), manners=Manners(latency_ms=150)))
     async with slow as sim:
         settings = settings_for(await migrated_folder(tmp_path), embedded.url, sim.url, sim.api_key)
-        async with open_parts(settings) as parts, open_snapshots(parts) as snapshots:
+        async with open_context(settings) as parts, open_snapshots(parts) as snapshots:
             deployment = Deployment(sim, parts, snapshots)
             wishes = [_wish(key) for key in range(1, EVENTS + 1)]
             await snapshots.requests.ask_many(wishes)

@@ -8,15 +8,16 @@ import pytest
 from pydantic import SecretStr
 
 from tests.systems.snapshots.deployment import Deployment
+from tests.systems.snapshots.serving import serve_snapshots
 from tests.waiting import patience, simulated_delay
-from tidegate.app.settings.http import HttpSettings
-from tidegate.http import Binding, serve_snapshots
+from tidegate.http import Binding
 from tidegate.http.access import Access
 from tidegate.http.authentication import Door
 from tidegate.http.callers import Keyring
 from tidegate.http.fast_snapshot_read import Express
 from tidegate.http.request_coalescing import Lobby
 from tidegate.http.sessions import SessionOffice
+from tidegate.http.settings import HttpSettings
 
 KEY = "0123456789abcdef0123"
 PLAIN = b"GET /v1/snapshots/character/7 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

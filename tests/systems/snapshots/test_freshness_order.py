@@ -15,7 +15,7 @@ from tests.systems.snapshots.deployment import CALM, Deployment, deployed, until
 from tests.systems.snapshots.refreshing_process import settings_for
 from tests.systems.snapshots.test_crash import worker
 from tests.systems.snapshots.test_refreshing import wish
-from tidegate.app import open_parts, open_snapshots
+from tidegate.connections import open_context
 from tidegate.core.errors import ServerRefused, ValkeyUnavailable
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import Coalescer
@@ -24,7 +24,9 @@ from tidegate.systems.snapshots import lookup as looking
 from tidegate.systems.snapshots import settling
 from tidegate.systems.snapshots.bodies import unpack
 from tidegate.systems.snapshots.cached_snapshot import Kept
+from tidegate.systems.snapshots.opening import open_snapshots
 from tidegate.systems.snapshots.query import Freshness, Queued, SnapshotAnswer
+from tidegate.systems.snapshots.settings import SnapshotSettings
 from tidegate.systems.snapshots.subject import Subject
 from tidegate.systems.snapshots.valkey_cache import Shelf, Written
 from tidegate_simulators.game import FaultKind, GameConfig, GameSimulator, Manners
@@ -48,7 +50,7 @@ async def test_a_worker_that_was_frozen_in_mid_call_does_not_undo_its_successor(
     """Readers and SQL keep what was asked for last, whatever the clock of the frozen worker says."""
     async with slow_game(latency_ms=500) as sim:
         settings = settings_for(await migrated_folder(tmp_path), embedded.url, sim.url, sim.api_key)
-        async with open_parts(settings) as parts, open_snapshots(parts) as snapshots:
+        async with open_context(settings) as parts, open_snapshots(parts) as snapshots:
             deployment = Deployment(sim, parts, snapshots)
             async with worker(tmp_path, embedded, sim, clock_offset_s=clock_offset_s) as frozen:
                 await snapshots.requests.ask(wish(SUBJECT))
@@ -151,7 +153,12 @@ async def test_a_server_that_takes_no_copy_drops_the_old_one(deployment: Deploym
         await until(lambda: _is_done(deployment), within_s=WITHIN_S)
 
     subject = Subject("character", str(SUBJECT))
-    assert await Shelf(deployment.parts.valkey, keep=deployment.parts.settings.snapshots.cache_for).get(subject) is None
+    assert (
+        await Shelf(deployment.parts.valkey, keep=deployment.parts.settings.section(SnapshotSettings).cache_for).get(
+            subject
+        )
+        is None
+    )
     answer = await until(lambda: _changed(deployment, new), within_s=WITHIN_S)
     assert answer.freshness is Freshness.FRESH
 
@@ -167,7 +174,12 @@ async def test_a_copy_that_comes_late_is_not_put_where_nothing_is_known(
 
     subject = Subject("character", str(SUBJECT))
     assert await deployment.row(SUBJECT) is not None
-    assert await Shelf(deployment.parts.valkey, keep=deployment.parts.settings.snapshots.cache_for).get(subject) is None
+    assert (
+        await Shelf(deployment.parts.valkey, keep=deployment.parts.settings.section(SnapshotSettings).cache_for).get(
+            subject
+        )
+        is None
+    )
 
 
 async def test_who_asks_after_a_change_is_not_answered_by_a_look_that_began_before(

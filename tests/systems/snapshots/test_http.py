@@ -11,10 +11,11 @@ import pytest
 
 from tests.http.serving import Client, Event
 from tests.systems.snapshots.deployment import Deployment, deployed, until
+from tests.systems.snapshots.serving import serve_snapshots
 from tests.waiting import patience
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.priority import Priority
-from tidegate.http import Binding, serve_snapshots
+from tidegate.http import Binding
+from tidegate.http.settings import HttpSettings
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.storage.valkey import Valkey
 from tidegate_simulators.game import FaultKind, GameSimulator

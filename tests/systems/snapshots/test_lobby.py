@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from tests.systems.snapshots.deployment import Deployment, until
+from tests.systems.snapshots.serving import serve_snapshots
 from tests.systems.snapshots.test_express import ask, comparable
 from tests.waiting import patience
-from tidegate.app.settings.http import HttpSettings
-from tidegate.http import Binding, serve_snapshots
+from tidegate.http import Binding
+from tidegate.http.settings import HttpSettings
 
 WITHIN_S = 60.0
 

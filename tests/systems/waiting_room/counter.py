@@ -9,11 +9,11 @@ import aiohttp
 
 from tests.http.serving import Client, Reply
 from tests.waiting import patience
-from tidegate.app.settings.http import HttpSettings
 from tidegate.http import Binding
 from tidegate.http.application import build_application
+from tidegate.http.room_api import room_api
 from tidegate.http.server import HttpService
-from tidegate.http.serving import room_endpoints
+from tidegate.http.settings import HttpSettings
 from tidegate.systems.waiting_room import Reception
 
 HEADER = "Tidegate-Pass"
@@ -33,9 +33,9 @@ async def served(reception: Reception, settings: HttpSettings | None = None) -> 
     """Answers until the end of the block; then streams are ended, and it stops in order."""
     http = (settings or HttpSettings()).model_copy(update={"port": 0})
     stopping = asyncio.Event()
-    endpoints, close = room_endpoints(reception, http)
+    api = room_api(reception, http)
     with Binding(http) as binding:
-        service = HttpService(build_application(endpoints, http), binding, on_stop=close)
+        service = HttpService(build_application(api.endpoints, http), binding, on_stop=api.close)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
             serving = asyncio.create_task(service.run(stopping))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tidegate.cli import app
+from tidegate.app.cli import app
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.telemetry.logs import configure
 from tidegate.systems.waiting_room import RoomExists, RoomInUse

@@ -11,12 +11,12 @@ import pytest
 from tests.http.serving import Client
 from tests.systems.waiting_room.counter import HEADER, bring, put, served, showing
 from tests.systems.waiting_room.venue import ROOM, Venue, open_office
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import ContractBroken
 from tidegate.http.application import build_application
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.places import Paces
-from tidegate.http.serving import room_endpoints
+from tidegate.http.room_api import room_api
+from tidegate.http.settings import HttpSettings
 from tidegate.systems.waiting_room import Pace, Reception, RoomPlan, drawn_place
 from tidegate.systems.waiting_room.keys import room_keys
 from tidegate.systems.waiting_room.rooms import open_
@@ -400,6 +400,6 @@ async def test_a_header_goes_before_a_cookie(client: Client):
 
 async def test_an_address_is_open_for_all_that_is_done_there_or_for_nothing(venue: Venue):
     """The door knows nothing of methods."""
-    [shown] = [each for each in room_endpoints(venue.reception, HttpSettings())[0] if each.operation == "show_place"]
+    [shown] = [each for each in room_api(venue.reception, HttpSettings()).endpoints if each.operation == "show_place"]
     with pytest.raises(ContractBroken):
         build_application([shown, Endpoint("PUT", shown.route, shown.handler, "x")], HttpSettings())

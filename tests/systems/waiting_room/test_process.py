@@ -10,13 +10,14 @@ from pathlib import Path
 from tests.servers.migrated import migrated_folder
 from tests.systems.waiting_room.venue import ROOM, come
 from tests.waiting import look_again, patience
-from tidegate.app import build_process, open_parts
-from tidegate.app.crowd import open_reception
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.primitives.membership import PresenceKeys
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import Reception, RoomPlan, WaitingRoom
+from tidegate.systems.waiting_room.opening import open_reception
 
 BRIEF = RoomPlan(capacity=2, session=timedelta(seconds=1), abandon_after=timedelta(seconds=60), log_length=1000)
 
@@ -25,7 +26,7 @@ BRIEF = RoomPlan(capacity=2, session=timedelta(seconds=1), abandon_after=timedel
 async def running(folder: Path, valkey: Valkey) -> AsyncGenerator[Reception]:
     """A process that keeps rooms, for the length of a block."""
     settings = Settings(data_dir=await migrated_folder(folder), valkey_url=valkey.url)
-    async with open_parts(settings) as parts:
+    async with open_context(settings) as parts:
         reception = open_reception(settings, parts.database, parts.valkey)
         process = build_process(parts, duties={"rooms": reception.keepers()})
         task = asyncio.create_task(process.run())

@@ -13,12 +13,13 @@ from tests.servers.valkey import ValkeyServer
 from tests.systems.waiting_room.test_process import until
 from tests.systems.waiting_room.venue import ROOM, come, inside, line
 from tests.waiting import until as until_true
-from tidegate.app import build_process, open_parts
-from tidegate.app.crowd import open_reception
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.primitives.membership import PresenceKeys, PresenceSettings
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.systems.waiting_room import RoomPlan
+from tidegate.systems.waiting_room.opening import open_reception
 
 LEASE = timedelta(seconds=1)
 
@@ -36,7 +37,7 @@ async def test_visitors_keep_their_places_and_are_admitted_in_order_afterwards(
             valkey_url=server.url,
             presence=PresenceSettings(lease=LEASE, renew_every=LEASE / 4),
         )
-        async with open_parts(settings) as parts:
+        async with open_context(settings) as parts:
             lease = str(PresenceKeys(parts.unit).presence)
             reception = open_reception(settings, parts.database, parts.valkey)
             async with at_work(build_process(parts, duties={"rooms": reception.keepers()})):

@@ -23,7 +23,6 @@ from tests.servers.valkey import ValkeyServer, free_ports
 from tests.systems.waiting_room.counter import HEADER, bring, served, showing
 from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, line, open_office, venue_at
 from tests.waiting import look_again, patience, until
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import TooManyWaiting
 from tidegate.http import Binding
@@ -31,6 +30,7 @@ from tidegate.http.application import build_application
 from tidegate.http.places import Paces, Places
 from tidegate.http.room_events import PlaceEvents, PlaceStream, PlaceStreams
 from tidegate.http.server import HttpService
+from tidegate.http.settings import HttpSettings
 from tidegate.runtime import outage
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected

@@ -12,6 +12,8 @@ from tidegate.core.errors import TidegateError, Unavailable
 class SecretRefused(TidegateError):
     """The upstream said that a secret is no good; asking again with it changes nothing."""
 
+    problem = "secret_refused"
+
     def __init__(self, reason: str) -> None:
         super().__init__(f"the upstream refused it: {reason}")
         self.reason = reason
@@ -23,6 +25,11 @@ class NotNow(Unavailable):
     def __init__(self, reason: str) -> None:
         super().__init__(f"it cannot be checked now: {reason}")
         self.reason = reason
+
+    @property
+    def public_message(self) -> str:
+        """The reason is that of the upstream."""
+        return str(self)
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):

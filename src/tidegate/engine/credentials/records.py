@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, delete, select, update
 
-from tidegate.core.errors import NotFound, TidegateError
+from tidegate.core.errors import Conflict, NotFound
 from tidegate.engine.credentials.authority import Account
 from tidegate.engine.credentials.tables import credential_allowances, credentials
 from tidegate.engine.credentials.vault import Label, Sealed
@@ -94,7 +94,7 @@ class NewCredential(msgspec.Struct, frozen=True, kw_only=True):
     is_checked: bool
 
 
-class NameTaken(TidegateError):
+class NameTaken(Conflict):
     """The name belongs to a credential of another account or kind."""
 
     def __init__(self, name: str, account: str) -> None:
@@ -104,7 +104,7 @@ class NameTaken(TidegateError):
         self.name, self.account = name, account
 
 
-class AllowanceElsewhere(TidegateError):
+class AllowanceElsewhere(Conflict):
     """The account serves another pool already, and its allowance cannot be spent twice."""
 
     def __init__(self, account: str, user_id: str | None) -> None:

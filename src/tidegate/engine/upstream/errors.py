@@ -26,6 +26,13 @@ Phase = Literal["connect", "answer", "body"]
 class UpstreamFailed(TidegateError):
     """The call to an upstream brought no whole answer."""
 
+    problem = "unavailable"
+
+    @property
+    def public_message(self) -> str:
+        """Names no address."""
+        return "the upstream gave no usable answer"
+
     def __init__(
         self,
         request: Request,

@@ -15,7 +15,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from tidegate.app.settings.http import HttpSettings
 from tidegate.core.errors import (
     InvalidArgument,
     NotFound,
@@ -32,6 +31,7 @@ from tidegate.http.pages.scene import Scene, Sight, title_of
 from tidegate.http.pages.texts import Language, language_of
 from tidegate.http.places import Paces, find_pass
 from tidegate.http.remote import ClientAddresses
+from tidegate.http.settings import HttpSettings
 from tidegate.primitives.throttle import Throttle
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import (

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tidegate.core.arguments import normalise_id, require_at_most, require_whole
-from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.core.errors import Conflict, InvalidArgument
 
 FIRST_COME = "FIRST_COME"
 POINTS = "POINTS"
@@ -30,11 +30,11 @@ KIND_NAME = "[A-Za-z][A-Za-z0-9_]*"
 _CAMPAIGN, _KIND = re.compile(CAMPAIGN_ID), re.compile(KIND_NAME)
 
 
-class CampaignExists(TidegateError):
+class CampaignExists(Conflict):
     """There is a campaign of this id already."""
 
 
-class CampaignInUse(TidegateError):
+class CampaignInUse(Conflict):
     """The campaign cannot be deleted now: people may enter, or entries are not decided."""
 
 

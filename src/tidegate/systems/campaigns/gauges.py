@@ -1,7 +1,8 @@
 """Figures of all campaigns together, found out when somebody asks for the metrics."""
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.telemetry import metrics
@@ -13,6 +14,8 @@ from tidegate.systems.campaigns import records
 from tidegate.systems.campaigns.keys import busy_key, campaign_keys, campaigns_unit, stream_name
 
 _AT_ONCE = 1000
+_KEPT_FACTOR = 50
+"""A count is kept for this many times as long as it took."""
 _LETTERS_EVERY_MS = 60_000.0
 """Any campaign may have dead letters, also one that has been quiet for years: not worth a look at every question."""
 
@@ -40,6 +43,22 @@ class CampaignGauges:
     async def _letters(self) -> None:
         metrics.CAMPAIGN_DEAD_LETTERS.set(sum((await dead_letters(self._valkey, self._database)).values()))
         self._next_letters_ms = monotonic_ms() + self._letters_every_ms
+
+
+class DeadLetterCounts:
+    """Dead letters by campaign, for the dashboard. A count of many campaigns takes long, so it is kept for a while."""
+
+    def __init__(self, valkey: Valkey, database: Database) -> None:
+        self._valkey, self._database = valkey, database
+        self._kept_until_ms, self._found = -math.inf, dict[str, int]()
+
+    async def read(self) -> Mapping[str, int]:
+        """Counts of campaigns that have dead letters; at most `1/_KEPT_FACTOR` of the time is spent on counting."""
+        if monotonic_ms() >= self._kept_until_ms:
+            began_ms = monotonic_ms()
+            self._found = await dead_letters(self._valkey, self._database)
+            self._kept_until_ms = monotonic_ms() + (monotonic_ms() - began_ms) * _KEPT_FACTOR
+        return self._found
 
 
 async def dead_letters(valkey: Valkey, database: Database) -> dict[str, int]:

@@ -22,7 +22,7 @@ log = get_logger(__name__)
 _AT_ONCE = 1000
 """Users whom one script tells the door of: a long one would hold up everybody else."""
 REMEMBERED_FOR = timedelta(days=7)
-"""How long after a campaign's end the server knows it, and who was there; SQL knows it for `retention.campaigns`."""
+"""How long after a campaign's end the server knows it, and who was there; SQL knows it for `campaigns.kept`."""
 
 
 class Installer:

@@ -4,7 +4,6 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from tidegate.core.errors import NotFound
-from tidegate.runtime.retention import RetentionRule
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import records
@@ -35,8 +34,3 @@ class CampaignRule:
                     continue
             after = found[-1]
         return rows
-
-
-def rules(valkey: Valkey, database: Database, *, campaigns_kept: timedelta) -> list[RetentionRule]:
-    """Campaigns with their entries."""
-    return [CampaignRule(valkey, database, campaigns_kept)]

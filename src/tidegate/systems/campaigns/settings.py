@@ -41,6 +41,8 @@ class CampaignSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     """How long an entry rests after its first failure; four times as long after each further one."""
     retry_longest_pause: Pause = timedelta(minutes=2)
     """How long it rests at most. With the defaults, the five tries of an entry take about 160 s."""
+    kept: Annotated[timedelta, Ge(timedelta(days=1)), Le(timedelta(days=36_500))] = timedelta(days=365)
+    """For how long a campaign is kept after its end, with its entries and dead letters. Points stay."""
     kinds: tuple[str, ...] = ()
     """Kinds of your own, each as `module:name`: a class that is made without arguments. The module is installed, or
     lies in a folder of PYTHONPATH."""

@@ -24,6 +24,8 @@ _SHORTEST_KEY = 16
 class PassRefused(TidegateError):
     """It is no pass of ours, or not for this room, or its time is over."""
 
+    problem = "pass_refused"
+
 
 class Pass(msgspec.Struct, frozen=True, array_like=True):
     """What a pass says."""

@@ -11,7 +11,7 @@ from sqlalchemy import Row, delete, select, update
 
 from tidegate.core.arguments import require_at_most
 from tidegate.core.clock import milliseconds, to_ms
-from tidegate.core.errors import InvalidArgument, NotFound, TidegateError
+from tidegate.core.errors import Conflict, InvalidArgument, NotFound
 from tidegate.core.ids import new_id
 from tidegate.storage.sql import Transaction
 from tidegate.systems.waiting_room.draw import commitment_of, new_seed
@@ -33,11 +33,11 @@ class RoomState(StrEnum):
     OPEN = "open"  # everybody joins; from the start time on people are admitted
 
 
-class RoomExists(TidegateError):
+class RoomExists(Conflict):
     """There is a room of this name already."""
 
 
-class RoomInUse(TidegateError):
+class RoomInUse(Conflict):
     """The room cannot be deleted now: it is open, or visitors are inside."""
 
 

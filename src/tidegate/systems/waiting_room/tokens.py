@@ -48,6 +48,8 @@ _USED = (TokenState.ACTIVE, *_OVER)
 class NotActive(TidegateError):
     """The user is not inside the room, or no longer."""
 
+    problem = "not_active"
+
     def __init__(self, room: str, user: str) -> None:
         super().__init__(f"{user!r} is not inside room {room!r}")
         self.room, self.user = room, user

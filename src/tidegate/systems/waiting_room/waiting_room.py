@@ -48,6 +48,8 @@ _PAUSE_S = 1.0
 class RoomClosed(TidegateError):
     """Nobody may join the line of `room` now."""
 
+    problem = "room_closed"
+
     def __init__(self, room: str) -> None:
         super().__init__(f"room {room!r} is closed")
         self.room = room

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from tidegate.cli import main
+from tidegate.app.cli import main
 from tidegate.storage.documents import SqlDocuments, StoredDocument
 
 

@@ -15,7 +15,7 @@ from tests.cli.test_commands import environment
 from tests.servers.migrated import migrated_file
 from tests.storage.documents.export.reading import read_rows, verify
 from tests.storage.documents.shelf import issue
-from tidegate.cli import app
+from tidegate.app.cli import app
 from tidegate.core.telemetry.logs import configure
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.documents.export import Format, installed_formats
@@ -107,7 +107,7 @@ def test_an_unknown_format_is_a_mistake_of_the_command_line(tidegate: Tidegate):
 @pytest.mark.full
 def test_without_the_library_parquet_says_what_to_install(tidegate: Tidegate, tmp_path: Path):
     del tidegate
-    without = "import sys; sys.modules['pyarrow'] = None; from tidegate.cli import main; main()"
+    without = "import sys; sys.modules['pyarrow'] = None; from tidegate.app.cli import main; main()"
     ended = subprocess.run(
         [sys.executable, "-c", without, "export", "--format", "parquet", "--output", "out"],
         cwd=tmp_path,

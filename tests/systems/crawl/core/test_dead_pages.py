@@ -12,7 +12,6 @@ from tests.systems.crawl.core.plain import HOST, Stall, admitted, answered
 from tests.waiting import look_again, patience
 from tidegate.app import Collection as Opened
 from tidegate.app import open_collection
-from tidegate.app.settings import Settings
 from tidegate.engine import runs
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.parking import Parked
@@ -20,6 +19,7 @@ from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.engine.runs import RunActive
 from tidegate.engine.upstream import UpstreamSettings
 from tidegate.engine.verdicts import from_poison
+from tidegate.settings import Settings
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.raws import Raw
 from tidegate.systems.crawl.settings import CrawlSettings

@@ -11,14 +11,15 @@ import pytest
 from tests.processes.at_work import at_work
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
-from tidegate.app import build_process, put_together
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import CredentialLimits
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
@@ -55,7 +56,7 @@ class Crawl:
         self, market: MarketplaceSimulator, valkey: Valkey, database: Database, client: UpstreamClient
     ) -> None:
         self.market, self.database = market, database
-        self.parts = put_together(Settings(), valkey, database)
+        self.parts = build_context(Settings(), valkey, database)
         crawling, sites = CrawlSettings(first_rest=BRIEF), Sites([MarketplaceSite()])
         self.processor = RawProcessor(database, sites, crawling)
         self.products, self.raws = Products(database), Raws(database)

@@ -10,19 +10,20 @@ from sqlalchemy import select
 
 from tests.processes.at_work import at_work, collecting
 from tests.waiting import look_again, patience
-from tidegate.app import Parts, put_together
-from tidegate.app.settings import Settings
-from tidegate.app.vault import open_vault
+from tidegate.connections import build_context
 from tidegate.engine.calls import Way
 from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.ledger import Ending
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamSettings
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
+from tidegate.system import Context
 from tidegate.systems.crawl import manners_records
 from tidegate.systems.crawl.eligibility import Eligibility
 from tidegate.systems.crawl.host_book import POOL
@@ -73,12 +74,14 @@ class PageSource:
 class Crawler:
     """One process of an installation."""
 
-    def __init__(self, settings: Settings, parts: Parts, client: UpstreamClient) -> None:
+    def __init__(self, settings: Settings, parts: Context, client: UpstreamClient) -> None:
         self.parts, self.database = parts, parts.database
-        self.book = IdentityBook(parts.database, parts.gate, open_vault(settings, parts.database), settings.crawl)
+        self.book = IdentityBook(
+            parts.database, parts.gate, open_vault(settings, parts.database), settings.section(CrawlSettings)
+        )
         way = Way(PoliteCaller(client, self.book.hosts), self.book)
         ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
-        source = PageSource(settings.crawl)
+        source = PageSource(settings.section(CrawlSettings))
         self.collector = Collector(
             ground,
             [source],
@@ -132,7 +135,7 @@ async def crawlers(
         for valkey in valkeys:
             database = await stack.enter_async_context(await Database.open(url))
             client = await stack.enter_async_context(UpstreamClient(UpstreamSettings(private_hosts=("127.0.0.1",))))
-            processes.append(Crawler(settings, put_together(settings, valkey, database), client))
+            processes.append(Crawler(settings, build_context(settings, valkey, database), client))
         for identity in sim.identities[:names]:
             await processes[0].book.add(identity.name, identity.headers)
         for process in processes:

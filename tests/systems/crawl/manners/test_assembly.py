@@ -7,8 +7,8 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.systems.crawl.manners.visit import Visit
-from tidegate.app import put_together
 from tidegate.app.crawl import put_crawl_together
+from tidegate.connections import build_context
 from tidegate.engine.calls import Calls, NotCalled
 from tidegate.engine.ledger import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
@@ -22,7 +22,7 @@ from tidegate.systems.crawl.targets import CrawlOptions
 
 async def test_a_page_that_cannot_be_read_is_kept_at_the_last_try_that_the_settings_allow(visit: Visit):
     settings = visit.settings.model_copy(update={"collect": CollectSettings(max_attempts=2)})
-    parts = put_together(settings, visit.parts.valkey, visit.database)
+    parts = build_context(settings, visit.parts.valkey, visit.database)
     source = put_crawl_together(parts, visit.client).source
     target = {"site": "marketplace", "url": visit.sim.url, "product": "7", "shop": "1"}
     spec = JobSpec(kind="detail", resource=f"{visit.host}/7", params=target, bucket=visit.host)

@@ -8,15 +8,16 @@ from pathlib import Path
 import msgspec
 
 from tests.simulators.ticks import Ticks
-from tidegate.app import Parts, put_together
-from tidegate.app.settings import Settings
-from tidegate.app.vault import open_vault
+from tidegate.connections import build_context
 from tidegate.core.clock import ManualClock
+from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.upstream import Answer, UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import Gate, Job
 from tidegate.primitives.gate.status import CredentialStatus, PaceStatus
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
+from tidegate.system import Context
 from tidegate.systems.crawl.hosts import Host, host_of
 from tidegate.systems.crawl.identities import IdentityBook
 from tidegate.systems.crawl.identity_records import credential_of
@@ -36,7 +37,7 @@ class Visit:
     def __init__(
         self,
         settings: Settings,
-        parts: Parts,
+        parts: Context,
         sim: MarketplaceSimulator,
         client: UpstreamClient,
         *,
@@ -45,7 +46,7 @@ class Visit:
     ) -> None:
         self.settings, self.parts, self.sim, self.client = settings, parts, sim, client
         self.clock, self.ticks = clock, ticks
-        self.database, self.crawl = parts.database, settings.crawl
+        self.database, self.crawl = parts.database, settings.section(CrawlSettings)
         keys = parts.jobs.keys
         self.gate = Gate(
             parts.valkey,
@@ -56,7 +57,7 @@ class Visit:
             clock=clock,
         )
         self.vault = open_vault(settings, parts.database)
-        self.book = IdentityBook(parts.database, self.gate, self.vault, settings.crawl)
+        self.book = IdentityBook(parts.database, self.gate, self.vault, settings.section(CrawlSettings))
         self.caller = PoliteCaller(client, self.book.hosts)
         self.host = host_of(sim.url)
 
@@ -108,4 +109,4 @@ async def visiting(
     assert isinstance(clock, ManualClock)
     async with MarketplaceSimulator(config, ticks) as sim, UpstreamClient(LOCAL, clock=clock) as client:
         settings = Settings(data_dir=folder, crawl=crawl)
-        yield Visit(settings, put_together(settings, valkey, database), sim, client, clock=clock, ticks=ticks)
+        yield Visit(settings, build_context(settings, valkey, database), sim, client, clock=clock, ticks=ticks)

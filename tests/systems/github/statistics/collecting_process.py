@@ -11,13 +11,14 @@ from pathlib import Path
 import uvloop
 
 from tests.systems.github.deployment import LIMITS
-from tidegate.app import build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.runs import Run
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.membership import PresenceSettings
+from tidegate.process import build_process
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.systems.github import ALL, GithubSource
 from tidegate.systems.github.statistics import Statistics
@@ -40,7 +41,7 @@ async def stop_here(run: Run) -> None:
 
 async def main(data_dir: Path, url: str, token: str, *, stops: bool) -> None:
     presence = PresenceSettings(lease=timedelta(seconds=2), renew_every=timedelta(seconds=1))
-    async with open_parts(Settings(data_dir=data_dir, presence=presence)) as parts, UpstreamClient() as client:
+    async with open_context(Settings(data_dir=data_dir, presence=presence)) as parts, UpstreamClient() as client:
         documents = SqlDocuments(parts.database)
 
         async def enrol() -> None:

@@ -12,12 +12,12 @@ from tests.systems.github.deployment import SMALL
 from tests.systems.github.statistics.collecting_process import POOL
 from tests.systems.github.statistics.truth import PROMPT, assert_true
 from tests.waiting import look_again, patience
-from tidegate.app import open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.engine import runs
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.source import Subject
+from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import outbox
 from tidegate.systems.github import ALL, GithubSource
@@ -37,7 +37,10 @@ async def start(data_dir: Path, sim: GithubSimulator, *, stops: bool) -> WarmPro
 @pytest.mark.crash
 async def test_a_run_whose_process_died_between_statistics_and_completion_is_completed_by_the_next(tmp_path: Path):
     config = SimulatorConfig(world=WorldShape(users=1, repositories=2, sizes=SMALL, events=9), manners=PROMPT)
-    async with GithubSimulator(config) as sim, open_parts(Settings(data_dir=await migrated_folder(tmp_path))) as parts:
+    async with (
+        GithubSimulator(config) as sim,
+        open_context(Settings(data_dir=await migrated_folder(tmp_path))) as parts,
+    ):
         (login,), database = sim.world.logins(), parts.database
         orchestrator = Orchestrator(database, parts.gate, {"github": GithubSource(sim.url, ALL)})
         run_id = await orchestrator.begin("github", Subject(user_id=login, login=login), pool=POOL)

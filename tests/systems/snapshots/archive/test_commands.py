@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from tests.servers.migrated import migrated_file
 from tests.systems.snapshots.archive.past import body, past_at
-from tidegate.cli import app
+from tidegate.app.cli import app
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry.logs import configure
 from tidegate.systems.snapshots.archive.objects import ObjectStorage

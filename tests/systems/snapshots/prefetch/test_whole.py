@@ -11,6 +11,7 @@ from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.archive.nightly import NightlyArchive
 from tidegate.systems.snapshots.prefetch.planner import Prefetch
+from tidegate.systems.snapshots.settings import SnapshotSettings
 from tidegate.systems.snapshots.tables import snapshots
 
 KEYS = range(1, 31)
@@ -54,7 +55,7 @@ async def test_two_planners_at_once_cause_one_call_for_each_subject(deployment: 
     async with deployment.working():
         await asyncio.gather(*map(deployment.until_fresh, KEYS))
     await deployment.database.transaction(make_old, timedelta(days=9))
-    calls, settings = deployment.sim.report().calls, deployment.parts.settings.snapshots.prefetch
+    calls, settings = deployment.sim.report().calls, deployment.parts.settings.section(SnapshotSettings).prefetch
     planners = [Prefetch(deployment.database, deployment.snapshots.requests, settings) for _ in range(2)]
 
     await asyncio.gather(*(planner.fire() for planner in planners))

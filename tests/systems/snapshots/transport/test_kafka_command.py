@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.servers.kafka import broker
-from tidegate.cli import app
+from tidegate.app.cli import app
 from tidegate.core.telemetry.logs import configure
 
 Command = Callable[..., Result]

@@ -1,0 +1,48 @@
+"""An application: a context and the systems that are enabled, open."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from tidegate.app.preflight import check_before_migration
+from tidegate.connections import open_context
+from tidegate.process import build_process
+from tidegate.runtime.service import Service
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.settings import Settings
+from tidegate.system import Context, OpenSystem, enabled_systems
+
+T = TypeVar("T", bound=OpenSystem)
+
+
+@dataclass(frozen=True)
+class Application:
+    """What a process has open."""
+
+    context: Context
+    systems: Mapping[str, OpenSystem]
+
+    def find(self, kind: type[T]) -> T | None:
+        """The open system of this class; None where it is not enabled."""
+        return next((each for each in self.systems.values() if isinstance(each, kind)), None)
+
+    def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
+        """A process of the deployment, with workers where it `works`, and with further `services`."""
+        return build_process(self.context, list(self.systems.values()), works=works, services=services)
+
+
+@asynccontextmanager
+async def open_application(settings: Settings, names: Sequence[str] | None = None) -> AsyncGenerator[Application]:
+    """The systems of `names`, by default those of the settings, with what they require, for the length of a block.
+
+    async with open_application(Settings.load()) as application:
+        await application.process().run(handle_signals=True)
+    """
+    systems = enabled_systems(settings, names)
+    check = partial(check_before_migration, settings, systems)
+    async with AsyncExitStack() as stack:
+        context = await stack.enter_async_context(open_context(settings, before_migration=check))
+        opened = {system.name: await stack.enter_async_context(system.open(context)) for system in systems}
+        yield Application(context, opened)

@@ -1,0 +1,96 @@
+"""The root of the command line: commands of the application, and those of the systems that are installed.
+
+Exit codes: 0 done; 1 something is wrong and was told; 2 the command line itself; 130 interrupted.
+"""
+
+import sys
+from collections.abc import Mapping
+
+import typer
+
+from tidegate import __version__
+from tidegate.cli.lazy import PLAIN, lazy_group
+from tidegate.core.errors import InvalidSettings, TidegateError
+from tidegate.core.plugins import installed_systems
+from tidegate.system import Command, find_system
+
+COMMANDS = {
+    "collect": Command("tidegate.cli.collect:collect", "Collect what users did on GitHub."),
+    "crawl": Command("tidegate.cli.crawl:app", "Crawl marketplaces, and see what came of it."),
+    "credentials": Command("tidegate.cli.credentials:app", "Say whose tokens and apps may be used."),
+    "doctor": Command("tidegate.app.cli.doctor:doctor", "Say what is reachable, and what to do about the rest."),
+    "export": Command("tidegate.cli.export:export", "Write what was collected as Parquet, CSV or JSON Lines."),
+    "migrate": Command("tidegate.app.cli.migrate:migrate", "Bring the database's schema up to date."),
+    "report": Command("tidegate.cli.report:app", "Answer what operators ask: what fails, waits, or takes too long."),
+    "runs": Command("tidegate.cli.runs:app", "Look at runs, cancel them, and have what failed done again."),
+    "schedules": Command("tidegate.cli.schedules:app", "Begin runs by the clock."),
+    "serve": Command("tidegate.app.cli.up:serve", "Answer over HTTP; other processes do the work."),
+    "sessions": Command(
+        "tidegate.app.cli.sessions:app", "See which browsers are logged in, and revoke their sessions."
+    ),
+    "settings": Command("tidegate.app.cli.settings:settings", "Show every setting with its value."),
+    "simulate": Command("tidegate.app.cli.simulate:app", "Run a simulated upstream."),
+    "stats": Command("tidegate.cli.stats:stats", "Show the statistics of a user, or of everybody."),
+    "up": Command("tidegate.app.cli.up:up", "Run workers, the leader's duties and HTTP in one process."),
+    "work": Command("tidegate.app.cli.up:work", "Run workers."),
+}
+"""Each is imported when it is run: the start of a command takes as long as its own imports."""
+
+
+def _find(name: str) -> Command | None:
+    """A command of a system; systems are imported only until it is found."""
+    return next((found for each in installed_systems() if (found := find_system(each).commands.get(name))), None)
+
+
+def all_commands() -> Mapping[str, Command]:
+    """Every command by name. Raises `InvalidSettings` when two systems have a command of the same name."""
+    found, owners = dict(COMMANDS), dict.fromkeys(COMMANDS, "tidegate itself")
+    for system in map(find_system, installed_systems()):
+        for name, command in system.commands.items():
+            if name in found:
+                raise InvalidSettings(f"the command {name!r} of the system {system.name} is one of {owners[name]}")
+            found[name], owners[name] = command, f"the system {system.name}"
+    return dict(sorted(found.items()))
+
+
+app = typer.Typer(
+    name="tidegate",
+    help="Stands between crowds and quotas: exceeds no limit, loses nothing, polls nothing.",
+    cls=lazy_group(COMMANDS, find=_find, everything=all_commands),
+    no_args_is_help=True,
+    rich_markup_mode=PLAIN,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tidegate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Handle the options that belong to no command."""
+    del version
+
+
+_NO_CONNECTION = ". Is the address right (--api-url, or TIDEGATE_GITHUB__API_URL), and can this machine reach it?"
+
+
+def main() -> None:
+    """Run a command; an error of our own is told in one line, without a traceback."""
+    try:
+        app(prog_name="tidegate")
+    except TidegateError as error:
+        from tidegate.core.telemetry.redaction import redact_text
+        from tidegate.engine.upstream.errors import ConnectFailed
+
+        advice = _NO_CONNECTION if isinstance(error, ConnectFailed) else ""
+        typer.echo(f"tidegate: {redact_text(str(error))}{advice}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

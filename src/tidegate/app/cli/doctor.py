@@ -1,0 +1,83 @@
+"""`tidegate doctor`: every part of the installation tried for real, and what to do where it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from tidegate.app.cli.findings import Finding, Verdict
+from tidegate.cli.running import load_settings, run
+
+if TYPE_CHECKING:
+    from tidegate.settings import Settings
+
+_WIDTH = 27
+_PATIENCE_S = 10
+_IS_IT_ONE = "Is the address right, and is there the kind of server that it names?"
+_COLOURS = {Verdict.OK: "green", Verdict.ADVICE: "yellow", Verdict.FAILED: "red"}
+
+
+def doctor(*, as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON.")) -> None:
+    """Check the installation: disk space, file permissions, servers, credentials and upstreams. Exit 1 on a failure.
+
+    Each line says what was found, and what to do about it where something is wrong.
+    """
+    tell = _silent if as_json else _print
+    findings = run(_examine_all(load_settings(), tell))
+    if as_json:
+        typer.echo(msgspec.json.encode(findings))
+    if any(finding.verdict is Verdict.FAILED for finding in findings):
+        raise typer.Exit(1)
+
+
+def _print(finding: Finding) -> None:
+    """A line for each finding, and under it what to do; never cut, since paths are there to be copied."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console, colour = Console(soft_wrap=True, highlight=False), _COLOURS[finding.verdict]
+    console.print(f"[{colour}]{finding.verdict:6}[/]  {finding.check:{_WIDTH}}  {escape(finding.found)}")
+    if finding.remedy:
+        console.print(f"{'':6}  {'':{_WIDTH}}  [bold]→ {escape(finding.remedy)}[/]")
+
+
+def _silent(_finding: Finding) -> None:
+    """What is printed at the end is not printed as it is found."""
+
+
+async def _examine_all(settings: Settings, tell: Callable[[Finding], None]) -> list[Finding]:
+    """All parts, one after the other; one that does not answer holds the others up for a few seconds only."""
+    findings: list[Finding] = []
+    for name, examine in _checks().items():
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                async for finding in examine(settings):
+                    findings.append(finding)
+                    tell(finding)
+        except TimeoutError:
+            silence = Finding(name, Verdict.FAILED, f"no answer within {_PATIENCE_S} s", _IS_IT_ONE)
+            findings.append(silence)
+            tell(silence)
+    return findings
+
+
+def _checks() -> dict[str, Callable[[Settings], AsyncIterator[Finding]]]:
+    """All checks, in their order; files come after those checks that make some."""
+    from tidegate.app.cli import doctor_files, doctor_servers, doctor_upstreams
+
+    return {
+        "tidegate": doctor_files.installation,
+        "valkey": doctor_servers.valkey,
+        "database": doctor_servers.database,
+        "documents": doctor_servers.documents,
+        "kafka": doctor_servers.kafka,
+        "archive": doctor_servers.archive,
+        "queues": doctor_servers.queues,
+        "files": doctor_files.permissions,
+        "credentials": doctor_upstreams.credentials,
+        "upstreams": doctor_upstreams.upstreams,
+    }

@@ -1,0 +1,138 @@
+"""What the doctor finds at the servers: which they are, what they can do, and what could be better."""
+
+from collections.abc import AsyncIterator
+
+from tidegate.app.cli.findings import Finding, Verdict, failure
+from tidegate.connections import open_valkey
+from tidegate.core.errors import TidegateError
+from tidegate.engine.sqs.settings import AwsSettings
+from tidegate.settings import Settings
+from tidegate.storage.documents.opening import check_documents
+from tidegate.storage.sql import Database
+from tidegate.storage.sql.migrate import pending_migrations
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.snapshots.settings import SnapshotSettings
+
+_ERRORS = (TidegateError, OSError)
+
+
+async def valkey(settings: Settings) -> AsyncIterator[Finding]:
+    """Valkey or Redis."""
+    name = "valkey (embedded)" if settings.valkey_url is None else "valkey"
+    try:
+        async with open_valkey(settings) as opened:
+            yield Finding(name, Verdict.OK, _describe(opened))
+            for finding in _advice(name, opened):
+                yield finding
+    except _ERRORS as error:
+        yield failure(name, error, _ask_about("TIDEGATE_VALKEY_URL", settings.valkey_url))
+
+
+async def database(settings: Settings) -> AsyncIterator[Finding]:
+    """The database, and its schema."""
+    name = "database (embedded)" if settings.database_url is None else "database"
+    try:
+        async with await Database.open(settings.effective_database_url) as opened:
+            server = await opened.describe()
+            abilities = ", ".join(sorted(server.capabilities))
+            yield Finding(name, Verdict.OK, f"{server.product} {server.version} at {opened.name}: {abilities}")
+            missing = await pending_migrations(opened)
+            if not missing:
+                yield Finding(f"{name}: schema", Verdict.OK, "up to date")
+            elif settings.migrates_at_start:
+                yield Finding(f"{name}: schema", Verdict.OK, f"{len(missing)} migration(s) will run at the next start")
+            else:
+                remedy = "Run `tidegate migrate`"
+                yield Finding(f"{name}: schema", Verdict.FAILED, f"lacks {len(missing)} migration(s)", remedy)
+    except _ERRORS as error:
+        yield failure(name, error, _ask_about("TIDEGATE_DATABASE_URL", settings.database_url))
+
+
+async def documents(settings: Settings) -> AsyncIterator[Finding]:
+    """The document store, where it is not the database."""
+    if settings.documents.url is None:
+        return
+    try:
+        name = await check_documents(settings.documents)
+        yield Finding("documents", Verdict.OK, f"MongoDB at {name}")
+    except _ERRORS as error:
+        yield failure("documents", error, _ask_about("TIDEGATE_DOCUMENTS__URL", settings.documents.url))
+
+
+async def kafka(settings: Settings) -> AsyncIterator[Finding]:
+    """Kafka and its topics, where events travel on it."""
+    if not settings.section(SnapshotSettings).uses_kafka:
+        return
+    from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
+
+    servers = settings.section(SnapshotSettings).kafka.servers
+    try:
+        transport = open_kafka(settings.section(SnapshotSettings).kafka)
+        try:
+            topics = await transport.topics()
+        finally:
+            await transport.close()
+        yield Finding("kafka", Verdict.OK, f"{servers}: {len(topics)} topics")
+    except _ERRORS as error:
+        yield failure("kafka", error, _ask_about("TIDEGATE_SNAPSHOTS__KAFKA__SERVERS", servers))
+
+
+async def archive(settings: Settings) -> AsyncIterator[Finding]:
+    """The lifecycle rule of an archive on S3."""
+    url = settings.section(SnapshotSettings).archive.url
+    if url is None or not url.startswith("s3:"):
+        return
+    from tidegate.systems.snapshots.archive.opening import require_packages
+
+    try:
+        require_packages()
+        from tidegate.systems.snapshots.archive.lifecycle import S3Lifecycle
+
+        if await S3Lifecycle(url, settings.section(SnapshotSettings).archive).check():
+            yield Finding("archive", Verdict.OK, "the lifecycle rule of the bucket is as it should be")
+        else:
+            remedy = "The leader sets it when something was archived; its log says why it cannot"
+            yield Finding("archive", Verdict.ADVICE, "the bucket lacks the lifecycle rule of the archive", remedy)
+    except _ERRORS as error:
+        yield failure("archive", error, "May our user read the lifecycle configuration of the bucket?")
+
+
+async def queues(settings: Settings) -> AsyncIterator[Finding]:
+    """The queues on SQS, as far as the settings name them."""
+    if settings.section(AwsSettings).trigger_queue_url is None and settings.section(AwsSettings).task_queue_url is None:
+        return
+    from tidegate.engine.sqs.opening import check_queues
+
+    try:
+        for url in await check_queues(settings.section(AwsSettings)):
+            yield Finding("queue", Verdict.OK, url)
+    except _ERRORS as error:
+        yield failure("queue", error, "Are the queue's address and the credentials of AWS right?")
+
+
+def _describe(opened: Valkey) -> str:
+    info = opened.info
+    reads = "blocking reads" if info.can_block else "no blocking reads"
+    kind = "cluster, " if info.is_cluster else ""
+    return f"{info.product} {info.version} at {opened.address}: {kind}{reads}"
+
+
+def _advice(name: str, opened: Valkey) -> list[Finding]:
+    found: list[Finding] = []
+    if not opened.info.persists:
+        remedy = "Set `appendonly yes`; without it everything has to be rebuilt from SQL after a restart"
+        found.append(Finding(f"{name}: persistence", Verdict.ADVICE, "no append-only file", remedy))
+    if opened.info.evicts:
+        remedy = "Set `maxmemory-policy noeviction`: a key thrown away alone breaks what belongs together"
+        found.append(Finding(f"{name}: memory", Verdict.ADVICE, "may evict keys", remedy))
+    if not opened.info.can_block:
+        remedy = "Allow blocking commands: waiting then costs nothing and wakes at once"
+        found.append(Finding(f"{name}: blocking", Verdict.ADVICE, "blocking reads are forbidden", remedy))
+    return found
+
+
+def _ask_about(variable: str, url: str | None) -> str:
+    """What to look at first: the address that was given, else the folder where our own server lives."""
+    if url is None:
+        return "Can the data folder be written? Else name another one in TIDEGATE_DATA_DIR"
+    return f"Is it running, and is {variable} right?"

@@ -1,0 +1,81 @@
+"""HTTP of a process: what its systems answer, sessions, and how the process is."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tidegate.http.access import Access
+from tidegate.http.application import build_application
+from tidegate.http.binding import Binding
+from tidegate.http.channel import Seats
+from tidegate.http.endpoints import Endpoint
+from tidegate.http.operations import Operations
+from tidegate.http.server import HttpService
+from tidegate.http.session_routes import SessionDesk
+from tidegate.http.settings import HttpSettings
+from tidegate.storage.sql import Database
+from tidegate.storage.valkey import Valkey
+from tidegate.system import Api, Context, HttpContext, OpenSystem
+
+
+class Further(Protocol):
+    """What a process answers beside its systems: the dashboard."""
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """Its routes."""
+        ...
+
+    def close(self) -> None:
+        """End its event streams: the server stops."""
+        ...
+
+
+def serve_systems(
+    context: Context,
+    systems: Sequence[OpenSystem],
+    binding: Binding,
+    *,
+    settings: HttpSettings | None = None,
+    seats: Seats | None = None,
+    further: Further | None = None,
+) -> HttpService:
+    """A service that answers for all `systems`, and what is `further` to them; they share the `seats`."""
+    http = http_context(settings or context.settings.http, context.valkey, context.database, seats)
+    apis = [system.api(http) for system in systems]
+    if further is not None:
+        apis.append(Api(endpoints=further.endpoints(), close=further.close))
+    apis.append(Api(endpoints=[*SessionDesk(http.access).endpoints(), *_operations(context, systems, http.settings)]))
+    return serve_apis(apis, http, binding)
+
+
+def serve_operations(
+    context: Context, systems: Sequence[OpenSystem], binding: Binding, *, settings: HttpSettings | None = None
+) -> HttpService:
+    """A service that tells how the process is, and nothing else."""
+    http = http_context(settings or context.settings.http, context.valkey, context.database)
+    return serve_apis([Api(endpoints=_operations(context, systems, http.settings))], http, binding)
+
+
+def http_context(settings: HttpSettings, valkey: Valkey, database: Database, seats: Seats | None = None) -> HttpContext:
+    """What the routes of one process share."""
+    access = Access(settings, valkey=valkey, database=database)
+    return HttpContext(settings, access, seats or Seats(settings.most_listeners))
+
+
+def serve_apis(apis: Sequence[Api], http: HttpContext, binding: Binding) -> HttpService:
+    """A service that answers just this; also for one system alone: `serve_apis([campaign_api(...)], http, binding)`."""
+    endpoints = [endpoint for api in apis for endpoint in api.endpoints]
+    absent = {prefix: why for api in apis for prefix, why in api.absent.items()}
+    application = build_application(endpoints, http.settings, access=http.access, absent=absent)
+
+    def close() -> None:
+        for api in apis:
+            api.close()
+
+    fast = [handler for api in apis for handler in api.fast_handlers]
+    return HttpService(application, binding, on_stop=close, fast_handlers=fast)
+
+
+def _operations(context: Context, systems: Sequence[OpenSystem], settings: HttpSettings) -> list[Endpoint]:
+    gauges = [each for system in systems for each in system.gauges()]
+    operations = Operations(context.database, context.valkey, open_metrics=settings.open_metrics, gauges=gauges)
+    return list(operations.endpoints())

@@ -1,0 +1,96 @@
+"""Connections to the two servers, and the context of a process on them.
+
+A process that needs only one of the servers does not import the driver of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from tidegate.core.ids import new_owner
+from tidegate.system import Context
+
+if TYPE_CHECKING:
+    from tidegate.settings import Settings
+    from tidegate.storage.sql import Database
+    from tidegate.storage.valkey import Valkey
+
+Preflight = Callable[[], Awaitable[None]]
+_SHARD = "shard-0"
+_NEVER_BURIED = 1_000_000
+"""The worker decides when a job has been delivered too often: its permit and its row end with it."""
+
+
+@asynccontextmanager
+async def open_valkey(settings: Settings) -> AsyncGenerator[Valkey]:
+    """The server named by the settings, else the embedded one."""
+    from tidegate.storage.valkey import Valkey
+
+    async with AsyncExitStack() as stack:
+        url, revive, disk = settings.valkey_url, None, None
+        if url is None:
+            from tidegate.core.telemetry.disks import disk_of
+            from tidegate.storage.valkey.embedded import EmbeddedServer
+
+            embedded = await stack.enter_async_context(await EmbeddedServer.start(settings.make_data_dir()))
+            url, revive, disk = embedded.url, embedded.revive, disk_of(settings.data_dir)
+        valkey = await Valkey.connect(url, prefix=settings.key_prefix, disk=disk)
+        stack.push_async_callback(valkey.close)
+        if revive is not None:
+            valkey.on_unavailable = revive
+        yield valkey
+
+
+@asynccontextmanager
+async def open_database(settings: Settings, *, before_migration: Preflight | None = None) -> AsyncGenerator[Database]:
+    """The database named by the settings, else our SQLite file; its schema is up to date, or it is refused.
+
+    `before_migration` is awaited where the schema is about to be changed; what it raises prevents that.
+    """
+    from tidegate.storage.sql import Database
+    from tidegate.storage.sql.migrate import migrate, pending_migrations, require_current
+
+    settings.make_data_dir()
+    async with await Database.open(settings.effective_database_url) as database:
+        if not settings.migrates_at_start:
+            await require_current(database)
+        elif await pending_migrations(database):
+            if before_migration is not None:
+                await before_migration()
+            await migrate(database)
+        yield database
+
+
+@asynccontextmanager
+async def open_context(settings: Settings, *, before_migration: Preflight | None = None) -> AsyncGenerator[Context]:
+    """Everything that a process of the deployment has open, for the length of a block. See `open_database`."""
+    async with (
+        open_valkey(settings) as valkey,
+        open_database(settings, before_migration=before_migration) as database,
+    ):
+        yield build_context(settings, valkey, database)
+
+
+def build_context(settings: Settings, valkey: Valkey, database: Database) -> Context:
+    """The primitives, on connections that are open."""
+    from tidegate.primitives.gate import Gate
+    from tidegate.primitives.membership import Presence
+    from tidegate.primitives.stream import Stream
+    from tidegate.primitives.timers import Timers
+
+    unit, owner = valkey.unit(_SHARD), new_owner()
+    presence = Presence(valkey, unit, owner, settings=settings.presence)
+    jobs = Stream(valkey, unit, "jobs", settings.stream.model_copy(update={"max_deliveries": _NEVER_BURIED}))
+    alarms = Stream(valkey, unit, "alarms", settings.stream)
+    timers = Timers(valkey, unit, alarms.keys.stream, settings=settings.timers)
+    gate = Gate(
+        valkey,
+        unit,
+        stream=jobs.keys.stream,
+        group=jobs.settings.group,
+        wake=timers.keys.wake,
+        settings=settings.gate,
+    )
+    return Context(settings, owner, valkey, database, unit, presence, jobs, gate, alarms, timers)

@@ -1,0 +1,89 @@
+"""Systems that are installed: found through the entry point group `tidegate.systems`, imported when they are used.
+
+Finding a system reads only the metadata of installed distributions. A distribution registers one in its pyproject.toml:
+
+    [project.entry-points."tidegate.systems"]
+    link_checker = "link_checker.system:LinkChecker"
+
+The name of the entry point is the name of the system. Here a system is only loaded; `tidegate.system` says what it is.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from tidegate.core.errors import InvalidSettings
+
+GROUP = "tidegate.systems"
+_OURS = "tidegate"
+
+
+@cache
+def installed_systems() -> Mapping[str, EntryPoint]:
+    """Entry points by name of the system: those of this distribution first, then the others by name.
+
+    Raises `InvalidSettings` when two distributions register the same name.
+    """
+    found: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda each: (_distribution(each) != _OURS, each.name)):
+        other = found.setdefault(point.name, point)
+        if other.value != point.value:
+            raise InvalidSettings(
+                f"two installed distributions have a system {point.name!r}: {_distribution(other)} and "
+                f"{_distribution(point)}. Uninstall one of them"
+            )
+    return found
+
+
+@cache
+def load_system(name: str) -> Any:
+    """Import the system `name` and return its only instance.
+
+    Raises `InvalidSettings` when no such system is installed, or when it cannot be imported.
+    """
+    point = installed_systems().get(name)
+    if point is None:
+        known = ", ".join(sorted(installed_systems())) or "none"
+        raise InvalidSettings(f"no system {name!r} is installed; installed are: {known}")
+    try:
+        system = point.load()()
+    except Exception as error:  # code of another distribution: name it, whatever is wrong
+        raise InvalidSettings(
+            f"the system {name!r} of the distribution {_distribution(point)} cannot be loaded: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if system.name != name:
+        raise InvalidSettings(f"the system {name!r} calls itself {system.name!r}; both names must be the same")
+    return system
+
+
+def load_place(place: str) -> Any:
+    """Import what `module:name` refers to."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+@cache
+def section_class(section: str) -> Any:
+    """The class of a section of the settings; None when no installed system has a section of this name.
+
+    Imports as few systems as possible: the one with the name of the section first.
+    """
+    names = sorted(installed_systems(), key=lambda name: name != section)
+    for name in names:
+        place = load_system(name).sections.get(section)
+        if place is not None:
+            return load_place(place)
+    return None
+
+
+def all_sections() -> Mapping[str, Any]:
+    """The classes of all sections of all installed systems. Imports every installed system."""
+    names = [section for name in installed_systems() for section in load_system(name).sections]
+    return {name: section_class(name) for name in sorted(names)}
+
+
+def _distribution(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "unknown"

@@ -1,0 +1,32 @@
+"""The vault of an installation, put together: one key for everything that is secret, whoever keeps it."""
+
+from sqlalchemy import literal, select, table
+
+from tidegate.core.plugins import installed_systems
+from tidegate.engine.credentials import KeySource, records
+from tidegate.engine.credentials.vault import Vault
+from tidegate.settings import Settings
+from tidegate.storage.sql import Database, Transaction
+from tidegate.system import find_system
+
+
+def open_vault(settings: Settings, database: Database) -> Vault:
+    """Where the secrets of this installation are encrypted. A key that is lost is not replaced while one needs it."""
+    settings.make_data_dir()
+    return Vault(key_source(settings), is_in_use=lambda: database.read(_needs_key))
+
+
+def key_source(settings: Settings) -> KeySource:
+    """Where its keys come from. Raises `InvalidSettings` where the setting holds something that is no key."""
+    given = None if settings.credentials_key is None else settings.credentials_key.get_secret_value()
+    return KeySource(settings.data_dir, given)
+
+
+def _needs_key(tx: Transaction) -> bool:
+    """Whether a stored secret needs the key. Systems that are installed and not used count too: their data is there."""
+    names = [name for system in map(find_system, installed_systems()) for name in system.encrypted_tables]
+    return records.has_secrets(tx) or any(_has_rows(tx, name) for name in names)
+
+
+def _has_rows(tx: Transaction, name: str) -> bool:
+    return tx.execute(select(literal(1)).select_from(table(name)).limit(1)).first() is not None

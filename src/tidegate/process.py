@@ -1,0 +1,105 @@
+"""A process of the deployment: the services of every process, and what the open systems contribute."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tidegate.http.session_retention import session_rules
+from tidegate.primitives.membership import Election
+from tidegate.primitives.stream import Stream
+from tidegate.runtime.delivery import Handler
+from tidegate.runtime.enqueue_intents import Promised
+from tidegate.runtime.heartbeat import Heartbeat
+from tidegate.runtime.leadership import Leadership
+from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
+from tidegate.runtime.process_deaths import Neighbours
+from tidegate.runtime.recoverer import Estate, Recoverer
+from tidegate.runtime.relay import Relay
+from tidegate.runtime.retention import DeadLetterRule, Retention, RetentionRule, outbox_rules
+from tidegate.runtime.service import Service
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.timekeeper import DueSource, Timekeeper
+from tidegate.runtime.valkey_restart import Reunion
+from tidegate.system import Context, OpenSystem
+
+_PROCESSES = "processes"
+"""The folder, in the data folder, of the locks by which processes of one machine notice each other's death."""
+
+
+def build_process(
+    parts: Context,
+    systems: Sequence[OpenSystem] = (),
+    *,
+    works: bool = True,
+    handlers: Sequence[Handler] = (),
+    services: Mapping[str, Service] | None = None,
+    sources: Sequence[DueSource] = (),
+    duties: Mapping[str, Service] | None = None,
+    on_death: Sequence[Callable[[], object]] = (),
+    streams: Sequence[Stream] = (),
+    estates: Sequence[Estate] = (),
+) -> Supervisor:
+    """A process of the deployment: heartbeat, the leader's duties while it leads, and what the `systems` contribute.
+
+    With `works` it has the systems' workers too. The other arguments are contributions beside those of the systems; see
+    `OpenSystem` for what each means (`estates` and `streams` are `recoverable`, `on_death` is `on_loss`). Services stop
+    before the services that they depend on.
+    """
+    handlers = [*(each for system in systems for each in system.event_handlers()), *handlers]
+    sources = [*(each for system in systems for each in system.due_sources()), *sources]
+    on_death = [*(each for system in systems for each in system.on_loss()), *on_death]
+    estates = [*(each for system in systems for each in system.recoverable()), *streams, *estates]
+    leading, running = dict[str, Service](), dict[str, Service]()
+    for system in systems:
+        leading |= system.duties()
+        running |= {**(system.workers() if works else {}), **system.services()}
+    leading |= duties or {}
+    running |= services or {}
+    relay = Relay(parts.database, handlers)
+    commits = parts.commits
+    recoverer = Recoverer(
+        parts.presence,
+        [parts.jobs, parts.alarms, *estates],
+        on_death=[relay.ring, *on_death],
+        losses=lambda: parts.valkey.losses,
+    )
+    reunion = Reunion(parts.valkey, tell=[relay.ring, *on_death])
+    promised = Promised(parts.gate.promises, tell=on_death)
+    retention = Retention(lambda: retention_rules(parts, systems), parts.settings.retention.every)
+    ours = [parts.timers, parts.gate, recoverer, reunion, promised, retention]
+    supervisor = Supervisor()
+    heartbeat = Heartbeat(parts.presence, may_leave=lambda: not supervisor.is_cut_off)
+    for stream in (parts.jobs, *(each for each in estates if isinstance(each, Stream))):
+        stream.on_missing = heartbeat.hasten
+    leadership = Leadership(
+        Election(parts.valkey, parts.unit, parts.owner, settings=parts.presence.settings),
+        heartbeat,
+        {
+            "timekeeper": Timekeeper(parts.timers.doorbell, [*ours, *sources], on_begin=recoverer.begin),
+            "relay": AttentiveRelay(relay, commits),
+            **leading,
+        },
+    )
+
+    async def report_death(owner: str) -> None:
+        await parts.presence.declare_dead(owner)
+        leadership.reconsider()
+
+    folder = parts.settings.data_dir / _PROCESSES
+    neighbours = Neighbours(folder, parts.owner, report_death, has_left=lambda: heartbeat.has_left)
+    supervisor.add("neighbours", neighbours)
+    supervisor.add("heartbeat", heartbeat)
+    supervisor.add("leadership", leadership)
+    supervisor.add("announcer", Announcer(parts.database, commits, leads_here=lambda: leadership.fence is not None))
+    for name, service in running.items():
+        supervisor.add(name, service)
+    return supervisor
+
+
+def retention_rules(parts: Context, systems: Sequence[OpenSystem] = ()) -> list[RetentionRule]:
+    """What the leader deletes: events, sessions and dead letters, and what the systems say."""
+    database, valkey, kept = parts.database, parts.valkey, parts.settings.retention
+    return [
+        *outbox_rules(database, handled=kept.handled_events, dead=kept.dead_letters),
+        *session_rules(database),
+        *(DeadLetterRule(valkey, each, kept.dead_letters, database.clock.now) for each in (parts.jobs, parts.alarms)),
+        *(rule for system in systems for rule in system.retention_rules()),
+    ]

@@ -1,0 +1,22 @@
+"""Whether anybody is at work: what is queued while nobody is would wait for ever, and whoever looks should know."""
+
+from collections.abc import Sequence
+
+from tidegate.core.errors import Unavailable
+from tidegate.primitives.membership import Presence
+from tidegate.primitives.stream import Stream, owner_of
+
+
+async def has_workers(presence: Presence, streams: Sequence[Stream]) -> bool | None:
+    """Whether a living process reads one of `streams`; None where the server cannot say.
+
+    Without streams (they are on Kafka) any living process counts.
+    """
+    try:
+        living = {member.owner for member in await presence.members() if member.remaining_ms > 0}
+        if not living or not streams:
+            return bool(living)
+        readers = {owner_of(each.name) for stream in streams for each in (await stream.status()).consumers}
+    except Unavailable:
+        return None
+    return bool(living & readers)

@@ -1,0 +1,25 @@
+"""Every setting there is: from the environment, from a TOML file, else its default.
+
+    environment     TIDEGATE_BREAKER__WINDOW=20      wins
+    TOML file       [breaker]                        the first of: $TIDEGATE_CONFIG, ./tidegate.toml,
+                    window = 20                      tidegate.toml in the data folder
+
+A name that is not a setting is refused in both: a mistyped setting that is quietly ignored is found at the worst
+moment. Names under `TIDEGATE_TEST_` are not ours. Spans of time are written `250ms`, `30s` or `30`, `5m`, `2h`, `1d`.
+"""
+
+from typing import TYPE_CHECKING
+
+from tidegate.core.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidegate.settings.model import Settings
+
+__all__ = ["Settings"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "tidegate.settings.model": "Settings",
+    },
+)

@@ -1,0 +1,241 @@
+"""The settings themselves. Those of a part stand beside their owner; here they are put together.
+
+A system adds sections of its own (`System.sections`). The class of a section is imported when it is needed: when a
+setting of it is given, or when the system asks for it. So a process that uses one system imports no other.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from platformdirs import user_data_path
+from pydantic import BaseModel, Field, SecretStr, ValidationError, create_model, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from tidegate.core.arguments import require_name
+from tidegate.core.errors import InvalidArgument, InvalidSettings
+from tidegate.core.plugins import all_sections, section_class
+from tidegate.core.telemetry.logs import LogSettings
+from tidegate.core.telemetry.traces import TraceSettings
+from tidegate.http.settings import HttpSettings
+from tidegate.primitives.circuit_breaker.settings import BreakerSettings
+from tidegate.primitives.coalescer.settings import CoalescerSettings
+from tidegate.primitives.gate.settings import CredentialLimits
+from tidegate.primitives.limiter.settings import LimiterSettings
+from tidegate.primitives.membership.settings import PresenceSettings
+from tidegate.primitives.stream.settings import StreamSettings
+from tidegate.primitives.timers.settings import TimerSettings
+from tidegate.settings.retention import RetentionSettings
+from tidegate.settings.sources import PREFIX, Sources
+from tidegate.storage.documents.settings import DocumentSettings
+from tidegate.storage.sql.urls import parse_address
+from tidegate.storage.valkey.urls import require_url
+
+S = TypeVar("S", bound=BaseModel)
+
+# The parts themselves bear less, as their tests show; a deployment would do little else.
+_SHORTEST_BEAT = timedelta(milliseconds=100)
+_SHORTEST_IDLE_LIMIT = timedelta(seconds=1)
+
+
+def _default_data_dir() -> Path:
+    return user_data_path("tidegate", appauthor=False)
+
+
+class Settings(BaseSettings):
+    """How this installation runs; nothing here changes while it does.
+
+    `Settings.load()` is the one entry that looks at the surroundings; `Settings(...)` in code looks at nothing but its
+    arguments.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        extra="allow",  # sections of systems; other names are refused below
+        frozen=True,
+        validate_default=True,
+        use_attribute_docstrings=True,
+    )
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None:
+            """Sections of systems are given by their names, beside the fields below."""
+
+    systems: tuple[str, ...] | None = None
+    """Names of the systems to use; by default all that are installed."""
+    data_dir: Path = Field(default_factory=_default_data_dir)
+    """The folder of the embedded server and of the SQLite file; by default the platform's folder for user data."""
+    valkey_url: str | None = Field(default=None, repr=False)
+    """A server (`redis://`, `rediss://`, `unix://`) or a cluster (`redis+cluster://`, `rediss+cluster://`); else the
+    embedded one."""
+    key_prefix: str = "tidegate"
+    """What every key begins with, so that several installations can share a server."""
+    database_url: str | None = Field(default=None, repr=False)
+    """A database: `sqlite://`, `postgresql://`, `mysql://` or `mariadb://`; else an SQLite file in the data folder."""
+    auto_migrate: bool | None = None
+    """Whether the schema is brought up to date at the start; else only where the database is our own SQLite file."""
+    credentials_key: SecretStr | None = Field(default=None, repr=False)
+    """The key that stored secrets are encrypted with: 32 bytes in base64. Several, with commas between them: the first
+    one encrypts, all open. Else `credentials.key` in the data folder, which is made when it is needed."""
+    documents: DocumentSettings = DocumentSettings()
+    """Where collected items go."""
+    http: HttpSettings = HttpSettings()
+    """Where to listen, and whom to answer."""
+    log: LogSettings = LogSettings()
+    """What is logged, and in which form."""
+    breaker: BreakerSettings = BreakerSettings()
+    """When calls to a failing server are refused."""
+    coalescer: CoalescerSettings = CoalescerSettings()
+    """How long one request for a subject stands for all."""
+    gate: CredentialLimits = CredentialLimits()
+    """What a credential may do unless it says otherwise."""
+    limiter: LimiterSettings = LimiterSettings()
+    """How many calls all processes together may make."""
+    presence: PresenceSettings = PresenceSettings()
+    """How soon a silent process counts as dead."""
+    retention: RetentionSettings = RetentionSettings()
+    """How long things are kept that would grow for ever otherwise."""
+    stream: StreamSettings = StreamSettings()
+    """How a stream treats its messages."""
+    timers: TimerSettings = TimerSettings()
+    """How timers are promoted."""
+    traces: TraceSettings = TraceSettings()
+    """Where traces go, for those who want some."""
+
+    @classmethod
+    def load(cls) -> "Settings":
+        """Read the environment and the file, or raise `InvalidSettings` that names every mistake at once."""
+        sources = Sources.read(compose, default_data_dir=_default_data_dir())
+        mistakes = list(sources.strangers())
+        loaded: Settings | None = None
+        try:
+            loaded = sources.model(**sources.values())
+        except ValidationError as error:
+            mistakes += [sources.explain(details) for details in error.errors(include_url=False)]
+        # Raised out here, so that it carries no trace of pydantic's error, which quotes every value.
+        if mistakes or loaded is None:
+            raise InvalidSettings("\n  ".join([f"{len(mistakes)} of the settings cannot be used:", *sorted(mistakes)]))
+        return loaded
+
+    def section(self, kind: type[S]) -> S:
+        """The section of this class: what was given, else its defaults."""
+        return next((each for _, each in self if isinstance(each, kind)), None) or kind()
+
+    @property
+    def effective_database_url(self) -> str:
+        """The database that is used: the one given, else the SQLite file in the data folder."""
+        return self.database_url or f"sqlite:///{self.data_dir / 'tidegate.db'}"
+
+    def make_data_dir(self) -> Path:
+        """The data folder, made if need be; raise `InvalidSettings` where it cannot be used."""
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            usable = os.access(self.data_dir, os.R_OK | os.W_OK | os.X_OK)
+            reason = "it may not be written"
+        except OSError as error:
+            usable, reason = False, error.strerror or str(error)
+        if not usable:
+            raise InvalidSettings(
+                f"the data folder {self.data_dir} cannot be used: {reason}. Name another one in TIDEGATE_DATA_DIR"
+            )
+        return self.data_dir
+
+    @property
+    def migrates_at_start(self) -> bool:
+        """Whether the schema is brought up to date at the start, by choice or by default."""
+        return self.database_url is None if self.auto_migrate is None else self.auto_migrate
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_sections(cls, values: Any) -> Any:
+        """Make sections of what is given under their names; anything else that is no field is refused."""
+        given = cast("dict[str, Any]", values)
+        names = given.keys() - cls.model_fields.keys()
+        known = {name: kind for name in names if (kind := section_class(name)) is not None}
+        # A model with all of them reports every mistake at once, and under its name.
+        sections = _sections_only(known).model_validate({name: given[name] for name in names})
+        return {**given, **dict(sections)}
+
+    @field_validator("data_dir")
+    @classmethod
+    def _is_absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("key_prefix")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        try:
+            return require_name("key_prefix", value)
+        except InvalidArgument as error:
+            raise ValueError(error.reason) from None
+
+    @field_validator("valkey_url")
+    @classmethod
+    def _is_a_server(cls, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                require_url(value)
+        except InvalidArgument as error:
+            raise ValueError(error.reason) from None
+        return value
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_a_database(cls, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                parse_address(value)
+        except InvalidArgument as error:
+            raise ValueError(error.reason) from None
+        return value
+
+    @field_validator("presence")
+    @classmethod
+    def _gives_servers_a_rest(cls, value: PresenceSettings) -> PresenceSettings:
+        if value.renew_every < _SHORTEST_BEAT:
+            raise ValueError(f"renew_every must be at least {_SHORTEST_BEAT.total_seconds()} seconds")
+        return value
+
+    @field_validator("stream")
+    @classmethod
+    def _gives_workers_a_chance(cls, value: StreamSettings) -> StreamSettings:
+        if value.idle_limit < _SHORTEST_IDLE_LIMIT:
+            raise ValueError(f"idle_limit must be at least {_SHORTEST_IDLE_LIMIT.total_seconds()} seconds")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments only; `load` reads the other sources itself, because it must know what came from where."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+
+def compose(names: Iterable[str] | None = None) -> type[Settings]:
+    """The settings with these sections, as far as there are such, as fields; by default with all sections."""
+    if names is None:
+        sections = all_sections()
+    else:
+        sections = {name: section_class(name) for name in names if name not in Settings.model_fields}
+    fields = {
+        name: (kind, Field(default=kind(), description=(kind.__doc__ or "").partition("\n")[0]))
+        for name, kind in sections.items()
+        if kind is not None
+    }
+    return create_model("Settings", __base__=Settings, **cast("dict[str, Any]", fields))
+
+
+def _sections_only(known: Mapping[str, type[BaseModel]]) -> type[BaseModel]:
+    fields = {name: (kind, ...) for name, kind in known.items()}
+    return create_model("Sections", __config__={"extra": "forbid"}, **cast("dict[str, Any]", fields))

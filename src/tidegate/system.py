@@ -1,0 +1,309 @@
+"""All extension points: what a system is, what it is given, and what it contributes to a process.
+
+A system is a plug-in. It is one class, registered under its name in the entry point group `tidegate.systems`:
+
+    class LinkChecker(System):
+        name = "link_checker"
+        sections = {"link_checker": "link_checker.settings:LinkCheckerSettings"}
+        commands = {"links": Command("link_checker.commands:app", "Check links.")}
+
+        @asynccontextmanager
+        async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
+            from link_checker.service import OpenLinkChecker
+
+            yield OpenLinkChecker(context)
+
+The class only declares. Its module is imported for a list of commands, so it imports nothing else at the top; `open`
+imports what it needs. A process opens the systems that it uses, and asks each `OpenSystem` for its contributions: a
+worker process for `workers`, a process that serves HTTP for `api` and `topics`, every process for the leader's part,
+since every process can become the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
+
+from tidegate.core.errors import ContractBroken
+from tidegate.core.plugins import installed_systems, load_system
+
+if TYPE_CHECKING:
+    import msgspec
+    from pydantic import BaseModel
+
+    from tidegate.http.access import Access
+    from tidegate.http.channel import Seats
+    from tidegate.http.endpoints import Endpoint
+    from tidegate.http.fast_path import FastHandler
+    from tidegate.http.settings import HttpSettings
+    from tidegate.primitives.gate import Gate
+    from tidegate.primitives.membership import Presence
+    from tidegate.primitives.stream import Stream
+    from tidegate.primitives.timers import Timers
+    from tidegate.primitives.wakeup import Doorbell
+    from tidegate.runtime.delivery import Handler
+    from tidegate.runtime.recoverer import Estate
+    from tidegate.runtime.retention import RetentionRule
+    from tidegate.runtime.service import Service
+    from tidegate.runtime.timekeeper import DueSource
+    from tidegate.settings import Settings
+    from tidegate.storage.sql import Database
+    from tidegate.storage.valkey import Unit, Valkey
+
+__all__ = [
+    "Api",
+    "Command",
+    "Context",
+    "DeadLetterCount",
+    "Gauges",
+    "HttpContext",
+    "OpenSystem",
+    "System",
+    "Topic",
+    "enabled_systems",
+    "find_system",
+]
+
+T = TypeVar("T")
+S = TypeVar("S", bound="BaseModel")
+
+
+class Command(NamedTuple):
+    """A command that is imported when it is run."""
+
+    place: str
+    """`module:name`; the name is that of a function, or of a `Typer` with commands of its own."""
+    summary: str
+    """What the list of commands says of it."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a process has open: its settings, its connections, and the primitives on them."""
+
+    settings: Settings
+    owner: str
+    """Name of this process, unique in the deployment."""
+    valkey: Valkey
+    database: Database
+    unit: Unit
+    presence: Presence
+    jobs: Stream
+    """Jobs that have their permit."""
+    gate: Gate
+    alarms: Stream
+    """Timers that have come due."""
+    timers: Timers
+    shared: dict[type, object] = field(default_factory=dict[type, object])
+    """What systems offer to systems that are opened after them, by class; see `share` and `get`."""
+
+    @property
+    def commits(self) -> Doorbell:
+        """Wakes the leader's relay after a commit with events."""
+        from tidegate.primitives.wakeup import Doorbell
+
+        return Doorbell(self.valkey, self.unit.key("commits"))
+
+    def section(self, kind: type[S]) -> S:
+        """The settings of a system: `context.section(LinkCheckerSettings)`."""
+        return self.settings.section(kind)
+
+    def share(self, value: object) -> None:
+        """Offer an object to systems that are opened later; one of each class."""
+        self.shared[type(value)] = value
+
+    def get(self, kind: type[T]) -> T:
+        """An object that a system which was opened before shares. Raises `ContractBroken` when there is none."""
+        value = self.shared.get(kind)
+        if not isinstance(value, kind):
+            raise ContractBroken(f"no open system shares a {kind.__name__}; is its system in `requires`?")
+        return value
+
+
+@dataclass(frozen=True)
+class HttpContext:
+    """What routes of a process share."""
+
+    settings: HttpSettings
+    access: Access
+    """Keys, sessions and the limits of wrong keys."""
+    seats: Seats
+    """Limits how many event streams are open in this process."""
+
+
+def _nothing_to_close() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Api:
+    """What a process answers over HTTP."""
+
+    endpoints: Sequence[Endpoint] = ()
+    close: Callable[[], None] = _nothing_to_close
+    """Ends waits and event streams of these endpoints; called when the server stops."""
+    fast_handlers: Sequence[FastHandler] = ()
+    """Answer frequent requests before the application is asked."""
+    absent: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Why there is nothing under a prefix of addresses, for instance because no kind is configured."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What the dashboard shows live. It is read only while a client watches it, once for all clients."""
+
+    name: str
+    read: Callable[[], Awaitable[msgspec.Struct]]
+    heeds_runs: bool = False
+    """Whether it is read again when a run changed."""
+    gap: timedelta = timedelta(seconds=1)
+    """It is read no more often than this."""
+    silence: timedelta = timedelta(seconds=2)
+    """It is read again after this long, even if no change was reported."""
+    within: timedelta = timedelta(seconds=5)
+    """A read that takes longer is reported as unavailable; its result is shown when it arrives."""
+
+
+@dataclass(frozen=True)
+class DeadLetterCount:
+    """How many dead letters a system has, for the dashboard."""
+
+    kind: str
+    """Name in the API and in the dashboard's addresses (`#/dead/campaigns`)."""
+    label: str
+    """What the dashboard calls them: "12 dead letters of campaigns"."""
+    count: Callable[[], Awaitable[Mapping[str, int]]]
+    """Counts by part (campaign, stream, ...); parts without dead letters may be left out."""
+    server: str = "the database"
+    """What is unavailable when they cannot be counted."""
+
+
+class Gauges(Protocol):
+    """Metrics that are computed when they are scraped."""
+
+    async def refresh(self) -> None:
+        """Compute them now. Never raises: what cannot be computed becomes NaN (`runtime.scrape_gauges`)."""
+        ...
+
+
+class OpenSystem:
+    """What an open system contributes to a process. Every method may be left out."""
+
+    def workers(self) -> Mapping[str, Service]:
+        """Services of a worker process (`tidegate up`, `tidegate work`)."""
+        return {}
+
+    def services(self) -> Mapping[str, Service]:
+        """Services of every process that opens the system."""
+        return {}
+
+    def duties(self) -> Mapping[str, Service]:
+        """Services of the leader; they run in one process of the deployment at a time."""
+        return {}
+
+    def due_sources(self) -> Sequence[DueSource]:
+        """What the leader's timekeeper fires at due times."""
+        return ()
+
+    def event_handlers(self) -> Sequence[Handler]:
+        """Handlers of outbox events; the leader's relay calls them."""
+        return ()
+
+    def recoverable(self) -> Sequence[Estate]:
+        """Streams and other work that the leader takes from dead processes."""
+        return ()
+
+    def on_loss(self) -> Sequence[Callable[[], object]]:
+        """Called in the leader when something may have been lost: a process died, or a server was away."""
+        return ()
+
+    def retention_rules(self) -> Sequence[RetentionRule]:
+        """What the leader deletes when it is too old. Tables without a rule stand in `System.kept_tables`."""
+        return ()
+
+    def api(self, http: HttpContext) -> Api:
+        """HTTP routes; called once, in a process that serves."""
+        del http
+        return Api()
+
+    def topics(self) -> Sequence[Topic]:
+        """Live topics of the dashboard; called once, in a process that serves."""
+        return ()
+
+    def dead_letters(self) -> Sequence[DeadLetterCount]:
+        """Dead letters that the dashboard counts."""
+        return ()
+
+    def gauges(self) -> Sequence[Gauges]:
+        """Metrics that are computed when they are scraped."""
+        return ()
+
+
+class System:
+    """A plug-in. Subclasses set the attributes and override `open`."""
+
+    name: ClassVar[str]
+    """The name of the entry point, of the setting `systems`, and of the folder."""
+    requires: ClassVar[Sequence[str]] = ()
+    """Systems that are opened before this one."""
+    sections: ClassVar[Mapping[str, str]] = {}
+    """Sections of the settings: name to `module:Class` of a frozen pydantic model with a default for every field."""
+    commands: ClassVar[Mapping[str, Command]] = {}
+    """Commands of `tidegate`: name to place and summary."""
+    kept_tables: ClassVar[Mapping[str, str]] = {}
+    """Tables without a retention rule, and why they do not grow without bound."""
+
+    encrypted_tables: ClassVar[Sequence[str]] = ()
+    """Tables whose rows hold secrets that are encrypted with the key of the installation."""
+
+    def checks(self, settings: Settings) -> Sequence[Callable[[], object]]:
+        """Checks that run before the schema of the database is migrated, since a migration cannot be undone.
+
+        Each is called, and awaited where that is needed; it raises a `TidegateError` when the system cannot be opened.
+        """
+        del settings
+        return ()
+
+    def open(self, context: Context) -> AbstractAsyncContextManager[OpenSystem]:
+        """The system, open for the length of a block."""
+        del context
+        return _empty()
+
+
+@asynccontextmanager
+async def _empty() -> AsyncGenerator[OpenSystem]:
+    yield OpenSystem()
+
+
+def find_system(name: str) -> System:
+    """The installed system of this name; raises `InvalidSettings` when there is none."""
+    system: System = load_system(name)
+    return system
+
+
+def enabled_systems(settings: Settings, names: Sequence[str] | None = None) -> list[System]:
+    """Systems in the order in which they are opened: those of `names`, else of the settings, with what they require.
+
+    Imports only these. Raises `InvalidSettings` for a name that is not installed.
+    """
+    if names is None:
+        names = settings.systems
+    if names is None:
+        names = list(installed_systems())
+    ordered: dict[str, System] = {}
+
+    def add(name: str, wanted_by: tuple[str, ...]) -> None:
+        if name in wanted_by:
+            raise ContractBroken(f"systems require each other: {' -> '.join((*wanted_by, name))}")
+        if name not in ordered:
+            system = find_system(name)
+            for each in system.requires:
+                add(each, (*wanted_by, name))
+            ordered[name] = system
+
+    for name in names:
+        add(name, ())
+    return list(ordered.values())

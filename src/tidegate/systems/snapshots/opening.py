@@ -1,0 +1,272 @@
+"""Snapshots, put together: the same in a process that answers, in one that refreshes, and in a command."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from tidegate.core.backoff import Backoff
+from tidegate.core.clock import milliseconds
+from tidegate.core.errors import TidegateError
+from tidegate.core.priority import Priority
+from tidegate.core.telemetry import metrics
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.upstream import UpstreamClient
+from tidegate.engine.upstream.settings import UpstreamSettings
+from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.primitives.coalescer import Coalescer, Outcome
+from tidegate.primitives.limiter import Limiter
+from tidegate.primitives.stream import Stream
+from tidegate.process import build_process
+from tidegate.runtime.recoverer import Estate
+from tidegate.runtime.retention import RetentionRule
+from tidegate.runtime.service import Service
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.timekeeper import DueSource
+from tidegate.system import Api, Context, Gauges, HttpContext, OpenSystem
+from tidegate.systems.snapshots.activity import Activity
+from tidegate.systems.snapshots.calls import Caller, Calls
+from tidegate.systems.snapshots.configured_kinds import NO_KINDS, by_name, configured_kinds
+from tidegate.systems.snapshots.dead import DeadUpdates
+from tidegate.systems.snapshots.event import Reason
+from tidegate.systems.snapshots.gauges import SnapshotGauges
+from tidegate.systems.snapshots.local import LocalCache
+from tidegate.systems.snapshots.lookup import Lookup
+from tidegate.systems.snapshots.news import News
+from tidegate.systems.snapshots.query import SnapshotReader
+from tidegate.systems.snapshots.refresh import RefreshWorker, WorkerName
+from tidegate.systems.snapshots.requests import UpdateRequests, Wish
+from tidegate.systems.snapshots.settings import LaneSettings, SnapshotSettings
+from tidegate.systems.snapshots.settling import Ground
+from tidegate.systems.snapshots.subject import SnapshotKind
+from tidegate.systems.snapshots.transport import Transport
+from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
+from tidegate.systems.snapshots.transport.moving import MovingTransport
+from tidegate.systems.snapshots.transport.streams import StreamTransport
+from tidegate.systems.snapshots.upkeep import upkeep_of_snapshots
+from tidegate.systems.snapshots.valkey_cache import Shelf
+from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
+from tidegate.systems.snapshots.wanting import Wanting
+
+log = get_logger(__name__)
+
+_UNIT = "snapshots"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshots:
+    """A process's hold on snapshots."""
+
+    parts: Context
+    kinds: Mapping[str, SnapshotKind]
+    reader: SnapshotReader
+    requests: UpdateRequests
+    transport: Transport
+    dead: DeadUpdates
+    news: News
+    gauges: SnapshotGauges
+    limiter: Limiter
+    breakers: Sequence[Breaker]
+    """Of this process: one for each server that reads and writes depend on."""
+    workers: Mapping[str, Service]
+    """Those that refresh; a process that only answers leaves them out."""
+    recoverable: Sequence[Stream]
+    """From which the leader takes what dead processes held."""
+    upkeep: Sequence[DueSource]
+    """What the leader does by the clock: asks for subjects that are due, and moves old history to the archive."""
+
+    async def refresh(self, kind: str, key: str) -> Outcome:
+        """Have a subject refreshed, however fresh it is: before everything that nobody waits for.
+
+        Raises what `SnapshotReader.read` raises, and `Unavailable` where it cannot be asked for now.
+        """
+        subject, known = self.reader.subject(kind, key), await self.reader.known(kind, key)
+        wish = Wish(
+            subject=subject,
+            priority=Priority.HIGH,
+            reason=Reason.USER_REQUEST,
+            known_version=known.version,
+            upstream_id=known.upstream_id,
+        )
+        with self.reader.expecting(subject):
+            return await self.requests.ask(wish)
+
+    def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
+        """A process of a deployment that does nothing but snapshots."""
+        return build_process(self.parts, [OpenSnapshots(self.parts, self)], works=works, services=services)
+
+
+class OpenSnapshots(OpenSystem):
+    """What snapshots contribute to a process; only the rule of their tables where no kind is configured."""
+
+    def __init__(self, context: Context, snapshots: Snapshots | None) -> None:
+        self._context, self.snapshots = context, snapshots
+
+    def workers(self) -> Mapping[str, Service]:
+        """Workers that refresh."""
+        return {} if self.snapshots is None else self.snapshots.workers
+
+    def recoverable(self) -> Sequence[Estate]:
+        """Refreshes that dead processes held."""
+        return () if self.snapshots is None else self.snapshots.recoverable
+
+    def due_sources(self) -> Sequence[DueSource]:
+        """Prefetching and the archive."""
+        return () if self.snapshots is None else self.snapshots.upkeep
+
+    def retention_rules(self) -> Sequence[RetentionRule]:
+        """Hours of prefetching."""
+        from tidegate.systems.snapshots.prefetch.retention import rules
+
+        return rules(self._context.database, hours=self._context.settings.retention.prefetch_hours)
+
+    def api(self, http: HttpContext) -> Api:
+        """`/v1/snapshots`."""
+        if self.snapshots is None:
+            return Api(absent={"/v1/snapshots": NO_KINDS})
+        from tidegate.http.snapshot_api import snapshot_api
+
+        return snapshot_api(self.snapshots, http)
+
+    def gauges(self) -> Sequence[Gauges]:
+        """Lags and rates."""
+        return () if self.snapshots is None else [self.snapshots.gauges]
+
+
+@asynccontextmanager
+async def open_snapshots(parts: Context, kinds: Sequence[SnapshotKind] | None = None) -> AsyncGenerator[Snapshots]:
+    """Everything that snapshots of `kinds` need, for the length of a block; by default those of the settings."""
+    settings = parts.settings
+    named = by_name(configured_kinds(settings) if kinds is None else kinds)
+    async with AsyncExitStack() as stack:
+        transport = _transport(parts)
+        await transport.start()
+        stack.push_async_callback(transport.close)
+        await _warn_of_events_left_behind(parts)
+        news = News(parts.valkey, parts.valkey.unit(_UNIT))
+        stack.push_async_callback(news.close)
+        base = _Base(parts, named, transport, news)
+        stack.push_async_callback(base.server.close)
+        reader = base.reader()
+        await stack.enter_async_context(reader.following())
+        workers: dict[str, Service] = {}
+        sources: dict[str, Transport] = {"": transport}
+        if isinstance(transport, MovingTransport):
+            sources["-previous"] = transport.previous
+        for priority, lane in (
+            (Priority.HIGH, settings.section(SnapshotSettings).high),
+            (Priority.LOW, settings.section(SnapshotSettings).low),
+        ):
+            for suffix, source in sources.items():
+                # Each has connections of its own, as many as calls: a permit is spent when the call leaves, at once.
+                most = {"connections": lane.most_in_hand, "connections_per_host": lane.most_in_hand}
+                client = UpstreamClient(settings.section(UpstreamSettings).model_copy(update=most), name="snapshots")
+                caller = await stack.enter_async_context(client)
+                workers[f"refresh-{priority}{suffix}"] = base.worker(priority, lane, caller, source)
+        yield Snapshots(
+            parts=parts,
+            kinds=named,
+            reader=reader,
+            requests=base.requests,
+            transport=transport,
+            dead=DeadUpdates(transport, base.requests, base.coalescer, reader),
+            news=news,
+            gauges=SnapshotGauges(transport, base.limiter),
+            limiter=base.limiter,
+            breakers=base.breakers,
+            workers=workers,
+            recoverable=transport.recoverable,
+            upkeep=upkeep_of_snapshots(parts, base.requests, transport),
+        )
+
+
+class _Base:
+    """What readers and workers of one process share."""
+
+    def __init__(self, parts: Context, kinds: Mapping[str, SnapshotKind], transport: Transport, news: News) -> None:
+        self._parts, self._kinds, self._transport, self._news = parts, kinds, transport, news
+        settings = parts.settings
+        self._ours: SnapshotSettings = settings.section(SnapshotSettings)
+        self._clock = parts.database.clock
+        self._of_server = Breaker("valkey", settings.breaker, state_gauge=metrics.REDIS_CIRCUIT_BREAKER_STATE)
+        self.server = ValkeyGuard(parts.valkey, self._of_server, parts.valkey.unit(_UNIT))
+        self._of_database = Breaker("database", settings.breaker, state_gauge=metrics.DB_CIRCUIT_BREAKER_STATE)
+        self.coalescer = Coalescer(parts.valkey, settings.coalescer, name=_UNIT)
+        self.limiter = Limiter(parts.valkey, parts.valkey.unit("snapshots-limiter"), settings=settings.limiter)
+        self.requests = UpdateRequests(self.coalescer, transport, self.server, clock=self._clock)
+        self._shelf = Shelf(parts.valkey, keep=self._ours.cache_for)
+
+    @property
+    def breakers(self) -> Sequence[Breaker]:
+        """Both."""
+        return self._of_server, self._of_database
+
+    def reader(self) -> SnapshotReader:
+        """Answers."""
+        ours = self._ours
+        local = LocalCache(most_bytes=ours.local_cache_bytes, keep_ms=milliseconds(ours.local_cache_for))
+        lookup = Lookup(local, self._shelf, self._parts.database, server=self.server, sql_breaker=self._of_database)
+        rates = [rate.per_second for rate in self._parts.settings.limiter.rates]
+        wanting = Wanting(self.requests, self._transport, calls_per_second=min(rates, default=100.0))
+        reader = SnapshotReader(
+            self._kinds,
+            lookup,
+            wanting,
+            self._news,
+            activity=Activity(self._parts.database, self._clock),
+            clock=self._clock,
+            missing_for=ours.missing_for,
+            failed_for=ours.failed_for,
+        )
+        self.server.on_return.append(reader.server_returned)
+        return reader
+
+    def worker(self, priority: Priority, lane: LaneSettings, caller: Caller, source: Transport) -> RefreshWorker:
+        """Refreshes what `source` brings."""
+        ours = self._ours
+        calls = Calls(
+            self._kinds,
+            caller=caller,
+            limiter=self.limiter,
+            coalescer=self.coalescer,
+            tries=ours.tries,
+            most_redirects=self._parts.settings.section(UpstreamSettings).most_redirects,
+            pauses=Backoff(first=ours.first_pause, most=ours.first_pause * 16),
+        )
+        ground = Ground(
+            database=self._parts.database,
+            breaker=self._of_database,
+            transport=self._transport,
+            coalescer=self.coalescer,
+            shelf=self._shelf,
+            news=self._news,
+            clock=self._clock,
+            lease_lasted_since=self._parts.presence.lasted_since,
+            write_within=ours.write_within,
+            keeps_history=ours.archive.keep_history,
+        )
+        name = WorkerName(owner=self._parts.owner, priority=priority, most_deliveries=ours.most_deliveries)
+        return RefreshWorker(name, lane, calls, ground, source)
+
+
+def _transport(parts: Context) -> Transport:
+    settings = parts.settings.section(SnapshotSettings)
+    current = _named(parts, settings.transport)
+    if settings.previous_transport is None:
+        return current
+    return MovingTransport(current, _named(parts, settings.previous_transport))
+
+
+def _named(parts: Context, name: str) -> Transport:
+    if name == "kafka":
+        return open_kafka(parts.settings.section(SnapshotSettings).kafka)
+    return StreamTransport(parts.valkey, parts.valkey.unit(_UNIT), parts.owner)
+
+
+async def _warn_of_events_left_behind(parts: Context) -> None:
+    """Events on streams that no worker reads, because the setting of the previous transport was removed too early."""
+    settings = parts.settings.section(SnapshotSettings)
+    if settings.transport == "streams" or settings.previous_transport is not None:
+        return
+    with suppress(TidegateError):  # it is only a warning
+        if left := await _named(parts, "streams").unfinished():
+            log.warning("snapshots.events_left_behind", events=left)

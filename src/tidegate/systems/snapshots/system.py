@@ -1,0 +1,52 @@
+"""Declares snapshots to the application."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from tidegate.system import Command, Context, OpenSystem, System
+
+if TYPE_CHECKING:
+    from tidegate.settings import Settings
+
+
+class SnapshotSystem(System):
+    """Copies of what a rate-limited API says of subjects, read at once and refreshed in the background."""
+
+    name = "snapshots"
+    sections = {"snapshots": "tidegate.systems.snapshots.settings:SnapshotSettings"}
+    commands = {
+        "snapshots": Command("tidegate.cli.snapshots:app", "Read snapshots, have them refreshed, and see what failed.")
+    }
+    kept_tables = {
+        "snapshot_archives": "one row for each file of the archive",
+        "snapshot_history": "moved to the archive (`snapshots.archive`)",
+        "snapshot_status": "one row for each subject whose refresh fails; deleted when it succeeds",
+        "snapshots": "one row for each subject",
+    }
+
+    def checks(self, settings: "Settings") -> Sequence[Callable[[], object]]:
+        """Kinds and transport."""
+        from tidegate.systems.snapshots.configured_kinds import by_name, configured_kinds
+        from tidegate.systems.snapshots.settings import SnapshotSettings
+        from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
+
+        ours = settings.section(SnapshotSettings)
+
+        async def check_transport() -> None:
+            if ours.uses_kafka:
+                await open_kafka(ours.kafka).close()
+
+        return [lambda: by_name(configured_kinds(settings)), check_transport]
+
+    @asynccontextmanager
+    async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
+        """Snapshots, for the length of a block."""
+        from tidegate.systems.snapshots.configured_kinds import configured_kinds
+        from tidegate.systems.snapshots.opening import OpenSnapshots, open_snapshots
+
+        if not configured_kinds(context.settings):
+            yield OpenSnapshots(context, None)
+            return
+        async with open_snapshots(context) as snapshots:
+            yield OpenSnapshots(context, snapshots)
