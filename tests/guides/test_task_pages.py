@@ -25,7 +25,7 @@ from tests.http.test_guide import shown_in
 from tests.servers.sql import empty_database
 from tests.systems.snapshots.deployment import game
 from tests.systems.waiting_room.venue import ROOM, come
-from tidegate.app.settings.http import HttpSettings
+from tidegate.http.settings import HttpSettings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate_simulators.github import GithubSimulator

@@ -9,10 +9,10 @@ from tidegate.systems.crawl import bodies
 from tidegate.systems.crawl.marketplace import MarketplaceSite
 from tidegate.systems.crawl.site import Challenged, Unreadable
 from tidegate.systems.crawl.stages import STAGES, Stage
+from tidegate_simulators.http_server import Request
 from tidegate_simulators.marketplace import Manners, Product, World, WorldShape, pages
 from tidegate_simulators.marketplace.answers import Answers, asked
 from tidegate_simulators.marketplace.documents import Documents
-from tidegate_simulators.wire.messages import Headers, Request
 
 SITE = MarketplaceSite()
 
@@ -27,11 +27,9 @@ class Market:
 
     def get(self, address: str) -> bytes:
         path, _, query = address.encode().partition(b"?")
-        headers = Headers({}, takes_gzip=False, body_size=0, connection=b"", has_host=True, expects_continue=False)
-        request = Request(b"GET", path, query, headers, keep_alive=True, size=0, is_old=False)
-        reply = self._answers.answer(0, request, asked(path))
+        reply = self._answers.answer(0, Request(b"GET", path, query, {}, takes_gzip=False), asked(path))
         assert reply.status == 200, address
-        return b"".join(reply.pieces)
+        return reply.body
 
     def page(self, stage: Stage, product: Product) -> bytes:
         return self.get(SITE.path(stage, str(product.id), str(product.shop_id)))
