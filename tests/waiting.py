@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 PATIENCE_S = 60.0
 """Longer than anything takes that a test waits for, on a machine with many times more work than cores."""
+WHOLE_RUN_S = 240.0
+"""The same for a whole collection, which does more work than anything else in a test."""
 _LOOK_EVERY_S = 0.01
 _STILL_S = 0.3
 """In which something would happen that must not. A slow machine makes such a test miss a defect, and never fail."""

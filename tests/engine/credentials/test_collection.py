@@ -12,7 +12,7 @@ from rich.console import Console
 from sqlalchemy import insert
 
 from tests.engine.credentials.office import APP, INSTALLATION, POOL, app_key
-from tests.waiting import look_again, patience
+from tests.waiting import WHOLE_RUN_S, look_again, patience
 from tidegate.app import Collection, open_collection
 from tidegate.app.credentials import open_credentials
 from tidegate.cli.collecting import collect_all
@@ -81,8 +81,8 @@ async def begin(collection: Collection, login: str) -> int:
     return await collection.orchestrator.begin("github", Subject(user_id=login, login=login), pool=pool)
 
 
-async def until_over(collection: Collection, run_id: int, within_s: float = 40) -> Run:
-    async with asyncio.timeout(within_s):
+async def until_over(collection: Collection, run_id: int) -> Run:
+    async with asyncio.timeout(WHOLE_RUN_S):
         while (run := await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS:
             await look_again()
     return run

@@ -9,8 +9,8 @@ import pytest
 
 from tests.servers.migrated import migrated_file
 from tests.systems.campaigns.shop import CAMPAIGN
-from tests.systems.campaigns.working import PATIENCE_S, Picky, Works, works_at
-from tests.waiting import look_again, observe_absence, until
+from tests.systems.campaigns.working import Picky, Works, works_at
+from tests.waiting import PATIENCE_S, look_again, observe_absence, until
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.runtime import outage

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import select
 
 from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
-from tests.waiting import look_again
+from tests.waiting import PATIENCE_S, look_again
 from tidegate.primitives.membership import Presence
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
@@ -25,7 +25,6 @@ from tidegate.systems.campaigns.recoverable_work import CampaignEstate
 from tidegate.systems.campaigns.tables import campaign_entries
 from tidegate.systems.campaigns.workshop import Workshop
 
-PATIENCE_S = 20.0
 FAST: dict[str, Any] = {
     "poll_interval_ms": 10,
     "idle_timeout_seconds": 0.2,

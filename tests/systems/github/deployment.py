@@ -12,7 +12,7 @@ from sqlalchemy import select
 from tests.processes.at_work import at_work, collecting
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
-from tests.waiting import look_again, patience
+from tests.waiting import WHOLE_RUN_S, look_again, patience
 from tidegate.connections import build_context
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.lifecycle import RunState
@@ -76,7 +76,7 @@ class Deployment:
     async def secret_of(self, credential: str) -> str:
         return self.sim.token_of(credential)
 
-    async def collect(self, *logins: str, within_s: float = 25, **options: Any) -> list[Run]:
+    async def collect(self, *logins: str, **options: Any) -> list[Run]:
         """Collect users, all at once, and wait for the end."""
         begun = [
             await self.orchestrator.begin(
@@ -84,7 +84,7 @@ class Deployment:
             )
             for login in logins
         ]
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(WHOLE_RUN_S):
             return [await self._until(run_id, RunState.COMPLETED) for run_id in begun]
 
     async def collect_in_vain(self, login: str, *, pool: str) -> Run:

@@ -207,7 +207,7 @@ async def test_a_bad_item_on_every_page_of_every_list_costs_that_item_alone(tmp_
     async with deployed(tmp_path, embedded_url, sizes=LONG, events=120, include=ALL, manners=manners) as it:
         (login,) = it.sim.world.logins()
         counted = COLLECT_ITEMS_SKIPPED.labels("github", kinds.REPO_ISSUES)._value.get()  # pyright: ignore[reportPrivateUsage]
-        (run,) = await it.collect(login, within_s=60)
+        (run,) = await it.collect(login)
 
         assert (run.status, run.failed_jobs) == (RunState.COMPLETED, 0)
         for kind, ids in expected(it, login).items():
@@ -229,13 +229,13 @@ async def test_an_item_that_cannot_be_read_once_is_read_again_in_the_same_run(tm
     async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5)) as it:
         (login,) = it.sim.world.logins()
         it.sim.faults.inject(FaultKind.NULL_ITEM, route="repo.issues")
-        (run,) = await it.collect(login, within_s=60)
+        (run,) = await it.collect(login)
 
         assert it.sim.spoiler.hidden
         assert (run.skipped_items, run.failed_jobs, len(await it.bodies("issue"))) == (0, 0, 5)
         assert it.sim.report().by_route["repo.issues"] == 2
         it.sim.mutate.delete_issue(it.sim.truth(login).repositories[0].repository["full_name"], 1)
-        await it.collect(login, within_s=60)
+        await it.collect(login)
         assert len(await it.bodies("issue")) == 4, "the list has no gap, and tells what is gone"
 
 
@@ -244,15 +244,15 @@ async def test_items_that_cannot_be_read_in_one_run_are_fetched_by_the_next(tmp_
     async with deployed(tmp_path, embedded_url, sizes=sizes, include=ALL, repositories=2) as it:
         (login,) = it.sim.world.logins()
         it.sim.faults.set_rules(parse_faults(UNREADABLE))
-        (first,) = await it.collect(login, within_s=60)
+        (first,) = await it.collect(login)
         it.sim.faults.set_rules([])
-        (second,) = await it.collect(login, within_s=60)
+        (second,) = await it.collect(login)
 
         assert (first.skipped_items > 0, second.skipped_items) == (True, 0)
         for kind, ids in expected(it, login).items():
             assert await stored(it, kind) == ids, kind
         before = it.sim.report()
-        await it.collect(login, within_s=60)
+        await it.collect(login)
         assert not any(it.spent(before).values())
 
 
@@ -261,10 +261,10 @@ async def test_items_that_can_never_be_read_cost_calls_in_two_runs_and_then_none
         (login,) = it.sim.world.logins()
         it.sim.faults.set_rules(parse_faults(UNREADABLE.replace("null@user.repos=1,", "")))
         for _ in range(2):
-            (run,) = await it.collect(login, within_s=60)
+            (run,) = await it.collect(login)
             assert run.skipped_items == 3
         before = it.sim.report()
-        (run,) = await it.collect(login, within_s=60)
+        (run,) = await it.collect(login)
         assert (run.skipped_items, run.failed_jobs) == (0, 0)
         assert not any(it.spent(before).values())
 
@@ -287,7 +287,7 @@ async def test_bodies_of_something_else_are_asked_for_again(tmp_path: Path, embe
         for kind in (FaultKind.HTML, FaultKind.EMPTY, FaultKind.INVALID):
             it.sim.faults.inject(kind, route="repo.issues")
         it.sim.faults.inject(FaultKind.MIXED_UP, route="user")
-        (run,) = await it.collect(login, full=True, within_s=60)
+        (run,) = await it.collect(login, full=True)
 
         assert (run.failed_jobs, run.skipped_items, len(await it.bodies("issue"))) == (0, 0, 5)
         assert set(await it.bodies("user")) == {str(it.sim.truth(login).profile["id"])}
@@ -297,7 +297,7 @@ async def test_what_accounts_and_forks_left_empty_is_stored_and_counted(tmp_path
     manners = msgspec.structs.replace(CALM, faults=parse_faults("nested-null=1"))
     async with deployed(tmp_path, embedded_url, sizes=LONG, include=ALL, manners=manners) as it:
         (login,) = it.sim.world.logins()
-        (run,) = await it.collect(login, within_s=60)
+        (run,) = await it.collect(login)
 
         assert (run.failed_jobs, run.skipped_items) == (0, 0)
         for kind, ids in expected(it, login).items():
