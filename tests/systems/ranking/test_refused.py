@@ -89,7 +89,7 @@ async def test_payments_are_counted_once_when_the_database_refused_writes(
 ):
     waits = short_pauses(monkeypatch)
     async with migrated_on("postgres") as (server, name), await Database.open(server.url(name)) as database:
-        ranking, process = opened(build_context(Settings(presence=BRIEF, ranking=BOARDS), embedded, database))
+        ranking, process = opened(build_context(Settings(ranking=BOARDS), embedded, database))
         await database.transaction(pay, "a", range(10))
         await set_read_only(server, name, "on")
         with capture_logs() as lines:
