@@ -9,10 +9,10 @@ import pytest
 from tidegate.storage.valkey.scripts import Header, parse_header
 
 SOURCE = Path(__file__).parents[2] / "src"
-SHARED = SOURCE / "tidegate/storage/valkey/fragments"
+SHARED = SOURCE / "tidegate/storage/valkey/includes"
 FILES = sorted(SOURCE.rglob("*.lua"))
-FRAGMENTS = [path for path in FILES if path.parent == SHARED or path.name.startswith("_")]
-SCRIPTS = [path for path in FILES if path not in FRAGMENTS]
+INCLUDES = [path for path in FILES if path.parent == SHARED or path.name.startswith("_")]
+SCRIPTS = [path for path in FILES if path not in INCLUDES]
 
 LUA_WORDS = frozenset(
     re.findall(
@@ -101,7 +101,7 @@ def test_every_script_has_one_stub(modules: dict[str, ast.Module]):
     assert sorted(map(name_of, bound)) == sorted(map(name_of, SCRIPTS))
 
 
-def test_every_fragment_is_included_by_somebody():
+def test_every_include_is_used():
     included: set[Path] = set()
     for path in FILES:
         header = header_of(path)
@@ -109,5 +109,5 @@ def test_every_fragment_is_included_by_somebody():
             beside = path.parent / f"_{name}.lua"
             included.add(beside if beside.exists() else SHARED / f"{name}.lua")
 
-    assert sorted(map(name_of, set(FRAGMENTS) - included)) == []
-    assert sorted(map(name_of, included - set(FRAGMENTS))) == [], "included, but not there"
+    assert sorted(map(name_of, set(INCLUDES) - included)) == []
+    assert sorted(map(name_of, included - set(INCLUDES))) == [], "included, but not there"

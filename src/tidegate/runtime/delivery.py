@@ -95,7 +95,7 @@ class Postponed:
 
 
 @dataclass(frozen=True)
-class Buried:
+class DeadLettered:
     """The event failed for good."""
 
     row: StoredEvent
@@ -105,7 +105,7 @@ class Buried:
     """What is done about the event in the same transaction."""
 
 
-Outcome = Delivered | Postponed | Buried
+Outcome = Delivered | Postponed | DeadLettered
 
 
 def settle(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
@@ -116,14 +116,14 @@ def settle(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
         if isinstance(outcome, Postponed):
             tries = tries if outcome.counts else row.attempts
             outbox.postpone(tx, row.id, attempts=tries, not_before=outcome.not_before, error=outcome.error)
-        if isinstance(outcome, Buried):
+        if isinstance(outcome, DeadLettered):
             outbox.bury(tx, row.id, attempts=tries, error=outcome.error)
             if outcome.event is not None:
                 for effect in outcome.effects:
                     effect(tx, outcome.event)
 
 
-class Courier:
+class EventDeliverer:
     """Takes one event to its handlers."""
 
     def __init__(self, handlers: Sequence[Handler], *, clock: Clock, retries: Retries, timeout: timedelta) -> None:
@@ -141,11 +141,11 @@ class Courier:
         """Call every handler of the event; one that fails does not keep the others from being called."""
         handlers = self._handlers.get(row.kind, ())
         if not handlers:
-            return self._bury(row, "no handler for this kind of event")
+            return self._to_dead_letters(row, "no handler for this kind of event")
         try:
             event = row.event()
         except ValueError as error:
-            return self._bury(row, f"its payload cannot be read: {error}")
+            return self._to_dead_letters(row, f"its payload cannot be read: {error}")
         started = time.monotonic()
         failures = [failure for handler in handlers if (failure := await self._call(handler, event))]
         OUTBOX_HANDLING.labels(row.kind).observe(time.monotonic() - started)
@@ -183,7 +183,7 @@ class Courier:
             for failure in failures:
                 if failure.handler.on_burial is not None:
                     failure.handler.on_burial(event, failure.text)
-            return self._bury(row, error, event, [bury for each in failures if (bury := each.handler.bury)])
+            return self._to_dead_letters(row, error, event, [bury for each in failures if (bury := each.handler.bury)])
         delay = max(each.backoff.delay(tries) for each in policies)
         OUTBOX_RETRIED.labels(row.kind).inc()
         log.warning(
@@ -196,10 +196,12 @@ class Courier:
         )
         return Postponed(row, self._clock.now() + delay, error)
 
-    def _bury(self, row: StoredEvent, error: str, event: Event | None = None, effects: Sequence[Bury] = ()) -> Buried:
+    def _to_dead_letters(
+        self, row: StoredEvent, error: str, event: Event | None = None, effects: Sequence[Bury] = ()
+    ) -> DeadLettered:
         OUTBOX_BURIED.labels(row.kind).inc()
         log.error("outbox.buried", event_id=row.event_id, kind=row.kind, attempt=row.attempts + 1, error=error)
-        return Buried(row, error, event, effects)
+        return DeadLettered(row, error, event, effects)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,16 @@ from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import OUTBOX_DEPTH
 from tidegate.runtime.backlog import Backlog
-from tidegate.runtime.delivery import Buried, Courier, Delivered, Handler, Outcome, Postponed, Retries, settle
+from tidegate.runtime.delivery import (
+    DeadLettered,
+    Delivered,
+    EventDeliverer,
+    Handler,
+    Outcome,
+    Postponed,
+    Retries,
+    settle,
+)
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, occurs
 from tidegate.storage.sql import Database, Transaction, outbox
@@ -54,7 +63,7 @@ class Relay:
         require_positive("concurrency", concurrency)
         require_positive("most_in_memory", most_in_memory)
         self._database, self._concurrency = database, concurrency
-        self._courier = Courier(
+        self._deliverer = EventDeliverer(
             handlers,
             clock=database.clock,
             retries=Retries(backoff or Backoff(), max_attempts),
@@ -99,7 +108,7 @@ class Relay:
         self._must_count = True
         self._failures = 0
         self._stopping = False
-        self._courier.stopping.clear()
+        self._deliverer.stopping.clear()
 
     async def _take_a_turn(self, stopping: asyncio.Event) -> None:
         """Write down what was done, see what there is to do, and begin it."""
@@ -172,7 +181,7 @@ class Relay:
         match outcome:
             case Delivered():
                 pass  # its key went on when the handlers had succeeded
-            case Buried():
+            case DeadLettered():
                 self._backlog.release(outcome.row.key)
             case Postponed():
                 self._backlog.drop(outcome.row.key)
@@ -205,7 +214,7 @@ class Relay:
             task.add_done_callback(self._delivered)
 
     async def _deliver(self, row: StoredEvent) -> None:
-        outcome = await self._courier.deliver(row)
+        outcome = await self._deliverer.deliver(row)
         self._outcomes.append(outcome)
         if isinstance(outcome, Delivered):
             # The next of this key need not wait for the removal: should we die before it, both are delivered again.
@@ -233,7 +242,7 @@ class Relay:
     async def _finish(self) -> None:
         """Begin nothing more, and write down what ends; what cannot be written is delivered again by the next."""
         self._stopping = True
-        self._courier.stopping.set()
+        self._deliverer.stopping.set()
         with suppress(Unavailable):
             while self._running:
                 await asyncio.wait(list(self._running), return_when=asyncio.FIRST_COMPLETED)

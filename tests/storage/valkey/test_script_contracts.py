@@ -114,8 +114,8 @@ def test_a_stub_without_its_file_is_refused_at_import(import_stub: ImportStub):
         import_stub(stub_of(GOOD))
 
 
-def test_a_fragment_that_is_nowhere_is_refused_at_import(import_stub: ImportStub):
-    with pytest.raises(ContractBroken, match="no fragment 'nowhere'"):
+def test_an_include_that_is_nowhere_is_refused_at_import(import_stub: ImportStub):
+    with pytest.raises(ContractBroken, match="no include 'nowhere'"):
         import_stub(stub_of("*, counter: Key"), count="---@key counter string\n---@include nowhere\nreturn 1")
 
 
@@ -158,11 +158,11 @@ async def test_an_include_sees_nothing_of_the_script(import_stub: ImportStub, em
         _bump="local function bump() return redis.call('INCR', counter) end",
     ).count
     with pytest.raises(ResponseError, match="nonexistent global variable 'counter'"):
-        await script(embedded, counter=embedded.unit("fragments").key("counter"))
+        await script(embedded, counter=embedded.unit("includes").key("counter"))
 
 
-def test_fragments_that_include_each_other_are_refused_at_import(import_stub: ImportStub):
-    with pytest.raises(ContractBroken, match="include each other"):
+def test_includes_that_form_a_cycle_are_refused_at_import(import_stub: ImportStub):
+    with pytest.raises(ContractBroken, match="form a cycle"):
         import_stub(
             stub_of("*, counter: Key"),
             count="---@key counter string\n---@include left\nreturn 1",
@@ -171,9 +171,7 @@ def test_fragments_that_include_each_other_are_refused_at_import(import_stub: Im
         )
 
 
-async def test_fragments_include_others_which_stand_before_them_and_only_once(
-    import_stub: ImportStub, embedded: Valkey
-):
+async def test_includes_include_others_which_stand_before_them_and_only_once(import_stub: ImportStub, embedded: Valkey):
     script = import_stub(
         stub_of("*, counter: Key"),
         count="""
@@ -186,10 +184,10 @@ async def test_fragments_include_others_which_stand_before_them_and_only_once(
         _inner="local function inner(counter) return redis.call('INCR', counter) end\n",
     ).count
     assert script.source.count("local function inner") == 1
-    assert await script(embedded, counter=embedded.unit("fragments").key("counter")) == 12
+    assert await script(embedded, counter=embedded.unit("includes").key("counter")) == 12
 
 
-async def test_a_fragment_beside_the_script_goes_before_a_shared_one_of_that_name(
+async def test_an_include_beside_the_script_goes_before_a_shared_one_of_that_name(
     import_stub: ImportStub, embedded: Valkey
 ):
     script = import_stub(
@@ -197,4 +195,4 @@ async def test_a_fragment_beside_the_script_goes_before_a_shared_one_of_that_nam
         count="---@key counter string\n---@include send_wakeup\nreturn send_wakeup()",
         _send_wakeup="local function send_wakeup() return 'ours' end",
     ).count
-    assert await script(embedded, counter=embedded.unit("fragments").key("counter")) == b"ours"
+    assert await script(embedded, counter=embedded.unit("includes").key("counter")) == b"ours"

@@ -1,4 +1,4 @@
-"""The gate: jobs wait in lanes for a permit of their pool, and never reach a worker without one."""
+"""The gate: jobs wait in queues for a permit of their pool, and are not dispatched without one."""
 
 from typing import TYPE_CHECKING
 

@@ -1,17 +1,17 @@
-"""The gate: permits are taken before the stream, so no worker ever holds a job that it may not run.
+"""The gate: assigns permits to waiting jobs before dispatch, so no worker holds a job that it may not run.
 
-Invariants, each kept by every script, whatever happens between two of them:
-- a job is inside at most once: waiting, delayed, or out with exactly one permit;
-- a credential's calls in flight are its permits, its held units theirs; both end only by `settle` or `repair`;
-- what may be spent is what the upstream last said, less what is held, less the floor; unknown means one probe;
-- a permit says until when its request must have left; later it is exchanged, or goes back;
-- a refusal halves what its credential may do at once and in a minute, once for all requests that were under way;
-- in a bucket with a gap one call is out at a time, and the next permit comes no sooner than the gap after its end.
+Invariants, each kept by every script:
+- a job is in the gate at most once: waiting, delayed, or dispatched with exactly one permit;
+- a credential's calls in flight are its permits, its held units are theirs; both end only by `settle` or `rebuild`;
+- what may be spent is what the upstream last reported, less held units, less the floor; unknown means one probe;
+- a permit says until when its request must be sent; later it is exchanged, or returned;
+- a refusal halves what its credential may do at once and per minute, once for all requests that were in flight;
+- in a bucket with a gap one call is in flight at a time, and the next permit comes no sooner than the gap after it.
 
-What a crash leaves behind, and who repairs it. Between the commit in SQL and `offer`: a job that nobody offers. Whoever
-was to do it has promised so, and recovery offers everything unfinished, which changes nothing for those inside. Between
-the call and `settle`: a message that a living worker takes over, with its permit. A server that lost its data: the gate
-is reminded of what must not be found out anew, and everything unfinished is offered again.
+Repair after a crash. Between the commit in SQL and `offer`: the job is in no queue. The caller recorded an intent
+before, and recovery enqueues everything unfinished, which changes nothing for jobs that are in the gate. Between the
+call and `settle`: a living worker takes the message over, with its permit. A server that lost its data: the limits that
+SQL knows are restored, and everything unfinished is enqueued again.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence

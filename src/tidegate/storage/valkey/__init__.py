@@ -1,4 +1,4 @@
-"""The connection, the embedded server, typed Lua scripts and their shared fragments."""
+"""The connection, the embedded server, typed Lua scripts and the functions that they share."""
 
 from typing import TYPE_CHECKING
 

@@ -22,7 +22,7 @@ Keys and arguments arrive in Lua as locals of the same name, already converted:
     packed       a whole batch of texts, numbers, lists and maps (no bytes): one argument, decoded by the server in C
     time         milliseconds: the caller's pinned clock, or the server's own where that is None
 
-An include (`_name.lua` beside the script, else `fragments/name.lua` beside this module) defines local functions, and
+An include (`_name.lua` beside the script, else `includes/name.lua` beside this module) defines local functions, and
 constants in capitals, and nothing else. It stands before the locals of the script, so its functions get keys and values
 only as parameters. It may include others. A script is addressed by the SHA of its assembled text, so two releases can
 run side by side, and is sent in full when the server does not know it.
@@ -49,7 +49,7 @@ from tidegate.storage.valkey.keys import Key
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_FRAGMENTS = Path(__file__).parent / "fragments"
+_SHARED = Path(__file__).parent / "includes"
 _DIRECTIVE = re.compile(r"^---@(key|keys|keyset|arg|include)\s+(\w+)(?:\s+(\w+))?(?:\s+.*)?$")
 _CONSTANTS = re.compile(r"^local [A-Z][A-Z0-9_]*(, [A-Z][A-Z0-9_]*)* = [^{}]+$")
 """Numbers and texts. A table could be changed."""
@@ -79,22 +79,22 @@ class Header:
 
 @dataclass
 class _Assembly:
-    """The fragments of one script, each once, in the order they must stand."""
+    """The includes of one script, each once, in the order they must stand."""
 
     folder: Path
     taken: dict[str, str] = field(default_factory=dict[str, str])
     under_way: list[str] = field(default_factory=list[str])
 
     def take(self, name: str) -> None:
-        """Add the fragment `name` behind those it includes itself."""
+        """Add the include `name` behind those it includes itself."""
         if name in self.taken:
             return
         if name in self.under_way:
-            raise ContractBroken(f"{self.folder.name}: fragments include each other: {[*self.under_way, name]}")
+            raise ContractBroken(f"{self.folder.name}: includes form a cycle: {[*self.under_way, name]}")
         beside = self.folder / f"_{name}.lua"
-        path = beside if beside.exists() else _FRAGMENTS / f"{name}.lua"
+        path = beside if beside.exists() else _SHARED / f"{name}.lua"
         if not path.exists():
-            raise ContractBroken(f"{self.folder.name}: there is no fragment {name!r}")
+            raise ContractBroken(f"{self.folder.name}: there is no include {name!r}")
         text = path.read_text()
         header = parse_header(path, text)
         self.under_way.append(name)
