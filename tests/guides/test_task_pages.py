@@ -14,6 +14,7 @@ import pytest
 from examples.waiting_room_middleware import Receive, Scope, Send, WaitingRoom
 from pydantic import SecretStr
 from sqlalchemy import text
+from starlette.applications import Starlette
 
 from tests.cli.batch import tidegate_each
 from tests.cli.test_collect import simulator, token_of
@@ -31,6 +32,7 @@ from tidegate.storage.valkey import Valkey
 from tidegate_simulators.github import GithubSimulator
 
 GUIDES = ROOT / "docs" / "guides"
+MIDDLEWARE_PAGE = "waiting-room-for-django-and-fastapi.md"
 STAYING = ("tidegate up", "tidegate simulate")
 
 
@@ -177,6 +179,23 @@ async def test_the_middleware_redirects_visitors_until_they_are_admitted(tmp_pat
         admitted = (await room.look(waiting)).token
         assert (await request(shop, "/seats/1", admitted))[0] == 200
         await shop.close()
+
+
+@pytest.mark.full
+async def test_the_commands_of_the_page_open_a_room(tmp_path: Path):
+    await run_all(tmp_path, MIDDLEWARE_PAGE)
+
+
+async def test_the_line_for_fastapi_adds_the_middleware_to_an_application():
+    """FastAPI is an application of Starlette, and takes middleware in the same way."""
+    line, _ = [block.text for block in blocks_of(GUIDES / MIDDLEWARE_PAGE) if block.language == "py"]
+    app = Starlette()
+    exec(line.replace("127.0.0.1:8321", "127.0.0.1:1"), {"app": app, "WaitingRoom": WaitingRoom, "KEY": KEY})
+    added: object = getattr(app.build_middleware_stack(), "app", None)
+
+    assert isinstance(added, WaitingRoom)
+    assert (await request(added, "/seats/1"))[0] == 503, "it asks Tidegate, which is not there"
+    await added.close()
 
 
 async def test_the_middleware_admits_no_visitor_while_tidegate_does_not_answer():
