@@ -73,7 +73,9 @@ def test_help_imports_no_driver_and_no_system(helps: dict[str, Imported]):
     }
     own = {"simulate --help": {"tidegate_simulators", "tidegate_simulators.command_line", "tidegate_simulators.errors"}}
     found = {
-        name: {each for each in looked.of(*heavy) if not each.startswith("tidegate.app.cli.")} - light - own.get(name, set())
+        name: {each for each in looked.of(*heavy) if not each.startswith("tidegate.app.cli.")}
+        - light
+        - own.get(name, set())
         for name, looked in helps.items()
     }
     assert {name: modules for name, modules in found.items() if modules} == {}

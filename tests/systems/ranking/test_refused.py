@@ -19,13 +19,15 @@ from tests.servers.refusing import (
 from tests.servers.valkey import ValkeyServer
 from tests.systems.ranking.test_process import SHOP, pay
 from tests.waiting import until
-from tidegate.app import Parts, build_process, open_parts, put_together
-from tidegate.app.rankings import open_ranking
-from tidegate.app.settings import Settings
+from tidegate.connections import build_context, open_context
 from tidegate.primitives.membership import PresenceKeys, PresenceSettings
+from tidegate.process import build_process
 from tidegate.runtime.supervisor import Supervisor
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
+from tidegate.system import Context
+from tidegate.systems.ranking.opening import open_ranking
 from tidegate.systems.ranking.ranking import Ranking
 from tidegate.systems.ranking.settings import RankingSettings
 from tidegate.systems.ranking.windows import Period
@@ -37,7 +39,7 @@ BOARDS = RankingSettings(boards=(SHOP,))
 pytestmark = pytest.mark.usefixtures("logged")
 
 
-def opened(parts: Parts) -> tuple[Ranking, Supervisor]:
+def opened(parts: Context) -> tuple[Ranking, Supervisor]:
     """The ranking of an installation, and a process that keeps it."""
     ranking = open_ranking(parts.settings, parts.database, parts.valkey)
     assert ranking is not None
@@ -63,7 +65,7 @@ async def test_payments_are_counted_once_when_valkey_refused_for_longer_than_the
     with ValkeyServer() as server:
         folder = await migrated_folder(tmp_path)
         settings = Settings(data_dir=folder, valkey_url=server.url, presence=BRIEF, ranking=BOARDS)
-        async with open_parts(settings) as parts:
+        async with open_context(settings) as parts:
             ranking, process = opened(parts)
             lease = str(PresenceKeys(parts.unit).presence)
             async with at_work(process):
@@ -86,7 +88,7 @@ async def test_payments_are_counted_once_when_the_database_refused_writes(
 ):
     waits = short_pauses(monkeypatch)
     async with migrated_on("postgres") as (server, name), await Database.open(server.url(name)) as database:
-        ranking, process = opened(put_together(Settings(presence=BRIEF, ranking=BOARDS), embedded, database))
+        ranking, process = opened(build_context(Settings(presence=BRIEF, ranking=BOARDS), embedded, database))
         await database.transaction(pay, "a", range(10))
         await set_read_only(server, name, "on")
         with capture_logs() as lines:

@@ -21,13 +21,15 @@ from tests.servers.valkey import ValkeyServer
 from tests.systems.crawl.core.plain import Stall
 from tests.systems.crawl.core.test_rings import until_applied
 from tests.waiting import patience, until
-from tidegate.app import Parts, build_process, open_parts
-from tidegate.app.settings import Settings
+from tidegate.connections import open_context
 from tidegate.primitives.membership import PresenceKeys, PresenceSettings
 from tidegate.primitives.wakeup import Doorbell
+from tidegate.process import build_process
 from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
 from tidegate.runtime.supervisor import Supervisor
+from tidegate.settings import Settings
 from tidegate.storage.sql import Database
+from tidegate.system import Context
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import STAGES, Stage
 from tidegate.systems.crawl.writing import RAWS_STORED
@@ -38,7 +40,7 @@ BRIEF = PresenceSettings(lease=LEASE, renew_every=LEASE / 4)
 pytestmark = pytest.mark.usefixtures("logged")
 
 
-def crawling(parts: Parts, stall: Stall) -> Supervisor:
+def crawling(parts: Context, stall: Stall) -> Supervisor:
     """A process with the services that the crawl has for stored pages."""
     bell = Doorbell(parts.valkey, parts.unit.key("raws"))
     announcer = Announcer(parts.database, bell, leads_here=lambda: stall.processor.is_running, topic=RAWS_STORED)
@@ -57,7 +59,7 @@ async def test_pages_stored_while_valkey_refuses_are_applied_once_by_the_leader_
     waits = short_pauses(monkeypatch)
     with ValkeyServer() as server:
         settings = Settings(data_dir=await migrated_folder(tmp_path), valkey_url=server.url, presence=BRIEF)
-        async with open_parts(settings) as ours, open_parts(settings) as theirs:
+        async with open_context(settings) as ours, open_context(settings) as theirs:
             stalls = [Stall(ours.database), Stall(theirs.database)]
             lease = str(PresenceKeys(ours.unit).presence)
             async with at_work(crawling(ours, stalls[0])), at_work(crawling(theirs, stalls[1])):
