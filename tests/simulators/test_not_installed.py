@@ -6,7 +6,7 @@ import sys
 WITHOUT = """
 import sys
 sys.path[:] = [path for path in sys.path if not path.endswith("simulators/src")]  # its editable installation
-from tidegate.cli import main
+from tidegate.app.cli import main
 main()
 """
 
