@@ -5,7 +5,7 @@ from typing import Any, get_args, get_origin
 
 import typer.main
 
-import tidegate.cli
+import tidegate.app.cli
 from reference.markdown import MADE, anchor, code, page, prose, table
 
 _HEAD = f"""# Commands
@@ -39,7 +39,7 @@ _TYPES: dict[object, str] = {bool: "", int: "whole number", float: "number", str
 
 def describe_commands() -> str:
     """The page, as Markdown."""
-    found = list(_walk("tidegate", typer.main.get_command(tidegate.cli.app)))
+    found = list(_walk("tidegate", typer.main.get_command(tidegate.app.cli.app)))
     lines = [_HEAD, "## All of them", ""]
     lines += [f"- [`{name}`](#{anchor(name)}): {_first_line(command)}" for name, command in found]
     for name, command in found:
@@ -50,6 +50,8 @@ def describe_commands() -> str:
 def _walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     """Every command that does something, by its whole name; groups are only the way to them."""
     whole = command.load() if hasattr(command, "load") else command
+    if hasattr(whole, "list_commands"):
+        whole.list_commands(None)  # adds the commands of the systems
     inner: dict[str, Any] = getattr(whole, "commands", {})
     if not inner:
         yield name, whole

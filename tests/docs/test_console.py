@@ -43,9 +43,8 @@ def parse(command: Any, words: list[str]) -> None:
     """Have the words read, and nothing done."""
     if hasattr(command, "load"):
         command = command.load()
-    inner: dict[str, Any] = getattr(command, "commands", {})
-    if inner and words:
-        parse(inner[words[0]], words[1:])
+    if hasattr(command, "get_command") and words:
+        parse(command.get_command(None, words[0]), words[1:])
     else:
         command.make_context(command.name, list(words))
 
