@@ -298,9 +298,9 @@ async def test_log_lines_inside_a_span_say_its_trace_and_others_do_not(collector
     finally:
         configure(level="warning")
 
-    inside, outside = (json.loads(line) for line in lines.getvalue().splitlines())
-    assert inside["trace_id"] == TRACE
-    assert "trace_id" not in outside
+    written = {line["event"]: line for line in map(json.loads, lines.getvalue().splitlines())}
+    assert written["inside"]["trace_id"] == TRACE
+    assert "trace_id" not in written["outside"]
 
 
 async def test_a_failure_is_told_without_its_secrets(collector: Collector):
