@@ -5,7 +5,7 @@ from typing import Any, get_args, get_origin
 
 import typer.main
 
-import tidegate.cli
+import tidegate.app.cli
 from reference.markdown import MADE, anchor, code, page, prose, table
 
 _HEAD = f"""# Commands
@@ -39,7 +39,7 @@ _TYPES: dict[object, str] = {bool: "", int: "whole number", float: "number", str
 
 def describe_commands() -> str:
     """The page, as Markdown."""
-    found = list(_walk("tidegate", typer.main.get_command(tidegate.cli.app)))
+    found = list(_walk("tidegate", typer.main.get_command(tidegate.app.cli.app)))
     lines = [_HEAD, "## All of them", ""]
     lines += [f"- [`{name}`](#{anchor(name)}): {_first_line(command)}" for name, command in found]
     for name, command in found:
