@@ -253,6 +253,10 @@ class System:
     """Sections of the settings: name to `module:Class` of a frozen pydantic model with a default for every field."""
     commands: ClassVar[Mapping[str, Command]] = {}
     """Commands of `tidegate`: name to place and summary."""
+    tables: ClassVar[str] = ""
+    """`module:metadata` of a system in another distribution: its tables. Missing ones are created when the database is
+    migrated; existing ones are never altered or dropped. Their names begin with the name of the system. Systems of this
+    distribution share one history of migrations instead."""
     kept_tables: ClassVar[Mapping[str, str]] = {}
     """Tables without a retention rule, and why they do not grow without bound."""
 

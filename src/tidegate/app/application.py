@@ -7,6 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from tidegate.app.preflight import check_before_migration
+from tidegate.app.tables import create_system_tables, require_system_tables
 from tidegate.connections import open_context
 from tidegate.process import build_process
 from tidegate.runtime.service import Service
@@ -44,5 +45,10 @@ async def open_application(settings: Settings, names: Sequence[str] | None = Non
     check = partial(check_before_migration, settings, systems)
     async with AsyncExitStack() as stack:
         context = await stack.enter_async_context(open_context(settings, before_migration=check))
+        owners = [system for system in systems if system.tables]
+        if settings.migrates_at_start:
+            await create_system_tables(context.database, owners)
+        else:
+            await require_system_tables(context.database, owners)
         opened = {system.name: await stack.enter_async_context(system.open(context)) for system in systems}
         yield Application(context, opened)

@@ -12,6 +12,7 @@ from tidegate.app.credentials import Stranding, put_book_together
 from tidegate.app.deferred_token import AWAY, LateToken
 from tidegate.app.opened_collection import OpenCollection
 from tidegate.app.preflight import check_before_migration
+from tidegate.app.token_check import check_token
 from tidegate.connections import open_context
 from tidegate.core.errors import InvalidSettings
 from tidegate.engine.change_feed import Bulletin
@@ -62,7 +63,7 @@ async def open_collection(
 ) -> AsyncGenerator[Collection]:
     """A context, and everything that collection needs, for the length of a block; see `open_collection_on`."""
     given = None if token == os.environ.get(VARIABLE) else token  # that of the environment is checked by the system
-    check = partial(check_before_migration, settings, enabled_systems(settings), given)
+    check = partial(check_before_migration, settings, enabled_systems(settings), [lambda: check_token(settings, given)])
     async with (
         open_context(settings, before_migration=check) as context,
         open_collection_on(context, token=token, needs_credential=needs_credential) as collection,

@@ -41,7 +41,7 @@ class CollectionSystem(System):
     def checks(self, settings: "Settings") -> Sequence[Callable[[], object]]:
         """Sites of the crawl, the library for AWS, and the token of the environment."""
         from tidegate.app.crawl import crawl_sites
-        from tidegate.app.preflight import check_token
+        from tidegate.app.token_check import check_token
         from tidegate.engine.credentials.borrowing import VARIABLE
         from tidegate.engine.sqs.opening import require_library
         from tidegate.engine.sqs.settings import AwsSettings

@@ -25,9 +25,12 @@ def migrate(*, as_json: bool = typer.Option(False, "--json", help="Print the res
 
 
 async def _migrate(settings: Settings) -> tuple[str, list[str]]:
+    from tidegate.app.tables import create_system_tables
     from tidegate.storage.sql import Database
     from tidegate.storage.sql.migrate import migrate as bring_up_to_date
+    from tidegate.system import enabled_systems
 
     settings.make_data_dir()
     async with await Database.open(settings.effective_database_url) as database:
-        return database.name, await bring_up_to_date(database)
+        applied = await bring_up_to_date(database)
+        return database.name, [*applied, *await create_system_tables(database, enabled_systems(settings))]

@@ -143,8 +143,8 @@ async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_js
 
 
 def _services(role: Role, application: Application, binding: Binding | None) -> Mapping[str, Service]:
+    from tidegate.app.opened_collection import OpenCollection
     from tidegate.app.serving import serve_operations, serve_systems
-    from tidegate.dashboard import open_dashboard
     from tidegate.http.channel import Seats
 
     if binding is None:
@@ -153,6 +153,10 @@ def _services(role: Role, application: Application, binding: Binding | None) -> 
     if not role.serves:
         return {"http": serve_operations(context, systems, binding)}
     seats = Seats(context.settings.http.most_listeners)
+    if application.find(OpenCollection) is None:  # the dashboard shows runs, and cannot do without them yet
+        return {"http": serve_systems(context, systems, binding, seats=seats)}
+    from tidegate.dashboard import open_dashboard
+
     dashboard = open_dashboard(context, systems, seats)
     service = serve_systems(context, systems, binding, seats=seats, further=dashboard)
     return {"http": service, "dashboard": dashboard}

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import column, inspect, select, table, text
+from sqlalchemy import MetaData, column, inspect, select, table, text
 
 from tidegate.core.errors import DatabaseUnavailable, ServerRefused
 from tidegate.core.telemetry import get_logger
@@ -51,6 +51,36 @@ async def require_current(database: Database) -> None:
             f"its schema lacks {len(missing)} migration(s), the first is {missing[0]}",
             remedy="Run `tidegate migrate`",
         )
+
+
+async def create_tables(database: Database, metadata: MetaData) -> list[str]:
+    """Create the tables that are missing, and return their names. Existing tables are neither altered nor dropped.
+
+    Any number of processes may call this at once.
+    """
+    if not await missing_tables(database, metadata):
+        return []
+    created = await database.transaction(_create, database.name, metadata, timeout=_PATIENCE)
+    if created:
+        log.info("database.migrated", database=database.name, revisions=created)
+    return created
+
+
+async def missing_tables(database: Database, metadata: MetaData) -> list[str]:
+    """Names of the tables that `create_tables` would create."""
+    return await database.read(_missing_tables, metadata)
+
+
+def _create(tx: Transaction, name: str, metadata: MetaData) -> list[str]:
+    with _alone(tx, name):
+        missing = _missing_tables(tx, metadata)
+        metadata.create_all(tx.connection, tables=[metadata.tables[each] for each in missing])
+        return missing
+
+
+def _missing_tables(tx: Transaction, metadata: MetaData) -> list[str]:
+    present = set(inspect(tx.connection).get_table_names())
+    return [each.name for each in metadata.sorted_tables if each.name not in present]
 
 
 def _upgrade(tx: Transaction, name: str) -> list[str]:

@@ -1,0 +1,1 @@
+"""Checks whether links answer: an example of a Tidegate system in a distribution of its own."""

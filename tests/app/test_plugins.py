@@ -1,0 +1,148 @@
+"""A system in a distribution of its own has everything that a built-in system has."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tests.cli.test_commands import environment
+from tests.http.serving import Client, read_events
+from tests.servers.migrated import migrated_folder
+from tests.waiting import patience
+
+ROOT = Path(__file__).parents[2]
+TIDEGATE = str(Path(sys.executable).with_name("tidegate"))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the example, as an installer unpacks its wheel: the package, and metadata with the entry point."""
+    folder = tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    subprocess.run([*command, str(ROOT / "examples" / "link_checker")], check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+async def page() -> AsyncGenerator[str]:
+    """A page that answers."""
+
+    async def answer(request: web.Request) -> web.Response:
+        del request
+        return web.Response(text="here")
+
+    application = web.Application()
+    application.router.add_get("/", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    assert runner.addresses
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    await runner.cleanup()
+
+
+async def tidegate(variables: dict[str, str], *arguments: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        TIDEGATE, *arguments, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    out, _ = await process.communicate()
+    return process.returncode, out.decode()
+
+
+async def test_an_installed_system_brings_six_kinds_of_contributions(installed: Path, page: str, tmp_path: Path):
+    (tmp_path / "data").mkdir()
+    await migrated_folder(tmp_path / "data")
+    variables = environment(tmp_path, PYTHONPATH=str(installed), TIDEGATE_LINK_CHECKER__TIMEOUT="7s")
+
+    code, listed = await tidegate(variables, "--help")
+    assert (code, "Add links, and see which of them answer." in listed) == (0, True), "a command"
+    code, settings = await tidegate(variables, "settings", "--json")
+    assert (code, json.loads(settings)["link_checker.timeout"]) == (0, "7s"), "a section of the settings"
+    code, told = await tidegate(variables, "links", "add", page)
+    assert (code, told) == (0, f"{page} will be checked\n"), "a table, which the command has created"
+
+    up = await asyncio.create_subprocess_exec(
+        TIDEGATE, "up", "--port", "0", "--json", env=variables, stdout=subprocess.PIPE
+    )
+    assert up.stdout is not None
+    try:
+        async with patience(), aiohttp.ClientSession() as session:
+            client = Client(session, json.loads(await up.stdout.readline())["url"])
+            checked = {"links": [{"url": page, "status": 200}]}
+            assert await client.until("/v1/links", lambda found: found == checked), "a service, and a route"
+            async with session.get(f"{client.url}/v1/live?topic=links") as live:
+                event = await anext(each async for each in read_events(live) if each.kind)
+            assert (event.kind, event.data) == ("links", checked), "a topic"
+            unknown = await client.get("/v1/live?topic=nothing")
+            assert (unknown.status, "links" in unknown.json["detail"]) == (422, True)
+    finally:
+        up.terminate()
+        await up.wait()
+    assert up.returncode == 0
+
+
+LOADED = """
+import asyncio, sys
+from tidegate.app import open_application
+from tidegate.app.serving import serve_systems
+from tidegate.http import Binding
+from tidegate.settings import Settings
+
+async def main():
+    settings = Settings.load()
+    async with open_application(settings) as application:
+        systems = list(application.systems.values())
+        with Binding(settings.http) as binding:
+            service = serve_systems(application.context, systems, binding)
+            async with application.process(services={"http": service}).running():
+                print("opened", *application.systems)
+
+asyncio.run(main())
+print(*sorted(name for name in sys.modules if name.startswith("tidegate.systems.")), sep="\\n")
+"""
+
+
+async def test_a_process_imports_and_opens_only_the_systems_that_are_enabled(tmp_path: Path):
+    (tmp_path / "data").mkdir()
+    await migrated_folder(tmp_path / "data")
+    variables = environment(tmp_path, TIDEGATE_SYSTEMS='["campaigns"]', TIDEGATE_HTTP__PORT="0")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", LOADED, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await process.communicate()
+
+    assert process.returncode == 0, err.decode()
+    opened, *modules = out.decode().splitlines()
+    assert opened == "opened campaigns"
+    assert "tidegate.systems.campaigns.manager" in modules
+    assert [name for name in modules if not name.startswith("tidegate.systems.campaigns")] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "variables", "said"),
+    [
+        ("links list", {"TIDEGATE_LINK_CHECKER__TIMEOUTS": "7s"}, "did you mean TIDEGATE_LINK_CHECKER__TIMEOUT?"),
+        ("links list", {"TIDEGATE_LINK_CHECKER__TIMEOUT": "soon"}, "must be a span of time"),
+        ("up", {"TIDEGATE_SYSTEMS": '["nothing"]'}, "no system 'nothing' is installed"),
+    ],
+)
+async def test_mistakes_in_settings_of_systems_are_named(
+    installed: Path, tmp_path: Path, command: str, variables: dict[str, str], said: str
+):
+    given = environment(tmp_path, PYTHONPATH=str(installed), **variables)
+
+    code, told = await tidegate(given, *command.split())
+
+    assert code == 1
+    assert said in told
