@@ -184,7 +184,10 @@ LIMITS = CredentialLimits(concurrency=5, floor=0)
 async def visit(collection: SourceCollection, why: str) -> None:
     """Collect the shop once, and say what came of it."""
     [run] = await collection.collect("bookshop", [Subject(user_id="corner", login="corner")])
-    books, gone = await collection.documents.count("book"), await collection.documents.count("book", with_gone=True)
+    books, gone = (
+        await collection.documents.of("bookshop").count("book"),
+        await collection.documents.of("bookshop").count("book", with_gone=True),
+    )
     print(f"{why}: {run.status}, {run.calls} calls, {run.unchanged_calls} of them free")
     print(f"  {books} books are there, {gone - books} were there once")
 
@@ -200,7 +203,7 @@ async def main(folder: str) -> None:
         shop.reprice("novels", "novels-007", 3)
         shop.sell("poems", "poems-002")
         await visit(collection, "after a sale")
-        book = await collection.documents.get("book", "novels-007")
+        book = await collection.documents.of("bookshop").get("book", "novels-007")
         print(f"novels-007 costs {book.body['price'] if book else '?'} now")
     print(f"the shop counted {shop.calls} calls; its limit was broken {shop.broken} times")
     await runner.cleanup()

@@ -97,7 +97,7 @@ def _write(tx: Transaction, day: _Day) -> None:
         counts[some.status] += some.count
     created = tx.now - (day.ended or timedelta(hours=3)) - timedelta(hours=1)
     values = {
-        **{"source": day.source, "user_id": day.user, "github_login": day.user, "pool": day.pool, "options": {}},
+        **{"source": day.source, "user_id": day.user, "login": day.user, "pool": day.pool, "options": {}},
         **{"status": day.status, "triggered_by": "manual", "created_at": created, "started_at": created},
         "active_key": None if day.status in _OVER else f"{day.source}:{day.user}",
         "completed_at": None if day.ended is None else tx.now - day.ended,

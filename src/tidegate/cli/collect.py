@@ -92,7 +92,7 @@ async def _collect(settings: Settings, token: str | None, subjects: Sequence[Sub
 
 async def _documents(collection: Collection, user_ids: Sequence[str]) -> dict[str, int]:
     owners: Sequence[str | None] = user_ids if len(user_ids) <= _MOST_COUNTED else [None]
-    count = collection.documents.count
+    count = collection.documents.of("github").count
     return {kind: sum([await count(kind, owner) for owner in owners]) for kind in _DOCUMENTS}
 
 

@@ -19,7 +19,7 @@ from tidegate.primitives.gate import Clearances, Gate
 from tidegate.primitives.stream import Intake, Stream
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
-from tidegate.storage.documents import DocumentStore
+from tidegate.storage.documents import Documents
 from tidegate.storage.sql import Database
 
 
@@ -31,7 +31,7 @@ class Ground:
     gate: Gate
     jobs: Stream
     owner: str
-    documents: DocumentStore
+    documents: Documents
 
 
 class Collector:

@@ -90,7 +90,7 @@ async def test_a_users_own_credential_serves_his_runs_and_nobody_elses(small_off
     office = small_office
     own = await office.book.add_token(office.token(), user_id="ada")
 
-    assert own.pool == pool_of("ada") != POOL
+    assert own.pool == pool_of("github", "ada") != POOL
     assert await office.book.pool_for("ada") == own.pool
     with pytest.raises(NoCredential, match=r"no valid credential for 'bob'.*credentials add"):
         await office.book.pool_for("bob")
@@ -372,7 +372,7 @@ async def test_many_credentials_are_enrolled(small_office: Office):
 
     await other.book.enrol()
 
-    assert await office.good_members(pool_of("u7")) == [(await other.book.get("n7")).allowance]
+    assert await office.good_members(pool_of("github", "u7")) == [(await other.book.get("n7")).allowance]
 
 
 @pytest.mark.parametrize(

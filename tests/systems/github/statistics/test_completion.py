@@ -48,7 +48,7 @@ class Finalizer:
 def end_run(tx: Transaction) -> None:
     """As the last job of a run leaves it."""
     counters = dict.fromkeys(("total_jobs", "succeeded_jobs", "failed_jobs", "canceled_jobs"), 0)
-    names = {"source": "github", "user_id": "ann", "github_login": "ann", "pool": "p", "triggered_by": "manual"}
+    names = {"source": "github", "user_id": "ann", "login": "ann", "pool": "p", "triggered_by": "manual"}
     state = {"status": RunState.FINALIZING, "active_key": "github:ann", "options": {}, "created_at": tx.now}
     tx.execute(insert(collection_runs).values(id=RUN, **counters, **names, **state))
     outbox.add(tx, Event(RUN_ENDED, key=f"run:{RUN}", payload={"run_id": RUN}))
