@@ -84,11 +84,15 @@ def fill(tx: Transaction) -> None:
         _write(tx, day)
     tx.execute(
         insert(allowance_notes).values(
-            credential="mona", bucket="core", pool="github", blocked_until=tx.now + timedelta(minutes=20)
+            source="github",
+            credential="mona",
+            bucket="core",
+            pool="github",
+            blocked_until=tx.now + timedelta(minutes=20),
         )
     )
     past = {"blocked_until": tx.now - timedelta(minutes=20), "resets_at": tx.now - timedelta(minutes=1)}
-    tx.execute(insert(allowance_notes).values(credential="old", bucket="core", pool="github", **past))
+    tx.execute(insert(allowance_notes).values(source="github", credential="old", bucket="core", pool="github", **past))
 
 
 def _write(tx: Transaction, day: _Day) -> None:

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from examples.own_source import LIMITS, Bookshop, BookshopSource, serve
-from tidegate.app.settings import Settings
 
 from tidegate.app import SourceCollection, open_sources
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.tokens import Tokens
+from tidegate.settings import Settings
 
 CORNER = Subject(user_id="corner", login="corner")
 
@@ -30,7 +30,7 @@ async def test_documents_and_cursors_of_two_sources_do_not_meet(tmp_path: Path):
     open_shops = [await serve(shop) for shop in (ours, theirs)]
     (_, our_url), (_, their_url) = open_shops
     sources = [BookshopSource(our_url), RivalSource(their_url)]
-    tokens = Tokens("shops", {"counter": Bookshop.TOKEN}, limits=LIMITS)
+    tokens = {source.name: Tokens(source.name, {"counter": Bookshop.TOKEN}, limits=LIMITS) for source in sources}
     async with open_sources(Settings(data_dir=tmp_path), sources, tokens) as collection:
 
         async def visit(source: str) -> Run:

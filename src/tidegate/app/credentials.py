@@ -80,7 +80,7 @@ def put_book_together(
         source=GithubSource.name,
         limits=settings.gate,
         on_unserved=on_unserved,
-        before_enrolment=Recovery(database, parts.gate).remind_gate,
+        before_enrolment=Recovery(database, parts.gate, sources=[GithubSource.name]).remind_gate,
     )
 
     def identities() -> Holding:

@@ -128,6 +128,7 @@ parked_answers = Table(
 allowance_notes = Table(
     "allowance_notes",
     metadata,
+    Column("source", exact_text(40), primary_key=True),
     Column("credential", exact_text(100), primary_key=True),
     Column("bucket", exact_text(100), primary_key=True),
     Column("pool", exact_text(100), nullable=False),

@@ -61,7 +61,7 @@ async def test_whoever_tells_an_empty_gate_of_a_credential_reminds_it_first_of_w
 def must_rest(tx: Transaction, credential: str) -> None:
     """As the answer to a call would have written it."""
     until = tx.now + timedelta(minutes=1)
-    note = {"credential": credential, "bucket": "core", "pool": POOL, "blocked_until": until}
+    note = {"source": "github", "credential": credential, "bucket": "core", "pool": POOL, "blocked_until": until}
     tx.execute(insert(allowance_notes).values(note))
 
 

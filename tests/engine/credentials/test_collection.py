@@ -380,7 +380,13 @@ async def test_who_works_for_another_address_does_not_serve_the_runs_and_does_no
 
 def must_rest(tx: Transaction, credential: str, rest: timedelta) -> None:
     """As the answer to a call would have written it."""
-    note = {"credential": credential, "bucket": "core", "pool": POOL, "blocked_until": tx.now + rest}
+    note = {
+        "source": "github",
+        "credential": credential,
+        "bucket": "core",
+        "pool": POOL,
+        "blocked_until": tx.now + rest,
+    }
     tx.execute(insert(allowance_notes).values(note))
 
 

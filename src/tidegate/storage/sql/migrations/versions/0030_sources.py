@@ -24,10 +24,11 @@ def upgrade() -> None:
         steps.drop_index("documents", columns)
     steps.change_primary_key("documents", ["source", "kind", "id"])
     steps.change_primary_key("collection_cursors", ["source", "user_id", "resource_type", "resource_key"])
-    for table in ("credential_allowances", "credentials"):
+    for table in ("credential_allowances", "credentials", "allowance_notes"):
         steps.add_column(table, _source())
+    steps.change_primary_key("allowance_notes", ["source", "credential", "bucket"])
     steps.change_unique("credentials", ["name"], ["source", "name"])
-    for table in ("documents", "collection_cursors", "credential_allowances", "credentials"):
+    for table in ("documents", "collection_cursors", "credential_allowances", "credentials", "allowance_notes"):
         steps.drop_default(table, "source")
 
 
