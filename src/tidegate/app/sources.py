@@ -7,12 +7,14 @@ the source continues them.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
-from tidegate.app.cells import CellService, cell_context
+from tidegate.app.cells import SHARED_SOURCES, CellService, cell_context
 from tidegate.app.collecting import Collecting, put_schedules_together
 from tidegate.connections import open_context
 from tidegate.core.errors import InvalidArgument
@@ -22,9 +24,13 @@ from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.committer import Moved
 from tidegate.engine.completion import Finalizer
+from tidegate.engine.credentials import CredentialBook, how_to_get_one, token_variable
+from tidegate.engine.credentials.opening import open_vault
+from tidegate.engine.credentials.token_authority import TokenAuthority
 from tidegate.engine.firings import Firing
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.recovery import Recovery
+from tidegate.engine.registry import load_sources, require_known
 from tidegate.engine.runs import Run, RunActive
 from tidegate.engine.schedules import Schedules
 from tidegate.engine.settings import CollectSettings
@@ -44,11 +50,37 @@ _LOOK_AGAIN_S = 30.0
 """Should the news of a run's end be lost, somebody looks after this long."""
 
 
+class CallCredentials(Protocol):
+    """Who makes the calls of a source: `Tokens` of a program, or credentials that are stored."""
+
+    async def pool_for(self, user_id: str) -> str:
+        """The pool for the runs of a user; raises `NoCredential`."""
+        ...
+
+    async def secret_of(self, credential: str) -> str:
+        """What is sent for a credential."""
+        ...
+
+    async def rejected(self, credential: str, secret: str, reason: str) -> bool:
+        """The upstream refused a secret; True if there is another one for the same allowance."""
+        ...
+
+    async def enrol(self) -> None:
+        """Make the gate of the cell agree with what there is."""
+        ...
+
+
 class _Lent:
     """Tokens in the hands of workers: when the last is refused, runs fail, since they would wait for ever."""
 
     def __init__(self, tokens: Tokens, parts: Context, on_moved: Moved) -> None:
         self._tokens, self._parts, self._on_moved = tokens, parts, on_moved
+
+    async def pool_for(self, user_id: str) -> str:
+        return await self._tokens.pool_for(user_id)
+
+    async def enrol(self) -> None:
+        await self._tokens.enrol(self._parts.gate)
 
     async def secret_of(self, credential: str) -> str:
         return await self._tokens.secret_of(credential)
@@ -69,11 +101,11 @@ class SourceCell(Collecting):
     """One source in this process; its `parts` are those of its cell."""
 
     source: Source
-    tokens: Tokens
+    credentials: CallCredentials
 
     async def begin(self, subject: Subject) -> int:
         """See `SourceCollection.begin`."""
-        pool = await self.tokens.pool_for(subject.user_id)
+        pool = await self.credentials.pool_for(subject.user_id)
         try:
             return await self.orchestrator.begin(self.source.name, subject, pool=pool)
         except RunActive as active:
@@ -186,7 +218,7 @@ async def open_sources(
         bulletin = Bulletin(parts.valkey, parts.unit)
         stack.push_async_callback(bulletin.close)
         cells = {
-            source.name: _put_cell_together(
+            source.name: _with_tokens(
                 cell_context(parts, source.name),
                 source,
                 by_source[source.name],
@@ -197,17 +229,103 @@ async def open_sources(
             )
             for source in sources
         }
+        yield _collection(parts, cells, documents, bulletin)
 
-        async def fire(schedule_id: int, firing_key: str) -> Firing:
-            schedule = await parts.database.read(schedule_records.get, schedule_id)
-            if schedule.source not in cells:
-                raise InvalidArgument("source", schedule.source, f"must be one of {', '.join(sorted(cells))}")
-            return await cells[schedule.source].schedules.trigger(schedule_id, firing_key)
 
-        doorbells = _Doorbells([cell.parts.timers.doorbell for cell in cells.values()])
-        known = {source.name: source for source in sources}
-        schedules = Schedules(parts.database, known, doorbells, fire)
-        yield SourceCollection(parts=parts, documents=documents, bulletin=bulletin, cells=cells, schedules=schedules)
+@asynccontextmanager
+async def open_configured(context: Context, names: Sequence[str] | None = None) -> AsyncGenerator[SourceCollection]:
+    """The sources that the settings name, or those of `names`, with their stored credentials, for a block.
+
+    While none is stored, the token of the environment serves: `BOOKSHOP_TOKEN` for the source `bookshop`.
+    """
+    settings = context.settings
+    known = load_sources(settings.sources, taken=SHARED_SOURCES)
+    chosen = known if names is None else {name: require_known(known, name, others=SHARED_SOURCES) for name in names}
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(UpstreamClient(settings.section(UpstreamSettings)))
+        documents = await open_documents(settings.documents, context.database)
+        stack.push_async_callback(documents.close)
+        bulletin = Bulletin(context.valkey, context.unit)
+        stack.push_async_callback(bulletin.close)
+        cells: dict[str, SourceCell] = {}
+        for name, source in chosen.items():
+            cell = cell_context(context, name)
+            book = source_book(cell, name, bulletin.moved)
+            stack.push_async_callback(book.close)
+            if token := os.environ.get(token_variable(name)):
+                await book.borrow(token)
+            cells[name] = _put_cell_together(
+                cell, source, book, documents=documents, client=client, bulletin=bulletin, finalizers=()
+            )
+        yield _collection(context, cells, documents, bulletin)
+
+
+@asynccontextmanager
+async def open_source_credentials(settings: Settings, source: str) -> AsyncGenerator[CredentialBook]:
+    """The stored credentials of a source of the settings, for the length of a block."""
+    require_known(load_sources(settings.sources, taken=SHARED_SOURCES), source, others=SHARED_SOURCES)
+    async with open_context(settings) as context:
+        bulletin = Bulletin(context.valkey, context.unit)
+        book = source_book(cell_context(context, source), source, bulletin.moved)
+        try:
+            yield book
+        finally:
+            await book.close()
+            await bulletin.close()
+
+
+def source_book(cell: Context, source: str, on_moved: Moved) -> CredentialBook:
+    """The stored credentials of a source, known to the gate of its cell."""
+    database, recovery = cell.database, Recovery(cell.database, cell.gate, sources=[source])
+
+    async def fail_unserved(pool: str) -> None:
+        how = how_to_get_one(source, f"tidegate credentials add --source {source}")
+        why = f"no valid credential for pool {pool!r}: {how}, and retry the run"
+        failed = await database.transaction(unserved_pools.fail, pool, why)
+        on_moved(failed)
+        await recovery.forget_jobs([job_id for ids in failed.values() for job_id in ids])
+
+    return CredentialBook(
+        database,
+        cell.gate,
+        open_vault(cell.settings, database),
+        TokenAuthority(source),
+        source=source,
+        limits=cell.settings.gate,
+        on_unserved=fail_unserved,
+        before_enrolment=recovery.remind_gate,
+    )
+
+
+def _collection(
+    parts: Context, cells: Mapping[str, SourceCell], documents: Documents, bulletin: Bulletin
+) -> SourceCollection:
+    async def fire(schedule_id: int, firing_key: str) -> Firing:
+        schedule = await parts.database.read(schedule_records.get, schedule_id)
+        if schedule.source not in cells:
+            raise InvalidArgument("source", schedule.source, f"must be one of {', '.join(sorted(cells))}")
+        return await cells[schedule.source].schedules.trigger(schedule_id, firing_key)
+
+    doorbells = _Doorbells([cell.parts.timers.doorbell for cell in cells.values()])
+    known = {name: cell.source for name, cell in cells.items()}
+    schedules = Schedules(parts.database, known, doorbells, fire)
+    return SourceCollection(parts=parts, documents=documents, bulletin=bulletin, cells=cells, schedules=schedules)
+
+
+def _with_tokens(
+    parts: Context,
+    source: Source,
+    tokens: Tokens,
+    *,
+    documents: Documents,
+    client: UpstreamClient,
+    bulletin: Bulletin,
+    finalizers: Sequence[Finalizer],
+) -> SourceCell:
+    lent = _Lent(tokens, parts, bulletin.moved)
+    return _put_cell_together(
+        parts, source, lent, documents=documents, client=client, bulletin=bulletin, finalizers=finalizers
+    )
 
 
 def _tokens_of(sources: Sequence[Source], tokens: Tokens | Mapping[str, Tokens]) -> Mapping[str, Tokens]:
@@ -228,7 +346,7 @@ def _tokens_of(sources: Sequence[Source], tokens: Tokens | Mapping[str, Tokens])
 def _put_cell_together(
     parts: Context,
     source: Source,
-    tokens: Tokens,
+    credentials: CallCredentials,
     *,
     documents: Documents,
     client: UpstreamClient,
@@ -239,15 +357,15 @@ def _put_cell_together(
         Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
         [source],
         caller=client,
-        secrets=_Lent(tokens, parts, bulletin.moved),
-        enrol_credentials=lambda: tokens.enrol(parts.gate),
+        secrets=credentials,
+        enrol_credentials=credentials.enrol,
         finalizers=finalizers,
         on_moved=bulletin.moved,
         settings=parts.section(CollectSettings),
     )
 
     async def pool_for(_source: str, user_id: str) -> str:
-        return await tokens.pool_for(user_id)
+        return await credentials.pool_for(user_id)
 
     schedules, due = put_schedules_together(parts, collector, [source], pool_for)
     return SourceCell(
@@ -258,5 +376,5 @@ def _put_cell_together(
         schedules=schedules,
         due_schedules=due,
         source=source,
-        tokens=tokens,
+        credentials=credentials,
     )

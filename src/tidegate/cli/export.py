@@ -89,9 +89,14 @@ class _Order(NamedTuple):
     wish: Callable[[Mapping[str, Sequence[Column]]], Wish]
 
 
-def _columns(source: str) -> Mapping[str, Sequence[Column]]:
-    """The columns that a source declares for its kinds of documents."""
-    return COLUMNS if source == _GITHUB else {}
+def _columns(settings: Settings, source: str) -> Mapping[str, Sequence[Column]]:
+    """The columns that a source declares for its kinds of documents; none where this process does not know it."""
+    from tidegate.engine.registry import columns_of, load_sources
+
+    if source == _GITHUB:
+        return COLUMNS
+    known = load_sources(settings.sources)
+    return columns_of(known[source]) if source in known else {}
 
 
 def _owners(source: str, logins: Sequence[str]) -> list[str]:
@@ -127,17 +132,18 @@ async def _documents(settings: Settings, order: _Order) -> AsyncGenerator[tuple[
         documents = await open_documents(settings.documents, database)
         try:
             store = documents.of(order.source)
-            yield store, database.clock, order.wish(await _kinds(store, order))
+            yield store, database.clock, order.wish(await _kinds(store, order, _columns(settings, order.source)))
         finally:
             await documents.close()
 
 
-async def _kinds(store: DocumentStore, order: _Order) -> Mapping[str, Sequence[Column]]:
+async def _kinds(
+    store: DocumentStore, order: _Order, columns: Mapping[str, Sequence[Column]]
+) -> Mapping[str, Sequence[Column]]:
     """The kinds to export with their columns: those asked for, else all that are declared or stored.
 
     Raises `InvalidArgument` for a kind that is neither.
     """
-    columns = _columns(order.source)
     known = dict.fromkeys([*columns, *await store.kinds()])
     for kind in order.kinds:
         if kind not in known:

@@ -112,7 +112,7 @@ def _count_skipped(ending: Ending) -> None:
 
 def end_if_done(tx: Transaction, run_ids: Sequence[int]) -> None:
     """End those that have no job left, each by exactly one transaction, which also writes the event."""
-    done: dict[int, str] = dict(_DONE.rows(tx, ids=run_ids))
+    done: dict[int, str] = {row[0]: row[1] for row in _DONE.rows(tx, ids=run_ids)}
     if done:
         ended = update(collection_runs).where(collection_runs.c.id.in_(done))
         tx.execute(ended.values(status=RunState.FINALIZING))

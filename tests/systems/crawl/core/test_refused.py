@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
-from tidegate.app.settings import Settings
 
 from tests.processes.at_work import at_work
 from tests.servers.migrated import migrated_folder, migrated_on
