@@ -169,7 +169,7 @@ async def _tidegate(url: str, upstream: str) -> Measured:
             await collector.orchestrator.begin("bench", Subject(user_id="u", login="u"), pool="pool")
             await ended.wait()
             rate, cpu_ms = PAGES / (time.perf_counter() - began), 1000 * (time.process_time() - cpu) / PAGES
-            assert await documents.count("item") == PAGES * ITEMS
+            assert await documents.of("bench").count("item") == PAGES * ITEMS
             process.stop()
             await running
     return Measured(rate, cpu_ms)

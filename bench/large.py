@@ -151,7 +151,7 @@ def _run(number: int, runs: int, usual: int) -> _Run:
 
 
 _RUN_COLUMNS = (
-    *("id", "source", "user_id", "github_login", "pool", "options", "status", "triggered_by", "active_key"),
+    *("id", "source", "user_id", "login", "pool", "options", "status", "triggered_by", "active_key"),
     *("created_at", "started_at", "completed_at", "total_jobs", "succeeded_jobs", "failed_jobs", "canceled_jobs"),
     *("last_error", "calls", "unchanged_calls", "documents"),
 )

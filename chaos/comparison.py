@@ -7,7 +7,7 @@ import msgspec
 from sqlalchemy import func, select
 
 from chaos import audit
-from tidegate.engine.accounts import RUN_ENDED
+from tidegate.engine.accounts import run_ended
 from tidegate.engine.lifecycle import UNFINISHED_JOBS, RunState
 from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.storage.documents import DocumentStore
@@ -82,7 +82,7 @@ def _differences(what: str, copied: Mapping[str, Any], truly: Mapping[str, Any])
 def disagreements(tx: Transaction, run_ids: Sequence[int]) -> list[str]:
     """Where counters differ from a recount, a run has not ended exactly once, or something is left undone."""
     told = list[str]()
-    ended, told_of = audit.moves_into(tx, RunState.FINALIZING), audit.events_of(tx, RUN_ENDED)
+    ended, told_of = audit.moves_into(tx, RunState.FINALIZING), audit.events_of(tx, run_ended("github"))
     completed = audit.moves_into(tx, RunState.COMPLETED)
     for run in tx.execute(select(collection_runs).where(collection_runs.c.id.in_(run_ids))):
         jobs = _states(tx, run.id)

@@ -35,7 +35,7 @@ async def attempt(folder: Path, *, started: timedelta, passes: timedelta) -> boo
     config = SimulatorConfig(world=msgspec.structs.replace(WORLD, epoch=now - started))
     async with GithubSimulator(config, clock) as simulator, collected(simulator, folder) as collection:
         clock.advance(passes)
-        return await prove(simulator, collection.documents)
+        return await prove(simulator, collection.documents.of("github"))
 
 
 def main() -> int:

@@ -16,7 +16,6 @@ from chaos.github import WatchedGithub
 from chaos.orders import Order
 from chaos.worker import WORKING
 from tidegate.app import Collection, open_collection
-from tidegate.app.collection import POOL
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
@@ -25,7 +24,7 @@ from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.github import ESSENTIAL
 from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER
-from tidegate.systems.github.settings import GithubSettings
+from tidegate.systems.github.settings import POOL, GithubSettings
 from tidegate_simulators.github import SimulatorConfig
 
 _LOOK_EVERY_S = 0.02
@@ -49,7 +48,7 @@ class Site:
 
     def __init__(self, github: WatchedGithub, collection: Collection, fleet: Fleet, order: Order) -> None:
         self.github, self.collection, self.fleet = github, collection, fleet
-        self.parts, self.documents = collection.parts, collection.documents
+        self.parts, self.documents = collection.parts, collection.documents.of("github")
         self.orchestrator = collection.orchestrator
         self._order = order
 

@@ -10,12 +10,12 @@ import uvloop
 from chaos.orders import Order
 from chaos.points import die_at
 from tidegate.app import Collection, open_collection
-from tidegate.app.collection import POOL
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine import staging, verdicts
 from tidegate.engine.source import Subject
 from tidegate.primitives.gate import promises
 from tidegate.runtime.supervisor import Supervisor
+from tidegate.systems.github.settings import POOL
 
 WORKING, LEADING, STOPPING = "working", "leading", "stopping"
 """What workers say: that they take jobs and heed signals; that they lead; that they were told to stop."""

@@ -126,7 +126,7 @@ async def main() -> None:
         console.print(f"[bold]A GitHub of our own[/] at {simulator.url}: {USERS} users")
         console.print(f"2 tokens, each with {QUOTA} calls per {WINDOW_S} s, so waiting is seen\n")
         collection = await stack.enter_async_context(collected(simulator, folder))
-        if not await prove(simulator, collection.documents):
+        if not await prove(simulator, collection.documents.of("github")):
             raise SystemExit("the demo's own proof failed")
         if found := await collection.statistics.of_user(simulator.world.logins()[0]):
             console.print("\n[bold]What tidegate stats shows of one of them[/]\n")

@@ -6,10 +6,12 @@
 them. The shop stands beside them, so that the example runs without the internet.
 """
 
+import os
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import uvloop
@@ -23,6 +25,7 @@ from tidegate.engine.tokens import Tokens
 from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.gate import Allowance, CredentialLimits
 from tidegate.settings import Settings
+from tidegate.storage.documents.export.columns import text, whole
 
 SHELVES, BOOKS = "SHELVES", "BOOKS"
 
@@ -32,9 +35,10 @@ class BookshopSource:
 
     name = "bookshop"
     planning_kinds = frozenset({SHELVES})
+    columns: ClassVar = {"book": [text("isbn"), whole("price")]}
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str | None = None) -> None:
+        self._url = url or os.environ["BOOKSHOP_URL"]
 
     def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
         return [JobSpec(kind=SHELVES, resource=f"shop:{subject.login}", params={"path": "/shelves"})]
@@ -112,7 +116,7 @@ def allowance(answer: Answer) -> Allowance | None:
 class Bookshop:
     """A small upstream: it knows one token, allows it so many calls in a window, and counts for itself."""
 
-    TOKEN = "the shop's token"
+    TOKEN = "the-shops-token"
 
     def __init__(self, shelves: dict[str, int], *, calls: int = 20, window_s: int = 2, per_page: int = 10) -> None:
         self.books = {
@@ -184,9 +188,10 @@ LIMITS = CredentialLimits(concurrency=5, floor=0)
 async def visit(collection: SourceCollection, why: str) -> None:
     """Collect the shop once, and say what came of it."""
     [run] = await collection.collect("bookshop", [Subject(user_id="corner", login="corner")])
-    books, gone = await collection.documents.count("book"), await collection.documents.count("book", with_gone=True)
+    books = collection.documents.of("bookshop")
+    there, ever = await books.count("book"), await books.count("book", with_gone=True)
     print(f"{why}: {run.status}, {run.calls} calls, {run.unchanged_calls} of them free")
-    print(f"  {books} books are there, {gone - books} were there once")
+    print(f"  {there} books are there, {ever - there} were there once")
 
 
 async def main(folder: str) -> None:
@@ -200,7 +205,7 @@ async def main(folder: str) -> None:
         shop.reprice("novels", "novels-007", 3)
         shop.sell("poems", "poems-002")
         await visit(collection, "after a sale")
-        book = await collection.documents.get("book", "novels-007")
+        book = await collection.documents.of("bookshop").get("book", "novels-007")
         print(f"novels-007 costs {book.body['price'] if book else '?'} now")
     print(f"the shop counted {shop.calls} calls; its limit was broken {shop.broken} times")
     await runner.cleanup()

@@ -34,7 +34,7 @@ async def judge_collection(collection: Collection, deployment: Deployment, load:
     kinds = {USER, REPOSITORY} | {
         DOCUMENTS[kind] for kind in collection.parts.settings.section(GithubSettings).include if kind in DOCUMENTS
     }
-    compared = await compare(simulator, collection.documents, logins, kinds=kinds)
+    compared = await compare(simulator, collection.documents.of("github"), logins, kinds=kinds)
     found = [*compared.differences, *await database.read(disagreements, load.run_ids)]
     report = simulator.report()
     return found + [f"GitHub limit {rule} exceeded {times} times" for rule, times in report.violations.items()]

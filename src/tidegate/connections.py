@@ -73,14 +73,16 @@ async def open_context(settings: Settings, *, before_migration: Preflight | None
         yield build_context(settings, valkey, database)
 
 
-def build_context(settings: Settings, valkey: Valkey, database: Database) -> Context:
-    """The primitives, on connections that are open."""
+def build_context(
+    settings: Settings, valkey: Valkey, database: Database, *, shard: str = _SHARD, owner: str | None = None
+) -> Context:
+    """The primitives, on connections that are open; `shard` names the unit of their keys."""
     from tidegate.primitives.gate import Gate
     from tidegate.primitives.membership import Presence
     from tidegate.primitives.stream import Stream
     from tidegate.primitives.timers import Timers
 
-    unit, owner = valkey.unit(_SHARD), new_owner()
+    unit, owner = valkey.unit(shard), owner or new_owner()
     presence = Presence(valkey, unit, owner, settings=settings.presence)
     jobs = Stream(valkey, unit, "jobs", settings.stream.model_copy(update={"max_deliveries": _NEVER_BURIED}))
     alarms = Stream(valkey, unit, "alarms", settings.stream)

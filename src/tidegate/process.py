@@ -21,7 +21,7 @@ from tidegate.runtime.valkey_restart import Reunion
 from tidegate.system import Context, OpenSystem
 
 _PROCESSES = "processes"
-"""The folder, in the data folder, of the locks by which processes of one machine notice each other's death."""
+"""In the data folder, one folder for each unit, with the locks by which processes of one machine notice a death."""
 
 
 def build_process(
@@ -53,7 +53,7 @@ def build_process(
         running |= {**(system.workers() if works else {}), **system.services()}
     leading |= duties or {}
     running |= services or {}
-    relay = Relay(parts.database, handlers)
+    relay = Relay(parts.database, handlers, only_handled=True)
     commits = parts.commits
     recoverer = Recoverer(
         parts.presence,
@@ -83,7 +83,7 @@ def build_process(
         await parts.presence.declare_dead(owner)
         leadership.reconsider()
 
-    folder = parts.settings.data_dir / _PROCESSES
+    folder = parts.settings.data_dir / _PROCESSES / parts.unit.name
     neighbours = Neighbours(folder, parts.owner, report_death, has_left=lambda: heartbeat.has_left)
     supervisor.add("neighbours", neighbours)
     supervisor.add("heartbeat", heartbeat)

@@ -83,7 +83,7 @@ async def add(parts: Context, table: Table, *rows: dict[str, Any]) -> None:
 def a_run(parts: Context, number: int, status: str = "completed", user: str = "ada") -> dict[str, Any]:
     now = parts.database.clock.now()
     counters = dict.fromkeys(("total_jobs", "succeeded_jobs", "failed_jobs", "canceled_jobs"), 0)
-    names = {"source": "github", "user_id": user, "github_login": user, "pool": "p", "triggered_by": "manual"}
+    names = {"source": "github", "user_id": user, "login": user, "pool": "p", "triggered_by": "manual"}
     is_over = status in ("completed", "failed", "canceled")
     return {
         **names,
@@ -189,7 +189,7 @@ async def test_cursors_go_that_no_kept_run_asked_for(
     migrated_url: str, embedded: Valkey, clock: ManualClock, tmp_path: Path
 ):
     async with opened(migrated_url, embedded, clock, tmp_path) as parts:
-        cursor = {"resource_type": "REPO_ISSUES", "last_run_id": 1, "updated_at": clock.now()}
+        cursor = {"source": "github", "resource_type": "REPO_ISSUES", "last_run_id": 1, "updated_at": clock.now()}
         await add(
             parts,
             collection_cursors,

@@ -14,7 +14,7 @@ from tests.servers.migrated import migrated_folder
 from tests.waiting import look_again, patience
 from tidegate.app import open_collection
 from tidegate.engine import runs
-from tidegate.engine.accounts import RUN_ENDED, ended_key
+from tidegate.engine.accounts import ended_key, run_ended
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.progress import jobs_of
 from tidegate.engine.source import Subject
@@ -139,7 +139,7 @@ def bury_the_end(tx: Transaction, run_id: int) -> None:
     done = tx.execute(update(page_jobs).where(job.run_id == run_id).values(status=JobState.SUCCEEDED)).rowcount
     ended = {"status": RunState.FINALIZING, "total_jobs": done, "succeeded_jobs": done}
     tx.execute(update(collection_runs).where(run.id == run_id).values(ended))
-    event = Event(RUN_ENDED, key=ended_key(run_id), payload={"run_id": run_id})
+    event = Event(run_ended("github"), key=ended_key(run_id), payload={"run_id": run_id})
     outbox.add(tx, event)
     (number,) = tx.execute(select(outbox_events.c.id).where(outbox_events.c.event_id == event.event_id)).one()
     outbox.bury(tx, number, attempts=8, error="ValueError: no such day")

@@ -163,6 +163,7 @@ async def test_where_there_are_no_kinds_of_snapshots_it_is_said_why(deployment: 
 
 def credential(state: State = State.VALID, audience: str = GITHUB) -> Credential:
     return Credential(
+        source="github",
         name="ours",
         kind=Kind.TOKEN,
         owner="mona",

@@ -84,11 +84,15 @@ def fill(tx: Transaction) -> None:
         _write(tx, day)
     tx.execute(
         insert(allowance_notes).values(
-            credential="mona", bucket="core", pool="github", blocked_until=tx.now + timedelta(minutes=20)
+            source="github",
+            credential="mona",
+            bucket="core",
+            pool="github",
+            blocked_until=tx.now + timedelta(minutes=20),
         )
     )
     past = {"blocked_until": tx.now - timedelta(minutes=20), "resets_at": tx.now - timedelta(minutes=1)}
-    tx.execute(insert(allowance_notes).values(credential="old", bucket="core", pool="github", **past))
+    tx.execute(insert(allowance_notes).values(source="github", credential="old", bucket="core", pool="github", **past))
 
 
 def _write(tx: Transaction, day: _Day) -> None:
@@ -97,7 +101,7 @@ def _write(tx: Transaction, day: _Day) -> None:
         counts[some.status] += some.count
     created = tx.now - (day.ended or timedelta(hours=3)) - timedelta(hours=1)
     values = {
-        **{"source": day.source, "user_id": day.user, "github_login": day.user, "pool": day.pool, "options": {}},
+        **{"source": day.source, "user_id": day.user, "login": day.user, "pool": day.pool, "options": {}},
         **{"status": day.status, "triggered_by": "manual", "created_at": created, "started_at": created},
         "active_key": None if day.status in _OVER else f"{day.source}:{day.user}",
         "completed_at": None if day.ended is None else tx.now - day.ended,

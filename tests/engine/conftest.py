@@ -21,7 +21,7 @@ from tidegate.engine.source import Subject
 from tidegate.engine.tables import page_jobs
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
-from tidegate.storage.documents import DocumentStore, SqlDocuments
+from tidegate.storage.documents import Documents, SqlDocuments
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Context
@@ -37,7 +37,7 @@ class Library:
         self,
         parts: Context,
         upstream: ShelfUpstream,
-        documents: DocumentStore | None = None,
+        documents: Documents | None = None,
         at_once: int = 200,
         source: ShelfSource | None = None,
         keeps_answers: bool = False,
@@ -85,7 +85,7 @@ class Library:
         return await self.until(await self.begin(login), RunState.COMPLETED, RunState.FAILED)
 
     async def items(self) -> list[str]:
-        return sorted([document.id async for document in self.documents.iterate("item")])
+        return sorted([document.id async for document in self.documents.of(self.source.name).iterate("item")])
 
     async def jobs(self, run_id: int) -> list[Any]:
         return await self.parts.database.read(_jobs_of, run_id)

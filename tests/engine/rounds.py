@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from tidegate.engine import runs
-from tidegate.engine.accounts import RUN_ENDED
+from tidegate.engine.accounts import run_ended
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.ledger import Claim, Ending
 from tidegate.engine.lifecycle import JobState
@@ -96,7 +96,7 @@ def recount(tx: Transaction, run_id: int) -> dict[str, int]:
 def told_ends(tx: Transaction, run_id: int) -> int:
     """How often it was told that the run has ended."""
     event = outbox_events.c
-    found = select(func.count()).where(event.kind == RUN_ENDED, event.event_key == f"run:{run_id}")
+    found = select(func.count()).where(event.kind == run_ended("shelves"), event.event_key == f"run:{run_id}")
     return tx.execute(found).scalar_one()
 
 

@@ -105,7 +105,7 @@ async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path):
             (1 + pages,) * 2 + (0,)
         ] * USERS
         assert await parts.database.read(ended_jobs) == {"succeeded": USERS * (1 + pages)}
-        documents = SqlDocuments(parts.database)
+        documents = SqlDocuments(parts.database).of("shelves")
         found = Counter([document.id async for document in documents.iterate("item")])
         assert found == Counter(f"{shelf}-{n}" for shelf in upstream.shelves for n in range(ITEMS))
         assert (await parts.database.read(outbox.depth)).pending == 0

@@ -41,7 +41,7 @@ async def test_two_results_of_one_job_in_a_round_count_once(database: Database):
 async def test_what_an_overtaken_result_brought_is_not_written(database: Database):
     """Its documents stand among those of others, which are."""
     _, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
-    store = SqlDocuments(database)
+    store = SqlDocuments(database).of("shelves")
     late, good = await claimed(database, *job_ids)
     await claimed(database, late.job.id)
     documents = [

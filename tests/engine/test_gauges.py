@@ -28,7 +28,7 @@ def row(n: int, status: RunState, now: datetime, *, ago: timedelta | None = None
     return {
         "source": "shelves",
         "user_id": f"user{n}",
-        "github_login": f"user{n}",
+        "login": f"user{n}",
         "pool": "everybody",
         "options": {},
         "status": status,

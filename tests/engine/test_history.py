@@ -25,7 +25,7 @@ async def test_users_have_the_run_that_is_active_the_last_that_was_completed_and
 
     active = await read(history.active_runs, NAME, ["ada", "eve", "nobody"])
     last = await read(history.last_completed, NAME, ["ada", "eve", "nobody"])
-    marks = await read(history.marks_of, ["ada", "eve", "nobody"])
+    marks = await read(history.marks_of, "shelves", ["ada", "eve", "nobody"])
 
     assert {user: run.id for user, run in active.items()} == {"ada": waiting}
     assert {user: run.id for user, run in last.items()} == {"ada": second, "eve": other}
@@ -58,4 +58,4 @@ async def test_more_users_are_asked_about_than_fit_into_one_statement(library: L
 
     assert [run.id for run in active.values()] == [run_id]
     assert await library.parts.database.read(history.last_completed, NAME, many) == {}
-    assert await library.parts.database.read(history.marks_of, many) == {}
+    assert await library.parts.database.read(history.marks_of, "shelves", many) == {}

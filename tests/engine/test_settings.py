@@ -94,7 +94,7 @@ class Nowhere(ShelfSource):
 async def test_the_settings_of_an_installation_reach_its_workers(tmp_path: Path):
     collect = CollectSettings(max_attempts=2, first_pause=A_MOMENT, longest_pause=A_MOMENT)
     settings = Settings(data_dir=tmp_path, collect=collect)
-    async with open_sources(settings, [Nowhere()], Tokens("pool", {"one": "secret"})) as collection:
+    async with open_sources(settings, [Nowhere()], Tokens("shelves", {"one": "secret"})) as collection:
         (run,) = await collection.collect("shelves", [Subject(user_id="ada", login="ada")])
         tries = await collection.parts.database.read(
             lambda tx: tx.execute(select(page_jobs.c.attempt_count)).scalars().all()

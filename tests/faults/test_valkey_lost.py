@@ -14,8 +14,8 @@ from tests.faults.conftest import CALM, LIMITS, Open, assert_all_is_well
 from tests.servers.registry import record_used, skip_or_fail
 from tests.servers.valkey import ServerMissing, redis_binary, version_of
 from tests.waiting import look_again, patience
-from tidegate.app.collection import POOL
 from tidegate.primitives.gate import BucketStatus
+from tidegate.systems.github.settings import POOL
 from tidegate_simulators.github import FaultKind, LimitSettings, Manners, Sizes
 
 pytestmark = pytest.mark.crash

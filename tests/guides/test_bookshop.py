@@ -117,7 +117,7 @@ async def test_a_shop_with_troubles_is_collected_without_breaking_its_limit(tmp_
         assert [(failure.resource, failure.reason) for failure in failures] == [
             ("shelf:poems", "there is no such shelf any more")
         ]
-        books = {found.id: found.body async for found in collection.documents.iterate("book")}
+        books = {found.id: found.body async for found in collection.documents.of("bookshop").iterate("book")}
         assert books == {isbn: book for shelf in ("maps", "novels") for isbn, book in shop.books[shelf].items()}
         assert shop.broken == 0
         assert run.calls == shop.calls == 1 + (3 + 1) + 4 + 1
@@ -133,7 +133,9 @@ async def test_a_bad_book_is_skipped_and_counted_and_its_shelf_is_kept(tmp_path:
         run = await collect(collection)
 
         assert (run.status, run.failed_jobs, run.skipped_items) == (RunState.COMPLETED, 0, 3)
-        assert await collection.documents.count("book") == 25, "what was collected before is not called gone"
+        assert await collection.documents.of("bookshop").count("book") == 25, (
+            "what was collected before is not called gone"
+        )
 
 
 @pytest.mark.full
@@ -145,10 +147,10 @@ async def test_what_was_sold_is_gone_and_what_did_not_change_is_free(tmp_path: P
         second = await collect(collection)
 
         assert (second.calls, second.unchanged_calls) == (1 + 1 + 1, 1)
-        sold = await collection.documents.get("book", "poems-002")
+        sold = await collection.documents.of("bookshop").get("book", "poems-002")
         assert sold is not None
         assert sold.gone_at is not None
-        assert await collection.documents.count("book") == 32
+        assert await collection.documents.of("bookshop").count("book") == 32
 
 
 async def test_a_token_that_the_shop_does_not_know_ends_the_run_with_the_reason(tmp_path: Path):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.http.serving import Served
 from tests.waiting import look_again, patience
-from tidegate.engine.accounts import RUN_ENDED
+from tidegate.engine.accounts import run_ended
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 
@@ -91,7 +91,7 @@ async def test_both_kinds_are_in_one_list_that_is_read_page_by_page(deployment: 
 
 async def test_an_event_that_is_replayed_is_delivered(deployment: Served):
     run = await deployment.collect(deployment.logins[0], include=["USER_BASIC"])
-    [letter] = await bury(deployment, {"run_id": run["id"]}, kind=RUN_ENDED)
+    [letter] = await bury(deployment, {"run_id": run["id"]}, kind=run_ended("github"))
 
     replayed = await deployment.client.post(f"/v1/dead-letters/{letter}/replay")
 
@@ -121,7 +121,7 @@ async def test_a_message_that_is_replayed_is_in_its_stream_again(deployment: Ser
 async def test_all_letters_or_all_of_a_kind_are_replayed_at_once(kind: str | None, deployment: Served):
     await clear(deployment)
     run = await deployment.collect(deployment.logins[0], include=["USER_BASIC"])
-    events = await bury(deployment, *[{"run_id": run["id"]}] * 2, kind=RUN_ENDED)
+    events = await bury(deployment, *[{"run_id": run["id"]}] * 2, kind=run_ended("github"))
     messages = await bury_messages(deployment, 2)
     wanted = {"event": events, "message": messages, None: [*events, *messages]}[kind]
 

@@ -17,7 +17,7 @@ from tidegate.runtime.retention import RetentionRule
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
-from tidegate.storage.documents import DocumentStore
+from tidegate.storage.documents import Documents
 from tidegate.system import Context, Gauges, OpenSystem
 
 
@@ -49,7 +49,7 @@ class Collecting:
     """A process's hold on collection."""
 
     parts: Context
-    documents: DocumentStore
+    documents: Documents
     collector: Collector
     bulletin: Bulletin
     """Tells whoever watches a run that it moved, in this process or another."""

@@ -17,8 +17,7 @@ from tidegate.connections import open_context
 from tidegate.core.errors import InvalidSettings
 from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.collector import Collector, Ground
-from tidegate.engine.credentials import GENERAL_POOL, CredentialBook
-from tidegate.engine.credentials.borrowing import VARIABLE
+from tidegate.engine.credentials import CredentialBook
 from tidegate.engine.places import OtherPlace, settle_place
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.sqs import open_aws
@@ -33,10 +32,8 @@ from tidegate.storage.sql import Database
 from tidegate.system import Context, enabled_systems
 from tidegate.systems.crawl.crawls import Crawls
 from tidegate.systems.github import GithubSettings, GithubSource
+from tidegate.systems.github.settings import VARIABLE
 from tidegate.systems.github.statistics import Statistics
-
-POOL = GENERAL_POOL
-"""The pool of credentials that serve everybody."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +104,7 @@ async def open_collection_on(
         github = GithubSource(settings.section(GithubSettings).api_url, settings.section(GithubSettings).include)
         crawl = put_crawl_together(parts, client)
         sources = [github, crawl.source]
-        statistics = Statistics(parts.database, documents)
+        statistics = Statistics(parts.database, documents.of(GithubSource.name))
         aws = await stack.enter_async_context(
             open_aws(settings.section(AwsSettings), Passage(parts.valkey, parts.jobs), parts.owner)
         )

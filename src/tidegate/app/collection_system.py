@@ -42,9 +42,9 @@ class CollectionSystem(System):
         """Sites of the crawl, the library for AWS, and the token of the environment."""
         from tidegate.app.crawl import crawl_sites
         from tidegate.app.token_check import check_token
-        from tidegate.engine.credentials.borrowing import VARIABLE
         from tidegate.engine.sqs.opening import require_library
         from tidegate.engine.sqs.settings import AwsSettings
+        from tidegate.systems.github.settings import VARIABLE
 
         return [
             lambda: crawl_sites(settings),
@@ -56,7 +56,7 @@ class CollectionSystem(System):
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
         """Collection, for the length of a block; without a credential it waits for one."""
         from tidegate.app.collection import open_collection_on
-        from tidegate.engine.credentials.borrowing import VARIABLE
+        from tidegate.systems.github.settings import VARIABLE
 
         token = os.environ.get(VARIABLE) or None
         async with open_collection_on(context, token=token, needs_credential=False) as collection:

@@ -9,7 +9,6 @@ from tidegate.engine import unserved_pools
 from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.committer import Moved
 from tidegate.engine.credentials import CredentialBook, records
-from tidegate.engine.credentials.book import HOW_TO_GET_ONE
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.credentials.pools import has_credentials
 from tidegate.engine.credentials.rotation import Holding
@@ -24,7 +23,7 @@ from tidegate.system import Context
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.github import GithubSource
 from tidegate.systems.github.authority import GithubAuthority
-from tidegate.systems.github.settings import GithubSettings
+from tidegate.systems.github.settings import HOW_TO_GET_ONE, GithubSettings
 
 log = get_logger(__name__)
 
@@ -45,7 +44,7 @@ class Stranding:
 
     async def look_at(self, pool: str) -> None:
         """Fail the runs of a pool if it has nobody left; pools that have no credentials at all are left alone."""
-        if not has_credentials(pool) or await self._database.read(_is_served, pool):
+        if not has_credentials(GithubSource.name, pool) or await self._database.read(_is_served, pool):
             return
         failed = await self._database.transaction(_fail_unserved, pool)
         if failed:
@@ -78,9 +77,10 @@ def put_book_together(
         parts.gate,
         vault,
         authority,
+        source=GithubSource.name,
         limits=settings.gate,
         on_unserved=on_unserved,
-        before_enrolment=Recovery(database, parts.gate).remind_gate,
+        before_enrolment=Recovery(database, parts.gate, sources=[GithubSource.name]).remind_gate,
     )
 
     def identities() -> Holding:

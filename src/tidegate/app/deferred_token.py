@@ -9,9 +9,9 @@ from tidegate.core.errors import InvalidSettings, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import redact_text
 from tidegate.engine.credentials import CredentialBook
-from tidegate.engine.credentials.borrowing import VARIABLE
 from tidegate.engine.upstream import UpstreamFailed
 from tidegate.runtime.waiting import occurs
+from tidegate.systems.github.settings import VARIABLE
 
 log = get_logger(__name__)
 

@@ -1,32 +1,73 @@
-"""Collection from sources of one's own, put together: nothing of GitHub is needed for it."""
+"""Collection from sources of a program's own: nothing of GitHub is needed for it.
+
+Each source has a cell: the processes that know it, with a leader, a gate and a job stream of their own. So its jobs
+reach only processes that know it, its tokens are enrolled by one of them, and the processes of other sources are not
+disturbed. SQL is shared. When the last process of a cell dies, the runs stay in SQL, and the next process that knows
+the source continues them.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
+from tidegate.app.cells import SHARED_SOURCES, CellService, cell_context
 from tidegate.app.collecting import Collecting, put_schedules_together
 from tidegate.connections import open_context
-from tidegate.engine import unserved_pools
+from tidegate.core.errors import InvalidArgument
+from tidegate.engine import runs, unserved_pools
+from tidegate.engine import schedules as schedule_records
 from tidegate.engine.change_feed import Bulletin
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.committer import Moved
 from tidegate.engine.completion import Finalizer
+from tidegate.engine.credentials import CredentialBook, how_to_get_one, token_variable
+from tidegate.engine.credentials.opening import open_vault
+from tidegate.engine.credentials.token_authority import TokenAuthority
+from tidegate.engine.firings import Firing
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.recovery import Recovery
+from tidegate.engine.registry import load_sources, require_known
 from tidegate.engine.runs import Run, RunActive
+from tidegate.engine.schedules import Schedules
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source, Subject
 from tidegate.engine.tokens import Tokens
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.settings import UpstreamSettings
+from tidegate.primitives.wakeup import Doorbell
+from tidegate.runtime.service import Service
+from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
-from tidegate.storage.documents import open_documents
+from tidegate.storage.documents import Documents, open_documents
 from tidegate.system import Context
 
 _LOOK_AGAIN_S = 30.0
 """Should the news of a run's end be lost, somebody looks after this long."""
+
+
+class CallCredentials(Protocol):
+    """Who makes the calls of a source: `Tokens` of a program, or credentials that are stored."""
+
+    async def pool_for(self, user_id: str) -> str:
+        """The pool for the runs of a user; raises `NoCredential`."""
+        ...
+
+    async def secret_of(self, credential: str) -> str:
+        """What is sent for a credential."""
+        ...
+
+    async def rejected(self, credential: str, secret: str, reason: str) -> bool:
+        """The upstream refused a secret; True if there is another one for the same allowance."""
+        ...
+
+    async def enrol(self) -> None:
+        """Make the gate of the cell agree with what there is."""
+        ...
 
 
 class _Lent:
@@ -34,6 +75,12 @@ class _Lent:
 
     def __init__(self, tokens: Tokens, parts: Context, on_moved: Moved) -> None:
         self._tokens, self._parts, self._on_moved = tokens, parts, on_moved
+
+    async def pool_for(self, user_id: str) -> str:
+        return await self._tokens.pool_for(user_id)
+
+    async def enrol(self) -> None:
+        await self._tokens.enrol(self._parts.gate)
 
     async def secret_of(self, credential: str) -> str:
         return await self._tokens.secret_of(credential)
@@ -50,23 +97,59 @@ class _Lent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceCollection(Collecting):
-    """A process's hold on collection from sources of one's own."""
+class SourceCell(Collecting):
+    """One source in this process; its `parts` are those of its cell."""
 
-    tokens: Tokens
+    source: Source
+    credentials: CallCredentials
+
+    async def begin(self, subject: Subject) -> int:
+        """See `SourceCollection.begin`."""
+        pool = await self.credentials.pool_for(subject.user_id)
+        try:
+            return await self.orchestrator.begin(self.source.name, subject, pool=pool)
+        except RunActive as active:
+            # The process that began it may have died before its jobs were offered.
+            recovery = Recovery(self.parts.database, self.parts.gate, sources=[self.source.name])
+            await recovery.offer_run(active.run_id)
+            return active.run_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceCollection:
+    """Sources of a program's own in this process."""
+
+    parts: Context
+    documents: Documents
+    bulletin: Bulletin
+    """Reports that a run changed, in this process or another."""
+    cells: Mapping[str, SourceCell]
+    """By the names of the sources."""
+    schedules: Schedules
+    """Begins runs by the clock, while a process that knows the source runs."""
 
     async def begin(self, source: str, subject: Subject) -> int:
         """Begin a run, or find the one that is still active; returns its number. Some process must be at work.
 
-        Raises `NoCredential` where the upstream has refused all tokens.
+        Raises `NoCredential` where the upstream has refused all tokens, `InvalidArgument` for an unknown source.
         """
-        pool = await self.tokens.pool_for(subject.user_id)
-        try:
-            return await self.orchestrator.begin(source, subject, pool=pool)
-        except RunActive as active:
-            # Whoever began it may have died before its jobs were offered.
-            await Recovery(self.parts.database, self.parts.gate).offer_run(active.run_id)
-            return active.run_id
+        return await self._cell(source).begin(subject)
+
+    async def show(self, run_id: int) -> Run:
+        """One run, as it stands."""
+        return await self.parts.database.read(runs.get, run_id)
+
+    def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
+        """A process that stays, with workers for all sources where it `works`, and with `services` of the caller's."""
+        if len(self.cells) == 1:
+            (cell,) = self.cells.values()
+            return cell.process(works=works, services=services)
+        process = Supervisor()
+        for name, cell in self.cells.items():
+            process.add(f"source {name}", CellService(partial(cell.process, works=works)))
+        for name, service in (services or {}).items():
+            process.add(name, service)
+        return process
 
     async def collect(self, source: str, subjects: Sequence[Subject], *, handle_signals: bool = False) -> list[Run]:
         """Collect all of `subjects`, with workers of this process, until their runs are over.
@@ -75,7 +158,7 @@ class SourceCollection(Collecting):
         goes on with them. A caller that is cancelled stops it in good order too.
         """
         run_ids = [await self.begin(source, subject) for subject in subjects]
-        process = self.process()
+        process = self._cell(source).process()
         running = asyncio.create_task(process.run(handle_signals=handle_signals), name="process")
         watching = asyncio.create_task(self._until_over(run_ids), name="watch the runs")
         try:
@@ -85,23 +168,48 @@ class SourceCollection(Collecting):
                 process.stop()
             await end(watching)
             await running
-        return [await self.orchestrator.show(run_id) for run_id in run_ids]
+        return [await self.show(run_id) for run_id in run_ids]
+
+    def _cell(self, source: str) -> SourceCell:
+        if source not in self.cells:
+            raise InvalidArgument("source", source, f"must be one of {', '.join(sorted(self.cells))}")
+        return self.cells[source]
 
     async def _until_over(self, run_ids: Sequence[int]) -> None:
         async with self.bulletin.watch(run_ids) as watch:
             left = list(run_ids)
             while left:
-                runs = [await self.orchestrator.show(run_id) for run_id in left]
-                left = [run.id for run in runs if run.status in ACTIVE_RUNS]
+                found = [await self.show(run_id) for run_id in left]
+                left = [run.id for run in found if run.status in ACTIVE_RUNS]
                 if left:
                     await watch.news(within_s=_LOOK_AGAIN_S)
 
 
+class _Doorbells:
+    """Wakes the leaders of all cells."""
+
+    def __init__(self, doorbells: Sequence[Doorbell]) -> None:
+        self._doorbells = doorbells
+
+    async def ring(self) -> None:
+        for doorbell in self._doorbells:
+            await doorbell.ring()
+
+
 @asynccontextmanager
 async def open_sources(
-    settings: Settings, sources: Sequence[Source], tokens: Tokens, *, finalizers: Sequence[Finalizer] = ()
+    settings: Settings,
+    sources: Sequence[Source],
+    tokens: Tokens | Mapping[str, Tokens],
+    *,
+    finalizers: Sequence[Finalizer] = (),
 ) -> AsyncGenerator[SourceCollection]:
-    """Everything that collection from `sources` needs, for the length of a block; `tokens` make the calls."""
+    """Everything that collection from `sources` needs, for the length of a block.
+
+    `tokens` make the calls; several sources have tokens of their own each, by the name of the source. The pool of the
+    tokens is called like the source.
+    """
+    by_source = _tokens_of(sources, tokens)
     async with AsyncExitStack() as stack:
         parts = await stack.enter_async_context(open_context(settings))
         client = await stack.enter_async_context(UpstreamClient(settings.section(UpstreamSettings)))
@@ -109,27 +217,164 @@ async def open_sources(
         stack.push_async_callback(documents.close)
         bulletin = Bulletin(parts.valkey, parts.unit)
         stack.push_async_callback(bulletin.close)
-        collector = Collector(
-            Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
-            sources,
-            caller=client,
-            secrets=_Lent(tokens, parts, bulletin.moved),
-            enrol_credentials=lambda: tokens.enrol(parts.gate),
-            finalizers=finalizers,
-            on_moved=bulletin.moved,
-            settings=settings.section(CollectSettings),
-        )
+        cells = {
+            source.name: _with_tokens(
+                cell_context(parts, source.name),
+                source,
+                by_source[source.name],
+                documents=documents,
+                client=client,
+                bulletin=bulletin,
+                finalizers=finalizers,
+            )
+            for source in sources
+        }
+        yield _collection(parts, cells, documents, bulletin)
 
-        async def pool_for(_source: str, user_id: str) -> str:
-            return await tokens.pool_for(user_id)
 
-        schedules, due = put_schedules_together(parts, collector, sources, pool_for)
-        yield SourceCollection(
-            parts=parts,
-            documents=documents,
-            collector=collector,
-            bulletin=bulletin,
-            schedules=schedules,
-            due_schedules=due,
-            tokens=tokens,
-        )
+@asynccontextmanager
+async def open_configured(context: Context, names: Sequence[str] | None = None) -> AsyncGenerator[SourceCollection]:
+    """The sources that the settings name, or those of `names`, with their stored credentials, for a block.
+
+    While none is stored, the token of the environment serves: `BOOKSHOP_TOKEN` for the source `bookshop`.
+    """
+    settings = context.settings
+    known = load_sources(settings.sources, taken=SHARED_SOURCES)
+    chosen = known if names is None else {name: require_known(known, name, others=SHARED_SOURCES) for name in names}
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(UpstreamClient(settings.section(UpstreamSettings)))
+        documents = await open_documents(settings.documents, context.database)
+        stack.push_async_callback(documents.close)
+        bulletin = Bulletin(context.valkey, context.unit)
+        stack.push_async_callback(bulletin.close)
+        cells: dict[str, SourceCell] = {}
+        for name, source in chosen.items():
+            cell = cell_context(context, name)
+            book = source_book(cell, name, bulletin.moved)
+            stack.push_async_callback(book.close)
+            if token := os.environ.get(token_variable(name)):
+                await book.borrow(token)
+            cells[name] = _put_cell_together(
+                cell, source, book, documents=documents, client=client, bulletin=bulletin, finalizers=()
+            )
+        yield _collection(context, cells, documents, bulletin)
+
+
+@asynccontextmanager
+async def open_source_credentials(settings: Settings, source: str) -> AsyncGenerator[CredentialBook]:
+    """The stored credentials of a source of the settings, for the length of a block."""
+    require_known(load_sources(settings.sources, taken=SHARED_SOURCES), source, others=SHARED_SOURCES)
+    async with open_context(settings) as context:
+        bulletin = Bulletin(context.valkey, context.unit)
+        book = source_book(cell_context(context, source), source, bulletin.moved)
+        try:
+            yield book
+        finally:
+            await book.close()
+            await bulletin.close()
+
+
+def source_book(cell: Context, source: str, on_moved: Moved) -> CredentialBook:
+    """The stored credentials of a source, known to the gate of its cell."""
+    database, recovery = cell.database, Recovery(cell.database, cell.gate, sources=[source])
+
+    async def fail_unserved(pool: str) -> None:
+        how = how_to_get_one(source, f"tidegate credentials add --source {source}")
+        why = f"no valid credential for pool {pool!r}: {how}, and retry the run"
+        failed = await database.transaction(unserved_pools.fail, pool, why)
+        on_moved(failed)
+        await recovery.forget_jobs([job_id for ids in failed.values() for job_id in ids])
+
+    return CredentialBook(
+        database,
+        cell.gate,
+        open_vault(cell.settings, database),
+        TokenAuthority(source),
+        source=source,
+        limits=cell.settings.gate,
+        on_unserved=fail_unserved,
+        before_enrolment=recovery.remind_gate,
+    )
+
+
+def _collection(
+    parts: Context, cells: Mapping[str, SourceCell], documents: Documents, bulletin: Bulletin
+) -> SourceCollection:
+    async def fire(schedule_id: int, firing_key: str) -> Firing:
+        schedule = await parts.database.read(schedule_records.get, schedule_id)
+        if schedule.source not in cells:
+            raise InvalidArgument("source", schedule.source, f"must be one of {', '.join(sorted(cells))}")
+        return await cells[schedule.source].schedules.trigger(schedule_id, firing_key)
+
+    doorbells = _Doorbells([cell.parts.timers.doorbell for cell in cells.values()])
+    known = {name: cell.source for name, cell in cells.items()}
+    schedules = Schedules(parts.database, known, doorbells, fire)
+    return SourceCollection(parts=parts, documents=documents, bulletin=bulletin, cells=cells, schedules=schedules)
+
+
+def _with_tokens(
+    parts: Context,
+    source: Source,
+    tokens: Tokens,
+    *,
+    documents: Documents,
+    client: UpstreamClient,
+    bulletin: Bulletin,
+    finalizers: Sequence[Finalizer],
+) -> SourceCell:
+    lent = _Lent(tokens, parts, bulletin.moved)
+    return _put_cell_together(
+        parts, source, lent, documents=documents, client=client, bulletin=bulletin, finalizers=finalizers
+    )
+
+
+def _tokens_of(sources: Sequence[Source], tokens: Tokens | Mapping[str, Tokens]) -> Mapping[str, Tokens]:
+    """The tokens of each source. An allowance that two gates know would be spent twice, so none is shared."""
+    names = sorted(source.name for source in sources)
+    if isinstance(tokens, Tokens):
+        if len(names) != 1:
+            raise InvalidArgument("tokens", repr(tokens), f"must be given for each source: {', '.join(names)}")
+        tokens = {names[0]: tokens}
+    if sorted(tokens) != names:
+        raise InvalidArgument("tokens", sorted(tokens), f"must be given for each source: {', '.join(names)}")
+    for name, one in tokens.items():
+        if one.pool != name and not one.pool.startswith(f"{name}:"):
+            raise InvalidArgument("pool", one.pool, f"must be called like its source: {name}")
+    return tokens
+
+
+def _put_cell_together(
+    parts: Context,
+    source: Source,
+    credentials: CallCredentials,
+    *,
+    documents: Documents,
+    client: UpstreamClient,
+    bulletin: Bulletin,
+    finalizers: Sequence[Finalizer],
+) -> SourceCell:
+    collector = Collector(
+        Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
+        [source],
+        caller=client,
+        secrets=credentials,
+        enrol_credentials=credentials.enrol,
+        finalizers=finalizers,
+        on_moved=bulletin.moved,
+        settings=parts.section(CollectSettings),
+    )
+
+    async def pool_for(_source: str, user_id: str) -> str:
+        return await credentials.pool_for(user_id)
+
+    schedules, due = put_schedules_together(parts, collector, [source], pool_for)
+    return SourceCell(
+        parts=parts,
+        documents=documents,
+        collector=collector,
+        bulletin=bulletin,
+        schedules=schedules,
+        due_schedules=due,
+        source=source,
+        credentials=credentials,
+    )

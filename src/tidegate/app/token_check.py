@@ -2,13 +2,12 @@
 
 from tidegate.core.errors import InvalidSettings
 from tidegate.engine.credentials import NotNow, SecretRefused
-from tidegate.engine.credentials.borrowing import VARIABLE
 from tidegate.engine.credentials.checks import require_token
 from tidegate.engine.upstream import UpstreamClient, UpstreamFailed
 from tidegate.engine.upstream.settings import UpstreamSettings
 from tidegate.settings import Settings
 from tidegate.systems.github.authority import GithubAuthority
-from tidegate.systems.github.settings import GithubSettings
+from tidegate.systems.github.settings import VARIABLE, GithubSettings
 
 
 async def check_token(settings: Settings, token: str | None) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidegate.engine.source import Subject
     from tidegate.settings import Settings
 
+_GITHUB = "github"
 _TOKEN = "GITHUB_TOKEN"  # noqa: S105 - the name of a variable
 _DOCUMENTS = (USER, REPOSITORY, *DOCUMENTS.values())
 _MOST_COUNTED = 50
@@ -32,6 +33,7 @@ _INTERRUPTED = "Interrupted before it had begun to collect; the same command goe
 def collect(
     logins: list[str] = typer.Argument(None, help="Whose activity to collect: octocat, @octocat, or a profile's URL."),
     *,
+    source: str = typer.Option(_GITHUB, help="The source to collect from; see the setting `sources`."),
     file: Path | None = typer.Option(None, "--file", help="A file with a login on each line; - is standard input."),
     api_url: str | None = typer.Option(None, help="GitHub's address; that of GitHub Enterprise, or of a simulator."),
     include: list[str] = typer.Option(
@@ -44,12 +46,21 @@ def collect(
     no_progress: bool = typer.Option(False, "--no-progress", help="Show no plan and no progress."),
     as_json: bool = typer.Option(False, "--json", help="Print the summary, with the plan, as JSON, and nothing else."),
 ) -> None:
-    """Collect what users did on GitHub. The same command again goes on where it was stopped, or finds what is new.
+    """Collect what users did on GitHub, or the subjects of another source.
+
+    The same command again goes on where it was stopped, or finds what is new.
 
     The calls are made with the stored credentials (`tidegate credentials add`), else with the token in GITHUB_TOKEN.
     Exit 0 when every run is complete, 1 when something failed, 130 when interrupted: Ctrl-C once stops in good order,
     twice at once.
     """
+    if source != _GITHUB:
+        from tidegate.cli.collect_source import collect_source
+
+        own = {"--file": file, "--api-url": api_url, "--include": include, "--since": since, "--full": full}
+        if foreign := [name for name, value in own.items() if value]:
+            raise typer.BadParameter(f"{', '.join(foreign)}: only for the source {_GITHUB}")
+        raise typer.Exit(collect_source(source, logins or [], as_json=as_json))
     from rich.console import Console
 
     from tidegate.cli.run_text import print_lines
@@ -92,7 +103,7 @@ async def _collect(settings: Settings, token: str | None, subjects: Sequence[Sub
 
 async def _documents(collection: Collection, user_ids: Sequence[str]) -> dict[str, int]:
     owners: Sequence[str | None] = user_ids if len(user_ids) <= _MOST_COUNTED else [None]
-    count = collection.documents.count
+    count = collection.documents.of("github").count
     return {kind: sum([await count(kind, owner) for owner in owners]) for kind in _DOCUMENTS}
 
 

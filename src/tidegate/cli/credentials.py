@@ -27,6 +27,8 @@ app = typer.Typer(no_args_is_help=True, help="Whose tokens and apps may be used.
 
 _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 _API_URL = typer.Option(None, help="GitHub's address; that of GitHub Enterprise, or of a simulator.")
+_GITHUB = "github"
+_SOURCE = typer.Option(_GITHUB, "--source", help="For which source; see the setting `sources`.")
 _NONE_YET = "There are no credentials. Add one: tidegate credentials add"
 
 
@@ -39,6 +41,7 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
     app_id: int | None
     installation_id: int | None
     check: bool
+    source: str = _GITHUB
 
 
 @app.command()
@@ -52,6 +55,7 @@ def add(
     app_id: int | None = typer.Option(None, help="The number of a GitHub App; the secret is then its private key."),
     installation_id: int | None = typer.Option(None, help="The number of the app's installation."),
     no_check: bool = typer.Option(False, "--no-check", help="Store it without asking GitHub whose it is."),
+    source: str = _SOURCE,
     api_url: str | None = _API_URL,
     as_json: bool = _JSON,
 ) -> None:
@@ -68,10 +72,11 @@ def add(
     given = _Given(
         name=name,
         owner=owner,
-        user_id=None if user is None else parse_login(user),
+        user_id=user if user is None or source != _GITHUB else parse_login(user),
         app_id=app_id,
         installation_id=installation_id,
-        check=not no_check,
+        check=not no_check and source == _GITHUB,
+        source=source,
     )
     if no_check and owner is None:
         raise InvalidArgument(
@@ -149,6 +154,13 @@ def rotate_key(*, as_json: bool = _JSON) -> None:
 async def _add(settings: Settings, given: _Given, secret: str) -> Credential:
     from tidegate.app.credentials import open_credentials
 
+    if given.source != _GITHUB:
+        from tidegate.app.sources import open_source_credentials
+
+        async with open_source_credentials(settings, given.source) as book:
+            return await book.add_token(
+                secret, owner=given.owner or given.source, user_id=given.user_id, name=given.name, check=False
+            )
     async with open_credentials(settings) as book:
         if given.app_id is None or given.installation_id is None:
             return await book.add_token(

@@ -6,14 +6,14 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.core.errors import InvalidArgument
-from tidegate.storage.documents.export.formats import Format, installed_formats
+from tidegate.storage.documents.export.formats import Format, installed_formats, require_format
 from tidegate.systems.github.columns import COLUMNS
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _KNOWN = ", ".join(COLUMNS)
 _STANDARD_OUTPUT = "-"
+_GITHUB = "github"
 
 
 def _formats() -> str:
@@ -42,7 +43,8 @@ def export(
         help="The folder for the files; it is made if need be. With - documents go to standard output: as jsonl, or "
         "one kind as csv."
     ),
-    kind: list[str] = typer.Option([], help=f"Only this kind; may be given several times. There are {_KNOWN}."),
+    source: str = typer.Option(_GITHUB, help="Whose documents: the name of the source that collected them."),
+    kind: list[str] = typer.Option([], help=f"Only this kind; may be given several times. Of GitHub: {_KNOWN}."),
     login: list[str] = typer.Option([], help="Only what was collected for this user; may be given several times."),
     with_gone: bool = typer.Option(False, "--with-gone", help="Also what is no longer there upstream."),
     no_body: bool = typer.Option(False, "--no-body", help="Leave out the column with the whole document as JSON."),
@@ -61,68 +63,94 @@ def export(
         raise typer.BadParameter("with --output - documents go to standard output, so the manifest cannot: omit --json")
     settings = load_settings()
     shows = sys.stderr.isatty() and not (no_progress or as_json)
-    kinds = {name: COLUMNS.get(name, ()) for name in dict.fromkeys(kind or COLUMNS)}
-    wish = Wish(
-        format=format,
-        kinds=kinds,
-        owners=_owners(login, kinds) if login else None,
-        with_gone=with_gone,
-        with_body=not no_body,
-    )
+    require_format(format, with_body=not no_body)
+
+    def wish(kinds: Mapping[str, Sequence[Column]]) -> Wish:
+        owners = _owners(source, login) if login else None
+        return Wish(format=format, kinds=kinds, owners=owners, with_gone=with_gone, with_body=not no_body)
+
+    order = _Order(source, tuple(dict.fromkeys(kind)), wish)
     why = _why_nothing(settings, is_narrowed=bool(login or kind))
     with _shown(shows=shows) as on_progress:
         if str(output) != _STANDARD_OUTPUT:
-            manifest = run(_export(settings, output, wish, force=force, on_progress=on_progress))
+            manifest = run(_export(settings, output, order, force=force, on_progress=on_progress))
             _tell(manifest, output, why, as_json=as_json)
             return
-        written = run(_print(settings, wish, on_progress))
+        written = run(_print(settings, order, on_progress))
     if not no_progress:
         typer.echo(f"{written:,} documents" if written else f"There was nothing to export: {why}", err=True)
 
 
-def _owners(logins: Sequence[str], kinds: Mapping[str, Sequence[Column]]) -> list[str]:
-    """GitHub's users are known by small letters; what the users of other sources are called is theirs to say."""
+class _Order(NamedTuple):
+    """What to export; which kinds there are is known when the documents are open."""
+
+    source: str
+    kinds: Sequence[str]
+    wish: Callable[[Mapping[str, Sequence[Column]]], Wish]
+
+
+def _columns(settings: Settings, source: str) -> Mapping[str, Sequence[Column]]:
+    """The columns that a source declares for its kinds of documents; none where this process does not know it."""
+    from tidegate.engine.registry import columns_of, load_sources
+
+    if source == _GITHUB:
+        return COLUMNS
+    known = load_sources(settings.sources)
+    return columns_of(known[source]) if source in known else {}
+
+
+def _owners(source: str, logins: Sequence[str]) -> list[str]:
+    """GitHub's users are known by small letters; other sources name their subjects as they like."""
     from tidegate.systems.github import parse_login
 
-    return [parse_login(login) for login in logins] if kinds.keys() <= COLUMNS.keys() else list(logins)
+    return [parse_login(login) for login in logins] if source == _GITHUB else list(logins)
 
 
 async def _export(
-    settings: Settings, folder: Path, wish: Wish, *, force: bool, on_progress: Callable[[Progress], None]
+    settings: Settings, folder: Path, order: _Order, *, force: bool, on_progress: Callable[[Progress], None]
 ) -> Manifest:
     from tidegate.storage.documents.export import export as write_export
 
-    async with _documents(settings, wish) as (documents, clock):
+    async with _documents(settings, order) as (documents, clock, wish):
         return await write_export(documents, folder, wish, force=force, clock=clock, on_progress=on_progress)
 
 
-async def _print(settings: Settings, wish: Wish, on_progress: Callable[[Progress], None]) -> int:
+async def _print(settings: Settings, order: _Order, on_progress: Callable[[Progress], None]) -> int:
     from tidegate.storage.documents.export import export_stream
 
-    async with _documents(settings, wish) as (documents, _):
+    async with _documents(settings, order) as (documents, _, wish):
         return await export_stream(documents, typer.get_binary_stream("stdout"), wish, on_progress=on_progress)
 
 
 @asynccontextmanager
-async def _documents(settings: Settings, wish: Wish) -> AsyncGenerator[tuple[DocumentStore, Clock]]:
-    """The documents and the clock of their database, for the length of a block; refuses kinds that do not exist."""
+async def _documents(settings: Settings, order: _Order) -> AsyncGenerator[tuple[DocumentStore, Clock, Wish]]:
+    """The documents of a source, the clock of their database and what to export, for the length of a block."""
     from tidegate.connections import open_database
     from tidegate.storage.documents import open_documents
 
     async with open_database(settings) as database:
         documents = await open_documents(settings.documents, database)
         try:
-            await _require_known(documents, wish.kinds)
-            yield documents, database.clock
+            store = documents.of(order.source)
+            yield store, database.clock, order.wish(await _kinds(store, order, _columns(settings, order.source)))
         finally:
             await documents.close()
 
 
-async def _require_known(documents: DocumentStore, kinds: Mapping[str, Sequence[Column]]) -> None:
-    """A kind of a source of one's own has no columns here, but documents; one that has neither is a slip of the pen."""
-    for kind in kinds:
-        if kind not in COLUMNS and not await documents.count(kind, with_gone=True):
-            raise InvalidArgument("kind", kind, f"there are no such documents; known are {', '.join(COLUMNS)}")
+async def _kinds(
+    store: DocumentStore, order: _Order, columns: Mapping[str, Sequence[Column]]
+) -> Mapping[str, Sequence[Column]]:
+    """The kinds to export with their columns: those asked for, else all that are declared or stored.
+
+    Raises `InvalidArgument` for a kind that is neither.
+    """
+    known = dict.fromkeys([*columns, *await store.kinds()])
+    for kind in order.kinds:
+        if kind not in known:
+            raise InvalidArgument("kind", kind, f"there are no such documents; known are {', '.join(known) or 'none'}")
+    if not known:
+        raise InvalidArgument("source", order.source, "nothing was collected from a source of this name")
+    return {kind: columns.get(kind, ()) for kind in order.kinds or known}
 
 
 @contextmanager

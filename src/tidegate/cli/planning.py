@@ -65,7 +65,7 @@ def _known(tx: Transaction, user_ids: Sequence[str]) -> Known:
     return Known(
         active=history.active_runs(tx, GithubSource.name, user_ids),
         last=history.last_completed(tx, GithubSource.name, user_ids),
-        marks=history.marks_of(tx, user_ids),
+        marks=history.marks_of(tx, GithubSource.name, user_ids),
         typical=history.typical(tx, GithubSource.name),
     )
 

@@ -58,13 +58,21 @@ def users_line(runs: Sequence[Run], took: str = "") -> str:
     return ", ".join(told)
 
 
-def state_of(run: Run, *, has_workers: bool | None) -> str:
-    """Its state; one that nobody works on goes on when somebody does. None: nobody knows."""
+def state_of(run: Run, *, has_workers: bool | None, waiting: str | None = None) -> str:
+    """Its state, and why nothing happens to it: no process works, or none knows its source."""
+    if waiting is not None:
+        return f"{run.status} ({waiting})"
     idle = has_workers is False and run.status in ACTIVE_RUNS
     return f"{run.status} ({NO_WORKER})" if idle else str(run.status)
 
 
-def run_table(runs: Sequence[Run], now: datetime, *, has_workers: bool | None = None) -> Table:
+def run_table(
+    runs: Sequence[Run],
+    now: datetime,
+    *,
+    has_workers: bool | None = None,
+    waiting: Mapping[int, str] | None = None,
+) -> Table:
     """One line for each run."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", "user", "state"):
@@ -77,7 +85,10 @@ def run_table(runs: Sequence[Run], now: datetime, *, has_workers: bool | None = 
         table.add_row(
             str(run.id),
             Text(whose(run.user_id, run.login)),
-            Text(state_of(run, has_workers=has_workers), style=_STYLES.get(run.status, "")),
+            Text(
+                state_of(run, has_workers=has_workers, waiting=(waiting or {}).get(run.id)),
+                style=_STYLES.get(run.status, ""),
+            ),
             f"{number(run.succeeded_jobs)}/{number(run.total_jobs)}",
             *(number(getattr(run, f"{name}_jobs")) for name in ends),
             number(run.documents),
@@ -97,13 +108,15 @@ def run_lines(
     retrying: Sequence[Failure] = (),
     without_statistics: str | None = None,
     has_workers: bool | None = None,
+    waiting: str | None = None,
 ) -> Iterator[str]:
     """All there is to know of one run."""
     over = (
         "" if run.completed_at is None else f", over after {span((run.completed_at - run.created_at).total_seconds())}"
     )
     yield from labelled(
-        "run", [f"{run.id} of {whose(run.user_id, run.login)}: {state_of(run, has_workers=has_workers)}"]
+        "run",
+        [f"{run.id} of {whose(run.user_id, run.login)}: {state_of(run, has_workers=has_workers, waiting=waiting)}"],
     )
     yield from labelled("begun", [f"{clock(run.created_at, now)}, {run.triggered_by}{over}"])
     wishes = ", ".join(f"{name} {_wish(run.options[name])}".strip() for name in sorted(run.options))

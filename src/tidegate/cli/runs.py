@@ -48,6 +48,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     without_statistics: str | None = None
     """Why its statistics cannot be computed, where that failed for good; a retry of the run tries again."""
     has_workers: bool | None = None
+    waiting: str | None = None
+    """Why nothing of it happens, where no process knows its source."""
     """Whether anybody works, where the run is not over; null where it is, or nobody knows."""
     jobs: list[JobView] | None = None
     """Those that were asked for."""
@@ -83,11 +85,11 @@ def list_(
         before=before,
         limit=limit,
     )
-    found, has_workers = run(_list(load_settings(), wanted))
+    found, has_workers, waiting = run(_list(load_settings(), wanted))
     if as_json:
-        typer.echo(msgspec.json.encode({"runs": found, "has_workers": has_workers}))
+        typer.echo(msgspec.json.encode({"runs": found, "has_workers": has_workers, "waiting": waiting}))
     elif found:
-        table_console().print(run_table(found, _now(), has_workers=has_workers))
+        table_console().print(run_table(found, _now(), has_workers=has_workers, waiting=waiting))
         if len(found) == limit:
             typer.echo(f"Older ones: tidegate runs list --before {found[-1].id}")
         if has_workers is False:
@@ -126,6 +128,7 @@ def show(
         retrying=shown.retrying,
         without_statistics=shown.without_statistics,
         has_workers=shown.has_workers,
+        waiting=shown.waiting,
     )
     print_lines(console, lines)
     if shown.has_workers is False:
@@ -186,27 +189,34 @@ def _told(retried: _Retried) -> Iterator[str]:
         yield f"no job of run {number} has failed"
 
 
-async def _list(settings: Settings, wanted: Callable[[Transaction], list[Run]]) -> tuple[list[Run], bool | None]:
+async def _list(
+    settings: Settings, wanted: Callable[[Transaction], list[Run]]
+) -> tuple[list[Run], bool | None, dict[int, str]]:
     from tidegate.connections import open_database
 
     async with open_database(settings) as database:
         found = await database.read(wanted)
-        return found, await _has_workers(settings, database, found)
+        return found, *await _workforce(settings, database, found)
 
 
-async def _has_workers(settings: Settings, database: Database, shown: Sequence[Run]) -> bool | None:
-    """Whether anybody works; not asked where everything is over."""
+async def _workforce(
+    settings: Settings, database: Database, shown: Sequence[Run]
+) -> tuple[bool | None, dict[int, str]]:
+    """Whether a process works, and which runs wait for one that knows their source; not asked where all are over."""
     if not any(run.status in ACTIVE_RUNS for run in shown):
-        return None
+        return None, {}
+    from tidegate.app.cells import SHARED_SOURCES, why_waiting
     from tidegate.connections import build_context, open_valkey
     from tidegate.runtime.workforce import has_workers
 
     try:
         async with open_valkey(settings) as valkey:
             parts = build_context(settings, valkey, database)
-            return await has_workers(parts.presence, [parts.jobs])
+            shared = any(run.source in SHARED_SOURCES for run in shown if run.status in ACTIVE_RUNS)
+            works = await has_workers(parts.presence, [parts.jobs]) if shared else None
+            return works, await why_waiting(parts, shown)
     except Unavailable:
-        return None
+        return None, {}
 
 
 async def _show(settings: Settings, number: int, states: Sequence[JobState] | None, after: int, limit: int) -> Shown:
@@ -218,9 +228,11 @@ async def _show(settings: Settings, number: int, states: Sequence[JobState] | No
     async with open_database(settings) as database:
         listed = partial(jobs_of, states=states or (), after=after, limit=limit)
         found = await database.read(records.get, number)
+        works, waiting = await _workforce(settings, database, [found])
         return Shown(
             run=found,
-            has_workers=await _has_workers(settings, database, [found]),
+            has_workers=works,
+            waiting=waiting.get(number),
             kinds=await database.read(kinds_of, [number]),
             failures=await database.read(failures_of, [number]),
             unavailable=await database.read(unavailable_of, [number]),

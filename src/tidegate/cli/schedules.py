@@ -158,7 +158,7 @@ async def _each(settings: Settings, what: str, numbers: Sequence[int]) -> list[S
 
 async def _trigger(settings: Settings, number: int, key: str) -> Firing:
     from tidegate.app import open_collection
-    from tidegate.engine.credentials.borrowing import VARIABLE
+    from tidegate.systems.github.settings import VARIABLE
 
     token = os.environ.get(VARIABLE) or None
     async with open_collection(settings, token=token, needs_credential=False) as collection:

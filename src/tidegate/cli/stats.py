@@ -51,11 +51,11 @@ async def _of_user(settings: Settings, login: str, *, recompute: bool) -> UserSt
         if recompute:
             documents = await open_documents(settings.documents, database)
             try:
-                return await _recomputed(Statistics(database, documents), login)
+                return await _recomputed(Statistics(database, documents.of("github")), login)
             finally:
                 await documents.close()
         # Reading needs no documents, wherever they are.
-        return await Statistics(database, SqlDocuments(database)).of_user(login)
+        return await Statistics(database, SqlDocuments(database).of("github")).of_user(login)
 
 
 async def _recomputed(statistics: Statistics, login: str) -> UserStatistics | None:
@@ -72,7 +72,7 @@ async def _overall(settings: Settings, days: int) -> GlobalStatistics:
     from tidegate.systems.github.statistics import Statistics
 
     async with open_database(settings) as database:
-        return await Statistics(database, SqlDocuments(database)).overall(days=days)
+        return await Statistics(database, SqlDocuments(database).of("github")).overall(days=days)
 
 
 def _show_user(found: UserStatistics, *, as_json: bool) -> None:

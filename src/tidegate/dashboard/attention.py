@@ -10,9 +10,8 @@ from tidegate.dashboard.dead import DeadCount
 from tidegate.dashboard.processes import Community
 from tidegate.dashboard.waits import RESTING, PoolWait
 from tidegate.engine.credentials import Credential, State
-from tidegate.engine.credentials.book import HOW_TO_GET_ONE
-from tidegate.engine.credentials.borrowing import VARIABLE
 from tidegate.engine.overview import FailedJob, JobCounts, RunCounts
+from tidegate.systems.github.settings import HOW_TO_GET_ONE, VARIABLE
 
 Severity = Literal["critical", "warning", "info"]
 _ORDER: Sequence[Severity] = ("critical", "warning", "info")

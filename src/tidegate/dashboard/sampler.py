@@ -17,13 +17,14 @@ from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks
 from tidegate.dashboard.pace import PaceMaker
 from tidegate.dashboard.refreshes import SnapshotsReader
 from tidegate.engine import gauges
-from tidegate.engine.credentials import GENERAL_POOL, Credential
+from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
 from tidegate.engine.overview import Ended, ended_of
 from tidegate.primitives.gate import CredentialStatus
 from tidegate.primitives.stream import Stream
 from tidegate.runtime.waiting import first_of, occurs
 from tidegate.storage.sql import Transaction, outbox
+from tidegate.systems.github.settings import POOL
 from tidegate.systems.snapshots.opening import Snapshots
 
 GAP = timedelta(seconds=5)
@@ -131,7 +132,7 @@ class Sampler:
 
     async def _quotas(self) -> dict[str, Figure]:
         known = [stored.credential for stored in await self._parts.database.read(everything)]
-        pools = sorted({GENERAL_POOL, *(each.pool for each in known)})[:_MOST_POOLS]
+        pools = sorted({POOL, *(each.pool for each in known)})[:_MOST_POOLS]
         found: dict[str, Figure] = {}
         for pool in pools:
             for one in (await self._parts.gate.status(pool)).credentials:

@@ -23,8 +23,13 @@ from tidegate.storage.sql.outbox import Event
 from tidegate.storage.sql.statements import Statement
 
 RUN_ENDED = "collection.run_ended"
-"""The event that a run has no job left to do."""
+"""The event that a run has no job left to do, followed by the name of its source: see `run_ended`."""
 _LEADS_ON = frozenset({JobState.SUCCEEDED, JobState.FAILED})
+
+
+def run_ended(source: str) -> str:
+    """The kind of the event that a run of a source ended: only processes that know the source handle it."""
+    return f"{RUN_ENDED}.{source}"
 
 
 def ended_key(run_id: int) -> str:
@@ -107,12 +112,12 @@ def _count_skipped(ending: Ending) -> None:
 
 def end_if_done(tx: Transaction, run_ids: Sequence[int]) -> None:
     """End those that have no job left, each by exactly one transaction, which also writes the event."""
-    done = [run_id for (run_id,) in _DONE.rows(tx, ids=run_ids)]
+    done: dict[int, str] = {row[0]: row[1] for row in _DONE.rows(tx, ids=run_ids)}
     if done:
         ended = update(collection_runs).where(collection_runs.c.id.in_(done))
         tx.execute(ended.values(status=RunState.FINALIZING))
-    for run_id in done:
-        outbox.add(tx, Event(RUN_ENDED, key=ended_key(run_id), payload={"run_id": run_id}))
+    for run_id, source in done.items():
+        outbox.add(tx, Event(run_ended(source), key=ended_key(run_id), payload={"run_id": run_id}))
 
 
 def lock_runs(tx: Transaction, run_ids: Sequence[int]) -> None:
@@ -138,9 +143,9 @@ _LOCK = Statement("SELECT id FROM collection_runs WHERE id IN :ids[] ORDER BY id
 _OPEN = ", ".join(f"'{state}'" for state in OPEN_RUNS)
 _DONE = Statement(
     f"""
-SELECT id FROM collection_runs
+SELECT id, source FROM collection_runs
 WHERE id IN :ids[] AND status IN ({_OPEN}) AND succeeded_jobs + failed_jobs + canceled_jobs = total_jobs""",  # noqa: S608
-    returns=("id",),
+    returns=("id", "source"),
 )
 _MOVED = """:moved(
   run_id number, total number, succeeded number, failed number,

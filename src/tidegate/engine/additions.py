@@ -55,7 +55,8 @@ _HOLDER = f"""
 JOIN collection_runs r ON r.id = j.run_id
 LEFT JOIN collection_cursors c
   ON j.page_key = '{FIRST_PAGE}' AND c.last_etag IS NOT NULL
- AND c.user_id = r.user_id AND c.resource_type = j.job_type AND c.resource_key = j.resource_key"""
+ AND c.source = r.source AND c.user_id = r.user_id
+ AND c.resource_type = j.job_type AND c.resource_key = j.resource_key"""
 _ROW = "j.id, j.run_id, j.job_type, j.resource_key, j.page_key, r.pool, c.last_credential"
 _ROW_NAMES = ("id", "run_id", "job_type", "resource_key", "page_key", "pool", "last_credential")
 _LAST = Statement("SELECT max(id) FROM page_jobs")

@@ -19,7 +19,7 @@ from tidegate.primitives.gate import Clearances, Gate
 from tidegate.primitives.stream import Intake, Stream
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
-from tidegate.storage.documents import DocumentStore
+from tidegate.storage.documents import Documents
 from tidegate.storage.sql import Database
 
 
@@ -31,7 +31,7 @@ class Ground:
     gate: Gate
     jobs: Stream
     owner: str
-    documents: DocumentStore
+    documents: Documents
 
 
 class Collector:
@@ -72,7 +72,10 @@ class Collector:
             max_attempts=settings.max_attempts,
         )
         database, gate = ground.database, ground.gate
-        recovery, consumer = Recovery(database, gate, barred=barred), intake or ground.jobs.consumer(ground.owner)
+        recovery, consumer = (
+            Recovery(database, gate, sources=by_name, barred=barred),
+            intake or ground.jobs.consumer(ground.owner),
+        )
         committer = Committer(
             database,
             gate,
@@ -103,11 +106,12 @@ class Collector:
         """For the leader; its `ring` is for the death of a process."""
         completion = Completion(
             database,
+            by_name,
             finalizers,
             planning=terms.planning,
             on_moved=on_moved,
             attempts=settings.completion_attempts,
         )
-        self.handlers: Sequence[Handler] = [completion.handler]
+        self.handlers: Sequence[Handler] = completion.handlers
         self.services: Mapping[str, Service] = {"committer": committer, "worker": worker}
         """In this order: the worker stops before the committer that writes what it ends."""

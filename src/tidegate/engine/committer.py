@@ -43,7 +43,7 @@ from tidegate.primitives.gate import Admitted, Gate
 from tidegate.primitives.stream import Intake
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs
-from tidegate.storage.documents import DocumentStore
+from tidegate.storage.documents import Documents
 from tidegate.storage.sql import Database
 
 log = get_logger(__name__)
@@ -78,7 +78,7 @@ class Committer:
         self,
         database: Database,
         gate: Gate,
-        documents: DocumentStore,
+        documents: Documents,
         consumer: Intake,
         recovery: Recovery,
         *,

@@ -5,16 +5,17 @@ being collected: after the first failure the user may have another run, and with
 documents are there in any case; a replay computes what is missing.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.engine import runs, tracing
-from tidegate.engine.accounts import RUN_ENDED
+from tidegate.engine.accounts import run_ended
 from tidegate.engine.commit_policy import Planning
 from tidegate.engine.committer import Moved
 from tidegate.engine.runs import Run
@@ -33,11 +34,12 @@ Finalizer = Callable[[Run], Awaitable[None]]
 
 
 class Completion:
-    """Handles the event that a run ended."""
+    """Handles the event that a run of one of `sources` ended."""
 
     def __init__(
         self,
         database: Database,
+        sources: Collection[str],
         finalizers: Sequence[Finalizer] = (),
         *,
         planning: Planning | None = None,
@@ -45,21 +47,29 @@ class Completion:
         attempts: int = CollectSettings().completion_attempts,
     ) -> None:
         self._database, self._finalizers, self._on_moved = database, tuple(finalizers), on_moved
+        self._sources, self._retrying = sorted(sources), dict[str, int]()
         self._planning: Planning = planning or {}
         self._retries = Retries(_PAUSES, max_attempts=attempts)
 
     @property
-    def handler(self) -> Handler:
-        """For the relay."""
-        return Handler(
-            RUN_ENDED,
-            "collect.completion",
-            self.complete,
-            retries=self._retries,
-            on_burial=_alert,
-            bury=self._end_without,
-            on_waiting=STATS_RETRY_QUEUE_SIZE.set,
-        )
+    def handlers(self) -> list[Handler]:
+        """For the relay: one for each source."""
+        return [
+            Handler(
+                run_ended(source),
+                "collect.completion",
+                self.complete,
+                retries=self._retries,
+                on_burial=_alert,
+                bury=self._end_without,
+                on_waiting=partial(self._count_retrying, source),
+            )
+            for source in self._sources
+        ]
+
+    def _count_retrying(self, source: str, events: int) -> None:
+        self._retrying[source] = events
+        STATS_RETRY_QUEUE_SIZE.set(sum(self._retrying.values()))
 
     async def complete(self, event: Event) -> None:
         """Compute, and end the run; one that was taken up again meanwhile goes on, and is told of anew.

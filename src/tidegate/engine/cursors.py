@@ -22,6 +22,7 @@ _c = collection_cursors.c
 class Move(msgspec.Struct, frozen=True, gc=False):
     """The end of a listing."""
 
+    source: str
     user_id: str
     run_id: int
     spec: JobSpec
@@ -32,10 +33,10 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 def move_cursors(tx: Transaction, moves: Iterable[Move]) -> None:
     """Write cursors; of several for a resource the last counts."""
-    last = {(move.user_id, move.spec.kind, move.spec.resource): move for move in moves}
+    last = {(move.source, move.user_id, move.spec.kind, move.spec.resource): move for move in moves}
     # Sorted: two writers meet in one order.
     rows = [_row(last[key]) for key in sorted(last) if not last[key].has_gaps or not _is_held(tx, last[key])]
-    for part in parts(rows, lambda row: len(str(row[3] or ""))):
+    for part in parts(rows, lambda row: len(str(row[4] or ""))):
         _MOVE.run(tx, moved=part, now=tx.now)
 
 
@@ -44,7 +45,7 @@ def _is_held(tx: Transaction, move: Move) -> bool:
 
     A list without a cursor gets an empty one, which only notes the gaps.
     """
-    key = {"user_id": move.user_id, "resource_type": move.spec.kind, "resource_key": move.spec.resource}
+    key = dict(zip(_KEY, _key(move), strict=True))
     same = and_(*(_c[name] == value for name, value in key.items()))
     had_gaps = tx.execute(select(_c.has_gaps).where(same)).scalar_one_or_none()
     if had_gaps:
@@ -57,10 +58,14 @@ def _is_held(tx: Transaction, move: Move) -> bool:
     return True
 
 
+def _key(move: Move) -> tuple[str, str, str, str]:
+    return move.source, move.user_id, move.spec.kind, move.spec.resource
+
+
 def _row(move: Move) -> tuple[str | int | None, ...]:
-    cursor, key = move.cursor, (move.user_id, move.spec.kind, move.spec.resource)
+    cursor = move.cursor
     values = (cursor.cursor, cursor.timestamp, _kept(cursor), cursor.credential)
-    return (*key, *values, move.run_id, int(move.has_gaps))
+    return (*_key(move), *values, move.run_id, int(move.has_gaps))
 
 
 def _kept(cursor: Cursor) -> str | None:
@@ -68,7 +73,7 @@ def _kept(cursor: Cursor) -> str | None:
     return cursor.etag if cursor.etag is not None and len(cursor.etag) <= _LONGEST_ETAG else None
 
 
-_KEY = ("user_id", "resource_type", "resource_key")
+_KEY = ("source", "user_id", "resource_type", "resource_key")
 _TEXTS = ("last_cursor", "last_timestamp", "last_etag", "last_credential")
 _NUMBERS = ("last_run_id", "has_gaps")
 _VALUES = (*_TEXTS, *_NUMBERS)

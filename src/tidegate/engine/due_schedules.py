@@ -7,7 +7,7 @@ at once are done in small transactions, between which everybody else has a turn.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -89,16 +89,16 @@ class DueSchedules:
 
     async def fire(self) -> int | None:
         """Begin what is due, or a part of it; return in how many ms more is due, None if nothing is planned."""
-        next_at = await self._database.read(_earliest)
+        next_at = await self._database.read(_earliest, self._sources)
         if next_at is not None and next_at <= self._database.clock.now():
             await self._fire_some()
-            next_at = await self._database.read(_earliest)
+            next_at = await self._database.read(_earliest, self._sources)
         if next_at is None:
             return None
         return max(0, math.ceil((next_at - self._database.clock.now()) / timedelta(milliseconds=1)))
 
     async def _fire_some(self) -> None:
-        due = await self._database.read(_due, _AT_ONCE)
+        due = await self._database.read(_due, self._sources, _AT_ONCE)
         pools = {who: await self._pool_of(*who) for who in {(each.source, each.user_id) for each in due}}
         spans = tracing.begin_firings({each.id: due_key(each.next_at) for each in due if each.next_at is not None})
         traced = {schedule_id: span.traceparent for schedule_id, span in spans.items()}
@@ -118,8 +118,6 @@ class DueSchedules:
             raise
 
     async def _pool_of(self, source: str, user_id: str) -> str | NoCredential:
-        if source not in self._sources:
-            return ""  # nobody needs one: it fails for that reason
         try:
             return await self._pool_for(source, user_id)
         except NoCredential as lack:
@@ -230,14 +228,15 @@ def _plan_anew(tx: Transaction, fired: Fired) -> None:
     tx.execute(update(collection_schedules).where(_c.id == schedule.id).values(values))
 
 
-def _due(tx: Transaction, limit: int) -> list[Schedule]:
-    """The longest due first."""
-    due = select(collection_schedules).where(_c.next_at <= tx.now).order_by(_c.next_at, _c.id)
+def _due(tx: Transaction, sources: Collection[str], limit: int) -> list[Schedule]:
+    """Those of some sources, the longest due first; the others are left to processes that know their source."""
+    ours = _c.source.in_(sorted(sources))
+    due = select(collection_schedules).where(_c.next_at <= tx.now, ours).order_by(_c.next_at, _c.id)
     return [to_schedule(row) for row in tx.execute(due.limit(limit))]
 
 
-def _earliest(tx: Transaction) -> datetime | None:
-    return tx.execute(select(func.min(_c.next_at))).scalar_one()
+def _earliest(tx: Transaction, sources: Collection[str]) -> datetime | None:
+    return tx.execute(select(func.min(_c.next_at)).where(_c.source.in_(sorted(sources)))).scalar_one()
 
 
 def _tell(fired: Fired, now: datetime) -> None:

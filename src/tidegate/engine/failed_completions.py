@@ -25,4 +25,6 @@ def replay(tx: Transaction, run_id: int) -> bool:
 
 
 def _letters(tx: Transaction, keys: Sequence[str]) -> list[StoredEvent]:
-    return outbox.dead_letters(tx, kind=RUN_ENDED, keys=keys, limit=_MOST)
+    return [
+        letter for letter in outbox.dead_letters(tx, keys=keys, limit=_MOST) if letter.kind.startswith(f"{RUN_ENDED}.")
+    ]

@@ -58,14 +58,14 @@ def last_completed(tx: Transaction, source: str, user_ids: Sequence[str]) -> dic
     return found
 
 
-def marks_of(tx: Transaction, user_ids: Sequence[str]) -> dict[str, list[Marks]]:
+def marks_of(tx: Transaction, source: str, user_ids: Sequence[str]) -> dict[str, list[Marks]]:
     """What earlier runs of these users left behind, by user; who has none is not in it."""
     at = collection_cursors.c
     found: defaultdict[str, list[Marks]] = defaultdict(list)
     for some in _portions(user_ids):
         counted = (
             select(at.user_id, at.resource_type, at.last_credential, func.count())
-            .where(at.user_id.in_(some))
+            .where(at.source == source, at.user_id.in_(some))
             .group_by(at.user_id, at.resource_type, at.last_credential)
         )
         for user_id, kind, credential, count in tx.execute(counted):

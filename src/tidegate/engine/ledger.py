@@ -127,7 +127,14 @@ def write_endings(tx: Transaction, endings: Sequence[Ending]) -> None:
             respecified = update(page_jobs).where(page_jobs.c.id == ending.claim.job.id)
             tx.execute(respecified.values(spec=msgspec.to_builtins(ending.spec)))
     moved = [
-        Move(ending.claim.user_id, ending.claim.job.run_id, ending.claim.job.spec, ending.cursor, ending.has_gaps)
+        Move(
+            ending.claim.source,
+            ending.claim.user_id,
+            ending.claim.job.run_id,
+            ending.claim.job.spec,
+            ending.cursor,
+            ending.has_gaps,
+        )
         for ending in endings
         if ending.cursor is not None
     ]
@@ -172,6 +179,7 @@ _STORED = (
         collection_cursors,
         and_(
             page_jobs.c.page_key == FIRST_PAGE,
+            collection_cursors.c.source == collection_runs.c.source,
             collection_cursors.c.user_id == collection_runs.c.user_id,
             collection_cursors.c.resource_type == page_jobs.c.job_type,
             collection_cursors.c.resource_key == page_jobs.c.resource_key,
@@ -204,7 +212,7 @@ FROM page_jobs j
 JOIN collection_runs r ON r.id = j.run_id
 LEFT JOIN collection_cursors c
   ON j.page_key = '{FIRST_PAGE}'
- AND c.user_id = r.user_id AND c.resource_type = j.job_type AND c.resource_key = j.resource_key
+ AND c.source = r.source AND c.user_id = r.user_id AND c.resource_type = j.job_type AND c.resource_key = j.resource_key
 LEFT JOIN parked_answers p ON p.job_id = j.id
 WHERE j.id IN :ids[] AND j.status = '{JobState.RUNNING}'""",  # noqa: S608
     returns=(

@@ -5,12 +5,12 @@ answer which told so; it is rare. How many calls were begun in the last minute, 
 from the jobs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import delete, func, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, or_, select, update
 
 from tidegate.core.clock import milliseconds
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState
@@ -23,6 +23,7 @@ _LITTLE = 200
 """Calls that are left. Where there are more, a first call may find out how many, and those under way do no harm."""
 _MINUTE = timedelta(minutes=1)
 _LEARNED = tuple(f"learned_{name}" for name in ("concurrency", "per_minute", "every_ms", "from", "until"))
+_KEY = ("source", "credential", "bucket")
 _c = allowance_notes.c
 
 
@@ -46,21 +47,23 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(tx: Transaction, results: Iterable[Finished]) -> None:
     """Note what these results told of credentials that are scarce; the others cost nothing."""
-    told: dict[tuple[str, str], _Told] = {}
+    told: dict[tuple[str, str, str], _Told] = {}
     for one in results:
         said = one.settlement
         if _is_scarce(said):
-            key = (said.credential, said.said_of)
+            key = (one.source, said.credential, said.said_of)
             told[key] = _merged(told.get(key), _told(one, tx.now))
     if told:
         _write(tx, {key: told[key] for key in sorted(told)})  # sorted: two writers meet in one order
 
 
-def memories(tx: Transaction) -> list[Memory]:
-    """What is remembered of every pool."""
-    rows = tx.execute(select(allowance_notes).order_by(_c.credential, _c.bucket)).all()
-    started = _count(tx, page_jobs.c.started_at > tx.now - _MINUTE)
-    running = _count(tx, page_jobs.c.status == JobState.RUNNING)
+def memories(tx: Transaction, sources: Collection[str] | None = None) -> list[Memory]:
+    """What is remembered of every pool of some sources, or of all."""
+    ours = [] if sources is None else [_c.source.in_(sorted(sources))]
+    rows = tx.execute(select(allowance_notes).where(*ours).order_by(_c.credential, _c.bucket)).all()
+    theirs = [] if sources is None else [collection_runs.c.source.in_(sorted(sources))]
+    started = _count(tx, page_jobs.c.started_at > tx.now - _MINUTE, *theirs)
+    running = _count(tx, page_jobs.c.status == JobState.RUNNING, *theirs)
     pools = {row.pool for row in rows} | started.keys() | running.keys()
     return [
         Memory(
@@ -128,21 +131,21 @@ def _merged(before: _Told | None, new: _Told) -> _Told:
     return msgspec.structs.replace(best, pool=new.pool, blocked_until=until, rests_bucket=alone, **learned)
 
 
-def _write(tx: Transaction, told: Mapping[tuple[str, str], _Told]) -> None:
-    rows = [{"credential": key[0], "bucket": key[1], "pool": one.pool} for key, one in told.items()]
+def _write(tx: Transaction, told: Mapping[tuple[str, str, str], _Told]) -> None:
+    rows = [{**dict(zip(_KEY, key, strict=True)), "pool": one.pool} for key, one in told.items()]
     tx.insert_many(allowance_notes, rows, skip_existing=True)
-    for (credential, bucket), new in told.items():
-        this = (_c.credential == credential, _c.bucket == bucket)
+    for key, new in told.items():
+        this = [_c[name] == value for name, value in zip(_KEY, key, strict=True)]
         row = tx.execute(select(allowance_notes).where(*this).with_for_update()).one()
         before = msgspec.convert(row, _Told, from_attributes=True)
         tx.execute(update(allowance_notes).where(*this).values(msgspec.structs.asdict(_merged(before, new))))
 
 
-def _count(tx: Transaction, condition: Any) -> dict[str, int]:
+def _count(tx: Transaction, *conditions: ColumnElement[bool]) -> dict[str, int]:
     """Jobs of which something is true, by pool; of runs that are active, or were a minute ago."""
     run = collection_runs.c
     is_recent = or_(run.status.in_(ACTIVE_RUNS), run.completed_at > tx.now - _MINUTE)
-    counted = select(run.pool, func.count()).join_from(page_jobs, collection_runs).where(is_recent, condition)
+    counted = select(run.pool, func.count()).join_from(page_jobs, collection_runs).where(is_recent, *conditions)
     return {row[0]: row[1] for row in tx.execute(counted.group_by(run.pool))}
 
 

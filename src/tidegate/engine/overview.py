@@ -101,7 +101,7 @@ _LATELY_FAILED = select(_run.id).where(_run.id > _NEWEST - _LOOKED_AT, _run.fail
 _ACTIVE_FAILED = select(_run.id).where(_run.status.in_(ACTIVE_RUNS), _run.failed_jobs > 0).order_by(_run.id.desc())
 _FAILED = (
     select(
-        *(_job.id.label("job_id"), _job.run_id, _run.source, _run.github_login.label("login")),
+        *(_job.id.label("job_id"), _job.run_id, _run.source, _run.login),
         *(_job.job_type.label("kind"), _job.resource_key.label("resource"), _job.attempt_count.label("attempts")),
         *(func.coalesce(_job.last_error, "").label("reason"), _job.completed_at.label("at")),
     )

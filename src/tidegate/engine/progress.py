@@ -78,7 +78,7 @@ def list_runs(
     run = collection_runs.c
     those = [] if before is None else [run.id < before]
     if login is not None:
-        those.append(run.github_login == login)
+        those.append(run.login == login)
         if states:  # a user has few runs: coalesce keeps the server from going through all that are in these states
             those.append(func.coalesce(run.status, "").in_(states))
     elif states:

@@ -5,7 +5,7 @@ for one run, when a message turns out to belong to a job that has ended.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 from tidegate.engine import ledger, notes, parking, runs
 from tidegate.engine.ledger import StoredJob
@@ -19,10 +19,21 @@ _PAGE = 500
 
 
 class Recovery:
-    """Offers again."""
+    """Offers the jobs of some sources to their gate again; runs of other sources have another gate.
 
-    def __init__(self, database: Database, gate: Gate, *, barred: Barred = none_barred) -> None:
+    Without `sources`, for tests, all runs belong to this gate.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        gate: Gate,
+        *,
+        sources: Collection[str] | None = None,
+        barred: Barred = none_barred,
+    ) -> None:
         self._database, self._gate, self._barred = database, gate, barred
+        self._sources = None if sources is None else frozenset(sources)
 
     async def offer_run(self, run_id: int) -> int:
         """Offer what is unfinished of one run; return how much of it was missing."""
@@ -49,14 +60,15 @@ class Recovery:
 
         One that has not is not changed. To ask it first would be in vain: it may forget in the very next moment.
         """
-        for memory in await self._database.read(notes.memories):
+        for memory in await self._database.read(notes.memories, self._sources):
             await self._gate.remind(memory)
 
     async def offer_everything(self) -> int:
         """Free permits whose message is gone, and offer what is unfinished of every run."""
         await self._database.transaction(_sweep)
         active = await self._database.read(runs.active)
-        open_runs = [run.id for run in active if run.status in OPEN_RUNS]
+        ours = [run for run in active if self._sources is None or run.source in self._sources]
+        open_runs = [run.id for run in ours if run.status in OPEN_RUNS]
         return await self._gate.rebuild(self._unfinished(open_runs))
 
     def _to_gate(self, jobs: Sequence[StoredJob]) -> list[Job]:

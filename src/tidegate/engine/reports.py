@@ -162,7 +162,7 @@ def slow_jobs(tx: Transaction, longer_than: timedelta, limit: int = 20) -> SlowR
     joined = select(func.count()).join_from(collection_runs, page_jobs).where(*running)
     those = (
         select(
-            *(_job.id, _job.run_id, _run.source, _run.github_login.label("login"), _job.job_type.label("kind")),
+            *(_job.id, _job.run_id, _run.source, _run.login, _job.job_type.label("kind")),
             *(_job.resource_key.label("resource"), _job.page_key.label("page")),
             *(_job.attempt_count.label("attempts"), _job.max_attempts, _job.started_at),
         )

@@ -58,7 +58,7 @@ def rules(database: Database, *, runs: timedelta, cursors: timedelta, firings: t
     asked_for = (
         select(_job.id)
         .join(collection_runs, _run.id == _job.run_id)
-        .where(_run.user_id == _cursor.user_id)
+        .where(_run.source == _cursor.source, _run.user_id == _cursor.user_id)
         .where(_job.job_type == _cursor.resource_type, _job.resource_key == _cursor.resource_key)
     )
     ends = (_note.resets_at, _note.blocked_until, _note.learned_until)

@@ -142,7 +142,7 @@ def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
     values = {
         "source": source,
         "user_id": subject.user_id,
-        "github_login": subject.login,
+        "login": subject.login,
         "pool": pool,
         "options": dict(subject.options),
         "status": RunState.PLANNING,
@@ -257,8 +257,8 @@ def active(tx: Transaction) -> list[Run]:
 
 def from_row(row: Any) -> Run:
     """A whole row of `collection_runs` as a run."""
-    values = {name: getattr(row, name) for name in Run.__struct_fields__ if name not in ("login", "status")}
-    return Run(login=row.github_login, status=RunState(row.status), **values)
+    values = {name: getattr(row, name) for name in Run.__struct_fields__ if name != "status"}
+    return Run(status=RunState(row.status), **values)
 
 
 def _active_key(source: str, user_id: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 from sqlalchemy import delete, select, update
@@ -18,15 +18,20 @@ from tidegate.engine.schedule_times import next_time, require_cron, require_time
 from tidegate.engine.source import Source, Subject
 from tidegate.storage.sql import Database, Transaction
 
-if TYPE_CHECKING:
-    from tidegate.primitives.wakeup import Doorbell
-
 log = get_logger(__name__)
 
 _c = collection_schedules.c
 _LONGEST_NAME = 100
 _AT_ONCE = 200
 _KEY = ("source", "user_id", "cron", "timezone")
+
+
+class Bell(Protocol):
+    """Wakes the process that keeps the time of schedules."""
+
+    async def ring(self) -> object:
+        """Raise `Unavailable` where it cannot be woken."""
+        ...
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +70,7 @@ class Schedules:
         self,
         database: Database,
         sources: Mapping[str, Source],
-        doorbell: Doorbell,
+        doorbell: Bell,
         fire: Callable[[int, str], Awaitable[Firing]] | None = None,
     ) -> None:
         self._database, self._sources, self._doorbell, self._fire = database, sources, doorbell, fire

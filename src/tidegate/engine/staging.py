@@ -15,7 +15,7 @@ from tidegate.engine.rounds import Group, take
 from tidegate.engine.verdicts import Finished, to_parked
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end
-from tidegate.storage.documents import DocumentStore, Written
+from tidegate.storage.documents import Documents, Staged, Written
 from tidegate.storage.sql import Transaction
 
 _REST = timedelta(seconds=5)
@@ -33,14 +33,26 @@ class _Unstaged:
         raise self._error
 
 
+class _Joined:
+    """Documents of several sources."""
+
+    def __init__(self, parts: Sequence[Staged]) -> None:
+        self._parts = parts
+
+    def apply(self, tx: Transaction) -> Written:
+        """See `Staged.apply`."""
+        written = [part.apply(tx) for part in self._parts]
+        return Written(changed=sum(each.changed for each in written), gone=sum(each.gone for each in written))
+
+
 class Staging:
     """The way of results to the round; `on_ready` is given each group in the order in which the store was done.
 
     One group is ready at a time: what comes meanwhile is staged together.
     """
 
-    def __init__(self, store: DocumentStore, clock: Clock, on_ready: Callable[[Group], None]) -> None:
-        self._store, self._clock, self._on_ready = store, clock, on_ready
+    def __init__(self, documents: Documents, clock: Clock, on_ready: Callable[[Group], None]) -> None:
+        self._documents, self._clock, self._on_ready = documents, clock, on_ready
         self._waiting: deque[Finished] = deque()
         self._running: asyncio.Task[None] | None = None
         self._taken = asyncio.Event()
@@ -86,10 +98,7 @@ class Staging:
         if self._away is not None and now < self._away[0]:
             return self._park(batch, self._away[1], now)
         try:
-            staged = await self._store.stage(
-                [document for one in batch for document in one.documents],
-                completed=[listing for one in batch for listing in one.completed],
-            )
+            staged = _Joined([await self._stage_source(source, batch) for source in _sources_of(batch)])
         except Unavailable as error:
             self._outage.note(error)
             now = self._clock.now()
@@ -99,5 +108,17 @@ class Staging:
         self._outage.over()
         return Group(batch, staged)
 
+    async def _stage_source(self, source: str, batch: Sequence[Finished]) -> Staged:
+        """The documents of one source: it can write nothing under the name of another one."""
+        ours = [one for one in batch if one.source == source]
+        return await self._documents.of(source).stage(
+            [document for one in ours for document in one.documents],
+            completed=[listing for one in ours for listing in one.completed],
+        )
+
     def _park(self, batch: Sequence[Finished], why: str, now: datetime) -> Group:
         return Group([to_parked(one, why, now) if one.needs_store else one for one in batch])
+
+
+def _sources_of(batch: Sequence[Finished]) -> list[str]:
+    return sorted({one.source for one in batch if one.needs_store})

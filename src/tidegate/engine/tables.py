@@ -19,7 +19,8 @@ collection_runs = Table(
     Column("id", ascending_key(), primary_key=True),
     Column("source", exact_text(40), nullable=False),
     Column("user_id", exact_text(100), nullable=False),
-    Column("github_login", exact_text(100), nullable=False),
+    # What people call the subject; `user_id` is what the source calls it.
+    Column("login", exact_text(100), nullable=False),
     Column("pool", exact_text(100), nullable=False),
     Column("options", Json, nullable=False),
     Column("status", exact_text(16), nullable=False),
@@ -43,7 +44,7 @@ collection_runs = Table(
     Column("traceparent", exact_text(55)),
     Index(None, "status", "id"),
     Index(None, "user_id", "id"),
-    Index(None, "github_login", "id"),
+    Index(None, "login", "id"),
     Index(None, "completed_at", "status"),
     **NUMBERED_TABLE_OPTIONS,
 )
@@ -96,6 +97,7 @@ job_executions = Table(
 collection_cursors = Table(
     "collection_cursors",
     metadata,
+    Column("source", exact_text(40), primary_key=True),
     Column("user_id", exact_text(100), primary_key=True),
     Column("resource_type", exact_text(40), primary_key=True),
     Column("resource_key", exact_text(200), primary_key=True),
@@ -126,6 +128,7 @@ parked_answers = Table(
 allowance_notes = Table(
     "allowance_notes",
     metadata,
+    Column("source", exact_text(40), primary_key=True),
     Column("credential", exact_text(100), primary_key=True),
     Column("bucket", exact_text(100), primary_key=True),
     Column("pool", exact_text(100), nullable=False),

@@ -50,6 +50,11 @@ class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How long the job took, where the log tells it (`job_log.py`)."""
 
     @property
+    def source(self) -> str:
+        """The source of its run, under whose name the documents are stored."""
+        return self.ending.claim.source
+
+    @property
     def needs_store(self) -> bool:
         """Whether the document store has to be asked."""
         return bool(self.documents or self.completed)

@@ -9,10 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from tidegate.app import Collection
-from tidegate.engine.credentials import GENERAL_POOL, Credential
+from tidegate.engine.credentials import Credential
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.views import Limit, moment
 from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus
+from tidegate.systems.github.settings import POOL
 
 TAG = "credentials"
 
@@ -89,7 +90,7 @@ class Quotas:
     async def list_quotas(self, query: PoolFilter) -> QuotaPage:
         """Tell what each credential may still do, and how many jobs wait for it. Never a secret."""
         known = await self._collection.credentials.list()
-        pools = sorted({GENERAL_POOL, *(each.pool for each in known)})
+        pools = sorted({POOL, *(each.pool for each in known)})
         wanted = [pool for pool in pools if query.pool in (None, pool) and (query.after is None or pool > query.after)]
         now = self._clock.now()
         shown = [_quota(pool, await self._gate.status(pool), known, now) for pool in wanted[: query.limit]]

@@ -46,7 +46,8 @@ class Relay:
 
     `concurrency` bounds the handlers that run at once, `most_in_memory` the events held. An event is tried
     `max_attempts` times, `backoff` apart, unless its handler says otherwise; one that takes longer than
-    `handler_timeout` has failed.
+    `handler_timeout` has failed. With `only_handled`, events of kinds without a handler are left to other processes;
+    otherwise they are buried.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Relay:
         backoff: Backoff | None = None,
         handler_timeout: timedelta = timedelta(minutes=5),
         most_in_memory: int = 1000,
+        only_handled: bool = False,
     ) -> None:
         require_positive("concurrency", concurrency)
         require_positive("most_in_memory", most_in_memory)
@@ -70,6 +72,7 @@ class Relay:
             timeout=handler_timeout,
         )
         self._counts = {handler.kind: handler.on_waiting for handler in handlers if handler.on_waiting is not None}
+        self._kinds = sorted({handler.kind for handler in handlers}) if only_handled else None
         self._most_in_memory = most_in_memory
         self._outage = Outage("relay")
         self._wake = asyncio.Event()
@@ -196,7 +199,7 @@ class Relay:
         now = self._database.clock.now()
         while not complete and self._backlog.has_room:
             closed = list(self._backlog.close_full_keys())
-            page, self._next_due = await self._database.read(_page, now, after, closed)
+            page, self._next_due = await self._database.read(_page, now, after, closed, self._kinds)
             for row in page:
                 self._backlog.add(row)
             self._begin()
@@ -255,7 +258,7 @@ class Relay:
 
 
 def _page(
-    tx: Transaction, now: datetime, after: int, closed: Sequence[str]
+    tx: Transaction, now: datetime, after: int, closed: Sequence[str], kinds: Sequence[str] | None
 ) -> tuple[list[StoredEvent], datetime | None]:
-    page = outbox.pending_page(tx, after=after, limit=_PAGE, without_keys=closed, now=now)
-    return page, outbox.next_due(tx, now=now)
+    page = outbox.pending_page(tx, after=after, limit=_PAGE, without_keys=closed, kinds=kinds, now=now)
+    return page, outbox.next_due(tx, kinds=kinds, now=now)

@@ -68,6 +68,8 @@ class Settings(BaseSettings):
 
     systems: tuple[str, ...] | None = None
     """Names of the systems to use; by default all that are installed."""
+    sources: tuple[str, ...] = ()
+    """Sources of your own, as `package.module:Class`; every process knows them. See the guide "Write a source"."""
     data_dir: Path = Field(default_factory=_default_data_dir)
     """The folder of the embedded server and of the SQLite file; by default the platform's folder for user data."""
     valkey_url: str | None = Field(default=None, repr=False)

@@ -221,7 +221,7 @@ async def test_each_schedule_that_is_due_begins_a_trace_of_its_own(
     async with traced(collector):
         await clockwork.fire_all()
 
-    runs = {run.github_login: run for run in await clockwork.runs()}
+    runs = {run.login: run for run in await clockwork.runs()}
     fired = {login: collector.one(f"schedule {number}") for login, number in added.items()}
     assert {each.parent for each in fired.values()} == {""}
     assert {login: run.traceparent for login, run in runs.items()} == {
@@ -255,7 +255,7 @@ async def test_what_is_not_among_the_sample_is_nowhere(collector: Collector, clo
             assert unwanted is not None
             assert unwanted.traceparent is None
 
-    assert [(run.github_login, run.traceparent is None) for run in await clockwork.runs()] == [
+    assert [(run.login, run.traceparent is None) for run in await clockwork.runs()] == [
         ("ada", True),
         ("grace", False),
     ]

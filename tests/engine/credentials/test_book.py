@@ -61,7 +61,7 @@ async def test_whoever_tells_an_empty_gate_of_a_credential_reminds_it_first_of_w
 def must_rest(tx: Transaction, credential: str) -> None:
     """As the answer to a call would have written it."""
     until = tx.now + timedelta(minutes=1)
-    note = {"credential": credential, "bucket": "core", "pool": POOL, "blocked_until": until}
+    note = {"source": "github", "credential": credential, "bucket": "core", "pool": POOL, "blocked_until": until}
     tx.execute(insert(allowance_notes).values(note))
 
 
@@ -90,7 +90,7 @@ async def test_a_users_own_credential_serves_his_runs_and_nobody_elses(small_off
     office = small_office
     own = await office.book.add_token(office.token(), user_id="ada")
 
-    assert own.pool == pool_of("ada") != POOL
+    assert own.pool == pool_of("github", "ada") != POOL
     assert await office.book.pool_for("ada") == own.pool
     with pytest.raises(NoCredential, match=r"no valid credential for 'bob'.*credentials add"):
         await office.book.pool_for("bob")
@@ -372,7 +372,7 @@ async def test_many_credentials_are_enrolled(small_office: Office):
 
     await other.book.enrol()
 
-    assert await office.good_members(pool_of("u7")) == [(await other.book.get("n7")).allowance]
+    assert await office.good_members(pool_of("github", "u7")) == [(await other.book.get("n7")).allowance]
 
 
 @pytest.mark.parametrize(

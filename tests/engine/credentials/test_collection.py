@@ -108,7 +108,7 @@ async def the_busy_one(sim: GithubSimulator, operators: list[str]) -> str:
 async def assert_everything_is_there(collection: Collection, sim: GithubSimulator, login: str) -> None:
     truth = sim.truth(login).repositories
     for kind, wanted in (("issue", "issues"), ("pull_request", "pulls"), ("commit", "commits")):
-        found = [one.body async for one in collection.documents.iterate(kind, login)]
+        found = [one.body async for one in collection.documents.of("github").iterate(kind, login)]
         assert len(found) == sum(len(getattr(each, wanted)) for each in truth), kind
 
 
@@ -283,7 +283,7 @@ async def test_the_last_credential_that_is_removed_ends_the_runs_that_need_it(se
             run = await until_over(collection, run_id)
 
             assert run.status is RunState.FAILED
-            assert f"no valid credential for pool {pool_of(login)!r}" in (run.last_error or "")
+            assert f"no valid credential for pool {pool_of('github', login)!r}" in (run.last_error or "")
             assert (await until_over(collection, other)).status is RunState.COMPLETED
             assert await collection.credentials.pool_for(login) == POOL, "the next run takes everybody's"
             assert (await until_over(collection, await begin(collection, login))).status is RunState.COMPLETED
@@ -295,7 +295,7 @@ async def test_who_died_before_he_could_fail_the_runs_is_finished_by_the_next_le
         async with open_collection(settings(sim), token=sim.token_of(operator)) as collection:
             run_id = await begin(collection, login)
             database = collection.parts.database
-            stored = await database.read(records.get, "GITHUB_TOKEN")
+            stored = await database.read(records.get, "github", "GITHUB_TOKEN")
             await database.transaction(records.condemn, stored, "401: Bad credentials")
 
         async with open_collection(settings(sim), needs_credential=False) as later:
@@ -311,7 +311,7 @@ async def test_who_died_before_he_could_fail_the_runs_is_finished_by_the_next_le
 
 async def test_a_run_for_a_pool_without_credentials_fails_at_once(settings: MakeSettings):
     async with simulator() as sim, open_collection(settings(sim), needs_credential=False) as collection:
-        subject, pool = Subject(user_id="ada", login="ada"), pool_of("ada")
+        subject, pool = Subject(user_id="ada", login="ada"), pool_of("github", "ada")
         run_id = await collection.orchestrator.begin("github", subject, pool=pool)
 
         run = await collection.orchestrator.show(run_id)
@@ -380,7 +380,13 @@ async def test_who_works_for_another_address_does_not_serve_the_runs_and_does_no
 
 def must_rest(tx: Transaction, credential: str, rest: timedelta) -> None:
     """As the answer to a call would have written it."""
-    note = {"credential": credential, "bucket": "core", "pool": POOL, "blocked_until": tx.now + rest}
+    note = {
+        "source": "github",
+        "credential": credential,
+        "bucket": "core",
+        "pool": POOL,
+        "blocked_until": tx.now + rest,
+    }
     tx.execute(insert(allowance_notes).values(note))
 
 

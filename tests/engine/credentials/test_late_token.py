@@ -13,10 +13,10 @@ from tidegate.app import open_collection
 from tidegate.app.cli.up import UP, Banner, greeting
 from tidegate.app.deferred_token import LateToken
 from tidegate.core.backoff import Backoff
-from tidegate.engine.credentials.borrowing import VARIABLE
 from tidegate.engine.upstream import UpstreamFailed
 from tidegate.settings import Settings
 from tidegate.systems.github import GithubSettings
+from tidegate.systems.github.settings import VARIABLE
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 SOON = Backoff(first=timedelta(milliseconds=20), most=timedelta(milliseconds=50))

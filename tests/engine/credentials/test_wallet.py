@@ -71,7 +71,7 @@ async def test_a_secret_that_was_replaced_meanwhile_is_not_held_against_the_new_
 @pytest.mark.every_server
 async def test_what_is_found_out_about_an_old_secret_does_not_concern_the_new_one(office: Office):
     added = await office.book.add_token(office.token())
-    old = await office.database.read(records.get, added.name)
+    old = await office.database.read(records.get, "github", added.name)
     assert old.sealed is not None
     await office.book.add_token(office.token(ordinal=1))
 

@@ -45,7 +45,7 @@ async def test_a_due_time_begins_one_run_and_plans_the_next(works: Clockwork, cl
     assert await works.due.fire() == DAY.total_seconds() * 1000
 
     [run] = await works.runs()
-    assert (run.github_login, run.pool, run.triggered_by, run.options) == ("ada", POOL, "scheduled", {"full": True})
+    assert (run.login, run.pool, run.triggered_by, run.options) == ("ada", POOL, "scheduled", {"full": True})
     assert run.status == RunState.PLANNING
     assert await works.offered() == 1
     fired = await works.schedules.show(schedule.id)
@@ -117,7 +117,7 @@ async def test_one_that_cannot_begin_is_in_nobodys_way(works: Clockwork, clock: 
 
     await works.fire_all()
 
-    begun = {run.github_login for run in await works.runs()}
+    begun = {run.login for run in await works.runs()}
     assert {"ada", "zoe"} <= begun
     errors = {each.login: each.last_error for each in await works.schedules.list_schedules()}
     assert "LookupError: the source has a defect" in (errors["broken"] or "")
@@ -139,7 +139,7 @@ async def test_one_whose_time_zone_is_gone_is_paused_and_says_so(local: Clockwor
 
     await local.fire_all()
 
-    assert {run.github_login for run in await local.runs()} == {"ada", "zoe"}
+    assert {run.login for run in await local.runs()} == {"ada", "zoe"}
     [ada] = await local.schedules.list_schedules("ada")
     assert ada.next_at is None
     assert "Mars/Base" in (ada.last_error or "")
@@ -171,7 +171,7 @@ async def test_of_several_who_believe_to_lead_each_time_is_taken_by_one(
     ):
         await asyncio.gather(*(each.fire_all() for each in (works, other, third)))
 
-    assert Counter(run.github_login for run in await works.runs()) == {f"user{number:03}": 1 for number in range(120)}
+    assert Counter(run.login for run in await works.runs()) == {f"user{number:03}": 1 for number in range(120)}
     assert {each.last_error for each in await works.schedules.list_schedules()} == {None}
 
 
@@ -230,7 +230,7 @@ async def test_a_leader_killed_in_the_middle_loses_no_run_and_begins_none_twice(
     await works.fire_all()
     await Recovery(works.database, works.parts.gate).offer_everything()  # which every new leader does
 
-    assert Counter(run.github_login for run in await works.runs()) == {"ada": 1, "bob": 1}
+    assert Counter(run.login for run in await works.runs()) == {"ada": 1, "bob": 1}
     assert await works.offered() == 2
 
 

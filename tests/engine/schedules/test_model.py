@@ -139,8 +139,8 @@ class Scheduling(RuleBasedStateMachine):
         if not hasattr(self, "works"):
             return
         runs = self.do(self.works.runs())
-        assert sorted(run.github_login for run in runs) == sorted(self.model.begun)
-        assert {run.github_login for run in runs if run.active_key} == self.model.active
+        assert sorted(run.login for run in runs) == sorted(self.model.begun)
+        assert {run.login for run in runs if run.active_key} == self.model.active
         found = self.do(self.works.schedules.list_schedules())
         assert {each.id: each.next_at is None for each in found} == {
             number: each.asleep for number, each in self.model.schedules.items()

@@ -37,7 +37,7 @@ async def test_a_key_begins_one_run_and_says_so_again(works: Clockwork):
     [run] = await works.runs()
     assert (first.outcome, first.run_id, first.reason) == (FiringOutcome.BEGUN, run.id, None)
     assert again == first
-    assert (run.github_login, run.pool, run.options) == ("ada", POOL, {"full": True})
+    assert (run.login, run.pool, run.options) == ("ada", POOL, {"full": True})
     assert await works.offered() == 1
     now = await works.schedules.show(schedule.id)
     assert (now.last_run_id, now.next_at) == (run.id, schedule.next_at), "the clock goes on as planned"

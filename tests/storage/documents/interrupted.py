@@ -10,7 +10,7 @@ from tidegate.storage.sql import Database, Transaction
 
 async def main(url: str, mongo_url: str | None) -> None:
     async with await Database.open(url) as database:
-        store = await open_documents(DocumentSettings(url=mongo_url), database)
+        store = (await open_documents(DocumentSettings(url=mongo_url), database)).of("github")
         staged = await store.stage([issue(each, version=1) for each in "abc"])
         await database.transaction(apply_and_stop, staged)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,15 @@ from tests.servers.migrated import migrated_folder, migrated_for_good
 from tests.servers.mongo import mongo_database
 from tests.servers.sql import SqlName
 from tidegate.core.clock import ManualClock
-from tidegate.storage.documents import Document, DocumentSettings, DocumentStore, Listing, StoredDocument, Written
+from tidegate.storage.documents import (
+    Document,
+    Documents,
+    DocumentSettings,
+    DocumentStore,
+    Listing,
+    StoredDocument,
+    Written,
+)
 from tidegate.storage.documents.opening import open_documents
 from tidegate.storage.documents.tables import documents
 from tidegate.storage.sql import Database
@@ -28,6 +36,12 @@ class Shelf:
     clock: ManualClock
     url: str
     mongo_url: str | None = None
+    documents: Documents | None = None
+
+    def beside(self, source: str) -> "Shelf":
+        """The documents of another source in the same place."""
+        assert self.documents is not None
+        return replace(self, store=self.documents.of(source))
 
     async def write(self, *documents: Document, completed: Sequence[Listing] = ()) -> Written:
         """As a committer does it."""
@@ -54,12 +68,13 @@ async def open_shelf(name: StoreName, folder: Path) -> AsyncGenerator[Shelf]:
     async with await Database.open(url, clock=clock) as database:
         if name != "mongo":
             await database.transaction(lambda tx: tx.execute(delete(documents)))
-            yield Shelf(await open_documents(DocumentSettings(), database), database, clock, url)
+            there = await open_documents(DocumentSettings(), database)
+            yield Shelf(there.of("github"), database, clock, url, documents=there)
             return
         async with mongo_database() as mongo_url:
             store = await open_documents(DocumentSettings(url=mongo_url), database)
             try:
-                yield Shelf(store, database, clock, url, mongo_url)
+                yield Shelf(store.of("github"), database, clock, url, mongo_url, store)
             finally:
                 await store.close()
 

@@ -396,3 +396,20 @@ async def test_a_kind_that_cannot_be_is_refused(shelf: Shelf, kind: str) -> None
         await shelf.store.count(kind)
     with pytest.raises(InvalidArgument):
         await shelf.ids(kind)
+
+
+async def test_documents_of_two_sources_with_one_kind_and_id_are_two(shelf: Shelf) -> None:
+    theirs = shelf.beside("bookshop")
+    await shelf.write(issue("1", title="ours", version=9, sweep=1), issue("2", sweep=1))
+    await theirs.write(issue("1", title="theirs", version=1, sweep=2), issue("3", kind="book", sweep=2))
+
+    assert (await shelf.get("1")).body["title"] == "ours"
+    assert (await theirs.get("1")).body["title"] == "theirs"
+    assert [await shelf.store.kinds(), await theirs.store.kinds()] == [["issue"], ["book", "issue"]]
+    assert [await shelf.ids(), await theirs.ids()] == [["1", "2"], ["1"]]
+    assert sum((await theirs.store.changes("issue", "octocat")).values()) == 1
+
+    gone = await theirs.write(issue("4", sweep=3), completed=[Listing("issue", "repo:octocat/hello", 3)])
+    assert gone.gone == 1
+    assert [await shelf.store.count("issue"), await theirs.store.count("issue")] == [2, 1]
+    assert await shelf.changed(issue("1", title="ours", version=9, sweep=4)) == 0, "the other's sweep is not ours"

@@ -13,9 +13,10 @@ from tests.servers.mongo import mongo_port
 from tests.servers.proxy import Proxy
 from tests.storage.documents.shelf import ALL_STORES, StoreName, issue, open_shelf
 from tidegate.core.errors import InvalidArgument, Unavailable
-from tidegate.storage.documents import Document, DocumentSettings, SqlDocuments, open_documents, statements
+from tidegate.storage.documents import Document, DocumentSettings, open_documents, statements
 from tidegate.storage.documents import mongo as mongo_module
-from tidegate.storage.documents.mongo import DocumentsUnavailable, MongoDocuments
+from tidegate.storage.documents.mongo import DocumentsUnavailable, MongoDocuments, MongoDocumentStore
+from tidegate.storage.documents.sql import SqlDocumentStore
 from tidegate.storage.sql import Transaction
 
 SQL = tuple(name for name in ALL_STORES if name != "mongo")
@@ -48,7 +49,7 @@ async def test_statements_of_one_row_do_what_one_of_many_does(
 
 async def test_without_an_address_documents_are_in_the_database(tmp_path: Path) -> None:
     async with open_shelf("sqlite", tmp_path) as shelf:
-        assert isinstance(shelf.store, SqlDocuments)
+        assert isinstance(shelf.store, SqlDocumentStore)
         assert shelf.store.name == shelf.database.name
 
 
@@ -92,7 +93,8 @@ async def test_a_mongodb_that_goes_away_is_unavailable_until_it_is_back(
     async with open_shelf("mongo", tmp_path) as shelf, Proxy(mongo_port()) as wire:
         assert shelf.mongo_url is not None
         url = f"mongodb://127.0.0.1:{wire.port}/{shelf.mongo_url.rpartition('/')[2]}"
-        store = await open_documents(DocumentSettings(url=url), shelf.database)
+        documents = await open_documents(DocumentSettings(url=url), shelf.database)
+        store = documents.of("github")
         await store.stage([issue("a", text="private")])
 
         await wire.refuse()
@@ -103,17 +105,17 @@ async def test_a_mongodb_that_goes_away_is_unavailable_until_it_is_back(
         await wire.listen()
         await store.stage([issue("b", text="private")])
         assert await store.count("issue") == 2
-        await store.close()
+        await documents.close()
 
 
 async def test_in_mongodb_a_write_that_was_overtaken_is_decided_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody writes between our look and our write: what is newer stays, whoever it belongs to."""
-    look = MongoDocuments._present  # pyright: ignore[reportPrivateUsage]
+    look = MongoDocumentStore._present  # pyright: ignore[reportPrivateUsage]
     theirs = [issue(each, version=version, by="them") for each, version in [("a", 2), ("b", 9), ("c", 2), ("d", 9)]]
 
-    async def look_too_early(store: MongoDocuments, given: Sequence[Document]) -> Any:
+    async def look_too_early(store: MongoDocumentStore, given: Sequence[Document]) -> Any:
         found = await look(store, given)
         if overtaking := theirs[:]:
             theirs.clear()
@@ -122,7 +124,7 @@ async def test_in_mongodb_a_write_that_was_overtaken_is_decided_anew(
 
     async with open_shelf("mongo", tmp_path) as shelf:
         await shelf.write(issue("a", version=1), issue("b", version=1))
-        monkeypatch.setattr(MongoDocuments, "_present", look_too_early)
+        monkeypatch.setattr(MongoDocumentStore, "_present", look_too_early)
 
         assert await shelf.changed(*(issue(each, version=3, by="us") for each in "abcd")) == 2
 

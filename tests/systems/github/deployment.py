@@ -50,8 +50,9 @@ class Deployment:
         self, parts: Context, sim: GithubSimulator, client: UpstreamClient, include: Iterable[str], *, is_pooled: bool
     ) -> None:
         self.parts, self.sim, self._is_pooled = parts, sim, is_pooled
-        self.documents = SqlDocuments(parts.database)
-        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, self.documents)
+        documents = SqlDocuments(parts.database)
+        self.documents = documents.of("github")
+        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents)
         self.limits = LIMITS
         source = GithubSource(sim.url, include)
         self.statistics = Statistics(parts.database, self.documents)

@@ -43,8 +43,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 async def credentials(settings: Settings) -> AsyncIterator[Finding]:
     """Whether anything may call GitHub: a stored credential, or the token of the environment."""
     from tidegate.engine.credentials import State
-    from tidegate.engine.credentials.book import HOW_TO_GET_ONE
-    from tidegate.engine.credentials.borrowing import VARIABLE
+    from tidegate.systems.github.settings import HOW_TO_GET_ONE, VARIABLE
 
     known, audience = await _known(settings), settings.section(GithubSettings).api_url
     ours = [one.credential for one in known.credentials if one.credential.audience == audience and one.sealed]
@@ -66,7 +65,7 @@ async def credentials(settings: Settings) -> AsyncIterator[Finding]:
 
 async def upstreams(settings: Settings) -> AsyncIterator[Finding]:
     """Whether each upstream accepts connections. No request is sent, so nothing is spent."""
-    from tidegate.engine.credentials.borrowing import VARIABLE
+    from tidegate.systems.github.settings import VARIABLE
 
     known, urls = await _known(settings), dict[str, str]()
     if known.credentials or os.environ.get(VARIABLE):
@@ -105,9 +104,9 @@ async def _known(settings: Settings) -> _Known:
 
 async def _check_token(settings: Settings, token: str) -> Finding:
     from tidegate.engine.credentials import NotNow, SecretRefused
-    from tidegate.engine.credentials.borrowing import VARIABLE
     from tidegate.engine.upstream import UpstreamClient, UpstreamFailed
     from tidegate.systems.github.authority import GithubAuthority
+    from tidegate.systems.github.settings import VARIABLE
 
     try:
         async with UpstreamClient(settings.section(UpstreamSettings)) as client:

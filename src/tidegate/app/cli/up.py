@@ -200,8 +200,7 @@ def greeting(role: Role, banner: Banner) -> str:
 
 
 def _credentials(banner: Banner) -> str:
-    from tidegate.engine.credentials.book import HOW_TO_GET_ONE
-    from tidegate.engine.credentials.borrowing import VARIABLE
+    from tidegate.systems.github.settings import HOW_TO_GET_ONE, VARIABLE
 
     names = listed(banner.credentials, _MOST_NAMES)
     if banner.waits_for is not None:

@@ -17,13 +17,12 @@ if TYPE_CHECKING:
     from tidegate.engine.credentials.book import CredentialBook
     from tidegate.engine.credentials.checks import CredentialCheck
     from tidegate.engine.credentials.keys import KeySource
-    from tidegate.engine.credentials.pools import GENERAL_POOL, pool_of
+    from tidegate.engine.credentials.pools import how_to_get_one, pool_of, token_variable
     from tidegate.engine.credentials.records import AllowanceElsewhere, Credential, Kind, NameTaken, State
     from tidegate.engine.credentials.rotation import Rotation
     from tidegate.engine.credentials.vault import CannotOpen
 
 __all__ = [
-    "GENERAL_POOL",
     "Account",
     "AllowanceElsewhere",
     "Authority",
@@ -41,7 +40,9 @@ __all__ = [
     "Rotation",
     "SecretRefused",
     "State",
+    "how_to_get_one",
     "pool_of",
+    "token_variable",
 ]
 
 __getattr__ = lazy_exports(
@@ -53,7 +54,7 @@ __getattr__ = lazy_exports(
         "tidegate.engine.credentials.book": "CredentialBook",
         "tidegate.engine.credentials.checks": "CredentialCheck",
         "tidegate.engine.credentials.keys": "KeySource",
-        "tidegate.engine.credentials.pools": "GENERAL_POOL pool_of",
+        "tidegate.engine.credentials.pools": "how_to_get_one pool_of token_variable",
         "tidegate.engine.credentials.records": "AllowanceElsewhere Credential Kind NameTaken State",
         "tidegate.engine.credentials.rotation": "Rotation",
         "tidegate.engine.credentials.vault": "CannotOpen",

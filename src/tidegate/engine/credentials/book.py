@@ -12,7 +12,7 @@ from tidegate.core.errors import InvalidArgument, InvalidSettings, NoCredential
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.credentials import records
 from tidegate.engine.credentials.authority import Account, Authority, Checked, Installation, NotNow, SecretRefused
-from tidegate.engine.credentials.borrowing import VARIABLE, borrow
+from tidegate.engine.credentials.borrowing import borrow
 from tidegate.engine.credentials.checks import (
     CredentialCheck,
     details_of,
@@ -20,7 +20,7 @@ from tidegate.engine.credentials.checks import (
     require_text,
     require_token,
 )
-from tidegate.engine.credentials.pools import GENERAL_POOL, pool_of
+from tidegate.engine.credentials.pools import how_to_get_one, pool_of, token_variable
 from tidegate.engine.credentials.records import Credential, Kind, NewCredential, State, Stored
 from tidegate.engine.credentials.rotation import Holding, Rotation, rotate_key
 from tidegate.engine.credentials.vault import Label, Vault
@@ -30,14 +30,12 @@ from tidegate.storage.sql import Database
 
 log = get_logger(__name__)
 
-HOW_TO_GET_ONE = "set GITHUB_TOKEN to a token, or store one with `tidegate credentials add`"
-_REMOVED = f" ({VARIABLE} was removed or refused while this process ran; a new start tries it again)"
 _LONGEST_NAME, _LONGEST_OWNER = 100, 200
 _AT_ONCE = 50
 
 
 class CredentialBook:
-    """The credentials of one installation, for one upstream.
+    """The credentials of one installation, for one source.
 
     `on_unserved` is called with a pool that has nobody left who could make its calls. `before_enrolment` is awaited
     before the gate is told of any credential: one that lost its data lets a credential work as soon as it knows it, so
@@ -51,11 +49,13 @@ class CredentialBook:
         vault: Vault,
         authority: Authority,
         *,
+        source: str,
         limits: CredentialLimits,
         on_unserved: Callable[[str], Awaitable[None]],
         before_enrolment: Callable[[], Awaitable[None]],
     ) -> None:
         self._database, self._gate, self._limits, self._on_unserved = database, gate, limits, on_unserved
+        self.source, self.pool = source, pool_of(source)
         self._vault, self._authority, self._before_enrolment = vault, authority, before_enrolment
         self.wallet = Wallet(database, vault, authority)
         self.holdings: list[Callable[[], Holding]] = []
@@ -63,11 +63,11 @@ class CredentialBook:
 
     async def list(self) -> Sequence[Credential]:
         """All credentials, the oldest first; never a secret."""
-        return [stored.credential for stored in await self._database.read(records.everything)]
+        return [stored.credential for stored in await self._database.read(records.everything, self.source)]
 
     async def get(self, name: str) -> Credential:
         """One credential; raise `NotFound`."""
-        return (await self._database.read(records.get, name)).credential
+        return (await self._database.read(records.get, self.source, name)).credential
 
     async def labels(self) -> Mapping[str, str]:
         """What people call the credentials of the gate: `octocat`, `installation 5`; by the gate's names."""
@@ -130,7 +130,7 @@ class CredentialBook:
 
     async def remove(self, name: str) -> Credential:
         """Delete a credential; from now on nobody uses it. Calls under way end as they will."""
-        credential, is_left = await self._database.transaction(records.remove, name)
+        credential, is_left = await self._database.transaction(records.remove, self.source, name)
         log.info("credentials.removed", credential_name=name)
         self.wallet.forget(credential.allowance)
         if not is_left:
@@ -142,7 +142,7 @@ class CredentialBook:
 
         Raises `NotNow` and `UpstreamFailed` where it could not be asked; then nothing is noted.
         """
-        stored = await self._database.read(records.get, name)
+        stored = await self._database.read(records.get, self.source, name)
         await self._require_rested(stored.credential)
         try:
             checked = await self._check(stored)
@@ -188,14 +188,14 @@ class CredentialBook:
         Raises `NoCredential` where nobody could make the calls: neither this process nor, for all that is written,
         another one.
         """
-        pool_of(user_id)
-        own = await self._database.read(records.pool_of_user, user_id, self._authority.audience)
+        pool_of(self.source, user_id)
+        own = await self._database.read(records.pool_of_user, self.source, user_id, self._authority.audience)
         if own is not None:
             return own
-        if not await self.serves(GENERAL_POOL):
-            removed = "" if self.wallet.borrowed is None else _REMOVED
-            raise NoCredential(f"there is no valid credential for {user_id!r}{removed}: {HOW_TO_GET_ONE}")
-        return GENERAL_POOL
+        if not await self.serves(self.pool):
+            removed = "" if self.wallet.borrowed is None else self._removed
+            raise NoCredential(f"there is no valid credential for {user_id!r}{removed}: {how_to_get_one(self.source)}")
+        return self.pool
 
     async def serves(self, pool: str) -> bool:
         """Whether calls can be made for a pool, by this process or another.
@@ -207,10 +207,12 @@ class CredentialBook:
 
     async def borrow(self, token: str) -> None:
         """Use a token that is kept in the memory of this process alone; not where stored ones serve everybody."""
-        borrowed = await borrow(token, self._database, self._vault, self._authority, dismiss=self._dismiss)
+        borrowed = await borrow(
+            token, self._database, self._vault, self._authority, source=self.source, dismiss=self._dismiss
+        )
         self.wallet.borrowed = borrowed
         if borrowed is not None:
-            await self.enrol_one(borrowed.stored.credential.allowance, GENERAL_POOL)
+            await self.enrol_one(borrowed.stored.credential.allowance, self.pool)
 
     async def require_any(self) -> None:
         """Raise `InvalidSettings` where this process could make no call at all, and say what to do.
@@ -218,7 +220,7 @@ class CredentialBook:
         Raises `CannotOpen` where it lacks a key that stored secrets need.
         """
         audience = self._authority.audience
-        usable = await self._database.read(records.usable, audience)
+        usable = await self._database.read(records.usable, self.source, audience)
         for key_id, name in {one.sealed.key_id: one.credential.name for one in usable if one.sealed}.items():
             await self._vault.require_key(name, key_id)
         if self.wallet.borrowed is not None or usable:
@@ -228,7 +230,7 @@ class CredentialBook:
         others = sorted({each.audience for each in present} - {audience})
         known = f" ({', '.join(refused)}: refused before; `tidegate credentials list` tells why)" if refused else ""
         known += f" (there are some for {', '.join(others)}, which are sent nowhere else)" if others else ""
-        raise InvalidSettings(f"there is no credential for {audience}{known}: {HOW_TO_GET_ONE}")
+        raise InvalidSettings(f"there is no credential for {audience}{known}: {how_to_get_one(self.source)}")
 
     async def rotate_key(self) -> Rotation:
         """Encrypt every secret with a new key."""
@@ -243,10 +245,10 @@ class CredentialBook:
             some = allowances[start : start + _AT_ONCE]
             await asyncio.gather(*(self._tell_gate(allowance, pools[allowance]) for allowance in some))
         # Whoever stores a credential writes SQL before he tells the gate; so the gate is looked at first.
-        present = [member.name for member in (await self._gate.status(GENERAL_POOL)).credentials]
+        present = [member.name for member in (await self._gate.status(self.pool)).credentials]
         known = await self._allowances()
         for allowance in present:
-            if known.get(allowance) != GENERAL_POOL:
+            if known.get(allowance) != self.pool:
                 await self._dismiss(allowance)
 
     async def enrol_one(self, allowance: str, pool: str) -> None:
@@ -264,6 +266,11 @@ class CredentialBook:
         except InvalidArgument:  # it is in another pool still, from which SQL has taken it
             await self._gate.dismiss(allowance)
             await self._gate.enrol(allowance, pool=pool, limits=self._limits)
+
+    @property
+    def _removed(self) -> str:
+        variable = token_variable(self.source)
+        return f" ({variable} was removed or refused while this process ran; a new start tries it again)"
 
     async def _account_of(self, token: str, checked: Checked | None) -> Account:
         if checked is None:
@@ -288,12 +295,13 @@ class CredentialBook:
         name = require_text("name", name or await self._name_for(kind, account), _LONGEST_NAME)
         audience = self._authority.audience
         new = NewCredential(
+            source=self.source,
             name=name,
             kind=kind,
             owner=require_text("owner", owner, _LONGEST_OWNER),
             account=account,
             audience=audience,
-            pool=pool_of(user_id),
+            pool=pool_of(self.source, user_id),
             user_id=user_id,
             details=details_of(checked, installation),
             sealed=await self._vault.seal(Label(name, kind, audience), secret),
@@ -309,7 +317,7 @@ class CredentialBook:
         """The login; where another account has that name, what the gate calls it."""
         if kind is Kind.INSTALLATION or account.login == "unknown":
             return account.allowance
-        present = await self._database.read(records.find, account.login)
+        present = await self._database.read(records.find, self.source, account.login)
         is_free = present is None or present.credential.allowance == account.allowance
         return account.login if is_free else account.allowance
 
@@ -365,11 +373,11 @@ class CredentialBook:
     async def _allowances(self) -> Mapping[str, str]:
         """Those that may be spent, with their pools; a given token's only where no stored one serves everybody."""
         audience = self._authority.audience
-        usable = await self._database.read(records.usable, audience)
+        usable = await self._database.read(records.usable, self.source, audience)
         pools = {stored.credential.allowance: stored.credential.pool for stored in usable}
-        if GENERAL_POOL in pools.values():
+        if self.pool in pools.values():
             return pools
-        return pools | dict.fromkeys(await self._database.read(records.borrowed, audience), GENERAL_POOL)
+        return pools | dict.fromkeys(await self._database.read(records.borrowed, self.source, audience), self.pool)
 
     async def _dismiss(self, allowance: str) -> None:
         """Take an allowance from the gate, unless somebody has stored a credential for it meanwhile.

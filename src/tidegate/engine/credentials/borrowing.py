@@ -12,7 +12,7 @@ from tidegate.core.telemetry.redaction import redact_text
 from tidegate.engine.credentials import records
 from tidegate.engine.credentials.authority import Authority, NotNow, SecretRefused
 from tidegate.engine.credentials.checks import details_of, require_token
-from tidegate.engine.credentials.pools import GENERAL_POOL
+from tidegate.engine.credentials.pools import pool_of, token_variable
 from tidegate.engine.credentials.records import Kind, NewCredential
 from tidegate.engine.credentials.vault import Vault
 from tidegate.engine.credentials.wallet import Borrowed
@@ -20,40 +20,45 @@ from tidegate.storage.sql import Database, Transaction
 
 log = get_logger(__name__)
 
-VARIABLE = "GITHUB_TOKEN"
-
 
 async def borrow(
-    token: str, database: Database, vault: Vault, authority: Authority, *, dismiss: Callable[[str], Awaitable[None]]
+    token: str,
+    database: Database,
+    vault: Vault,
+    authority: Authority,
+    *,
+    source: str,
+    dismiss: Callable[[str], Awaitable[None]],
 ) -> Borrowed | None:
     """Take the token into use; None where stored credentials serve everybody already.
 
     `dismiss` is awaited with the allowance of a token whose place this one took, unless they share it. Raises
     `InvalidSettings` where the upstream refuses the token, or where its account serves one user only.
     """
-    token = require_token(token)
-    if await database.read(_is_needless, authority.audience):
-        log.info("credentials.environment_ignored", variable=VARIABLE)
+    token, variable = require_token(token), token_variable(source)
+    if await database.read(_is_needless, source, authority.audience):
+        log.info("credentials.environment_ignored", variable=variable)
         return None
     fingerprint = await vault.fingerprint(token)
-    known = await database.read(records.find, VARIABLE)
+    known = await database.read(records.find, source, variable)
     if known is not None and known.is_valid_token(fingerprint, authority.audience):
         return Borrowed(token, known)
     try:
         checked = await authority.check(token, identify=True)
     except SecretRefused as refused:
         raise InvalidSettings(
-            f"{VARIABLE} cannot be used: {authority.audience} says {redact_text(refused.reason)}"
+            f"{variable} cannot be used: {authority.audience} says {redact_text(refused.reason)}"
         ) from None
     if checked.account is None:
-        raise NotNow(f"nothing is left of the allowance of {VARIABLE}, so nobody can be asked whose it is")
+        raise NotNow(f"nothing is left of the allowance of {variable}, so nobody can be asked whose it is")
     new = NewCredential(
-        name=VARIABLE,
+        source=source,
+        name=variable,
         kind=Kind.ENVIRONMENT,
         owner=checked.account.login,
         account=checked.account,
         audience=authority.audience,
-        pool=GENERAL_POOL,
+        pool=pool_of(source),
         user_id=None,
         details=details_of(checked),
         sealed=None,
@@ -66,5 +71,5 @@ async def borrow(
     return Borrowed(token, stored)
 
 
-def _is_needless(tx: Transaction, audience: str) -> bool:
-    return records.is_served(tx, GENERAL_POOL, audience, by_stored=True)
+def _is_needless(tx: Transaction, source: str, audience: str) -> bool:
+    return records.is_served(tx, pool_of(source), audience, by_stored=True)

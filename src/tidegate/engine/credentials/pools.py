@@ -1,23 +1,35 @@
-"""Which pool a credential serves: everybody's, or that of one user."""
+"""Which pool a credential serves: all runs of its source, or those of one user."""
 
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument
 
-GENERAL_POOL = "github"
-"""The pool of credentials that serve everybody."""
-_OF_USER = f"{GENERAL_POOL}:user:"
 _LONGEST_USER_ID = 80
 
 
-def pool_of(user_id: str | None) -> str:
-    """The pool of one user's own credentials; of None, everybody's."""
+def pool_of(source: str, user_id: str | None = None) -> str:
+    """The pool of one user's own credentials for a source; without a user, the one that serves all users."""
+    require_name("source", source)
     if user_id is None:
-        return GENERAL_POOL
+        return source
     if len(require_name("user_id", user_id)) > _LONGEST_USER_ID:
         raise InvalidArgument("user_id", user_id[:32] + "…", f"must have at most {_LONGEST_USER_ID} characters")
-    return _OF_USER + user_id
+    return f"{_prefix(source)}{user_id}"
 
 
-def has_credentials(pool: str) -> bool:
-    """Whether a pool is one of those that credentials serve; other sources have pools of their own."""
-    return pool == GENERAL_POOL or pool.startswith(_OF_USER)
+def has_credentials(source: str, pool: str) -> bool:
+    """Whether a pool is one of those that the credentials of `source` serve."""
+    return pool == source or pool.startswith(_prefix(source))
+
+
+def token_variable(source: str) -> str:
+    """The environment variable with a token for a source that serves while none is stored: `GITHUB_TOKEN`."""
+    return f"{source.upper().replace('-', '_')}_TOKEN"
+
+
+def how_to_get_one(source: str, command: str = "tidegate credentials add") -> str:
+    """What to do where a source has no credential; `command` stores one."""
+    return f"set {token_variable(source)} to a token, or store one with `{command}`"
+
+
+def _prefix(source: str) -> str:
+    return f"{source}:user:"

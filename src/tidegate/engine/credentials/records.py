@@ -37,6 +37,7 @@ class State(StrEnum):
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """A credential as everybody may see it: without its secret."""
 
+    source: str
     name: str
     kind: Kind
     owner: str
@@ -81,6 +82,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 class NewCredential(msgspec.Struct, frozen=True, kw_only=True):
     """A credential that is to be stored, or one whose secret is to be replaced."""
 
+    source: str
     name: str
     kind: Kind
     owner: str
@@ -95,7 +97,7 @@ class NewCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NameTaken(Conflict):
-    """The name belongs to a credential of another account or kind."""
+    """The name belongs to a credential of the same source, and of another account or kind."""
 
     def __init__(self, name: str, account: str) -> None:
         super().__init__(
@@ -118,7 +120,7 @@ class AllowanceElsewhere(Conflict):
 def put(tx: Transaction, new: NewCredential) -> Credential:
     """Store a credential, or replace the secret of the one of this name; it is valid from now on."""
     allowance = new.account.allowance
-    _put_allowance(tx, new.account, audience=new.audience, pool=new.pool, user_id=new.user_id)
+    _put_allowance(tx, new.source, new.account, audience=new.audience, pool=new.pool, user_id=new.user_id)
     values: dict[str, Any] = {
         "owner": new.owner,
         "details": new.details,
@@ -131,14 +133,15 @@ def put(tx: Transaction, new: NewCredential) -> Credential:
         "invalid_at": None,
         "invalid_reason": None,
     }
-    first = {"name": new.name, "kind": new.kind, "allowance": allowance, "version": 1, "created_at": tx.now}
-    present, is_new = tx.insert_or_lock(credentials, values | first, key="name")
+    key = {"source": new.source, "name": new.name}
+    first = {**key, "kind": new.kind, "allowance": allowance, "version": 1, "created_at": tx.now}
+    present, is_new = tx.insert_or_lock(credentials, values | first, key=tuple(key))
     if not is_new:
         if (present.allowance, present.kind) != (allowance, new.kind):
-            raise NameTaken(new.name, get(tx, new.name).credential.account)
+            raise NameTaken(new.name, get(tx, new.source, new.name).credential.account)
         values["version"] = credentials.c.version + 1
         tx.execute(update(credentials).where(credentials.c.id == present.id).values(values))
-    return get(tx, new.name).credential
+    return get(tx, new.source, new.name).credential
 
 
 def adopt(tx: Transaction, new: NewCredential) -> tuple[Stored, Stored | None]:
@@ -147,53 +150,56 @@ def adopt(tx: Transaction, new: NewCredential) -> tuple[Stored, Stored | None]:
     Of several processes that start with the same token, the first one writes the row and the others read it: each of
     them may hold its number. A token of another account takes the place of the one before, of which there is one row.
     """
-    _put_allowance(tx, new.account, audience=new.audience, pool=new.pool, user_id=new.user_id)
-    before = _one(tx, credentials.c.name == new.name, lock=True)
+    _put_allowance(tx, new.source, new.account, audience=new.audience, pool=new.pool, user_id=new.user_id)
+    before = _one(tx, *_named(new.source, new.name), lock=True)
     if before is not None and before.is_valid_token(new.fingerprint, new.audience):
         return before, None
     try:
         put(tx, new)
     except NameTaken:
-        before = get(tx, new.name)
+        before = get(tx, new.source, new.name)
         if before.credential.kind is not Kind.ENVIRONMENT:
             raise
-        remove(tx, new.name)
+        remove(tx, new.source, new.name)
         put(tx, new)
-    return get(tx, new.name), before
+    return get(tx, new.source, new.name), before
 
 
-def _put_allowance(tx: Transaction, account: Account, *, audience: str, pool: str, user_id: str | None) -> None:
+def _put_allowance(
+    tx: Transaction, source: str, account: Account, *, audience: str, pool: str, user_id: str | None
+) -> None:
     """Its row, locked; raise where it serves another pool. Of two who add at once, one waits here for the other."""
     at, name = credential_allowances.c, account.allowance
-    values = {"audience": audience, "account": account.login, "pool": pool, "user_id": user_id}
+    values = {"source": source, "audience": audience, "account": account.login, "pool": pool, "user_id": user_id}
     present, _ = tx.insert_or_lock(credential_allowances, {"name": name, **values}, key="name")
-    if (present.pool, present.audience) != (pool, audience) and _ids_of(tx, name):
+    if (present.source, present.pool, present.audience) != (source, pool, audience) and _ids_of(tx, name):
         raise AllowanceElsewhere(present.account, present.user_id)
     tx.execute(update(credential_allowances).where(at.name == name).values(values))  # logins change
 
 
-def get(tx: Transaction, name: str) -> Stored:
+def get(tx: Transaction, source: str, name: str) -> Stored:
     """One credential; raise `NotFound` where there is none."""
-    found = _one(tx, credentials.c.name == name)
+    found = find(tx, source, name)
     if found is None:
         raise NotFound("credential", name)
     return found
 
 
-def find(tx: Transaction, name: str) -> Stored | None:
+def find(tx: Transaction, source: str, name: str) -> Stored | None:
     """One credential, if there is one."""
-    return _one(tx, credentials.c.name == name)
+    return _one(tx, *_named(source, name))
 
 
-def everything(tx: Transaction) -> list[Stored]:
-    """All credentials, the oldest first."""
-    return _select(tx)
+def everything(tx: Transaction, source: str | None = None) -> list[Stored]:
+    """All credentials, of one source or of all, the oldest first."""
+    return _select(tx) if source is None else _select(tx, credentials.c.source == source)
 
 
-def usable(tx: Transaction, audience: str) -> list[Stored]:
-    """The stored ones that may be used at a place, the oldest first."""
+def usable(tx: Transaction, source: str, audience: str) -> list[Stored]:
+    """The stored ones of a source that may be used at a place, the oldest first."""
     return _select(
         tx,
+        credentials.c.source == source,
         credential_allowances.c.audience == audience,
         credentials.c.state == State.VALID,
         credentials.c.secret.is_not(None),
@@ -244,13 +250,13 @@ def audiences_of(tx: Transaction, pool: str) -> list[str]:
     return [row[0] for row in tx.execute(found.where(at.pool == pool, credentials.c.state == State.VALID).distinct())]
 
 
-def pool_of_user(tx: Transaction, user_id: str, audience: str) -> str | None:
+def pool_of_user(tx: Transaction, source: str, user_id: str, audience: str) -> str | None:
     """The pool of a user who has a valid credential of his own."""
     at = credential_allowances.c
     found = (
         select(at.pool)
         .join_from(credentials, credential_allowances)
-        .where(at.user_id == user_id, at.audience == audience, credentials.c.state == State.VALID)
+        .where(at.source == source, at.user_id == user_id, at.audience == audience, credentials.c.state == State.VALID)
         .limit(1)
     )
     return tx.execute(found).scalar()
@@ -262,10 +268,11 @@ def pool_of_allowance(tx: Transaction, allowance: str) -> str | None:
     return tx.execute(select(at.pool).where(at.name == allowance)).scalar()
 
 
-def borrowed(tx: Transaction, audience: str) -> list[str]:
+def borrowed(tx: Transaction, source: str, audience: str) -> list[str]:
     """The allowances of tokens that processes have in memory, and that were good when they were last used."""
     found = _select(
         tx,
+        credentials.c.source == source,
         credential_allowances.c.audience == audience,
         credentials.c.kind == Kind.ENVIRONMENT,
         credentials.c.state == State.VALID,
@@ -300,14 +307,14 @@ def confirm(tx: Transaction, stored: Stored, details: dict[str, Any]) -> bool:
 def move(tx: Transaction, stored: Stored, account: Account) -> None:
     """Let a credential spend the allowance that turned out to be its own; raise where that one serves another pool."""
     old = stored.credential
-    _put_allowance(tx, account, audience=old.audience, pool=old.pool, user_id=old.user_id)
+    _put_allowance(tx, old.source, account, audience=old.audience, pool=old.pool, user_id=old.user_id)
     tx.execute(update(credentials).where(credentials.c.id == stored.id).values(allowance=account.allowance))
     _forget_allowance(tx, old.allowance)
 
 
-def remove(tx: Transaction, name: str) -> tuple[Credential, bool]:
+def remove(tx: Transaction, source: str, name: str) -> tuple[Credential, bool]:
     """Delete a credential; also tell whether a valid one is left for its allowance. Raise `NotFound`."""
-    stored = get(tx, name)
+    stored = get(tx, source, name)
     allowance = stored.credential.allowance
     at = credential_allowances.c
     tx.execute(select(at.name).where(at.name == allowance).with_for_update())
@@ -344,6 +351,10 @@ def reseal(tx: Transaction, stored: Stored, sealed: Sealed) -> bool:
     return done.rowcount == 1
 
 
+def _named(source: str, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return credentials.c.source == source, credentials.c.name == name
+
+
 def _one(tx: Transaction, *wanted: ColumnElement[bool], lock: bool = False) -> Stored | None:
     return next(iter(_select(tx, *wanted, lock=lock)), None)
 
@@ -361,7 +372,7 @@ def _select(tx: Transaction, *wanted: ColumnElement[bool], lock: bool = False) -
 
 
 _PLAIN = (
-    *("name", "owner", "account", "allowance", "audience", "pool", "user_id", "details"),
+    *("source", "name", "owner", "account", "allowance", "audience", "pool", "user_id", "details"),
     *("created_at", "changed_at", "checked_at", "invalid_at", "invalid_reason"),
 )
 

@@ -1,6 +1,6 @@
 """Whose secrets are stored, and which allowance each of them spends."""
 
-from sqlalchemy import Column, ForeignKey, Index, Integer, Table, Text
+from sqlalchemy import Column, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
 
 from tidegate.storage.sql.columns import (
     NUMBERED_TABLE_OPTIONS,
@@ -17,6 +17,7 @@ credential_allowances = Table(
     metadata,
     # What the gate knows it by; it tells nothing of a secret.
     Column("name", exact_text(100), primary_key=True),
+    Column("source", exact_text(40), nullable=False),
     # Where its secrets may be sent, and nowhere else.
     Column("audience", exact_text(200), nullable=False),
     Column("account", exact_text(100), nullable=False),
@@ -33,7 +34,8 @@ credentials = Table(
     "credentials",
     metadata,
     Column("id", ascending_key(), primary_key=True),
-    Column("name", exact_text(100), nullable=False, unique=True),
+    Column("source", exact_text(40), nullable=False),
+    Column("name", exact_text(100), nullable=False),
     Column("kind", exact_text(16), nullable=False),
     Column("allowance", exact_text(100), ForeignKey("credential_allowances.name"), nullable=False, index=True),
     Column("owner", exact_text(200), nullable=False),
@@ -51,6 +53,7 @@ credentials = Table(
     Column("checked_at", UtcDateTime),
     Column("invalid_at", UtcDateTime),
     Column("invalid_reason", Text),
+    UniqueConstraint("source", "name"),
     **NUMBERED_TABLE_OPTIONS,
 )
 """Secrets with their owners. Several may spend one allowance: the tokens of one account."""

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from tidegate.storage.documents.opening import open_documents
     from tidegate.storage.documents.settings import DocumentSettings
     from tidegate.storage.documents.sql import SqlDocuments
-    from tidegate.storage.documents.store import DocumentStore, Listing, Staged, Written
+    from tidegate.storage.documents.store import Documents, DocumentStore, Listing, Staged, Written
 
 __all__ = [
     "LARGEST_BODY",
     "Document",
     "DocumentSettings",
     "DocumentStore",
+    "Documents",
     "Listing",
     "SqlDocuments",
     "Staged",
@@ -34,6 +35,6 @@ __getattr__ = lazy_exports(
         "tidegate.storage.documents.opening": "open_documents",
         "tidegate.storage.documents.settings": "DocumentSettings",
         "tidegate.storage.documents.sql": "SqlDocuments",
-        "tidegate.storage.documents.store": "DocumentStore Listing Staged Written",
+        "tidegate.storage.documents.store": "DocumentStore Documents Listing Staged Written",
     },
 )

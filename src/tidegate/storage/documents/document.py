@@ -13,6 +13,7 @@ from tidegate.core.errors import InvalidArgument
 LARGEST_BODY = 4 * 1024 * 1024
 """In bytes of JSON. Every server takes a statement, or a document, of that size as it comes installed."""
 
+LONGEST_SOURCE = 40
 LONGEST_KIND = 64
 LONGEST_TEXT = 200
 LONGEST_VERSION = 64
@@ -110,6 +111,11 @@ class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
     def body_as(self, kind: type[Any]) -> Any:
         """The body as a struct, which is faster and uses only the fields it names."""
         return msgspec.json.decode(self.text, type=kind)
+
+
+def require_source(source: str) -> str:
+    """`source`, if documents can be stored under it."""
+    return _require_text("source", require_name("source", source), LONGEST_SOURCE)
 
 
 def require_kind(kind: str) -> str:

@@ -18,7 +18,7 @@ from tidegate.core.arguments import require_positive
 from tidegate.core.clock import Clock, SystemClock, from_ms, to_ms
 from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.storage.documents.bodies import from_bson, to_bson
-from tidegate.storage.documents.document import Document, StoredDocument, require_kind
+from tidegate.storage.documents.document import Document, StoredDocument, require_kind, require_source
 from tidegate.storage.documents.store import Listing, Present, Staged, Written, is_taken, one_per_key
 from tidegate.storage.sql import Transaction
 
@@ -30,7 +30,11 @@ _ANSWER_WITHIN_MS = 30_000
 _FIND_WITHIN_MS = 5_000
 _DECIDING = {"hash": 1, "version": 1, "sweep": 1, "owner": 1, "gone_ms": 1, "rev": 1}
 
-_INDEXES = (("kind", "owner", "id"), ("kind", "resource"), ("kind", "owner", "gone_ms", "changed_ms"))
+_INDEXES = (
+    ("source", "kind", "owner", "id"),
+    ("source", "kind", "resource"),
+    ("source", "kind", "owner", "gone_ms", "changed_ms"),
+)
 
 _Fields = dict[str, Any]
 
@@ -40,10 +44,10 @@ class DocumentsUnavailable(Unavailable):
 
 
 class MongoDocuments:
-    """A `DocumentStore` in the collection `documents` of a MongoDB database. Open it with `MongoDocuments.open`."""
+    """`Documents` in the collection `documents` of a MongoDB database. Open it with `MongoDocuments.open`."""
 
     def __init__(self, client: "AsyncMongoClient[_Fields]", name: str, clock: Clock) -> None:
-        self._client, self._name, self._clock = client, name, clock
+        self._client, self.name, self._clock = client, name, clock
         self._collection: AsyncCollection[_Fields] = client.get_default_database("tidegate").get_collection(
             "documents",
             # The transaction that follows relies on it.
@@ -57,7 +61,7 @@ class MongoDocuments:
         client = _connect(url, name)
         store = cls(client, name, clock or SystemClock())
         try:
-            with store._errors_told():
+            with _errors_told(name):
                 for fields in _INDEXES:
                     await store._collection.create_index([(field, ASCENDING) for field in fields])
         except BaseException:
@@ -71,21 +75,32 @@ class MongoDocuments:
         name = _shown(url)
         client = _connect(url, name)
         try:
-            with cls(client, name, SystemClock())._errors_told():
+            with _errors_told(name):
                 await client.get_default_database("tidegate").command("ping")
         finally:
             await client.close()
         return name
 
-    @property
-    def name(self) -> str:
-        """Its address, without user and password."""
-        return self._name
+    def of(self, source: str) -> "MongoDocumentStore":
+        """See `Documents.of`."""
+        return MongoDocumentStore(self._collection, self.name, self._clock, source)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+class MongoDocumentStore:
+    """A `DocumentStore` in the collection `documents` of a MongoDB database."""
+
+    def __init__(self, collection: "AsyncCollection[_Fields]", name: str, clock: Clock, source: str) -> None:
+        self._collection, self.name, self._clock = collection, name, clock
+        self.source = require_source(source)
 
     async def stage(self, documents: Iterable[Document], *, completed: Sequence[Listing] = ()) -> Staged:
         """See `DocumentStore.stage`. Everything is written here."""
         given = one_per_key(documents)
-        with self._errors_told():
+        with _errors_told(self.name):
             changed = 0
             for start in range(0, len(given), _AT_ONCE):
                 changed += await self._write(given[start : start + _AT_ONCE])
@@ -94,22 +109,29 @@ class MongoDocuments:
                 gone += await self._mark_missing(listing)
         return _AlreadyWritten(Written(changed=changed, gone=gone))
 
+    async def kinds(self) -> Sequence[str]:
+        """See `DocumentStore.kinds`."""
+        with _errors_told(self.name):
+            return sorted(await self._collection.distinct("kind", {"source": self.source}))
+
     async def get(self, kind: str, id: str) -> StoredDocument | None:  # noqa: A002
         """See `DocumentStore.get`."""
-        with self._errors_told():
-            found = await self._collection.find_one({"_id": _key(require_kind(kind), id)})
+        with _errors_told(self.name):
+            found = await self._collection.find_one({"_id": _key(self.source, require_kind(kind), id)})
         return None if found is None else _stored(found)
 
     async def count(self, kind: str, owner: str | None = None, *, with_gone: bool = False) -> int:
         """See `DocumentStore.count`."""
-        with self._errors_told():
-            return await self._collection.count_documents(_those(require_kind(kind), owner, with_gone=with_gone))
+        with _errors_told(self.name):
+            return await self._collection.count_documents(
+                _those(self.source, require_kind(kind), owner, with_gone=with_gone)
+            )
 
     async def changes(self, kind: str, owner: str) -> Mapping[datetime, int]:
         """See `DocumentStore.changes`."""
-        those = {"$match": _those(require_kind(kind), owner, with_gone=False)}
+        those = {"$match": _those(self.source, require_kind(kind), owner, with_gone=False)}
         counted = {"$group": {"_id": "$changed_ms", "count": {"$sum": 1}}}
-        with self._errors_told():
+        with _errors_told(self.name):
             found = await (await self._collection.aggregate([those, counted])).to_list()
         return {from_ms(each["_id"]): each["count"] for each in found}
 
@@ -124,21 +146,17 @@ class MongoDocuments:
     ) -> AsyncIterator[StoredDocument]:
         """See `DocumentStore.iterate`. Pages instead of a cursor, which the server forgets while we work."""
         require_positive("batch", batch)
-        those = _those(require_kind(kind), owner, with_gone=with_gone)
+        those = _those(self.source, require_kind(kind), owner, with_gone=with_gone)
         if changed_at is not None:
             those["changed_ms"] = {"$in": sorted(map(to_ms, changed_at))}
         while True:
-            with self._errors_told():
+            with _errors_told(self.name):
                 page = await self._collection.find(those).sort("id", ASCENDING).limit(batch).to_list()
             for found in page:
                 yield _stored(found)
             if len(page) < batch:
                 return
             those = {**those, "id": {"$gt": page[-1]["id"]}}
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
     async def _write(self, given: Sequence[Document]) -> int:
         changed = 0
@@ -150,11 +168,11 @@ class MongoDocuments:
             changed += written
             if written == len(writes) and noted == len(notes):
                 return min(changed, len(given))
-        message = f"{self._name}: others write the same documents, {_MOST_ROUNDS} times in a row"
-        raise DocumentsUnavailable(message, server=self._name)
+        message = f"{self.name}: others write the same documents, {_MOST_ROUNDS} times in a row"
+        raise DocumentsUnavailable(message, server=self.name)
 
     async def _present(self, given: Sequence[Document]) -> Mapping[str, _Fields]:
-        ids = [_key(*document.key) for document in given]
+        ids = [_key(self.source, *document.key) for document in given]
         found = await self._collection.find({"_id": {"$in": ids}}, _DECIDING).to_list()
         return {each["_id"]: each for each in found}
 
@@ -166,16 +184,21 @@ class MongoDocuments:
         writes: list[UpdateOne] = []
         notes: list[UpdateOne] = []
         for document in given:
-            key = _key(*document.key)
+            key = _key(self.source, *document.key)
             old = present.get(key)
             if old is None:
-                first = {**_fields(document, now_ms), "created_ms": now_ms, "sweep": document.sweep, "rev": 1}
+                first = {
+                    **_fields(self.source, document, now_ms),
+                    "created_ms": now_ms,
+                    "sweep": document.sweep,
+                    "rev": 1,
+                }
                 writes.append(UpdateOne({"_id": key}, {"$setOnInsert": first}, upsert=True))
                 continue
             unchanged = {"_id": key, "rev": old["rev"]}
             sweep = max(old["sweep"], document.sweep)
             if is_taken(_deciding(old), document):
-                change = {"$set": {**_fields(document, now_ms), "sweep": sweep}, "$inc": {"rev": 1}}
+                change = {"$set": {**_fields(self.source, document, now_ms), "sweep": sweep}, "$inc": {"rev": 1}}
                 writes.append(UpdateOne(unchanged, change))
             elif sweep > old["sweep"] and not old["gone_ms"]:
                 notes.append(UpdateOne(unchanged, {"$set": {"sweep": sweep}, "$inc": {"rev": 1}}))
@@ -197,28 +220,30 @@ class MongoDocuments:
 
     async def _mark_missing(self, listing: Listing) -> int:
         now_ms = to_ms(self._clock.now())
-        unseen = {"kind": listing.kind, "resource": listing.resource, "sweep": {"$lt": listing.sweep}, "gone_ms": 0}
+        those = {"source": self.source, "kind": listing.kind, "resource": listing.resource}
+        unseen = {**those, "sweep": {"$lt": listing.sweep}, "gone_ms": 0}
         change = {"gone_ms": now_ms, "changed_ms": now_ms, "sweep": listing.sweep}
         marked = await self._collection.update_many(unseen, {"$set": change, "$inc": {"rev": 1}})
         return marked.modified_count
 
-    @contextmanager
-    def _errors_told(self) -> Generator[None]:
-        """In our words, and without pymongo's error, which quotes what was written."""
-        refused = unavailable = None
-        try:
-            yield
-        except OperationFailure as error:
-            if error.code in _REFUSALS:
-                refused = "the user may not do this, or the password is wrong"
-            else:
-                unavailable = f"{type(error).__name__} {error.code}"
-        except PyMongoError as error:
-            unavailable = type(error).__name__
-        if refused is not None:
-            raise ServerRefused(self._name, refused, remedy="Correct the address in the settings")
-        if unavailable is not None:
-            raise DocumentsUnavailable(f"{self._name}: {unavailable}", server=self._name)
+
+@contextmanager
+def _errors_told(name: str) -> Generator[None]:
+    """In our words, and without pymongo's error, which quotes what was written."""
+    refused = unavailable = None
+    try:
+        yield
+    except OperationFailure as error:
+        if error.code in _REFUSALS:
+            refused = "the user may not do this, or the password is wrong"
+        else:
+            unavailable = f"{type(error).__name__} {error.code}"
+    except PyMongoError as error:
+        unavailable = type(error).__name__
+    if refused is not None:
+        raise ServerRefused(name, refused, remedy="Correct the address in the settings")
+    if unavailable is not None:
+        raise DocumentsUnavailable(f"{name}: {unavailable}", server=name)
 
 
 def _connect(url: str, name: str) -> "AsyncMongoClient[_Fields]":
@@ -244,12 +269,12 @@ class _AlreadyWritten:
         return self._written
 
 
-def _key(kind: str, id_: str) -> str:
-    return f"{kind}|{id_}"  # a kind contains no |
+def _key(source: str, kind: str, id_: str) -> str:
+    return f"{source}|{kind}|{id_}"  # neither a source nor a kind contains |
 
 
-def _those(kind: str, owner: str | None, *, with_gone: bool) -> _Fields:
-    conditions: _Fields = {"kind": kind}
+def _those(source: str, kind: str, owner: str | None, *, with_gone: bool) -> _Fields:
+    conditions: _Fields = {"source": source, "kind": kind}
     if owner is not None:
         conditions["owner"] = owner
     if not with_gone:
@@ -257,8 +282,9 @@ def _those(kind: str, owner: str | None, *, with_gone: bool) -> _Fields:
     return conditions
 
 
-def _fields(document: Document, now_ms: int) -> _Fields:
+def _fields(source: str, document: Document, now_ms: int) -> _Fields:
     return {
+        "source": source,
         "kind": document.kind,
         "id": document.id,
         "owner": document.owner,

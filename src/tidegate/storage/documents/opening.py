@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from tidegate.core.errors import InvalidSettings
 from tidegate.storage.documents.settings import DocumentSettings
 from tidegate.storage.documents.sql import SqlDocuments
-from tidegate.storage.documents.store import DocumentStore
+from tidegate.storage.documents.store import Documents
 from tidegate.storage.sql import Database
 
 
@@ -19,7 +19,7 @@ async def check_documents(settings: DocumentSettings) -> str:
     return await MongoDocuments.ping(settings.url)
 
 
-async def open_documents(settings: DocumentSettings, database: Database) -> DocumentStore:
+async def open_documents(settings: DocumentSettings, database: Database) -> Documents:
     """The store that the settings name; close it in the end.
 
     Raises `InvalidSettings` when its driver is not installed, and what the store raises when it cannot be used.

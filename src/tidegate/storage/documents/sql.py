@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, Text, func, select, type_coerce, update
 
 from tidegate.core.arguments import require_positive
-from tidegate.storage.documents.document import Document, StoredDocument, require_kind
+from tidegate.storage.documents.document import Document, StoredDocument, require_kind, require_source
 from tidegate.storage.documents.statements import write
 from tidegate.storage.documents.store import Listing, Staged, Written, one_per_key
 from tidegate.storage.documents.tables import documents
@@ -20,7 +20,7 @@ _READ = select(
     *(_c.kind, _c.id, _c.owner, _c.resource, _c.version, type_coerce(_c.body, Text)),
     *(_c.created_at, _c.changed_at, _c.gone_at),
 )
-_BY_CHANGE = "ix_documents_kind_owner_gone_at_changed_at"
+_BY_CHANGE = "ix_documents_source_kind_owner_gone_at_changed_at"
 # Else they go through all documents of the owner in the order of their ids, to save sorting a few.
 _READ_CHANGED = (
     _READ.with_hint(documents, f"INDEXED BY {_BY_CHANGE}", "sqlite")
@@ -30,31 +30,54 @@ _READ_CHANGED = (
 
 
 class SqlDocuments:
-    """A `DocumentStore` in the table `documents`."""
+    """`Documents` in the table `documents`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     @property
     def name(self) -> str:
-        """The database's."""
+        """The database's name."""
+        return self._database.name
+
+    def of(self, source: str) -> "SqlDocumentStore":
+        """See `Documents.of`."""
+        return SqlDocumentStore(self._database, source)
+
+    async def close(self) -> None:
+        """Does nothing: the database belongs to the caller."""
+
+
+class SqlDocumentStore:
+    """A `DocumentStore` in the table `documents`."""
+
+    def __init__(self, database: Database, source: str) -> None:
+        self._database, self.source = database, require_source(source)
+
+    @property
+    def name(self) -> str:
+        """The database's name."""
         return self._database.name
 
     async def stage(self, documents: Iterable[Document], *, completed: Sequence[Listing] = ()) -> Staged:
         """See `DocumentStore.stage`. Nothing is written before `apply`."""
-        return _StagedRows(one_per_key(documents), completed)
+        return _StagedRows(self.source, one_per_key(documents), completed)
+
+    async def kinds(self) -> Sequence[str]:
+        """See `DocumentStore.kinds`."""
+        return await self._database.read(_kinds, self.source)
 
     async def get(self, kind: str, id: str) -> StoredDocument | None:  # noqa: A002
         """See `DocumentStore.get`."""
-        return await self._database.read(_get, require_kind(kind), id)
+        return await self._database.read(_get, self.source, require_kind(kind), id)
 
     async def count(self, kind: str, owner: str | None = None, *, with_gone: bool = False) -> int:
         """See `DocumentStore.count`."""
-        return await self._database.read(_count, _those(require_kind(kind), owner, with_gone=with_gone))
+        return await self._database.read(_count, _those(self.source, require_kind(kind), owner, with_gone=with_gone))
 
     async def changes(self, kind: str, owner: str) -> Mapping[datetime, int]:
         """See `DocumentStore.changes`."""
-        return await self._database.read(_changes, _those(require_kind(kind), owner, with_gone=False))
+        return await self._database.read(_changes, _those(self.source, require_kind(kind), owner, with_gone=False))
 
     async def iterate(
         self,
@@ -67,7 +90,7 @@ class SqlDocuments:
     ) -> AsyncIterator[StoredDocument]:
         """See `DocumentStore.iterate`."""
         require_positive("batch", batch)
-        those, reading = _those(require_kind(kind), owner, with_gone=with_gone), _READ
+        those, reading = _those(self.source, require_kind(kind), owner, with_gone=with_gone), _READ
         if changed_at is not None:
             those.append(_c.changed_at.in_(sorted(changed_at)))
             reading = _READ_CHANGED
@@ -79,40 +102,38 @@ class SqlDocuments:
                 return
             page = await self._database.read(_page, reading, [*those, _c.id > page[-1].id], batch)
 
-    async def close(self) -> None:
-        """Nothing: the database belongs to somebody else."""
-
 
 class _StagedRows:
-    def __init__(self, given: Sequence[Document], completed: Sequence[Listing]) -> None:
-        self._given, self._completed = given, completed
+    def __init__(self, source: str, given: Sequence[Document], completed: Sequence[Listing]) -> None:
+        self._source, self._given, self._completed = source, given, completed
 
     def apply(self, tx: Transaction) -> Written:
         """See `Staged.apply`."""
-        changed = write(tx, self._given) if self._given else 0
+        changed = write(tx, self._source, self._given) if self._given else 0
         if changed < len(self._given):
-            _note_seen(tx, self._given)
-        return Written(changed=changed, gone=sum(_mark_missing(tx, listing) for listing in self._completed))
+            _note_seen(tx, self._source, self._given)
+        gone = sum(_mark_missing(tx, self._source, listing) for listing in self._completed)
+        return Written(changed=changed, gone=gone)
 
 
-def _note_seen(tx: Transaction, given: Sequence[Document]) -> None:
+def _note_seen(tx: Transaction, source: str, given: Sequence[Document]) -> None:
     """What did not change was seen all the same. What is gone stays gone: its number is that of the run it missed."""
     numbered = sorted((each.kind, each.sweep, each.id) for each in given if each.sweep)
     for (kind, sweep), group in groupby(numbered, key=lambda each: each[:2]):
         for ids in _chunks(each[2] for each in group):
-            those = (_c.kind == kind, _c.id.in_(ids), _c.sweep < sweep, _c.gone_at.is_(None))
+            those = (_c.source == source, _c.kind == kind, _c.id.in_(ids), _c.sweep < sweep, _c.gone_at.is_(None))
             tx.execute(update(documents).where(*those).values(sweep=sweep))
 
 
-def _mark_missing(tx: Transaction, listing: Listing) -> int:
-    those = (_c.kind == listing.kind, _c.resource == listing.resource)
+def _mark_missing(tx: Transaction, source: str, listing: Listing) -> int:
+    those = (_c.source == source, _c.kind == listing.kind, _c.resource == listing.resource)
     unseen = (_c.sweep < listing.sweep, _c.gone_at.is_(None))
     change = {"gone_at": tx.now, "changed_at": tx.now, "sweep": listing.sweep}
     return tx.execute(update(documents).where(*those, *unseen).values(change)).rowcount
 
 
-def _those(kind: str, owner: str | None, *, with_gone: bool) -> list[ColumnElement[bool]]:
-    conditions = [_c.kind == kind]
+def _those(source: str, kind: str, owner: str | None, *, with_gone: bool) -> list[ColumnElement[bool]]:
+    conditions = [_c.source == source, _c.kind == kind]
     if owner is not None:
         conditions.append(_c.owner == owner)
     if not with_gone:
@@ -120,8 +141,18 @@ def _those(kind: str, owner: str | None, *, with_gone: bool) -> list[ColumnEleme
     return conditions
 
 
-def _get(tx: Transaction, kind: str, id_: str) -> StoredDocument | None:
-    row = tx.execute(_READ.where(_c.kind == kind, _c.id == id_)).one_or_none()
+def _kinds(tx: Transaction, source: str) -> list[str]:
+    """One after the other: to look for the next one is cheap, while DISTINCT would go through all documents."""
+    found = list[str]()
+    after = [_c.source == source]
+    while (kind := tx.execute(select(func.min(_c.kind)).where(*after)).scalar()) is not None:
+        found.append(kind)
+        after = [_c.source == source, _c.kind > kind]
+    return found
+
+
+def _get(tx: Transaction, source: str, kind: str, id_: str) -> StoredDocument | None:
+    row = tx.execute(_READ.where(_c.source == source, _c.kind == kind, _c.id == id_)).one_or_none()
     return None if row is None else _stored(row)
 
 

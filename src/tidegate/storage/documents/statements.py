@@ -19,7 +19,7 @@ from tidegate.storage.sql import Transaction
 _MOST_ROWS = 1000
 _MOST_CHARACTERS = 4 * 1024 * 1024
 
-_GIVEN = ("kind", "id", "owner", "resource", "version", "hash", "sweep", "body")
+_GIVEN = ("source", "kind", "id", "owner", "resource", "version", "hash", "sweep", "body")
 _COLUMNS = ", ".join((*_GIVEN, "created_at", "changed_at"))
 _REPLACED = ("owner", "resource", "version", "hash", "body", "changed_at")
 
@@ -33,68 +33,71 @@ WHERE (excluded.version IS NULL OR documents.version IS NULL OR excluded.version
 def _replace(greatest: str) -> str:
     columns = ", ".join(f"{name} = excluded.{name}" for name in _REPLACED)
     return f"""
-ON CONFLICT (kind, id) DO UPDATE SET {columns}, gone_at = NULL, sweep = {greatest}(documents.sweep, excluded.sweep)
+ON CONFLICT (source, kind, id) DO UPDATE
+SET {columns}, gone_at = NULL, sweep = {greatest}(documents.sweep, excluded.sweep)
 {_IF_TAKEN}"""
 
 
-_SQLITE = f"INSERT INTO documents ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) {_replace('max')}"  # noqa: S608
+_SQLITE = f"INSERT INTO documents ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) {_replace('max')}"  # noqa: S608
 _POSTGRESQL = f"""
 INSERT INTO documents ({_COLUMNS})
-SELECT given.*, $9::timestamptz, $9::timestamptz
+SELECT $10::text, given.*, $9::timestamptz, $9::timestamptz
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[]) AS given
 {_replace("greatest")}"""  # noqa: S608
-_MYSQL_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+_MYSQL_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 _MYSQL_REPLACE = ", ".join(
     ["gone_at = NULL", "sweep = GREATEST(sweep, VALUES(sweep))", *(f"{name} = VALUES({name})" for name in _REPLACED)]
 )
 
 
-def write(tx: Transaction, given: Sequence[Document]) -> int:
-    """Write documents, each key once and sorted; returns how many are new, different or back."""
+def write(tx: Transaction, source: str, given: Sequence[Document]) -> int:
+    """Write documents of a source, each key once and sorted; returns how many are new, different or back."""
     match tx.dialect:
         case "sqlite":
-            return sum(_write_sqlite(tx, part) for part in _parts(given))
+            return sum(_write_sqlite(tx, source, part) for part in _parts(given))
         case "postgresql":
-            return sum(_write_postgresql(tx, part) for part in _parts(given))
+            return sum(_write_postgresql(tx, source, part) for part in _parts(given))
         case "mysql":
-            return sum(_write_mysql(tx, part) for part in _parts(given))
+            return sum(_write_mysql(tx, source, part) for part in _parts(given))
 
 
-def _write_sqlite(tx: Transaction, given: Sequence[Document]) -> int:
+def _write_sqlite(tx: Transaction, source: str, given: Sequence[Document]) -> int:
     now = _without_zone(tx.now).isoformat(sep=" ", timespec="microseconds")
-    return tx.execute_sql(_SQLITE, [(*_values(document), now, now) for document in given]).rowcount
+    return tx.execute_sql(_SQLITE, [(source, *_values(document), now, now) for document in given]).rowcount
 
 
-def _write_postgresql(tx: Transaction, given: Sequence[Document]) -> int:
+def _write_postgresql(tx: Transaction, source: str, given: Sequence[Document]) -> int:
     columns = zip(*map(_values, given), strict=True)
-    return tx.execute_sql(_POSTGRESQL, (*map(list, columns), tx.now)).rowcount
+    return tx.execute_sql(_POSTGRESQL, (*map(list, columns), tx.now, source)).rowcount
 
 
-def _write_mysql(tx: Transaction, given: Sequence[Document]) -> int:
+def _write_mysql(tx: Transaction, source: str, given: Sequence[Document]) -> int:
     # A document that is there, or that another transaction is about to commit, is left out and not counted.
-    inserted = _insert_mysql(tx, given, "INSERT IGNORE", "")
+    inserted = _insert_mysql(tx, source, given, "INSERT IGNORE", "")
     if inserted == len(given):
         return inserted
-    present = _locked(tx, given)
+    present = _locked(tx, source, given)
     taken = [each for each in given if (old := present.get(each.key)) is None or is_taken(old, each)]
     if taken:
-        _insert_mysql(tx, taken, "INSERT", f"ON DUPLICATE KEY UPDATE {_MYSQL_REPLACE}")
+        _insert_mysql(tx, source, taken, "INSERT", f"ON DUPLICATE KEY UPDATE {_MYSQL_REPLACE}")
     return inserted + len(taken)
 
 
-def _insert_mysql(tx: Transaction, given: Sequence[Document], verb: str, ending: str) -> int:
+def _insert_mysql(tx: Transaction, source: str, given: Sequence[Document], verb: str, ending: str) -> int:
     now = _without_zone(tx.now)
     rows = ", ".join([_MYSQL_ROW] * len(given))
-    values = tuple(value for document in given for value in (*_values(document), now, now))
+    values = tuple(value for document in given for value in (source, *_values(document), now, now))
     return tx.execute_sql(f"{verb} INTO documents ({_COLUMNS}) VALUES {rows} {ending}", values).rowcount
 
 
-def _locked(tx: Transaction, given: Sequence[Document]) -> Mapping[tuple[str, str], Present]:
+def _locked(tx: Transaction, source: str, given: Sequence[Document]) -> Mapping[tuple[str, str], Present]:
     c = documents.c
     present: dict[tuple[str, str], Present] = {}
     for kind, group in groupby(given, key=lambda document: document.kind):
         those = select(c.id, c.hash, c.version, c.sweep, c.owner, c.gone_at.is_not(None))
-        those = those.where(c.kind == kind, c.id.in_([document.id for document in group])).with_for_update()
+        those = those.where(
+            c.source == source, c.kind == kind, c.id.in_([document.id for document in group])
+        ).with_for_update()
         for row in tx.execute(those):
             present[kind, row[0]] = Present(row[1], row[2], row[3], row[4], bool(row[5]))
     return present

@@ -1,8 +1,10 @@
 """What a store of documents promises, whichever it is.
 
-A write is planned around the transaction that ends its jobs:
+Documents are namespaced by source: `Documents.of("github")` is the store of one source, and nothing that is done there
+touches the documents of another one. A write is planned around the transaction that ends its jobs:
 
-    staged = await store.stage(documents, completed=[Listing(...)])   # before it
+    store = documents.of("github")
+    staged = await store.stage(given, completed=[Listing(...)])       # before it
     await database.transaction(lambda tx: staged.apply(tx))           # in it, with everything else
 
 The SQL store does all its work in `apply`: documents and jobs are committed together. MongoDB cannot take part, so it
@@ -55,12 +57,34 @@ class Staged(Protocol):
         ...
 
 
+class Documents(Protocol):
+    """The documents of all sources."""
+
+    @property
+    def name(self) -> str:
+        """The address of the server, without secrets."""
+        ...
+
+    def of(self, source: str) -> "DocumentStore":
+        """The documents of one source."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections that belong to the store."""
+        ...
+
+
 class DocumentStore(Protocol):
-    """Documents by kind and id. Whatever is written again changes nothing."""
+    """Documents of one source, by kind and id. Writing the same document again changes nothing."""
 
     @property
     def name(self) -> str:
         """Which store it is, without secrets."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Whose documents these are."""
         ...
 
     async def stage(self, documents: Iterable[Document], *, completed: Sequence[Listing] = ()) -> Staged:
@@ -69,6 +93,10 @@ class DocumentStore(Protocol):
         Of several with one key the last counts, unless it is older. Raises `Unavailable` when the store cannot be
         reached; then nothing, or a part, was written, and trying again is right.
         """
+        ...
+
+    async def kinds(self) -> Sequence[str]:
+        """The kinds of documents that there are, also of documents that are gone, in alphabetical order."""
         ...
 
     async def get(self, kind: str, id: str) -> StoredDocument | None:  # noqa: A002
@@ -102,10 +130,6 @@ class DocumentStore(Protocol):
         Each batch sees what is there when it is read: what is written meanwhile may be in or not, but nothing that was
         there all the time is left out or told twice.
         """
-        ...
-
-    async def close(self) -> None:
-        """Let go of connections that are the store's own."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Index, String, Table
 
-from tidegate.storage.documents.document import HASH_LENGTH, LONGEST_KIND, LONGEST_TEXT, LONGEST_VERSION
+from tidegate.storage.documents.document import HASH_LENGTH, LONGEST_KIND, LONGEST_SOURCE, LONGEST_TEXT, LONGEST_VERSION
 from tidegate.storage.sql.columns import TABLE_OPTIONS, Json, UtcDateTime, exact_text
 from tidegate.storage.sql.schema import metadata
 
@@ -15,6 +15,7 @@ def sorted_text(length: int) -> String:
 documents = Table(
     "documents",
     metadata,
+    Column("source", exact_text(LONGEST_SOURCE), primary_key=True),
     Column("kind", exact_text(LONGEST_KIND), primary_key=True),
     Column("id", sorted_text(LONGEST_TEXT), primary_key=True),
     Column("owner", exact_text(LONGEST_TEXT), nullable=False),
@@ -26,10 +27,10 @@ documents = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("changed_at", UtcDateTime, nullable=False),
     Column("gone_at", UtcDateTime),
-    Index(None, "kind", "owner", "id"),
-    Index(None, "kind", "resource"),
+    Index(None, "source", "kind", "owner", "id"),
+    Index(None, "source", "kind", "resource"),
     # Answers `changes` alone, without the rows, which are long.
-    Index(None, "kind", "owner", "gone_at", "changed_at"),
+    Index(None, "source", "kind", "owner", "gone_at", "changed_at"),
     **TABLE_OPTIONS,
 )
 """Collected items. Rows are never removed; those that the upstream no longer has say since when."""

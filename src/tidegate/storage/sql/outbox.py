@@ -121,9 +121,10 @@ def pending_page(
     after: int = 0,
     limit: int = 200,
     without_keys: Collection[str] = (),
+    kinds: Collection[str] | None = None,
     now: datetime | None = None,
 ) -> list[StoredEvent]:
-    """Due events in the order of their ids, from the first one past `after`.
+    """Due events in the order of their ids, from the first one past `after`; of some kinds, or all.
 
     Keys with an event that waits for its next try are left out, since nothing may overtake it; `without_keys` are left
     out too. Always begin at 0: an id is given before its commit, so a lower one may appear after a higher one was read.
@@ -135,14 +136,19 @@ def pending_page(
     blocked = select(outbox_events.c.event_key).where(_waiting(now))
     conditions = [_is(EventState.PENDING), _due(now), outbox_events.c.id > after]
     conditions.append(outbox_events.c.event_key.not_in(blocked))
+    if kinds is not None:
+        conditions.append(outbox_events.c.kind.in_(sorted(kinds)))
     if without_keys:
         conditions.append(outbox_events.c.event_key.not_in(sorted(without_keys)))
     return _stored(tx, conditions, limit)
 
 
-def next_due(tx: Transaction, *, now: datetime | None = None) -> datetime | None:
+def next_due(tx: Transaction, *, kinds: Collection[str] | None = None, now: datetime | None = None) -> datetime | None:
     """When the earliest of the events that wait for their next try comes due; None when none waits."""
-    return tx.execute(select(func.min(outbox_events.c.not_before)).where(_waiting(now or tx.now))).scalar_one()
+    waiting = select(func.min(outbox_events.c.not_before)).where(_waiting(now or tx.now))
+    if kinds is not None:
+        waiting = waiting.where(outbox_events.c.kind.in_(sorted(kinds)))
+    return tx.execute(waiting).scalar_one()
 
 
 def retrying(tx: Transaction, kinds: Collection[str]) -> dict[str, int]:

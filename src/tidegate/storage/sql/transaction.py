@@ -104,13 +104,14 @@ class Transaction:
                 # Not ON DUPLICATE KEY UPDATE: its row count cannot tell an insert from a duplicate.
                 return insert(table).prefix_with("IGNORE")
 
-    def insert_or_lock(self, table: Table, row: Row, *, key: str) -> tuple[Any, bool]:
-        """Insert `row` unless there is one with the same `key`, a unique column; lock the one that is there.
+    def insert_or_lock(self, table: Table, row: Row, *, key: str | Sequence[str]) -> tuple[Any, bool]:
+        """Insert `row` unless there is one with the same `key` (unique columns); lock the one that is there.
 
         Returns the row as it is now, which no other transaction changes or deletes until the commit, and whether it is
         new. Of transactions that come at once, the first one inserts and the others read what it wrote.
         """
-        present = select(table).where(table.c[key] == row[key]).with_for_update()
+        names = [key] if isinstance(key, str) else key
+        present = select(table).where(*(table.c[name] == row[name] for name in names)).with_for_update()
         while True:
             is_new = self.execute(self.insert_if_absent(table), [row]).rowcount == 1
             found = self.execute(present).one_or_none()

@@ -218,7 +218,9 @@ def _insert(tx: Transaction, rows: Sequence[dict[str, Any]]) -> None:
 def _forget_validators(tx: Transaction, stale: Sequence[_Ended]) -> None:
     claims = [one.ending.claim for one in stale]
     if claims:
-        move_cursors(tx, [Move(claim.user_id, claim.job.run_id, claim.job.spec, Cursor()) for claim in claims])
+        move_cursors(
+            tx, [Move(claim.source, claim.user_id, claim.job.run_id, claim.job.spec, Cursor()) for claim in claims]
+        )
 
 
 def _write_sightings(tx: Transaction, endings: Sequence[Ending]) -> None:

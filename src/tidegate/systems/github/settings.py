@@ -3,9 +3,16 @@
 from pydantic import BaseModel, field_validator
 
 from tidegate.core.errors import InvalidArgument
+from tidegate.engine.credentials.pools import how_to_get_one, pool_of, token_variable
 from tidegate.systems.github.kinds import ESSENTIAL, require_kinds
 from tidegate.systems.github.requests import require_api_url
 
+NAME = "github"
+"""What the source is called."""
+POOL = pool_of(NAME)
+"""The pool of credentials that serve all users."""
+VARIABLE = token_variable(NAME)
+HOW_TO_GET_ONE = how_to_get_one(NAME)
 API_URL = "https://api.github.com"
 
 

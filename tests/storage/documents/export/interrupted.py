@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.app.cli import main
-from tidegate.storage.documents import SqlDocuments, StoredDocument
+from tidegate.storage.documents.sql import SqlDocumentStore, StoredDocument
 
 
 def stop_in_the_middle_of_a_file(moment: str) -> None:
-    iterate = SqlDocuments.iterate
+    iterate = SqlDocumentStore.iterate
 
     async def slowly(*arguments: Any, **options: Any) -> AsyncIterator[StoredDocument]:
         count = 0
@@ -23,7 +23,7 @@ def stop_in_the_middle_of_a_file(moment: str) -> None:
                 print(moment, flush=True)
                 await asyncio.Event().wait()
 
-    SqlDocuments.iterate = slowly
+    SqlDocumentStore.iterate = slowly
 
 
 def stop_between_two_names(moment: str) -> None:

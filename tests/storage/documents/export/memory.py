@@ -21,7 +21,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 class Spring:
     """A store that never runs dry, and holds nothing."""
 
-    name = "spring"
+    name, source = "spring", "spring"
 
     async def count(self, *_: Any, **__: Any) -> int:
         return COUNT

@@ -27,10 +27,13 @@ Tidegate = Callable[..., Result]
 async def fill(data_dir: Path) -> None:
     data_dir.mkdir()
     async with await Database.open(await migrated_file(data_dir / "tidegate.db")) as database:
-        staged = await SqlDocuments(database).stage(
-            [issue(f"{n}", owner=owner) for n, owner in enumerate(["ada", "bob", "ada"])] + [issue("b1", kind="book")]
-        )
-        await database.transaction(staged.apply)
+        written = {
+            "github": [issue(f"{n}", owner=owner) for n, owner in enumerate(["ada", "bob", "ada"])],
+            "bookshop": [issue("0", title="of the shop"), issue("b1", kind="book")],
+        }
+        for source, documents in written.items():
+            staged = await SqlDocuments(database).of(source).stage(documents)
+            await database.transaction(staged.apply)
 
 
 @pytest.fixture
@@ -77,10 +80,13 @@ def test_the_manifest_is_printed_as_json(tidegate: Tidegate, tmp_path: Path):
 
 
 def test_documents_of_a_source_of_ones_own_can_be_exported(tidegate: Tidegate, tmp_path: Path):
-    ended = tidegate("--format", "parquet", "--output", "out", "--kind", "book")
+    ended = tidegate("--format", "parquet", "--output", "out", "--source", "bookshop")
 
     assert ended.exit_code == 0, ended.output
     assert [row["id"] for row in read_rows(tmp_path / "out", "book")] == ["b1"]
+    (theirs,) = read_rows(tmp_path / "out", "issue")
+    assert theirs["body"]["title"] == "of the shop"
+    assert "github_id" not in theirs, "its issues do not have GitHub's columns"
 
 
 def test_a_kind_that_nobody_has_collected_is_a_mistake(tidegate: Tidegate, tmp_path: Path):

@@ -15,6 +15,7 @@ from tests.storage.documents.export.reading import manifest_of, verify
 from tests.storage.documents.shelf import issue
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.documents.export import Format, Wish, export
+from tidegate.storage.documents.sql import SqlDocumentStore
 from tidegate.storage.sql import Database
 from tidegate.systems.github.columns import COLUMNS
 
@@ -28,7 +29,7 @@ async def documents(tmp_path: Path):
     """The store of an installation, where the command finds it."""
     (tmp_path / "data").mkdir()
     async with await Database.open(await migrated_file(tmp_path / "data" / "tidegate.db")) as database:
-        store = SqlDocuments(database)
+        store = SqlDocuments(database).of("github")
         staged = await store.stage(
             [
                 issue(f"{number:05}", kind=kind, title="t" * 100)
@@ -61,7 +62,7 @@ def whole(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("form", [Format.CSV, Format.PARQUET])
 async def test_killed_in_the_middle_of_a_file_it_leaves_none_and_the_next_cleans_up(
-    documents: SqlDocuments, tmp_path: Path, form: Format
+    documents: SqlDocumentStore, tmp_path: Path, form: Format
 ):
     process = await started(tmp_path, "file", form)
     process.kill()
@@ -75,7 +76,7 @@ async def test_killed_in_the_middle_of_a_file_it_leaves_none_and_the_next_cleans
 
 
 async def test_killed_in_the_middle_of_a_file_it_leaves_an_older_export_as_it_was(
-    documents: SqlDocuments, tmp_path: Path
+    documents: SqlDocumentStore, tmp_path: Path
 ):
     before = await export(documents, tmp_path / "out", Wish(format=Format.CSV, kinds={"issue": (), "commit": ()}))
     process = await started(tmp_path, "file", Format.CSV)
@@ -89,7 +90,7 @@ async def test_killed_in_the_middle_of_a_file_it_leaves_an_older_export_as_it_wa
 
 
 async def test_killed_between_two_names_every_file_is_whole_and_the_manifest_says_that_not_all_are_there(
-    documents: SqlDocuments, tmp_path: Path
+    documents: SqlDocumentStore, tmp_path: Path
 ):
     old = await export(documents, tmp_path / "out", Wish(format=Format.CSV, kinds={"issue": (), "event": ()}))
     process = await started(tmp_path, "names", Format.JSONL)
@@ -108,7 +109,7 @@ async def test_killed_between_two_names_every_file_is_whole_and_the_manifest_say
     verify(tmp_path / "out")  # nothing of the older ones is left
 
 
-async def test_interrupted_by_the_user_it_leaves_nothing(documents: SqlDocuments, tmp_path: Path):
+async def test_interrupted_by_the_user_it_leaves_nothing(documents: SqlDocumentStore, tmp_path: Path):
     process = await started(tmp_path, "file", Format.PARQUET)
     process.send_signal(signal.SIGINT)
     _, err = await process.communicate()
@@ -120,7 +121,7 @@ async def test_interrupted_by_the_user_it_leaves_nothing(documents: SqlDocuments
 
 @pytest.mark.parametrize("form", list(Format))
 async def test_where_the_disk_is_full_it_says_so_and_leaves_nothing(
-    documents: SqlDocuments, tmp_path: Path, form: Format
+    documents: SqlDocumentStore, tmp_path: Path, form: Format
 ):
     tidegate = Path(sys.executable).with_name("tidegate")
     # As good as a full disk: no file may become larger than 8 kB.

@@ -53,7 +53,7 @@ async def main(data_dir: Path, url: str, token: str, *, stops: bool) -> None:
             caller=client,
             secrets=Secrets(token),
             enrol_credentials=enrol,
-            finalizers=[Statistics(parts.database, documents).finalize, *([stop_here] if stops else [])],
+            finalizers=[Statistics(parts.database, documents.of("github")).finalize, *([stop_here] if stops else [])],
         )
         process = build_process(
             parts,

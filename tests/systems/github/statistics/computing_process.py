@@ -30,7 +30,7 @@ class Stopping(Wrapped):
 
 async def main(url: str, stop_at: str, logins: list[str]) -> None:
     async with await Database.open(url) as database:
-        statistics = Statistics(database, Stopping(SqlDocuments(database), stop_at))
+        statistics = Statistics(database, Stopping(SqlDocuments(database).of("github"), stop_at))
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         await asyncio.gather(*(statistics.finalize(run_of(login)) for login in logins))

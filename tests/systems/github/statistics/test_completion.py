@@ -14,7 +14,7 @@ from tests.waiting import look_again, patience
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.engine import runs
-from tidegate.engine.accounts import RUN_ENDED
+from tidegate.engine.accounts import run_ended
 from tidegate.engine.completion import Completion
 from tidegate.engine.failed_completions import buried
 from tidegate.engine.lifecycle import JobState, RunState
@@ -48,10 +48,10 @@ class Finalizer:
 def end_run(tx: Transaction) -> None:
     """As the last job of a run leaves it."""
     counters = dict.fromkeys(("total_jobs", "succeeded_jobs", "failed_jobs", "canceled_jobs"), 0)
-    names = {"source": "github", "user_id": "ann", "github_login": "ann", "pool": "p", "triggered_by": "manual"}
+    names = {"source": "github", "user_id": "ann", "login": "ann", "pool": "p", "triggered_by": "manual"}
     state = {"status": RunState.FINALIZING, "active_key": "github:ann", "options": {}, "created_at": tx.now}
     tx.execute(insert(collection_runs).values(id=RUN, **counters, **names, **state))
-    outbox.add(tx, Event(RUN_ENDED, key=f"run:{RUN}", payload={"run_id": RUN}))
+    outbox.add(tx, Event(run_ended("github"), key=f"run:{RUN}", payload={"run_id": RUN}))
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ async def begins_another(database: Database) -> bool:
 async def test_a_failure_is_tried_again_after_one_two_four_minutes_and_then_the_run_is_complete(ended: World):
     database, clock = ended.shelf.database, ended.shelf.clock
     finalizer = Finalizer(ended, *(RuntimeError("no") for _ in range(3)))
-    relay = Relay(database, [Completion(database, [finalizer]).handler])
+    relay = Relay(database, Completion(database, ["github"], [finalizer]).handlers)
     waits: list[float] = []
     async with running(relay):
         for attempt in (1, 2, 3):
@@ -131,7 +131,7 @@ async def test_a_failure_is_tried_again_after_one_two_four_minutes_and_then_the_
 async def test_after_the_last_try_it_is_a_dead_letter_with_an_alert_and_a_replay_completes_the_run(ended: World):
     database, clock = ended.shelf.database, ended.shelf.clock
     finalizer = Finalizer(ended, *(RuntimeError("broken") for _ in range(8)))
-    relay = Relay(database, [Completion(database, [finalizer]).handler])
+    relay = Relay(database, Completion(database, ["github"], [finalizer]).handlers)
     with structlog.testing.capture_logs() as logs:
         async with running(relay):
             for attempt in range(1, 8):
@@ -159,7 +159,7 @@ async def test_after_the_last_try_it_is_a_dead_letter_with_an_alert_and_a_replay
 async def test_a_server_that_is_away_for_a_moment_costs_no_minute(ended: World):
     database = ended.shelf.database
     finalizer = Finalizer(ended, DatabaseUnavailable("away"), DatabaseUnavailable("away"))
-    async with running(Relay(database, [Completion(database, [finalizer]).handler])):
+    async with running(Relay(database, Completion(database, ["github"], [finalizer]).handlers)):
         await settled(ended, 99)
 
     assert finalizer.calls == 3
@@ -177,8 +177,8 @@ async def test_a_run_that_could_not_be_planned_has_failed_also_without_its_stati
 
     await database.transaction(fail_planning)
     finalizer = Finalizer(ended, RuntimeError("broken"))
-    completion = Completion(database, [finalizer], planning={"github": frozenset({"PLAN"})}, attempts=1)
-    async with running(Relay(database, [completion.handler])), patience():
+    completion = Completion(database, ["github"], [finalizer], planning={"github": frozenset({"PLAN"})}, attempts=1)
+    async with running(Relay(database, completion.handlers)), patience():
         while not await database.read(outbox.dead_letters):
             await look_again()
 

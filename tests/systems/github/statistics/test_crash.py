@@ -44,7 +44,7 @@ async def test_a_run_whose_process_died_between_statistics_and_completion_is_com
         (login,), database = sim.world.logins(), parts.database
         orchestrator = Orchestrator(database, parts.gate, {"github": GithubSource(sim.url, ALL)})
         run_id = await orchestrator.begin("github", Subject(user_id=login, login=login), pool=POOL)
-        statistics = Statistics(database, SqlDocuments(database))
+        statistics = Statistics(database, SqlDocuments(database).of("github"))
         victim = await start(tmp_path, sim, stops=True)
         assert victim.stdout is not None
         assert await victim.stdout.readline() == f"computed {login}\n".encode()

@@ -13,11 +13,18 @@ class Wrapped:
         self._store = store
 
     @property
+    def source(self) -> str:
+        return self._store.source
+
+    @property
     def name(self) -> str:
         return self._store.name
 
     async def stage(self, documents: Iterable[Document], *, completed: Sequence[Listing] = ()) -> Staged:
         return await self._store.stage(documents, completed=completed)
+
+    async def kinds(self) -> Sequence[str]:
+        return await self._store.kinds()
 
     async def get(self, kind: str, id: str) -> StoredDocument | None:  # noqa: A002
         return await self._store.get(kind, id)
@@ -38,6 +45,3 @@ class Wrapped:
         batch: int = 500,
     ) -> AsyncIterator[StoredDocument]:
         return self._store.iterate(kind, owner, with_gone=with_gone, changed_at=changed_at, batch=batch)
-
-    async def close(self) -> None:
-        await self._store.close()

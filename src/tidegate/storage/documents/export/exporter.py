@@ -187,6 +187,7 @@ def _manifest(
         format=wish.format,
         written_by=f"tidegate {__version__}",
         store=store.name,
+        source=store.source,
         owners=None if wish.owners is None else sorted(set(wish.owners)),
         with_gone=wish.with_gone,
         with_body=wish.with_body,

@@ -40,6 +40,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     written_by: str
     store: str
+    source: str
+    """Whose documents: the name of the source that collected them."""
     owners: list[str] | None
     """Whose documents; null means everybody's."""
     with_gone: bool

@@ -1,0 +1,73 @@
+"""Cells: the processes that know one source, with a leader, a gate and a job stream of their own.
+
+A run whose source no process knows waits in SQL. `why_waiting` reports it; the first process that knows the source
+leads its cell, enrols its credentials and offers everything unfinished.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from tidegate.connections import build_context
+from tidegate.core.errors import Unavailable
+from tidegate.engine.lifecycle import ACTIVE_RUNS
+from tidegate.engine.runs import Run
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.waiting import first_of
+from tidegate.system import Context
+
+SHARED_SOURCES = frozenset({"github", "crawl"})
+"""The sources that every process of the command line knows: they share one cell."""
+
+
+def cell_context(context: Context, source: str) -> Context:
+    """The same connections with keys of their own, for the processes that know `source`.
+
+    A process that does not know the source is no member of its cell, and so is given none of its jobs. Its credentials
+    are enrolled by the leader of the cell.
+    """
+    shard = f"source-{source}"
+    return build_context(context.settings, context.valkey, context.database, shard=shard, owner=context.owner)
+
+
+def cell_of(parts: Context, source: str) -> Context:
+    """The parts with which the jobs of a source are offered, dispatched and executed."""
+    return parts if source in SHARED_SOURCES else cell_context(parts, source)
+
+
+async def why_waiting(parts: Context, runs: Sequence[Run]) -> dict[int, str]:
+    """Those of `runs` that wait because no process knows their source, by number, with the reason.
+
+    Where the server cannot be asked, nothing is reported.
+    """
+    active = [run for run in runs if run.status in ACTIVE_RUNS and run.source not in SHARED_SOURCES]
+    try:
+        unknown = {source for source in {run.source for run in active} if not await _is_known(parts, source)}
+    except Unavailable:
+        return {}
+    return {run.id: f"no process knows the source {run.source!r}" for run in active if run.source in unknown}
+
+
+async def _is_known(parts: Context, source: str) -> bool:
+    return any(member.remaining_ms > 0 for member in await cell_of(parts, source).presence.members())
+
+
+class CellService:
+    """A service that is a process of a cell; started again, it begins with a new supervisor."""
+
+    def __init__(self, build: Callable[[], Supervisor]) -> None:
+        self._build = build
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Run until told to stop, then stop all services of the cell in order; a cancelled one stops at once."""
+        process, ended = self._build(), asyncio.Event()
+        running = asyncio.create_task(process.run(), name="cell")
+        running.add_done_callback(lambda _: ended.set())
+        try:
+            await first_of(stopping, ended)
+            process.stop()
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            process.stop()
+            process.stop()
+            await running
+            raise

@@ -1,0 +1,40 @@
+"""One process that knows one source: `-m tests.engine.cell_process SOURCE DATA_DIR URL LEASE_MS`; its test kills it."""
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import uvloop
+
+from tests.engine.conftest import LIMITS
+from tests.engine.process import Ready, RemoteShelfSource
+from tidegate.app import open_sources
+from tidegate.core.telemetry.logs import configure
+from tidegate.engine.tokens import Tokens
+from tidegate.primitives.membership import PresenceSettings
+from tidegate.settings import Settings
+
+
+class NamedShelfSource(RemoteShelfSource):
+    """The source of shelves under another name."""
+
+    def __init__(self, name: str, url: str) -> None:
+        super().__init__(url)
+        self.name = name
+
+
+def tokens_of(source: str) -> Tokens:
+    return Tokens(source, {"librarian": "secret"}, limits=LIMITS)
+
+
+async def main(source: str, data_dir: Path, url: str, lease: timedelta) -> None:
+    presence = PresenceSettings(lease=lease, renew_every=lease * 0.7)
+    settings = Settings(data_dir=data_dir, presence=presence)
+    async with open_sources(settings, [NamedShelfSource(source, url)], tokens_of(source)) as collection:
+        await collection.process(services={"ready": Ready()}).run(handle_signals=True)
+
+
+if __name__ == "__main__":
+    configure(level="error")
+    name, folder, address, lease_ms = sys.argv[1:]
+    uvloop.run(main(name, Path(folder), address, timedelta(milliseconds=int(lease_ms))))

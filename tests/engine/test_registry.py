@@ -1,0 +1,103 @@
+"""Sources of the settings: known to the commands and to `tidegate up`, with stored credentials of their own."""
+
+import asyncio
+import os
+import shlex
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import msgspec
+import pytest
+from examples.own_source import Bookshop, serve
+
+from tests.docs.pages import blocks_of
+from tests.engine.test_crash import until_all_complete
+from tests.servers.migrated import migrated_folder
+from tidegate.app import open_application
+from tidegate.app.source_system import OpenSources
+from tidegate.core.errors import InvalidSettings
+from tidegate.engine.registry import load_sources
+from tidegate.engine.source import Subject
+from tidegate.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "guides" / "write-a-source.md"
+BOOKSHOP = "examples.own_source:BookshopSource"
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class Shell:
+    """Runs commands of an installation that knows the bookshop."""
+
+    def __init__(self, data_dir: Path, url: str) -> None:
+        self._folder = data_dir.parent
+        settings = {"TIDEGATE_DATA_DIR": str(data_dir), "TIDEGATE_SOURCES": f'["{BOOKSHOP}"]', "BOOKSHOP_URL": url}
+        self._environment = {**os.environ, **settings, "PYTHONPATH": str(ROOT), "SHOP_TOKEN": Bookshop.TOKEN}
+
+    async def tidegate(self, *arguments: str, **more: str) -> tuple[int, str]:
+        """The exit code and everything that was printed."""
+        command = (sys.executable, "-m", "tidegate", *arguments)
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=PIPE, stderr=asyncio.subprocess.STDOUT, env={**self._environment, **more}, cwd=self._folder
+        )
+        printed, _ = await process.communicate()
+        return process.returncode or 0, printed.decode()
+
+
+def commands_of_the_guide() -> list[list[str]]:
+    (block,) = [block for block in blocks_of(GUIDE) if block.language == "sh"]
+    assert f"""TIDEGATE_SOURCES='["{BOOKSHOP}"]'""" in GUIDE.read_text()
+    return [shlex.split(line)[1:] for line in block.text.splitlines() if line.startswith("tidegate ")]
+
+
+async def test_a_source_of_the_settings_is_collected_and_exported_by_commands(tmp_path: Path):
+    shop = Bookshop({"maps": 12}, calls=100)
+    runner, url = await serve(shop)
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    shell = Shell(await migrated_folder(data_dir), url)
+
+    refused = await shell.tidegate("collect", "--source", "bokshop", "corner")
+    assert refused[0] != 0
+    assert "bookshop, crawl, github" in refused[1]
+    unserved = await shell.tidegate("collect", "--source", "bookshop", "corner")
+    assert unserved[0] != 0
+    assert "BOOKSHOP_TOKEN" in unserved[1]
+
+    printed = ""
+    for arguments in commands_of_the_guide():
+        ended = await shell.tidegate(*arguments)
+        assert ended[0] == 0, ended[1]
+        printed += ended[1]
+    assert "corner: completed, 3 of 3 pages, 3 calls" in printed
+    out = tmp_path / "books"
+    (file,) = msgspec.json.decode((out / "manifest.json").read_bytes())["files"]
+    assert (file["kind"], file["documents"]) == ("book", 12)
+    assert {"isbn", "price"} <= {column["name"] for column in file["columns"]}
+    await runner.cleanup()
+
+
+async def test_every_process_of_the_installation_works_on_a_source_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    runner, url = await serve(Bookshop({"maps": 12}, calls=100))
+    monkeypatch.setenv("BOOKSHOP_URL", url)
+    monkeypatch.setenv("BOOKSHOP_TOKEN", Bookshop.TOKEN)
+    settings = Settings(data_dir=await migrated_folder(tmp_path), sources=(BOOKSHOP,))
+    async with open_application(settings, ["sources"]) as application:
+        sources = application.find(OpenSources)
+        assert sources is not None
+        assert sources.collection is not None
+        run_id = await sources.collection.begin("bookshop", Subject(user_id="corner", login="corner"))
+        async with application.process().running():
+            await until_all_complete(application.context.database, [run_id])
+    await runner.cleanup()
+
+
+def test_what_is_no_source_is_named_with_its_setting():
+    with pytest.raises(InvalidSettings, match=r"TIDEGATE_SOURCES: examples.own_source:Bookshop"):
+        load_sources(["examples.own_source:Bookshop"])
+    with pytest.raises(InvalidSettings, match="another source is called 'github'"):
+        load_sources(["tidegate.systems.github:GithubSource"], taken=["github"])
