@@ -9,9 +9,9 @@ from examples.ticketing.reservations import Reservation, room_of
 from starlette.requests import Request
 
 from tidegate.core.errors import NotFound
-from tidegate.http.places import find_pass
 from tidegate.storage.sql import Database
 from tidegate.systems.waiting_room import Inside, NotActive, PassRefused, Reception, WaitingRoom
+from tidegate.systems.waiting_room.api.places import find_pass
 
 
 class Visit(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from tests.browser.chromium import Visitors, chromium
-from tests.http.room_site import RoomSite, room_site_at
 from tests.servers.valkey import empty_valkey
+from tests.systems.waiting_room.room_site import RoomSite, room_site_at
 from tests.waiting import PATIENCE_S
 
 expect.set_options(timeout=1000 * PATIENCE_S)

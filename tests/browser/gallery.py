@@ -1,4 +1,4 @@
-"""Every scene of the waiting page, one after the other, in one room; and pictures of them.
+"""Every state of the waiting page, one after the other, in one room; and pictures of them.
 
     python -m tests.browser.gallery FOLDER
 
@@ -17,12 +17,12 @@ from typing import Any
 from playwright.async_api import Browser
 
 from tests.browser.chromium import DESKTOP, PHONE, Visitors, chromium
-from tests.http.room_site import COOKIE, START, RoomSite, early, room_site_at
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, connected, free_ports
+from tests.systems.waiting_room.room_site import COOKIE, START, RoomSite, early, room_site_at
 from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, come
-from tidegate.http.pages.texts import LANGUAGES
 from tidegate.systems.waiting_room import WaitingRoom
+from tidegate.systems.waiting_room.api.pages.texts import LANGUAGES
 
 _BEHIND = 25
 Cookies = dict[str, str]
@@ -39,8 +39,8 @@ async def wired_site(folder: Path) -> AsyncGenerator[tuple[RoomSite, Proxy]]:
         yield await stack.enter_async_context(room_site_at(folder, valkey)), wire
 
 
-async def scenes(site: RoomSite, wire: Proxy) -> AsyncGenerator[tuple[str, Cookies]]:
-    """Each scene by its name, with what a browser keeps that is to see it; it stays until the next is asked for."""
+async def page_states(site: RoomSite, wire: Proxy) -> AsyncGenerator[tuple[str, Cookies]]:
+    """Each state by its name, with what a browser keeps that is to see it; it stays until the next is asked for."""
     yield "absent", {}
     room = await site.create(capacity=1, session=timedelta(minutes=5), abandon_after=timedelta(minutes=10))
     yield "closed", {}
@@ -78,10 +78,10 @@ async def scenes(site: RoomSite, wire: Proxy) -> AsyncGenerator[tuple[str, Cooki
     await wire.listen()
 
 
-def address(site: RoomSite, scene: str, language: str) -> str:
-    """Where the scene is seen."""
-    path = "/rooms/nothing" if scene == "absent" else site.path
-    return f"{site.url}{path}?lang={language}{'&left=1' if scene == 'left' else ''}"
+def address(site: RoomSite, state: str, language: str) -> str:
+    """Where the state is seen."""
+    path = "/rooms/nothing" if state == "absent" else site.path
+    return f"{site.url}{path}?lang={language}{'&left=1' if state == 'left' else ''}"
 
 
 def as_kept(site: RoomSite, cookies: Cookies) -> list[Any]:
@@ -102,14 +102,14 @@ async def paint(folder: Path, browser: Browser) -> None:
     with tempfile.TemporaryDirectory() as data:
         async with wired_site(Path(data)) as (site, wire):
             number = 0
-            async for scene, cookies in scenes(site, wire):
+            async for state, cookies in page_states(site, wire):
                 number += 1
                 for view, scheme, language in looks:
                     viewport = PHONE if view == "phone" else DESKTOP
                     page = await visitors.come(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
                     await page.context.add_cookies(as_kept(site, cookies))
-                    await page.goto(address(site, scene, language))
-                    name = f"{number:02}-{scene}-{view}-{scheme}-{language}.png"
+                    await page.goto(address(site, state, language))
+                    name = f"{number:02}-{state}-{view}-{scheme}-{language}.png"
                     await page.screenshot(path=folder / name, full_page=True)
                     await visitors.go()
 

@@ -1,4 +1,4 @@
-"""For everybody: every scene is checked for what keeps people out, in light and in dark, and on a narrow phone."""
+"""Every state of the page is checked for accessibility, in light and in dark, and on a narrow phone."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -11,12 +11,12 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, ViewportSize
 
 from tests.browser.chromium import Visitors, Watched
-from tests.browser.gallery import address, as_kept, scenes, wired_site
-from tests.http.room_site import RoomSite
+from tests.browser.gallery import address, as_kept, page_states, wired_site
 from tests.http.serving import Client
-from tests.http.test_room_pages import press
 from tests.servers.proxy import Proxy
-from tidegate.http.pages.scene import Scene
+from tests.systems.waiting_room.room_site import RoomSite
+from tests.systems.waiting_room.test_pages import press
+from tidegate.systems.waiting_room.api.pages.page_state import PageState
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -50,26 +50,26 @@ async def too_wide(page: Page) -> list[str]:
     )
 
 
-async def test_no_scene_keeps_anybody_out(wired: tuple[RoomSite, Proxy], visitors: Visitors):
+async def test_no_page_state_keeps_anybody_out(wired: tuple[RoomSite, Proxy], visitors: Visitors):
     site, wire = wired
     shown, watched = set[str](), Watched()
     page = await visitors.come(viewport=NARROW, watched=watched)
-    async for scene, cookies in scenes(site, wire):
+    async for state, cookies in page_states(site, wire):
         await page.context.clear_cookies()
         await page.emulate_media(color_scheme="light")
         await page.context.add_cookies(as_kept(site, cookies))
-        await page.goto(address(site, scene, "en"))
-        assert await page.locator("main").get_attribute("data-scene") == scene
-        shown.add(scene)
+        await page.goto(address(site, state, "en"))
+        assert await page.locator("main").get_attribute("data-state") == state
+        shown.add(state)
         await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
-        assert await too_wide(page) == [], scene
-        assert await faults(page) == [], scene
+        assert await too_wide(page) == [], state
+        assert await faults(page) == [], state
         await page.emulate_media(color_scheme="dark")
-        assert await faults(page, COLOURS) == [], scene
-        await page.goto(address(site, scene, "ko"))
-        assert await too_wide(page) == [], scene
-        await page.goto("about:blank")  # who still watched would see the next scene begin, and act on it
-    assert shown == set(Scene) - {Scene.THROTTLED}, "which only an attempt to join shows: see below"
+        assert await faults(page, COLOURS) == [], state
+        await page.goto(address(site, state, "ko"))
+        assert await too_wide(page) == [], state
+        await page.goto("about:blank")  # who still watched would see the next state begin, and act on it
+    assert shown == set(PageState) - {PageState.THROTTLED}, "which only an attempt to join shows: see below"
     # A status that says that something is missing or away is told by the browser as well.
     assert [each for each in watched.complaints if "status of" not in each] == []
 
@@ -84,7 +84,7 @@ async def test_the_page_for_too_many_visitors_keeps_nobody_out(site: RoomSite, v
     await page.goto(f"{site.url}{site.path}?lang=en")
     await page.locator("button[value=join]").click()
 
-    await page.locator("main[data-scene=throttled]").wait_for()
+    await page.locator("main[data-state=throttled]").wait_for()
     assert await too_wide(page) == []
     assert await faults(page) == []
     await page.emulate_media(color_scheme="dark")

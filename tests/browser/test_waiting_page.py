@@ -8,13 +8,13 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.browser.chromium import PHONE, Visitors, Watched
-from tests.http.room_site import COOKIE, TITLE, RoomSite
+from tests.systems.waiting_room.room_site import COOKIE, TITLE, RoomSite
 from tests.systems.waiting_room.venue import ROOM, come
 from tests.waiting import until
-from tidegate.http.pages.puzzles import solve
-from tidegate.http.pages.texts import LANGUAGES, TEXTS
-from tidegate.http.pages.words import wait
 from tidegate.systems.waiting_room import Estimate
+from tidegate.systems.waiting_room.api.pages.durations import wait
+from tidegate.systems.waiting_room.api.pages.puzzles import solve
+from tidegate.systems.waiting_room.api.pages.texts import LANGUAGES, TEXTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -21,10 +21,10 @@ from tests.cli.test_collect import simulator, token_of
 from tests.docs.pages import ROOT, blocks_of
 from tests.guides.test_snapshots import at_work, make_requests
 from tests.http.processes import started
-from tests.http.room_site import room_site_at
 from tests.http.test_guide import shown_in
 from tests.servers.sql import empty_database
 from tests.systems.snapshots.deployment import game
+from tests.systems.waiting_room.room_site import room_site_at
 from tests.systems.waiting_room.venue import ROOM, come
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.sql import Database, Transaction

@@ -16,9 +16,9 @@ from tests.servers.valkey import ValkeyServer
 from tests.ticketing.serving import Buyer, served
 from tests.ticketing.stall import Stall, stall_at
 from tidegate.core.clock import ManualClock
-from tidegate.http.places import COOKIE
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.waiting_room import RoomPlan
+from tidegate.systems.waiting_room.api.places import COOKIE
 
 ENDS = {"hold": timedelta(), "visit": timedelta(minutes=10)}
 """After the end of a hold."""

@@ -11,6 +11,8 @@ from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument
 
 SHORTEST_KEY = 16
+SPARE_FILES = 500
+"""Open files of a process beside those of `most_watchers`: connections to servers, and short requests."""
 PRIVATE_NETWORKS = (
     *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"),
     *("::1/128", "fc00::/7", "fe80::/10"),

@@ -11,10 +11,10 @@ from tests.http.serving import Client, Reply
 from tests.waiting import patience
 from tidegate.http import Binding
 from tidegate.http.application import build_application
-from tidegate.http.room_api import room_api
 from tidegate.http.server import HttpService
 from tidegate.http.settings import HttpSettings
 from tidegate.systems.waiting_room import Reception
+from tidegate.systems.waiting_room.api.routes import room_api
 
 HEADER = "Tidegate-Pass"
 PLAN: dict[str, Any] = {"capacity": 1}

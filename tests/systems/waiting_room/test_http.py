@@ -14,10 +14,10 @@ from tests.systems.waiting_room.venue import ROOM, Venue, open_office
 from tidegate.core.errors import ContractBroken
 from tidegate.http.application import build_application
 from tidegate.http.endpoints import Endpoint
-from tidegate.http.places import Paces
-from tidegate.http.room_api import room_api
 from tidegate.http.settings import HttpSettings
 from tidegate.systems.waiting_room import Pace, Reception, RoomPlan, drawn_place
+from tidegate.systems.waiting_room.api.places import Paces
+from tidegate.systems.waiting_room.api.routes import room_api
 from tidegate.systems.waiting_room.keys import room_keys
 from tidegate.systems.waiting_room.rooms import open_
 
@@ -118,7 +118,7 @@ async def test_the_list_tells_how_many_are_where_and_says_so_where_it_does_not_l
     await venue.keep()
 
     counted = {room["name"]: room["census"] for room in (await client.get("/v1/rooms")).json["rooms"]}
-    monkeypatch.setattr("tidegate.http.rooms._MOST_COUNTED", 1)
+    monkeypatch.setattr("tidegate.systems.waiting_room.api.rooms._MOST_COUNTED", 1)
     some = {room["name"]: room["census"] for room in (await client.get("/v1/rooms")).json["rooms"]}
 
     nobody = {"waiting": 0, "entering": 0, "active": 0, "guests": 0}

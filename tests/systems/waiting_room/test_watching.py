@@ -27,8 +27,6 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import TooManyWaiting
 from tidegate.http import Binding
 from tidegate.http.application import build_application
-from tidegate.http.places import Paces, Places
-from tidegate.http.room_events import PlaceEvents, PlaceStream, PlaceStreams
 from tidegate.http.server import HttpService
 from tidegate.http.settings import HttpSettings
 from tidegate.runtime import outage
@@ -46,6 +44,8 @@ from tidegate.systems.waiting_room import (
     Waiting,
     WaitingRoomSettings,
 )
+from tidegate.systems.waiting_room.api.place_events import PlaceEvents, PlaceStream, PlaceStreams
+from tidegate.systems.waiting_room.api.places import Paces, PlaceRoutes
 from tidegate.systems.waiting_room.tokens import settle
 from tidegate.systems.waiting_room.watching import Watching
 
@@ -502,7 +502,7 @@ async def test_a_client_that_does_not_read_costs_little_memory_and_is_shown_the_
     room = await venue.open(capacity=0)
     token = (await room.join("ada")).token or ""
     http, streams = HttpSettings(port=0), PlaceStreams(venue.valkey, most=5)
-    places = Places(venue.reception, Paces(), partial(PlaceEvents, streams))
+    places = PlaceRoutes(venue.reception, Paces(), partial(PlaceEvents, streams))
     stopping, moves = asyncio.Event(), 60_000
     loop, received = asyncio.get_running_loop(), b""
     with Binding(http) as binding, socket.socket() as client:

@@ -120,7 +120,7 @@ def _stay(role: Role, settings: Settings, *, as_json: bool, tells: bool = True) 
 
 def _allow_files(watchers: int) -> None:
     """Have as many files open as there may be watchers, as far as this user may: a connection is one."""
-    from tidegate.http.room_events import SPARE_FILES
+    from tidegate.http.settings import SPARE_FILES
 
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = watchers + SPARE_FILES

@@ -45,13 +45,13 @@ class OpenWaitingRooms(OpenSystem):
 
     def api(self, http: HttpContext) -> Api:
         """`/v1/rooms`, places in line, and the pages of visitors."""
-        from tidegate.http.room_api import room_api
+        from tidegate.systems.waiting_room.api.routes import room_api
 
         return room_api(self.reception, http.settings)
 
     def topics(self) -> Sequence[Topic]:
         """`/v1/rooms`."""
-        from tidegate.http.places import Paces
-        from tidegate.http.rooms import Rooms
+        from tidegate.systems.waiting_room.api.places import Paces
+        from tidegate.systems.waiting_room.api.rooms import RoomRoutes
 
-        return [Topic("rooms", Rooms(self.reception, Paces()).list_rooms)]
+        return [Topic("rooms", RoomRoutes(self.reception, Paces()).list_rooms)]

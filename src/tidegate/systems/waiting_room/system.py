@@ -11,7 +11,11 @@ class WaitingRoomSystem(System):
 
     name = "waiting_room"
     sections = {"waiting_room": "tidegate.systems.waiting_room.settings:WaitingRoomSettings"}
-    commands = {"room": Command("tidegate.cli.room:app", "Make, open and close waiting rooms, and see who waits.")}
+    commands = {
+        "room": Command(
+            "tidegate.systems.waiting_room.commands:app", "Make, open and close waiting rooms, and see who waits."
+        )
+    }
     kept_tables = {"waiting_rooms": "deleted by `tidegate room delete`"}
 
     @asynccontextmanager

@@ -112,8 +112,8 @@ class Paces:
         return pace
 
 
-class Places:
-    """The handlers for visitors."""
+class PlaceRoutes:
+    """Routes for visitors, who show their pass."""
 
     def __init__(self, reception: Reception, paces: Paces, watch: Callable[[WaitingRoom, Pass], Response]) -> None:
         """`watch` answers with the events of one place."""

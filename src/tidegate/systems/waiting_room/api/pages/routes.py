@@ -23,13 +23,6 @@ from tidegate.core.errors import (
 )
 from tidegate.core.telemetry.metrics import ROOM_THROTTLED
 from tidegate.http.endpoints import Endpoint, Given
-from tidegate.http.pages import cookies
-from tidegate.http.pages.assets import FOLDER, Assets
-from tidegate.http.pages.printer import Printer
-from tidegate.http.pages.puzzles import LONGEST_SOLUTION, challenge_of, is_solved
-from tidegate.http.pages.scene import Scene, Sight, title_of
-from tidegate.http.pages.texts import Language, language_of
-from tidegate.http.places import Paces, find_pass
 from tidegate.http.remote import ClientAddresses
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.throttle import Throttle
@@ -45,6 +38,13 @@ from tidegate.systems.waiting_room import (
     Waiting,
     WaitingRoom,
 )
+from tidegate.systems.waiting_room.api.pages import cookies
+from tidegate.systems.waiting_room.api.pages.assets import FOLDER, Assets
+from tidegate.systems.waiting_room.api.pages.page_state import PageState, PageView, title_of
+from tidegate.systems.waiting_room.api.pages.puzzles import LONGEST_SOLUTION, challenge_of, is_solved
+from tidegate.systems.waiting_room.api.pages.rendering import PageRenderer
+from tidegate.systems.waiting_room.api.pages.texts import Language, language_of
+from tidegate.systems.waiting_room.api.places import Paces, find_pass
 from tidegate.systems.waiting_room.passes import Pass, PassExpired
 from tidegate.systems.waiting_room.rooms import require_room
 
@@ -74,12 +74,12 @@ class PageForm(Given, frozen=True, kw_only=True):
     """The solution of the puzzle, where the room has one."""
 
 
-class RoomPages:
-    """The handlers."""
+class PageRoutes:
+    """Routes of the waiting page."""
 
     def __init__(self, reception: Reception, paces: Paces, settings: HttpSettings | None = None) -> None:
         self._reception, self._paces, self._assets = reception, paces, Assets()
-        self._printer = Printer(self._assets)
+        self._renderer = PageRenderer(self._assets)
         settings = settings or HttpSettings()
         self._addresses, self._throttle = ClientAddresses(settings), _throttle(reception.valkey, settings)
 
@@ -108,12 +108,12 @@ class RoomPages:
                 found = await self._reception.room(require_room(room))
                 if query.shown is not None:
                     return _take_pass(found, query.shown, request)
-                sight = await self._look(found, find_pass(request, room), may_join=request.method == "GET")
+                view = await self._read_view(found, find_pass(request, room), may_join=request.method == "GET")
         except (NotFound, InvalidArgument):
-            return self._printer.without_sight(Scene.ABSENT, room, language)
+            return self._renderer.without_view(PageState.ABSENT, room, language)
         except _AWAY:
-            return self._printer.without_sight(Scene.UNAVAILABLE, room, language, _title(found))
-        return self._shown(found, msgspec.structs.replace(sight, has_left=query.left is not None), language, request)
+            return self._renderer.without_view(PageState.UNAVAILABLE, room, language, _title(found))
+        return self._shown(found, msgspec.structs.replace(view, has_left=query.left is not None), language, request)
 
     async def act_on_page(self, room: str, query: PageQuery, body: PageForm, request: Request) -> Response:
         """Join the line, or leave it; then show the page."""
@@ -128,27 +128,27 @@ class RoomPages:
         except (NotFound, InvalidArgument):
             return _see(room, request)
         except _Throttled as error:
-            return self._printer.throttled(room, language, _title(found), error.wait_s)
+            return self._renderer.throttled(room, language, _title(found), error.wait_s)
         except _AWAY:
-            return self._printer.without_sight(Scene.UNAVAILABLE, room, language, _title(found))
+            return self._renderer.without_view(PageState.UNAVAILABLE, room, language, _title(found))
 
-    def _shown(self, room: WaitingRoom, sight: Sight, language: Language, request: Request) -> Response:
-        plan = sight.room.plan
-        if sight.scene is Scene.INSIDE and plan.entrance is not None:
+    def _shown(self, room: WaitingRoom, view: PageView, language: Language, request: Request) -> Response:
+        plan = view.room.plan
+        if view.state is PageState.INSIDE and plan.entrance is not None:
             response: Response = RedirectResponse(plan.entrance, 303)
         else:
             start = cookies.start_of(request, room.name)
-            if sight.position is not None and (start is None or start < sight.position):
-                start = sight.position
-            visitor = (_visitor(room, request) or room.new_visitor()) if sight.joins_as_visitor else ""
+            if view.position is not None and (start is None or start < view.position):
+                start = view.position
+            visitor = (_visitor(room, request) or room.new_visitor()) if view.joins_as_visitor else ""
             challenge = challenge_of(visitor) if visitor and plan.puzzle_bits else ""
-            response = self._printer.page(sight, language, start, challenge)
+            response = self._renderer.page(view, language, start, challenge)
             if visitor:
                 cookies.keep_visitor(response, request, room.name, visitor)
-            if start is not None and sight.position is not None:
+            if start is not None and view.position is not None:
                 cookies.keep_start(response, request, room.name, start, plan)
-        if sight.token is not None:
-            cookies.keep_pass(response, request, room.name, sight.token, plan)
+        if view.token is not None:
+            cookies.keep_pass(response, request, room.name, view.token, plan)
         return response
 
     async def _join(self, room: WaitingRoom, token: str | None, proof: str, request: Request) -> Response:
@@ -207,7 +207,7 @@ class RoomPages:
                 return Crowd(0, 0, [(await room.check(token)).standing])
             raise
 
-    async def _look(self, room: WaitingRoom, token: str | None, *, may_join: bool) -> Sight:
+    async def _read_view(self, room: WaitingRoom, token: str | None, *, may_join: bool) -> PageView:
         shown, is_good = _read(room, token)
         crowd = await self._crowd(room, token, shown if is_good else None)
         standing = crowd.standings[0] if crowd.standings else Nowhere()
@@ -218,7 +218,7 @@ class RoomPages:
         if isinstance(standing, Waiting) and standing.ahead is not None:
             pace = await self._paces.of(room)
             estimate = None if pace is None else pace.wait(standing.ahead)
-        return Sight(
+        return PageView(
             room=room.room,
             shown=shown,
             is_good=is_good,

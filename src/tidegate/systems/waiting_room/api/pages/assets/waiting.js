@@ -88,7 +88,7 @@ function begin(given) {
   // The start has come, or the time is over. Who watches is told so; if not, the connection has died unheard.
   function comeToAnEnd() {
     if (given.is_live) {
-      pause = setTimeout(() => { if (main.dataset.scene === "drawing") ask(); }, 3000 + 5000 * Math.random());
+      pause = setTimeout(() => { if (main.dataset.state === "drawing") ask(); }, 3000 + 5000 * Math.random());
     } else {
       given.again_s = 2;
       lookAgain();
@@ -102,18 +102,18 @@ function begin(given) {
   }
 
   function render(state) {
-    main.dataset.scene = state;
+    main.dataset.state = state;
     for (const part of main.querySelectorAll("[data-for]")) part.hidden = !part.dataset.for.split(" ").includes(state);
   }
 
   // Whether there is more to come.
   function show(place) {
     if (place.pass) setCookie(given.cookie, place.pass, given.cookie_s, "/");
-    if (!given.scenes.includes(place.state)) {
+    if (!given.live_states.includes(place.state)) {
       leave();
       return false;
     }
-    const isNew = main.dataset.scene !== place.state;
+    const isNew = main.dataset.state !== place.state;
     if (isNew) render(place.state);
     if (place.state === "drawing") showDrawing(place);
     if (place.state === "waiting") showWaiting(place);

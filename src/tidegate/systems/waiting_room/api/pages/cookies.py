@@ -6,9 +6,9 @@ from datetime import timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.http.places import COOKIE
 from tidegate.http.remote import speaks_tls
 from tidegate.systems.waiting_room import RoomPlan
+from tidegate.systems.waiting_room.api.places import COOKIE
 
 _NUMBER = re.compile(r"[1-9]\d{0,15}")
 _FORGOTTEN_AFTER = timedelta(hours=1)

@@ -12,10 +12,10 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from tests.docs.pages import ROOT, blocks_of
-from tests.http.room_site import room_site_at
 from tests.http.serving import Client, read_events
 from tests.servers.guarded import GuardedServer, free_port, new_folder
 from tests.servers.registry import record_used, skip_or_fail
+from tests.systems.waiting_room.room_site import room_site_at
 from tests.systems.waiting_room.venue import ROOM
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey

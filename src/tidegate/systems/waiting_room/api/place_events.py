@@ -18,15 +18,14 @@ from starlette.types import Receive, Scope, Send
 
 from tidegate.core.clock import milliseconds
 from tidegate.http.events import ENDED, HEARTBEAT_S, MEDIA_TYPE, chunk, gone, while_connected
-from tidegate.http.places import place_of
+from tidegate.http.settings import SPARE_FILES
 from tidegate.http.wire import Wire, wire_of
 from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import Answer, Crowd, Inside, Nowhere, Pace, Pass, Standing, Waiting, WaitingRoom
+from tidegate.systems.waiting_room.api.places import place_of
 from tidegate.systems.waiting_room.watching import Watching
 
-SPARE_FILES = 500
-"""Those of the process that are not for watchers: connections to servers, and requests that last a moment."""
 _RECONNECT_MS = (1000, 5000)
 """After so long a client comes back, each after another time: when a process ends, thousands do."""
 _LEAST_S = 1.0

@@ -1,4 +1,4 @@
-"""The waiting page as a browser without scripts sees it: scenes, cookies, forms, and what it refuses."""
+"""The waiting page as a browser without scripts sees it: states, cookies, forms, and what it refuses."""
 
 import asyncio
 import re
@@ -16,15 +16,15 @@ from multidict import CIMultiDictProxy
 from pydantic import SecretStr
 from yarl import URL
 
-from tests.http.room_site import COOKIE, START, TITLE, RoomSite, room_site_at
 from tests.http.serving import Client, Reply
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, connected, free_ports
+from tests.systems.waiting_room.room_site import COOKIE, START, TITLE, RoomSite, room_site_at
 from tests.systems.waiting_room.venue import ROOM, come, inside
 from tests.waiting import stopwatch
-from tidegate.http.pages.puzzles import solve
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.waiting_room.api.pages.puzzles import solve
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
@@ -54,8 +54,8 @@ async def see(visitor: Client, path: str, **headers: str) -> str:
     return answer.body.decode()
 
 
-def scene(html: str) -> str:
-    found = re.search(r'<main id="main" data-scene="(\w+)">', html)
+def state_of(html: str) -> str:
+    found = re.search(r'<main id="main" data-state="(\w+)">', html)
     assert found, html
     return found[1]
 
@@ -76,13 +76,13 @@ async def test_somebody_joins_waits_and_is_sent_to_the_entrance(site: RoomSite, 
     room = await site.open(ahead=3, capacity=0, entrance="/shop/seats")
 
     html = await see(visitor, site.path)
-    assert (scene(html), refresh(html), kept(visitor)) == ("join", None, {})
+    assert (state_of(html), refresh(html), kept(visitor)) == ("join", None, {})
     assert "3 people are waiting." in html
 
     joined = await press(visitor, site.path, "join")
     assert (joined.status, joined.headers["location"]) == (303, f"./{ROOM}")
     html = await see(visitor, site.path)
-    assert (scene(html), refresh(html)) == ("waiting", 5)
+    assert (state_of(html), refresh(html)) == ("waiting", 5)
     assert 'id="place">4<' in html
     assert kept(visitor)[START] == "4"
 
@@ -102,22 +102,22 @@ async def test_before_the_start_nobody_has_a_position_and_the_draw_is_committed_
     room = await site.open(opens_in=timedelta(minutes=4))
 
     html = await see(visitor, site.path)
-    assert (scene(html), "Starting soon" in html, room.room.commitment in html) == ("join", True, True)
+    assert (state_of(html), "Starting soon" in html, room.room.commitment in html) == ("join", True, True)
     await press(visitor, site.path, "join")
     html = await see(visitor, site.path)
 
-    assert (scene(html), refresh(html)) == ("drawing", 30)
+    assert (state_of(html), refresh(html)) == ("drawing", 30)
     assert room.room.commitment in html
     assert room.room.seed not in html
     assert 'id="place"><' in html
     await site.pass_time(timedelta(minutes=3, seconds=50))
     # Signs of life are given by the refreshes that a browser makes; this one was away too long.
-    assert scene(await see(visitor, site.path)) == "lapsed"
+    assert state_of(await see(visitor, site.path)) == "lapsed"
     await press(visitor, site.path, "join")
     assert refresh(await see(visitor, site.path)) == 11
     await site.pass_time(timedelta(seconds=10))
     html = await see(visitor, site.path)
-    assert (scene(html), room.room.commitment in html) == ("waiting", True)
+    assert (state_of(html), room.room.commitment in html) == ("waiting", True)
 
 
 async def test_without_an_entrance_one_is_told_how_long_one_may_stay_and_can_leave(site: RoomSite, visitor: Client):
@@ -126,13 +126,13 @@ async def test_without_an_entrance_one_is_told_how_long_one_may_stay_and_can_lea
     await site.venue.keep()
 
     html = await see(visitor, site.path)
-    assert (scene(html), "7 minutes" in html) == ("inside", True)
+    assert (state_of(html), "7 minutes" in html) == ("inside", True)
     left = await press(visitor, site.path, "leave")
 
     assert (left.status, left.headers["location"], kept(visitor)) == (303, f"./{ROOM}?left=1", {})
     assert (await room.census()).active == 0
     html = await see(visitor, f"{site.path}?left=1")
-    assert (scene(html), 'value="join"' in html) == ("left", True)
+    assert (state_of(html), 'value="join"' in html) == ("left", True)
 
 
 async def test_a_session_that_is_over_and_a_place_that_lapsed_are_told_apart(site: RoomSite, visitor: Client):
@@ -141,16 +141,16 @@ async def test_a_session_that_is_over_and_a_place_that_lapsed_are_told_apart(sit
     await site.venue.keep()
     await see(visitor, site.path)
     await site.pass_time(timedelta(minutes=11))
-    assert scene(await see(visitor, site.path)) == "over"
+    assert state_of(await see(visitor, site.path)) == "over"
     await site.pass_time(timedelta(minutes=20))
-    assert scene(await see(visitor, site.path)) == "over"  # also when the pass itself is too old
+    assert state_of(await see(visitor, site.path)) == "over"  # also when the pass itself is too old
 
     await site.amend(capacity=0)
     await press(visitor, site.path, "join")
-    assert scene(await see(visitor, site.path)) == "waiting"
+    assert state_of(await see(visitor, site.path)) == "waiting"
     await site.pass_time(timedelta(minutes=3))
     html = await see(visitor, site.path)
-    assert (scene(html), "more than 2 minutes" in html, 'value="join"' in html) == ("lapsed", True, True)
+    assert (state_of(html), "more than 2 minutes" in html, 'value="join"' in html) == ("lapsed", True, True)
 
 
 async def test_a_room_that_is_closed_takes_nobody_and_keeps_those_who_wait(site: RoomSite, visitor: Client):
@@ -159,10 +159,10 @@ async def test_a_room_that_is_closed_takes_nobody_and_keeps_those_who_wait(site:
     await site.venue.reception.close(ROOM)
 
     html = await see(visitor, site.path)
-    assert (scene(html), "The line is paused" in html) == ("waiting", True)
+    assert (state_of(html), "The line is paused" in html) == ("waiting", True)
     visitor.session.cookie_jar.clear()
     html = await see(visitor, site.path)
-    assert (scene(html), refresh(html), 'value="join"' in html) == ("closed", 30, False)
+    assert (state_of(html), refresh(html), 'value="join"' in html) == ("closed", 30, False)
     assert (await press(visitor, site.path, "join")).status == 303
     assert kept(visitor) == {}
 
@@ -183,7 +183,7 @@ async def test_the_page_of_a_paused_line_promises_no_turn_and_no_wait(how: str, 
     html = await see(visitor, site.path)
     place = (await visitor.get(f"/v1/rooms/{ROOM}/place")).json
 
-    assert (scene(html), _is_visible(html, "first"), _is_visible(html, "paused")) == ("waiting", False, True)
+    assert (state_of(html), _is_visible(html, "first"), _is_visible(html, "paused")) == ("waiting", False, True)
     assert 'id="estimate">Paused<' in html
     assert (place["is_paused"], place["estimate"], place["position"]) == (True, None, 1)
 
@@ -202,7 +202,7 @@ async def test_no_page_offers_to_join_a_line_that_cannot_be_joined(site: RoomSit
 
     for path in (site.path, f"{site.path}?left=1"):
         html = await see(visitor, path)
-        assert (scene(html) in ("over", "left"), closed in html, shop in html) == (True, True, False)
+        assert (state_of(html) in ("over", "left"), closed in html, shop in html) == (True, True, False)
         assert 'value="join"' not in html
     visitor.session.cookie_jar.clear()
     await site.venue.reception.open(ROOM)
@@ -214,9 +214,9 @@ async def test_no_page_offers_to_join_a_line_that_cannot_be_joined(site: RoomSit
     await site.venue.reception.close(ROOM)
     await site.venue.valkey.execute("FLUSHALL")
     await visitor.get(f"{site.path}?pass={waiting}")
-    assert scene(await see(visitor, site.path)) == "closed"
+    assert state_of(await see(visitor, site.path)) == "closed"
     await site.venue.reception.open(ROOM)
-    assert scene(await see(visitor, site.path)) == "waiting"
+    assert state_of(await see(visitor, site.path)) == "waiting"
 
 
 def _is_visible(html: str, part: str) -> bool:
@@ -230,14 +230,14 @@ async def test_only_the_shop_brings_people_to_a_room_that_is_not_for_anybody(sit
     room = await site.open(anybody=False, entrance="https://shop.example/")
 
     html = await see(visitor, site.path)
-    assert (scene(html), 'href="https://shop.example/"' in html) == ("uninvited", True)
+    assert (state_of(html), 'href="https://shop.example/"' in html) == ("uninvited", True)
     await press(visitor, site.path, "join")
     assert ((await room.census()).waiting, kept(visitor)) == (0, {})
 
     (token,) = await come(room, "ada")
     brought = await visitor.get(f"{site.path}?pass={token}&lang=ko")
     assert (brought.status, brought.headers["location"]) == (303, f"./{ROOM}?lang=ko")
-    assert scene(await see(visitor, site.path)) == "waiting"
+    assert state_of(await see(visitor, site.path)) == "waiting"
     assert room.read(kept(visitor)[COOKIE]).user == "ada"
 
 
@@ -261,7 +261,7 @@ async def test_whom_the_server_of_the_line_forgot_has_the_old_place_again(site: 
     # The last sign of life of a page that is closed is no wish to come back.
     assert (await visitor.ask("HEAD", site.path)).status == 200
     assert (await room.census()).waiting == 0
-    assert scene(await see(visitor, site.path)) == "waiting"
+    assert state_of(await see(visitor, site.path)) == "waiting"
     await come(room, "late")
     after = room.read(kept(visitor)[COOKIE])
 
@@ -290,7 +290,10 @@ async def test_one_address_brings_only_so_many_visitors_and_then_one_in_a_while(
     assert sorted(reply.status for reply in replies) == [303] * 20 + [429] * 10
     refused = next(reply for reply in replies if reply.status == 429)
     assert 1 <= int(refused.headers["retry-after"]) <= 5
-    assert (scene(refused.body.decode()), "Many visitors are joining" in refused.body.decode()) == ("throttled", True)
+    assert (state_of(refused.body.decode()), "Many visitors are joining" in refused.body.decode()) == (
+        "throttled",
+        True,
+    )
     assert brought.status == 200, "a user that the shop brings is not counted"
     assert (await room.census()).waiting == 21
 
@@ -327,7 +330,7 @@ async def test_a_room_with_a_puzzle_gives_a_place_for_each_solution(site: RoomSi
     assert await join(None, "wrong") == 0
     assert await join("0" * 32, "") == 0, "it was solved for another visitor"
     assert await join(None, "") == 1
-    assert scene(await see(visitor, site.path)) == "waiting"
+    assert state_of(await see(visitor, site.path)) == "waiting"
     assert (await visitor.post(f"/v1/rooms/{ROOM}/entries", {"user": "ada"})).status == 200
 
 
@@ -467,14 +470,14 @@ async def test_the_page_speaks_the_language_of_the_browser_or_the_one_chosen(sit
     assert f"<title>대기열 참여 · {ROOM}</title>" in korean
     assert '<html lang="en">' in chosen
     # A link may have anything hung on it.
-    assert scene(await see(visitor, f"{site.path}?utm_source=mail&utm_source=x&fbclid=1&lang=xx")) == "join"
+    assert state_of(await see(visitor, f"{site.path}?utm_source=mail&utm_source=x&fbclid=1&lang=xx")) == "join"
     assert (await press(visitor, f"{site.path}?lang=ko", "join")).headers["location"] == f"./{ROOM}?lang=ko"
 
 
 async def test_where_there_is_no_room_a_page_says_so(site: RoomSite, visitor: Client):
     for name in ("nothing", "%00", "a%20b", "%3Cb%3E", "x" * 300, "%EB%B0%A9"):
         answer = await visitor.get(f"/rooms/{name}")
-        assert (answer.status, scene(answer.body.decode())) == (404, "absent")
+        assert (answer.status, state_of(answer.body.decode())) == (404, "absent")
         assert b"<b>" not in answer.body
     assert (await press(visitor, "/rooms/nothing", "join")).status == 303
     document = (await visitor.get("/openapi.json")).json  # which is for machines, and knows no pages
@@ -502,7 +505,7 @@ async def test_while_the_server_of_the_line_is_away_the_page_says_that_places_ar
         pressed = await press(visitor, site.path, "leave")
 
         for each in (answer, pressed):
-            assert (each.status, scene(each.body.decode())) == (503, "unavailable")
+            assert (each.status, state_of(each.body.decode())) == (503, "unavailable")
             assert each.headers["retry-after"] == "5"
             assert (refresh(each.body.decode()), TITLE in each.body.decode()) == (5, True)
         session.cookie_jar.update_cookies({COOKIE: of_bob or ""}, URL(site.url))

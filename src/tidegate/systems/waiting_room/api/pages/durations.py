@@ -3,8 +3,8 @@
 import math
 from datetime import timedelta
 
-from tidegate.http.pages.texts import Language, say
 from tidegate.systems.waiting_room import Estimate
+from tidegate.systems.waiting_room.api.pages.texts import Language, say
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _IN_HOURS_FROM_S = 90 * _MINUTE

@@ -1,4 +1,4 @@
-"""Scenes as HTML."""
+"""Renders the waiting page as HTML."""
 
 import math
 import re
@@ -10,11 +10,11 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import Response
 
-from tidegate.http.pages import cookies, words
-from tidegate.http.pages.assets import Assets
-from tidegate.http.pages.scene import LIVE, Scene, Sight, again_s, progress, title_of
-from tidegate.http.pages.texts import LANGUAGES, TEXTS, Language, say
 from tidegate.systems.waiting_room import Inside, RoomState, Waiting
+from tidegate.systems.waiting_room.api.pages import cookies, durations
+from tidegate.systems.waiting_room.api.pages.assets import Assets
+from tidegate.systems.waiting_room.api.pages.page_state import LIVE, PageState, PageView, again_s, progress, title_of
+from tidegate.systems.waiting_room.api.pages.texts import LANGUAGES, TEXTS, Language, say
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -26,13 +26,13 @@ _HEADERS = {
     "referrer-policy": "same-origin",
     "vary": "Accept-Language, Cookie",
 }
-_STATUSES = {Scene.ABSENT: 404, Scene.UNAVAILABLE: 503, Scene.THROTTLED: 429}
+_STATUSES = {PageState.ABSENT: 404, PageState.UNAVAILABLE: 503, PageState.THROTTLED: 429}
 _SPOKEN = ("wait.", "waiting.", "entering.title", "drawing.title")
 """What the script of the page has to say."""
 
 
-class Printer:
-    """Makes pages."""
+class PageRenderer:
+    """Renders pages from templates that are loaded once."""
 
     def __init__(self, assets: Assets) -> None:
         environment = Environment(
@@ -48,70 +48,70 @@ class Printer:
         self._assets = {name: assets.address(file) for name, file in files.items()}
         self._texts = {language: _spoken(language) for language in LANGUAGES}
 
-    def page(self, sight: Sight, language: Language, start: int | None, challenge: str = "") -> Response:
+    def page(self, view: PageView, language: Language, start: int | None, challenge: str = "") -> Response:
         """What was seen; `start` is where its progress begins, `challenge` what is to be solved before one may join."""
-        plan, scene = sight.room.plan, sight.scene
+        plan, state = view.room.plan, view.state
         values = {
-            "title": title_of(sight.room),
-            "commitment": sight.room.commitment,
+            "title": title_of(view.room),
+            "commitment": view.room.commitment,
             "entrance": plan.entrance,
-            "session": words.span(language, plan.session),
-            "abandon_after": words.span(language, plan.abandon_after),
-            "opens_in_ms": sight.opens_in_ms,
-            "opens_in": words.span(language, timedelta(seconds=math.ceil(sight.opens_in_ms / 1000))),
-            "is_drawn": isinstance(sight.standing, Waiting) and sight.standing.place < 0,
-            "is_paused": sight.room.is_paused,
-            **_waiting(sight, language, start),
-            **_inside(sight, language),
-            **_door(sight, language),
+            "session": durations.span(language, plan.session),
+            "abandon_after": durations.span(language, plan.abandon_after),
+            "opens_in_ms": view.opens_in_ms,
+            "opens_in": durations.span(language, timedelta(seconds=math.ceil(view.opens_in_ms / 1000))),
+            "is_drawn": isinstance(view.standing, Waiting) and view.standing.place < 0,
+            "is_paused": view.room.is_paused,
+            **_waiting(view, language, start),
+            **_inside(view, language),
+            **_outside(view, language),
         }
-        return self._print(scene, sight.room.name, language, values, sight=sight, start=start, challenge=challenge)
+        return self._render(state, view.room.name, language, values, view=view, start=start, challenge=challenge)
 
     def throttled(self, room: str, language: Language, title: str, wait_s: int) -> Response:
         """Too many have joined from this address."""
-        response = self.without_sight(Scene.THROTTLED, room, language, title, span=timedelta(seconds=wait_s))
+        response = self.without_view(PageState.THROTTLED, room, language, title, span=timedelta(seconds=wait_s))
         response.headers["retry-after"] = str(wait_s)
         return response
 
-    def without_sight(
-        self, scene: Scene, room: str, language: Language, title: str = "", *, span: timedelta = timedelta()
+    def without_view(
+        self, state: PageState, room: str, language: Language, title: str = "", *, span: timedelta = timedelta()
     ) -> Response:
         """What can be said where nothing was seen."""
         values = {
             "title": title,
-            "heading": f"{scene}.title",
-            "lead": say(language, f"{scene}.lead", span=words.span(language, span)),
+            "heading": f"{state}.title",
+            "lead": say(language, f"{state}.lead", span=durations.span(language, span)),
             "hint": "",
             "can_join": False,
             "entrance": None,
             "opens_in_ms": 0,
         }
-        return self._print(scene, room, language, values)
+        return self._render(state, room, language, values)
 
-    def _print(
+    def _render(
         self,
-        scene: Scene,
+        state: PageState,
         room: str,
         language: Language,
         values: dict[str, Any],
         *,
-        sight: Sight | None = None,
+        view: PageView | None = None,
         start: int | None = None,
         challenge: str = "",
     ) -> Response:
         def told(key: str, number: int | None = None, **filled: object) -> str:
             return say(language, key, number, **filled)
 
-        room, again = quote(room), again_s(scene, sight)
+        room, again = quote(room), again_s(state, view)
         here = f"./{room}?lang={language}"
-        heading = told(values["heading"] if scene not in (*LIVE, Scene.INSIDE) else f"{scene}.title")
-        if sight is not None and sight.position is not None:
-            heading = told("waiting.tab", sight.position)
+        heading = told(values["heading"] if state not in (*LIVE, PageState.INSIDE) else f"{state}.title")
+        if view is not None and view.position is not None:
+            heading = told("waiting.tab", view.position)
         given = {
             "language": language,
             "title": values["title"],
-            "is_live": scene in LIVE,
-            "scenes": LIVE,
+            "is_live": state in LIVE,
+            "live_states": LIVE,
             "here": here,
             "again_s": again,
             "events": f"../v1/rooms/{room}/place/events",
@@ -119,17 +119,17 @@ class Printer:
             "draw": f"../v1/rooms/{room}/draw",
             "cookie": cookies.pass_cookie(room),
             "start_cookie": cookies.start_cookie(room),
-            "cookie_s": 0 if sight is None else cookies.kept_s(sight.room.plan),
+            "cookie_s": 0 if view is None else cookies.kept_s(view.room.plan),
             "start": start,
             "challenge": challenge,
-            "puzzle_bits": 0 if sight is None else sight.room.plan.puzzle_bits,
+            "puzzle_bits": 0 if view is None else view.room.plan.puzzle_bits,
             "puzzle": self._assets["puzzle"],
-            "texts": self._texts[language] if scene in LIVE else {},
+            "texts": self._texts[language] if state in LIVE else {},
         }
         html = self._template.render(
             **values,
             say=told,
-            scene=scene.value,
+            page_state=state.value,
             room=room,
             language=language,
             languages=[(each, TEXTS[each]["name"]) for each in LANGUAGES],
@@ -137,14 +137,14 @@ class Printer:
             tab=" · ".join(part for part in (heading, values["title"]) if part),
             here=here,
             again_s=again,
-            is_live=scene in LIVE,
+            is_live=state in LIVE,
             assets=self._assets,
             given=given,
         )
         headers = _HEADERS | {"content-security-policy": _policy(values["entrance"])}
-        if scene is Scene.UNAVAILABLE:
+        if state is PageState.UNAVAILABLE:
             headers["retry-after"] = str(again)
-        return Response(html, _STATUSES.get(scene, 200), headers, "text/html")
+        return Response(html, _STATUSES.get(state, 200), headers, "text/html")
 
 
 def _policy(entrance: str | None) -> str:
@@ -158,40 +158,40 @@ def _spoken(language: Language) -> dict[str, Any]:
     return {key: text for key, text in TEXTS[language].items() if key.startswith(_SPOKEN)}
 
 
-def _waiting(sight: Sight, language: Language, start: int | None) -> dict[str, Any]:
-    position = sight.position
+def _waiting(view: PageView, language: Language, start: int | None) -> dict[str, Any]:
+    position = view.position
     if position is None:
         return {"position": "", "progress": 0, "estimate": "", "behind": ""}
-    behind = sight.waiting - position
+    behind = view.waiting - position
     return {
         "position": f"{position:,}",
         "progress": progress(start or position, position),
-        "estimate": words.wait(language, sight.estimate, is_paused=sight.room.is_paused),
+        "estimate": durations.wait(language, view.estimate, is_paused=view.room.is_paused),
         "behind": say(language, "waiting.people", behind) if behind > 0 else say(language, "waiting.nobody"),
     }
 
 
-def _inside(sight: Sight, language: Language) -> dict[str, Any]:
-    left_ms = sight.standing.left_ms if isinstance(sight.standing, Inside) else 0
-    return {"left_ms": left_ms, "left": words.span(language, timedelta(milliseconds=left_ms))}
+def _inside(view: PageView, language: Language) -> dict[str, Any]:
+    left_ms = view.standing.left_ms if isinstance(view.standing, Inside) else 0
+    return {"left_ms": left_ms, "left": durations.span(language, timedelta(milliseconds=left_ms))}
 
 
-def _door(sight: Sight, language: Language) -> dict[str, Any]:
+def _outside(view: PageView, language: Language) -> dict[str, Any]:
     """For those who are neither in line nor inside."""
-    scene = sight.scene
-    heading, lead, join = f"{scene}.title", f"{scene}.lead", "join.again"
-    if scene is Scene.JOIN:
-        early = "join.early" if sight.opens_in_ms else "join"
+    state = view.state
+    heading, lead, join = f"{state}.title", f"{state}.lead", "join.again"
+    if state is PageState.JOIN:
+        early = "join.early" if view.opens_in_ms else "join"
         heading, lead, join = f"{early}.title", f"{early}.lead", f"{early}.do"
     hint = ""
-    if scene in (Scene.OVER, Scene.LAPSED, Scene.LEFT) and not sight.can_join:
-        hint = say(language, "again.closed" if sight.room.state is RoomState.CLOSED else "again.shop")
-    span = words.span(language, sight.room.plan.abandon_after)
+    if state in (PageState.OVER, PageState.LAPSED, PageState.LEFT) and not view.can_join:
+        hint = say(language, "again.closed" if view.room.state is RoomState.CLOSED else "again.shop")
+    span = durations.span(language, view.room.plan.abandon_after)
     return {
         "heading": heading,
         "hint": hint,
         "lead": say(language, lead, span=span) if lead in TEXTS[language] else "",
         "join": join,
-        "can_join": sight.can_join,
-        "count": say(language, "join.count", sight.waiting) if sight.waiting else say(language, "join.nobody"),
+        "can_join": view.can_join,
+        "count": say(language, "join.count", view.waiting) if view.waiting else say(language, "join.nobody"),
     }

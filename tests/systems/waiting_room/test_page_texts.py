@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ContractBroken
-from tidegate.http import pages
-from tidegate.http.pages.texts import FORMS, LANGUAGES, TEXTS, Language, Text, language_of, say
-from tidegate.http.pages.words import span, wait
 from tidegate.systems.waiting_room import Estimate
+from tidegate.systems.waiting_room.api import pages
+from tidegate.systems.waiting_room.api.pages.durations import span, wait
+from tidegate.systems.waiting_room.api.pages.texts import FORMS, LANGUAGES, TEXTS, Language, Text, language_of, say
 
 FOLDER = Path(pages.__file__).parent
 
@@ -37,7 +37,7 @@ def test_every_language_has_every_text_with_the_same_blanks(language: Language):
 
 
 def test_every_text_is_used_and_every_text_that_is_used_is_there():
-    """Keys that are put together begin with the name of a scene, or with `wait.`."""
+    """Keys that are put together begin with the name of a page state, or with `wait.`."""
     sources = [*FOLDER.glob("*.py"), *FOLDER.glob("templates/*.html"), *FOLDER.glob("assets/*.js")]
     said = "\n".join(path.read_text() for path in sources if path.name != "texts.py")
     made_up = re.compile(

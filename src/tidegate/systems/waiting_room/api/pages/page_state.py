@@ -1,4 +1,4 @@
-"""What somebody gets to see: one of a few scenes, decided by the room, the pass that was shown, and one look."""
+"""What the waiting page shows: one of a few states, which follow from the room, the pass and the place in line."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -13,7 +13,7 @@ _NEAR = 100
 """Whoever has fewer before him is told sooner that they became fewer."""
 
 
-class Scene(StrEnum):
+class PageState(StrEnum):
     """Everything that the page can show."""
 
     JOIN = "join"  # has no place, and may have one
@@ -31,11 +31,11 @@ class Scene(StrEnum):
     THROTTLED = "throttled"  # too many have joined from this address
 
 
-LIVE = (Scene.DRAWING, Scene.WAITING, Scene.ENTERING)
+LIVE = (PageState.DRAWING, PageState.WAITING, PageState.ENTERING)
 """These follow one another while somebody looks on."""
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class PageView(msgspec.Struct, frozen=True, kw_only=True):
     """What one request found."""
 
     room: Room
@@ -64,32 +64,32 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
         return self.can_join and not self.is_good
 
     @property
-    def scene(self) -> Scene:
+    def state(self) -> PageState:
         """What is to be shown."""
         match self.standing:
             case Waiting(ahead=None):
-                return Scene.DRAWING
+                return PageState.DRAWING
             case Waiting():
-                return Scene.WAITING
+                return PageState.WAITING
             case Entering():
-                return Scene.ENTERING
+                return PageState.ENTERING
             case Inside(left_ms=left_ms) if left_ms > 0:
-                return Scene.INSIDE
+                return PageState.INSIDE
             case Inside():
-                return Scene.OVER
+                return PageState.OVER
             case Nowhere():
                 return self._outside()
 
-    def _outside(self) -> Scene:
+    def _outside(self) -> PageState:
         if self.has_left:
-            return Scene.LEFT
+            return PageState.LEFT
         if self.shown is not None and self.shown.kind == "inside":
-            return Scene.OVER
+            return PageState.OVER
         if self.shown is not None and not self.is_good:
-            return Scene.LAPSED
+            return PageState.LAPSED
         if self.room.state is RoomState.CLOSED:
-            return Scene.CLOSED
-        return Scene.JOIN if self.can_join else Scene.UNINVITED
+            return PageState.CLOSED
+        return PageState.JOIN if self.can_join else PageState.UNINVITED
 
     @property
     def position(self) -> int | None:
@@ -103,25 +103,25 @@ def title_of(room: Room) -> str:
     return room.plan.title or room.name
 
 
-def again_s(scene: Scene, sight: Sight | None) -> int | None:
+def again_s(state: PageState, view: PageView | None) -> int | None:
     """After how many seconds the page is to be asked for again, where nothing tells a browser what is new.
 
     Soon enough to be a sign of life, and to be let in without a delay.
     """
-    match scene:
-        case Scene.ENTERING:
+    match state:
+        case PageState.ENTERING:
             return 2
-        case Scene.UNAVAILABLE:
+        case PageState.UNAVAILABLE:
             return _SOON_S
-        case Scene.CLOSED:
+        case PageState.CLOSED:
             return _MOST_S
-        case Scene.DRAWING | Scene.WAITING if sight is not None:
+        case PageState.DRAWING | PageState.WAITING if view is not None:
             wanted = _MOST_S
-            if scene is Scene.DRAWING:
-                wanted = max(2, min(_MOST_S, sight.opens_in_ms // 1000 + 1))
-            elif sight.position is not None:
-                wanted = _SOON_S if sight.position <= _NEAR else _LATER_S
-            return min(wanted, max(1, int(sight.room.plan.abandon_after / timedelta(seconds=3))))
+            if state is PageState.DRAWING:
+                wanted = max(2, min(_MOST_S, view.opens_in_ms // 1000 + 1))
+            elif view.position is not None:
+                wanted = _SOON_S if view.position <= _NEAR else _LATER_S
+            return min(wanted, max(1, int(view.room.plan.abandon_after / timedelta(seconds=3))))
         case _:
             return None
 

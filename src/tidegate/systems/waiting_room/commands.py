@@ -1,4 +1,4 @@
-"""`tidegate room`: waiting rooms, made, changed, opened, closed, deleted, and entered by those who need not wait."""
+"""`tidegate room`: create, change, open, close and delete waiting rooms, and admit named users."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def create(
         anybody=anybody,
         puzzle_bits=puzzle_bits,
     )
-    _tell(run(_create(load_settings(), room, plan)), as_json=as_json)
+    _report(run(_create(load_settings(), room, plan)), as_json=as_json)
 
 
 @app.command()
@@ -97,7 +97,7 @@ def alter(
     changes |= {} if entrance is None else {"entrance": entrance or None}
     if not changes:
         raise typer.BadParameter(f"name at least one of {_CHANGEABLE}")
-    _tell(run(_amend(load_settings(), room, changes)), as_json=as_json)
+    _report(run(_amend(load_settings(), room, changes)), as_json=as_json)
 
 
 @app.command("open")
@@ -110,13 +110,13 @@ def open_(
     as_json: bool = _JSON,
 ) -> None:
     """Let people come; and in, from the start on, which is now unless it is given."""
-    _tell(run(_open(load_settings(), room, _moment(at))), as_json=as_json)
+    _report(run(_open(load_settings(), room, _moment(at))), as_json=as_json)
 
 
 @app.command()
 def close(room: str = _ROOM, *, as_json: bool = _JSON) -> None:
     """Let nobody come, and nobody in. Who waits keeps his place, who is inside stays."""
-    _tell(run(_close(load_settings(), room)), as_json=as_json)
+    _report(run(_close(load_settings(), room)), as_json=as_json)
 
 
 @app.command()
@@ -236,7 +236,7 @@ def _moment(text: str | None) -> datetime | None:
     return moment.astimezone(UTC)
 
 
-def _tell(found: RoomStatus, *, as_json: bool) -> None:
+def _report(found: RoomStatus, *, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(found))
     else:

@@ -16,11 +16,11 @@ from tests.systems.waiting_room.venue import ROOM, Venue, come, venue_at
 from tidegate.core.clock import ManualClock
 from tidegate.http import Binding
 from tidegate.http.application import build_application
-from tidegate.http.room_api import room_api
 from tidegate.http.server import HttpService
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import RoomPlan, WaitingRoom
+from tidegate.systems.waiting_room.api.routes import room_api
 
 TITLE = "Winter Concert 2026"
 COOKIE, START = f"tidegate_pass_{ROOM}", f"tidegate_start_{ROOM}"

@@ -1,0 +1,1 @@
+"""HTTP routes of waiting rooms: `/v1/rooms`, places in line, and the page of visitors."""

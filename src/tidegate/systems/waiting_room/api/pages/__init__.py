@@ -1,0 +1,1 @@
+"""The waiting page: what visitors see at `/rooms/{room}`."""

@@ -1,0 +1,23 @@
+"""All routes of waiting rooms."""
+
+from functools import partial
+
+from tidegate.http.settings import HttpSettings
+from tidegate.system import Api
+from tidegate.systems.waiting_room import Reception
+from tidegate.systems.waiting_room.api.pages.routes import PageRoutes
+from tidegate.systems.waiting_room.api.place_events import PlaceEvents, PlaceStreams
+from tidegate.systems.waiting_room.api.places import Paces, PlaceRoutes
+from tidegate.systems.waiting_room.api.rooms import RoomRoutes
+
+
+def room_api(reception: Reception, settings: HttpSettings) -> Api:
+    """Rooms, places in line, and the page of visitors.
+
+    It takes no `HttpContext`, so that other programs can serve the same routes:
+    `build_application(api.endpoints, settings)` makes an application of them that can be mounted.
+    """
+    paces, streams = Paces(), PlaceStreams(reception.valkey, most=settings.most_watchers)
+    places = PlaceRoutes(reception, paces, partial(PlaceEvents, streams))
+    routes = [RoomRoutes(reception, paces), places, PageRoutes(reception, paces, settings)]
+    return Api(endpoints=[endpoint for each in routes for endpoint in each.endpoints()], close=streams.close)
