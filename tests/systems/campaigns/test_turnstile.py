@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from tests.servers.migrated import migrated_file
 from tests.systems.campaigns.serving import serve_campaigns
 from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
-from tests.systems.snapshots.test_express import comparable
+from tests.systems.snapshots.test_fast_read import comparable
 from tests.waiting import look_again, patience, simulated_delay
 from tidegate.http import Binding
 from tidegate.http.access import Access

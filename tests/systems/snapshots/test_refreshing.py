@@ -15,10 +15,10 @@ from tests.waiting import lasting_at_least, observe_absence
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
-from tidegate.http.dead_snapshots import view
 from tidegate.primitives.circuit_breaker import BreakerSettings
 from tidegate.primitives.coalescer import AlreadyProcessing, Published, Upgraded
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.snapshots.api.dead_letters import view
 from tidegate.systems.snapshots.dead import DeadLetter
 from tidegate.systems.snapshots.event import DeathReason, Reason, UpdateEvent
 from tidegate.systems.snapshots.failures import Dead, dead_update

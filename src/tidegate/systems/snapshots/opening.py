@@ -123,7 +123,7 @@ class OpenSnapshots(OpenSystem):
         """`/v1/snapshots`."""
         if self.snapshots is None:
             return Api(absent={"/v1/snapshots": NO_KINDS})
-        from tidegate.http.snapshot_api import snapshot_api
+        from tidegate.systems.snapshots.api.routes import snapshot_api
 
         return snapshot_api(self.snapshots, http)
 

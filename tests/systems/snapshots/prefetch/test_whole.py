@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import update
 
 from tests.systems.snapshots.deployment import Deployment, until
-from tidegate.http.prefetch import PrefetchDesk
+from tidegate.http.settings import HttpSettings
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.storage.sql import Transaction
+from tidegate.systems.snapshots.api.snapshots import SnapshotRoutes
 from tidegate.systems.snapshots.archive.nightly import NightlyArchive
 from tidegate.systems.snapshots.prefetch.planner import Prefetch
 from tidegate.systems.snapshots.settings import SnapshotSettings
@@ -44,7 +45,7 @@ async def test_subjects_that_nobody_reads_are_refreshed_when_they_are_due(deploy
         stopping.set()
         await keeping
 
-    status = await PrefetchDesk(deployment.snapshots).show_prefetch()
+    status = await SnapshotRoutes(deployment.snapshots, HttpSettings()).show_prefetch()
     assert deployment.sim.report().calls - calls == len(KEYS)
     assert (status.spent, status.due_now) == (len(KEYS), 0)
     assert status.next_due_at is not None

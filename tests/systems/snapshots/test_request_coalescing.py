@@ -1,4 +1,4 @@
-"""Readers who wait, on the short way: together, in order, and only as long as they want to."""
+"""Requests that wait, in the fast handler: together, in order, and no longer than asked."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,7 +9,7 @@ import pytest
 
 from tests.systems.snapshots.deployment import Deployment, until
 from tests.systems.snapshots.serving import serve_snapshots
-from tests.systems.snapshots.test_express import ask, comparable
+from tests.systems.snapshots.test_fast_read import ask, comparable
 from tests.waiting import patience
 from tidegate.http import Binding
 from tidegate.http.settings import HttpSettings
@@ -38,7 +38,7 @@ async def serving(deployment: Deployment, stopping: asyncio.Event | None = None)
 
 
 async def waiting_for(deployment: Deployment, binding: Binding, key: int) -> None:
-    """Until somebody in this process waits for it, and it has been looked at for him."""
+    """Until a request waits for it in this process, and it has been read for that request."""
     await until(lambda: deployment.snapshots.news.watchers_of(f"character/{key}"))
     await ask(binding, get(key))
 

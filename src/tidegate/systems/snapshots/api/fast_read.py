@@ -1,9 +1,8 @@
-"""The short way for what is asked most: a snapshot that this process holds, asked for plainly.
+"""Fast handler of snapshot reads; see `tidegate.http.fast_path`.
 
-Such a request is answered where its bytes arrive, without an application, tasks or objects for it. It has to be whole,
-and the only one; it may have no body, no query but `wait`, and nothing escaped in its address. Where the snapshot is
-not held, or is waited for, the connection waits in the lobby. Everything else, and everything that is refused, takes
-the long way, which knows all rules. Both answer alike, as a test compares.
+A snapshot in the memory of this process is answered at once. Otherwise, and when the caller waits for a refresh, the
+request joins the others for the same subject; see `request_coalescing`. A request with a body, with a query other than
+`wait`, or with an escaped character in its address is left to the application.
 """
 
 import re
@@ -30,7 +29,7 @@ from tidegate.http.fast_path import (
     plain_fields,
 )
 from tidegate.http.problems import Trouble
-from tidegate.http.request_coalescing import Lobby
+from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer
 from tidegate.systems.snapshots.local import Place
 from tidegate.systems.snapshots.query import SnapshotAnswer, SnapshotReader
 
@@ -39,35 +38,35 @@ _BEGIN = b"GET /v1/snapshots/"
 _LINE_END = b" HTTP/1.1"
 _HEAD_END = b"\r\n\r\n"
 _LONGEST_HEAD = 8 * 1024
-_OURS = frozenset({"dead", "prefetch"})
+_RESERVED = frozenset({"dead", "prefetch"})
 _WAIT = re.compile(rb"wait=([1-9][0-9]?(?:\.[0-9]{1,3})?)")
 
 
 class Call(NamedTuple):
-    """A request that can be answered on the short way."""
+    """A request that the fast handler answers."""
 
     place: Place
     wait_s: float
-    """How long its sender wants to wait for a refresh."""
+    """How long the caller waits for a refresh."""
     known: bytes | None
-    """What was sent as If-None-Match."""
+    """The header If-None-Match."""
     began: float
     is_secure: bool
-    """Whether its sender speaks TLS, with whoever stands before us."""
+    """Whether the client uses TLS, with the proxy."""
 
 
-class Express:
-    """Answers at once, has it answered soon, or not at all."""
+class FastRead:
+    """The fast handler of reads; see `FastHandler`."""
 
-    def __init__(self, reader: SnapshotReader, door: Door, lobby: Lobby, *, longest_wait_s: float) -> None:
-        self.lobby = lobby
+    def __init__(self, reader: SnapshotReader, door: Door, coalescer: ReadCoalescer, *, longest_wait_s: float) -> None:
+        self.coalescer = coalescer
         self._reader, self._door, self._longest_wait_s = reader, door, longest_wait_s
         self._counts = {status: metrics.HTTP_REQUESTS.labels(ROUTE, "GET", str(status)) for status in (200, 304)}
         self._seconds = metrics.HTTP_REQUEST_SECONDS.labels(ROUTE)
         self._second, self._date = 0, b""
 
     def read(self, data: bytes, peer: str | None = None) -> Call | None:
-        """A whole request from the address `peer`; None: let it take the long way."""
+        """Read a whole request from the address `peer`; None when the application has to answer it."""
         if not data.startswith(_BEGIN) or len(data) > _LONGEST_HEAD or data.find(_HEAD_END) != len(data) - 4:
             return None
         began = time.monotonic()
@@ -83,20 +82,20 @@ class Express:
         return Call(place, min(wait_s, self._longest_wait_s), fields.get(b"if-none-match"), began, is_secure(fields))
 
     def answer(self, call: Call) -> Response | None:
-        """The response; None: that takes a moment, which is for the lobby."""
+        """The response; None when the snapshot has to be read from the server, or waited for."""
         found = self._reader.held(*call.place)
         if found is None or (call.wait_s and not found.is_settled):
             return None
         return self.response(call, found)
 
     def wait(self, call: Call, exchange: Exchange) -> Pending:
-        """Answer when a look at the server, or a refresh, brought something."""
-        waiting = _Waiting(self, call, exchange)
-        self.lobby.join(call.place, waiting)
+        """Answer after a read from the server, or after a refresh."""
+        waiting = _WaitingRead(self, call, exchange)
+        self.coalescer.join(call.place, waiting)
         return waiting
 
     def response(self, call: Call, found: SnapshotAnswer) -> Response:
-        """The same, of what was found."""
+        """The response with a snapshot, or 304 when the caller has it."""
         tag = found.tag.encode()
         is_known = call.known is not None and (call.known == tag or tag in call.known.split(b", "))
         status = 304 if is_known else 200
@@ -108,7 +107,7 @@ class Express:
         return self._head(call, status, tag, len(begin) + len(end)), begin, end
 
     def _is_admitted(self, place: Place, fields: Fields, peer: str | None) -> bool:
-        """Whether the door has no objection; if it has, it says so on the long way."""
+        """Whether the caller may read; the application reports why not."""
         try:
             headers = Headers(raw=list(fields.items()))
             path = f"/v1/snapshots/{place[0]}/{place[1]}"
@@ -144,24 +143,24 @@ def _asked(first: bytes) -> tuple[Place, float] | None:
     if not kind or not key or not PLAIN.issuperset(kind) or not PLAIN.issuperset(key):
         return None
     place = kind.decode(), key.decode()
-    return None if place[0] in _OURS else (place, float(wait[1]) if wait else 0.0)
+    return None if place[0] in _RESERVED else (place, float(wait[1]) if wait else 0.0)
 
 
-class _Waiting:
-    """A connection that waits for a look at the server, or for a refresh; see `request_coalescing.Visitor`."""
+class _WaitingRead:
+    """A read that cannot be answered at once; see `WaitingRequest`."""
 
-    def __init__(self, express: Express, call: Call, exchange: Exchange) -> None:
-        self._express, self._call, self._exchange = express, call, exchange
+    def __init__(self, handler: FastRead, call: Call, exchange: Exchange) -> None:
+        self._handler, self._call, self._exchange = handler, call, exchange
         self.deadline = call.began + call.wait_s
 
-    def release(self, answer: SnapshotAnswer) -> None:
+    def respond(self, answer: SnapshotAnswer) -> None:
         """Send the answer."""
-        self._exchange.respond(self._express.response(self._call, answer))
+        self._exchange.respond(self._handler.response(self._call, answer))
 
-    def divert(self) -> None:
-        """Let the application answer."""
+    def decline(self) -> None:
+        """Pass the request on to the application."""
         self._exchange.decline()
 
     def leave(self) -> None:
         """The connection is closed."""
-        self._express.lobby.leave(self._call.place, self)
+        self._handler.coalescer.leave(self._call.place, self)

@@ -1,4 +1,4 @@
-"""`/v1/snapshots/dead`: refreshes that failed for good, until somebody replays or drops them."""
+"""`/v1/snapshots/dead`: refreshes that failed permanently; replay or drop them."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -13,9 +13,8 @@ from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.telemetry.redaction import redact
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType
-from tidegate.http.snapshots import TAG
-from tidegate.http.views import Limit
 from tidegate.primitives.coalescer import AlreadyProcessing
+from tidegate.systems.snapshots.api.snapshots import TAG
 from tidegate.systems.snapshots.dead import DeadLetter
 from tidegate.systems.snapshots.event import DeathReason
 from tidegate.systems.snapshots.opening import Snapshots
@@ -23,6 +22,7 @@ from tidegate.systems.snapshots.opening import Snapshots
 T = TypeVar("T")
 _AT_ONCE = 20
 
+Limit = Annotated[int, Meta(ge=1, le=500)]
 LetterId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}(-[0-9]{1,18}){1,2}$")]
 """Time and number of a stream's entry; time, partition and offset on Kafka."""
 
@@ -87,22 +87,22 @@ class DeadSettled(msgspec.Struct, frozen=True, kw_only=True):
     """`already_processing`: somebody is at this subject, so nothing was published, and the letter stays."""
 
 
-class DeadDesk:
-    """The handlers."""
+class DeadSnapshotRoutes:
+    """Handlers for dead letters of snapshots."""
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._dead = snapshots.dead
 
     def endpoints(self) -> Sequence[Endpoint]:
-        """What can be done with them."""
+        """The routes of dead letters."""
         place = "/v1/snapshots/dead/{letter_id}"
-        nonsense = (ProblemType.INVALID,)
+        problems = (ProblemType.INVALID,)
         return [
-            Endpoint("GET", "/v1/snapshots/dead", self.list_dead_snapshots, TAG, problems=nonsense),
-            Endpoint("POST", "/v1/snapshots/dead/replay", self.replay_dead_snapshots, TAG, problems=nonsense),
-            Endpoint("GET", place, self.show_dead_snapshot, TAG, problems=nonsense),
-            Endpoint("DELETE", place, self.drop_dead_snapshot, TAG, problems=nonsense),
-            Endpoint("POST", f"{place}/replay", self.replay_dead_snapshot, TAG, problems=nonsense),
+            Endpoint("GET", "/v1/snapshots/dead", self.list_dead_snapshots, TAG, problems=problems),
+            Endpoint("POST", "/v1/snapshots/dead/replay", self.replay_dead_snapshots, TAG, problems=problems),
+            Endpoint("GET", place, self.show_dead_snapshot, TAG, problems=problems),
+            Endpoint("DELETE", place, self.drop_dead_snapshot, TAG, problems=problems),
+            Endpoint("POST", f"{place}/replay", self.replay_dead_snapshot, TAG, problems=problems),
         ]
 
     async def list_dead_snapshots(self, query: DeadFilter) -> DeadPage:
@@ -140,7 +140,7 @@ class DeadDesk:
         return DeadSettled(id=letter_id, outcome="dropped")
 
     async def _is_replayed(self, letter_id: str) -> bool:
-        """Also False where it is gone meanwhile: whoever took it has settled it."""
+        """False also when another caller replayed or dropped it in the meantime."""
         try:
             return not isinstance(await self._dead.replay(letter_id), AlreadyProcessing)
         except (InvalidArgument, NotFound):
@@ -148,7 +148,7 @@ class DeadDesk:
 
 
 async def _there(letter_id: str, doing: Awaitable[T]) -> T:
-    """What comes of it; an id that the transport never gives is one that nothing has."""
+    """The result of `doing`; an id in a form that the transport does not use is not found."""
     try:
         return await doing
     except InvalidArgument as error:
@@ -158,7 +158,7 @@ async def _there(letter_id: str, doing: Awaitable[T]) -> T:
 
 
 def view(letter: DeadLetter) -> DeadSnapshot:
-    """A letter as it is told; secrets that an event could hold are hidden."""
+    """A dead letter for callers; secrets in its event are redacted."""
     update = letter.update
     return DeadSnapshot(
         id=letter.id,

@@ -1,7 +1,8 @@
-"""`/v1/snapshots`: read, wait for, follow and refresh snapshots."""
+"""`/v1/snapshots`: read, wait for, follow and refresh snapshots, and the state of prefetching."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -13,20 +14,23 @@ from starlette.responses import Response
 from tidegate.core.errors import TooManyWaiting
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given
 from tidegate.http.events import MEDIA_TYPE as EVENTS
+from tidegate.http.events import WatchedEvents
 from tidegate.http.problems import ProblemType
 from tidegate.http.settings import HttpSettings
-from tidegate.http.snapshot_events import SnapshotEvents
 from tidegate.primitives.coalescer import AlreadyProcessing
+from tidegate.runtime.change_feed import Watch
 from tidegate.runtime.waiting import unless
 from tidegate.systems.snapshots.cached_snapshot import Failed
+from tidegate.systems.snapshots.news import News
 from tidegate.systems.snapshots.opening import Snapshots
-from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
+from tidegate.systems.snapshots.prefetch.status import PrefetchStatus, prefetch_status
+from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer, SnapshotReader
 from tidegate.systems.snapshots.settings import SnapshotSettings
 from tidegate.systems.snapshots.subject import LONGEST_KEY
 
 TAG = "snapshots"
 _SPARE_S = 1.0
-"""A long poll ends so long before a request counts as having taken too long."""
+"""A long poll ends this long before the time limit of requests."""
 
 KindName = Annotated[str, Meta(min_length=1, max_length=40)]
 SubjectKey = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)]
@@ -65,28 +69,62 @@ class RefreshAsked(msgspec.Struct, frozen=True, kw_only=True):
     """The version of the refreshed snapshot will be this or higher; versions of a subject only grow."""
 
 
-class SnapshotDesk:
-    """The handlers."""
+class SnapshotEvents(WatchedEvents):
+    """Server-sent events of one subject: its snapshot, and again after each refresh.
+
+    They last until the client leaves, or `closing` is set.
+    """
+
+    def __init__(
+        self,
+        reader: SnapshotReader,
+        news: News,
+        place: tuple[str, str],
+        closing: asyncio.Event,
+        count: Callable[[int], None],
+    ) -> None:
+        super().__init__(closing, count)
+        self._reader, self._news, self._place = reader, news, place
+        self._sent: SnapshotAnswer | None = None
+
+    def watch(self) -> AbstractAsyncContextManager[Watch]:
+        """See `WatchedEvents`."""
+        kind, key = self._place
+        return self._news.watch([f"{kind}/{key}"])
+
+    async def look(self) -> bytes | None:
+        """See `WatchedEvents`."""
+        answer = await self._reader.read(*self._place)
+        if not answer.is_news_after(self._sent):
+            return None
+        self._sent = answer
+        return b"id: %d\nevent: snapshot\ndata: %b\n\n" % (answer.kept.version, answer.encode())
+
+
+class SnapshotRoutes:
+    """Handlers for snapshots and prefetching."""
 
     def __init__(self, snapshots: Snapshots, settings: HttpSettings) -> None:
         self._snapshots, self._reader = snapshots, snapshots.reader
         self._most_listeners, self._listeners = settings.most_listeners, 0
-        longest = snapshots.parts.settings.section(SnapshotSettings).longest_wait.total_seconds()
+        self._settings = snapshots.parts.settings.section(SnapshotSettings)
+        longest = self._settings.longest_wait.total_seconds()
         self.longest_wait_s = max(0.0, min(longest, settings.answer_within.total_seconds() - _SPARE_S))
         self._closing = asyncio.Event()
 
     def endpoints(self) -> Sequence[Endpoint]:
-        """What can be done with snapshots."""
+        """The routes; `/v1/snapshots/prefetch` comes before those with a kind and a key."""
         place = "/v1/snapshots/{kind}/{key}"
-        nonsense = (ProblemType.INVALID,)
+        problems = (ProblemType.INVALID,)
         return [
+            Endpoint("GET", "/v1/snapshots/prefetch", self.show_prefetch, TAG),
             Endpoint(
                 "GET",
                 place,
                 self.read_snapshot,
                 TAG,
                 also={304: Also("Nothing changed since the answer whose ETag was sent as If-None-Match.")},
-                problems=nonsense,
+                problems=problems,
                 is_chatter=True,
                 headers={"ETag": "Changes with the snapshot and its freshness."},
             ),
@@ -96,15 +134,15 @@ class SnapshotDesk:
                 self.follow_snapshot,
                 TAG,
                 media_types=(EVENTS,),
-                problems=nonsense,
+                problems=problems,
                 event=SnapshotView,
                 event_name="snapshot",
             ),
-            Endpoint("POST", f"{place}/refresh", self.refresh_snapshot, TAG, status=202, problems=nonsense),
+            Endpoint("POST", f"{place}/refresh", self.refresh_snapshot, TAG, status=202, problems=problems),
         ]
 
     def close(self) -> None:
-        """Send everybody home who waits or listens."""
+        """End waits and event streams."""
         self._closing.set()
 
     async def read_snapshot(
@@ -130,8 +168,12 @@ class SnapshotDesk:
     async def refresh_snapshot(self, kind: KindName, key: SubjectKey) -> Answer[RefreshAsked]:
         """Have a subject refreshed now, however fresh it is. Follow its events, or read it with `wait`."""
         outcome = await self._snapshots.refresh(kind, key)
-        told = "already_processing" if isinstance(outcome, AlreadyProcessing) else "queued"
-        return Answer(RefreshAsked(outcome=told, version=outcome.version))
+        state = "already_processing" if isinstance(outcome, AlreadyProcessing) else "queued"
+        return Answer(RefreshAsked(outcome=state, version=outcome.version))
+
+    async def show_prefetch(self) -> PrefetchStatus:
+        """Tell what is asked for by the clock: how many subjects are due, and what of the day's budget is spent."""
+        return await self._snapshots.parts.database.read(prefetch_status, self._settings.prefetch)
 
     async def _wait(self, kind: str, key: str, within_s: float) -> SnapshotAnswer:
         answer = await unless(self._closing, self._reader.wait(kind, key, within_s))
@@ -142,7 +184,7 @@ class SnapshotDesk:
 
 
 def respond(answer: SnapshotAnswer, known: str | None) -> Response:
-    """The snapshot goes out as the bytes that it is; not at all where the caller has it."""
+    """The response with the snapshot as it is stored, or 304 when the caller has it."""
     tag = answer.tag
     headers = {"etag": tag, "cache-control": "no-cache"}
     if known is not None and (known == tag or tag in known.split(", ")):

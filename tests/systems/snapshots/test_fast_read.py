@@ -1,4 +1,4 @@
-"""The short way answers as the long way does, and takes nothing that is not plain."""
+"""The fast handler of reads answers as the application does, and leaves everything unusual to it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -14,15 +14,15 @@ from tidegate.http import Binding
 from tidegate.http.access import Access
 from tidegate.http.authentication import Door
 from tidegate.http.callers import Keyring
-from tidegate.http.fast_snapshot_read import Express
-from tidegate.http.request_coalescing import Lobby
 from tidegate.http.sessions import SessionOffice
 from tidegate.http.settings import HttpSettings
+from tidegate.systems.snapshots.api.fast_read import FastRead
+from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer
 
 KEY = "0123456789abcdef0123"
 PLAIN = b"GET /v1/snapshots/character/7 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 LONG = PLAIN.replace(b" HTTP", b"?wait=0 HTTP")
-"""The same, which the short way does not take."""
+"""The same, which the fast handler leaves to the application."""
 
 Serve = Callable[[HttpSettings], AbstractAsyncContextManager[Binding]]
 
@@ -71,10 +71,10 @@ def comparable(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, dict[str
 
 def is_taken(deployment: Deployment, data: bytes, settings: HttpSettings | None = None) -> bool:
     snapshots = deployment.snapshots
-    lobby, door = Lobby(snapshots.reader.read, snapshots.news), Door(Access(settings or HttpSettings()), ())
-    express = Express(snapshots.reader, door, lobby, longest_wait_s=25)
-    call = express.read(data)
-    return call is not None and express.answer(call) is not None
+    coalescer = ReadCoalescer(snapshots.reader.read, snapshots.news)
+    handler = FastRead(snapshots.reader, Door(Access(settings or HttpSettings()), ()), coalescer, longest_wait_s=25)
+    call = handler.read(data)
+    return call is not None and handler.answer(call) is not None
 
 
 async def is_held_and_taken(deployment: Deployment, data: bytes, settings: HttpSettings | None = None) -> bool:

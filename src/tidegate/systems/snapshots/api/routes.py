@@ -1,0 +1,24 @@
+"""All routes of snapshots."""
+
+from tidegate.http.authentication import Door
+from tidegate.system import Api, HttpContext
+from tidegate.systems.snapshots.api.dead_letters import DeadSnapshotRoutes
+from tidegate.systems.snapshots.api.fast_read import FastRead
+from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer
+from tidegate.systems.snapshots.api.snapshots import SnapshotRoutes
+from tidegate.systems.snapshots.opening import Snapshots
+
+
+def snapshot_api(snapshots: Snapshots, http: HttpContext) -> Api:
+    """Snapshots, their dead letters and their prefetching, with the fast handler for reads."""
+    routes = SnapshotRoutes(snapshots, http.settings)
+    coalescer = ReadCoalescer(snapshots.reader.read, snapshots.news)
+    fast = FastRead(snapshots.reader, Door(http.access, ()), coalescer, longest_wait_s=routes.longest_wait_s)
+
+    def close() -> None:
+        routes.close()
+        coalescer.close()
+
+    # The fixed addresses come first: `/v1/snapshots/{kind}/{key}` also matches `/v1/snapshots/dead/{letter_id}`.
+    endpoints = [*DeadSnapshotRoutes(snapshots).endpoints(), *routes.endpoints()]
+    return Api(endpoints=endpoints, close=close, fast_handlers=[fast])
