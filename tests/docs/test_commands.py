@@ -11,11 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import typer.main
 
 from tests.docs.pages import PAGES, ROOT, all_blocks, prose_of
 from tests.processes import start_warm
-from tidegate.app.cli import app
+from tidegate.app.cli import all_commands
 
 BIN = Path(sys.executable).parent
 COMMANDS = sorted({line for block in all_blocks("sh") for line in block.text.splitlines() if line.strip()})
@@ -70,8 +69,7 @@ def test_every_command_of_ours_named_in_the_text_exists():
     named = {name for page in PAGES for name in re.findall(r"`(?:\.venv/bin/)?tidegate ([a-z]+)", prose_of(page))}
 
     # Typer's own type of a group differs between its releases.
-    commands = set(getattr(typer.main.get_command(app), "commands"))  # noqa: B009
-    assert named == commands, "the command line and the documentation name the same commands"
+    assert named == set(all_commands()), "the command line and the documentation name the same commands"
 
 
 async def test_the_documented_commands_of_ours_run_on_a_fresh_folder(tmp_path: Path):
