@@ -51,7 +51,7 @@ def _walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     """Every command that does something, by its whole name; groups are only the way to them."""
     whole = command.load() if hasattr(command, "load") else command
     if hasattr(whole, "list_commands"):
-        whole.list_commands(None)  # adds the commands of the systems
+        whole.list_commands(typer.Context(whole))  # with those of the systems
     inner: dict[str, Any] = getattr(whole, "commands", {})
     if not inner:
         yield name, whole

@@ -71,9 +71,8 @@ def _streams(document: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _topics(operation: Mapping[str, Any]) -> list[str]:
-    """Where callers choose what they are told of: the events are named after that."""
-    parameters = {each["name"]: each["schema"] for each in operation.get("parameters", [])}
-    return parameters.get("topic", {}).get("items", {}).get("enum", [])
+    """Where callers choose topics, the events are named after those; systems add topics."""
+    return ["<topic>"] if any(each["name"] == "topic" for each in operation.get("parameters", [])) else []
 
 
 def _levels() -> dict[str, list[str]]:

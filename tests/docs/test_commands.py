@@ -69,8 +69,7 @@ def test_every_command_of_ours_named_in_the_text_exists():
     named = {name for page in PAGES for name in re.findall(r"`(?:\.venv/bin/)?tidegate ([a-z]+)", prose_of(page))}
 
     # Typer's own type of a group differs between its releases.
-    commands = set(all_commands())
-    assert named == commands, "the command line and the documentation name the same commands"
+    assert named == set(all_commands()), "the command line and the documentation name the same commands"
 
 
 async def test_the_documented_commands_of_ours_run_on_a_fresh_folder(tmp_path: Path):

@@ -43,8 +43,11 @@ def parse(command: Any, words: list[str]) -> None:
     """Have the words read, and nothing done."""
     if hasattr(command, "load"):
         command = command.load()
-    if hasattr(command, "get_command") and words:
-        parse(command.get_command(None, words[0]), words[1:])
+    if hasattr(command, "list_commands"):
+        command.list_commands(typer.Context(command))  # with those of the systems
+    inner: dict[str, Any] = getattr(command, "commands", {})
+    if inner:
+        parse(inner[words[0]], words[1:])
     else:
         command.make_context(command.name, list(words))
 

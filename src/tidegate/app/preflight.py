@@ -30,9 +30,9 @@ async def check_before_migration(settings: Settings, systems: Sequence[System], 
 
 async def _mistakes(settings: Settings, systems: Sequence[System], further: Sequence[Check]) -> AsyncIterator[str]:
     checks: list[Check] = [
+        *(check for system in systems for check in system.checks(settings)),
         lambda: key_source(settings).read(),
         lambda: check_documents(settings.documents),
-        *(check for system in systems for check in system.checks(settings)),
         *further,
     ]
     for check in checks:
