@@ -50,7 +50,7 @@ def describe_events(document: Mapping[str, Any]) -> str:
 
 OUTBOX_KINDS = [
     [
-        code(RUN_ENDED),
+        code(f"{RUN_ENDED}.<source>"),
         "`run:<id>`",
         "A run is over. Its statistics are computed; where that fails for good, the event is a dead letter.",
     ]

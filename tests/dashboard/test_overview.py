@@ -17,7 +17,7 @@ from tidegate.dashboard.waits import CredentialWait, PoolWait
 from tidegate.engine.credentials import Credential, Kind, State
 from tidegate.engine.overview import FailedJob, JobCounts, RunCounts
 from tidegate.primitives.stream.message import StreamStatus
-from tidegate.storage.sql import outbox
+from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -113,9 +113,15 @@ def is_anything_dead(told: Any) -> bool:
     return any(each["count"] for each in told["dead"])
 
 
+def _add_dead_letter(tx: Transaction) -> None:
+    outbox.add(tx, Event("no.handler", "dead letters", {}))
+    [event] = outbox.pending_page(tx, after=0, limit=10, kinds=["no.handler"])
+    outbox.bury(tx, event.id, attempts=12, error="it failed")
+
+
 async def test_dead_letters_are_counted_by_kind_and_need_attention(deployment: Served):
     database = deployment.collection.parts.database
-    await database.transaction(lambda tx: outbox.add(tx, Event("nobody.handles", "dead letters", {})))
+    await database.transaction(_add_dead_letter)
 
     counts = (await deployment.client.until("/v1/overview/dead", is_anything_dead))["dead"]
     told = (await deployment.client.get("/v1/overview")).json

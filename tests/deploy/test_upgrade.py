@@ -27,7 +27,13 @@ def calls_in(file: Path) -> list[ast.Call]:
     return [call for call in calls if ast.unparse(call.func).partition(".")[0] in ("steps", "op")]
 
 
-@pytest.mark.parametrize("file", VERSIONS, ids=lambda file: file.stem)
+BEFORE_THE_FIRST_RELEASE = {"0030_sources"}
+"""Migrations that change what is there: no released version has the schema before them."""
+
+
+@pytest.mark.parametrize(
+    "file", [each for each in VERSIONS if each.stem not in BEFORE_THE_FIRST_RELEASE], ids=lambda file: file.stem
+)
 def test_a_migration_only_adds_so_that_the_version_before_goes_on_working(file: Path):
     calls = calls_in(file)
 

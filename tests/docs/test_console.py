@@ -46,7 +46,7 @@ def parse(command: Any, words: list[str]) -> None:
     if hasattr(command, "list_commands"):
         command.list_commands(typer.Context(command))  # with those of the systems
     inner: dict[str, Any] = getattr(command, "commands", {})
-    if inner:
+    if inner and words:
         parse(inner[words[0]], words[1:])
     else:
         command.make_context(command.name, list(words))

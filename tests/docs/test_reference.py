@@ -40,8 +40,8 @@ def test_the_kinds_of_the_outbox_are_those_that_the_code_adds():
         for name in re.findall(r"outbox\.add\(\s*tx,\s*Event\(\s*(\w+)", module.read_text())
     ]
 
-    assert added == ["RUN_ENDED"]
-    assert [row[0] for row in OUTBOX_KINDS] == [f"`{RUN_ENDED}`"]
+    assert added == ["run_ended"]
+    assert [row[0] for row in OUTBOX_KINDS] == [f"`{RUN_ENDED}.<source>`"]
 
 
 def test_the_index_lists_every_page_of_the_folder():
