@@ -31,7 +31,6 @@ from tidegate.systems.campaigns import records
 from tidegate.systems.campaigns.campaign import FIRST_COME, CampaignPlan
 from tidegate.systems.campaigns.campaigns import Campaigns
 from tidegate.systems.campaigns.tables import campaign_entries, campaigns
-from tidegate.systems.waiting_room.tables import room_tokens
 
 DAY = timedelta(days=1)
 FOR_EVER = {
@@ -232,24 +231,6 @@ async def test_a_note_of_a_handled_event_stays_while_the_event_can_come_again(
         assert await count(parts, outbox_events) == [1], "the dead letter is too old"
         await pruned(parts)
         assert await count(parts, handled_events) == [1], "that of the pending event"
-
-
-@pytest.mark.every_server
-async def test_admissions_go_after_their_end_but_the_last_of_a_room(
-    migrated_url: str, embedded: Valkey, clock: ManualClock, tmp_path: Path
-):
-    async with opened(migrated_url, embedded, clock, tmp_path) as parts:
-        now = clock.now()
-        times = {"admitted_at": now, "expires_at": now, "ends_at": now, "is_guest": False, "room": "sale"}
-        over = {**times, "state": "expired", "ended_at": now, "active_user": None}
-        inside = {**times, "state": "active", "ended_at": None, "active_user": "u2"}
-        rows = [over, inside, over, over]
-        await add(parts, room_tokens, *({**row, "admission": n, "user_id": f"u{n}"} for n, row in enumerate(rows, 1)))
-        clock.advance(91 * DAY)
-        await pruned(parts)
-
-        left = await parts.database.read(lambda tx: tx.execute(select(room_tokens.c.admission)).scalars().all())
-        assert sorted(left) == [2, 4]
 
 
 async def test_campaigns_go_after_their_end_with_everything_that_they_left(

@@ -30,8 +30,6 @@ class RetentionSettings(BaseModel, frozen=True, extra="forbid", use_attribute_do
     dead_letters: _Kept = timedelta(days=90)
     """For how long dead letters of events, of pages that were crawled, and of the stream of jobs can be replayed. Not
     longer than `runs`, which they need. Those of a campaign stay as long as the campaign."""
-    room_tokens: _Kept = timedelta(days=90)
-    """For how long the record of an admission to a waiting room is kept after it ended."""
     identity_health: _Kept = timedelta(days=90)
     """For how long it is known that a host refused an identity of the crawl, after it last did."""
     prefetch_hours: _Kept = timedelta(days=400)

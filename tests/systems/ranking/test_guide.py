@@ -19,11 +19,11 @@ from tests.servers.migrated import migrated_folder
 from tidegate.connections import open_database, open_valkey
 from tidegate.http import Binding
 from tidegate.http.application import build_application
-from tidegate.http.rankings import RankingDesk
 from tidegate.http.server import HttpService
 from tidegate.http.settings import HttpSettings
 from tidegate.settings import Settings
 from tidegate.storage.sql.outbox import Event
+from tidegate.systems.ranking.api import RankingRoutes
 from tidegate.systems.ranking.opening import NO_BOARDS, open_ranking
 from tidegate.systems.ranking.ranking import Ranking
 from tidegate.systems.ranking.settings import RankingSettings
@@ -93,7 +93,7 @@ async def test_the_requests_of_the_guide_are_answered_as_it_says(tmp_path: Path)
     assert len(requests) >= 2
     async with opened(tmp_path) as ranking, aiohttp.ClientSession() as session:
         with Binding(http) as binding:
-            application = build_application(RankingDesk(ranking).endpoints(), http)
+            application = build_application(RankingRoutes(ranking).endpoints(), http)
             service = HttpService(application, binding, on_stop=lambda: None)
             serving = asyncio.create_task(service.run(stopping))
             for each in requests:

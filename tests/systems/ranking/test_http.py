@@ -11,9 +11,9 @@ from tests.http.serving import Client
 from tests.systems.ranking.stand import Stand, count
 from tidegate.http import Binding
 from tidegate.http.application import build_application
-from tidegate.http.rankings import RankingDesk
 from tidegate.http.server import HttpService
 from tidegate.http.settings import HttpSettings
+from tidegate.systems.ranking.api import RankingRoutes
 
 HTTP = HttpSettings(port=0)
 
@@ -22,7 +22,7 @@ HTTP = HttpSettings(port=0)
 async def client(stand: Stand) -> AsyncGenerator[Client]:
     stopping = asyncio.Event()
     with Binding(HTTP) as binding:
-        application = build_application(RankingDesk(stand.ranking).endpoints(), HTTP)
+        application = build_application(RankingRoutes(stand.ranking).endpoints(), HTTP)
         service = HttpService(application, binding, on_stop=lambda: None)
         async with aiohttp.ClientSession() as session:
             serving = asyncio.create_task(service.run(stopping))

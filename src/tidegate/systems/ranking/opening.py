@@ -1,4 +1,4 @@
-"""Rankings, put together: the same in a process that counts, in one that answers, and in a command."""
+"""Rankings of an installation, open; and what they contribute to a process."""
 
 from collections.abc import Mapping, Sequence
 
@@ -41,6 +41,6 @@ class OpenRanking(OpenSystem):
         del http
         if self.ranking is None:
             return Api(absent={"/v1/rankings": NO_BOARDS})
-        from tidegate.http.rankings import RankingDesk
+        from tidegate.systems.ranking.api import RankingRoutes
 
-        return Api(endpoints=RankingDesk(self.ranking).endpoints())
+        return Api(endpoints=RankingRoutes(self.ranking).endpoints())

@@ -11,7 +11,9 @@ class RankingSystem(System):
 
     name = "ranking"
     sections = {"ranking": "tidegate.systems.ranking.settings:RankingSettings"}
-    commands = {"ranking": Command("tidegate.cli.ranking:app", "Show who is ahead, and count everything anew.")}
+    commands = {
+        "ranking": Command("tidegate.systems.ranking.commands:app", "Show who is ahead, and count everything anew.")
+    }
     kept_tables = {
         "ranking_boards": "one row for each board of the settings",
         "ranking_events": "deleted by the board's own calendar, when every window that they count in is gone",

@@ -1,4 +1,4 @@
-"""Waiting rooms, put together: the same in a process that answers, in the leader, and in a command."""
+"""Waiting rooms of an installation, open; and what they contribute to a process."""
 
 from collections.abc import Mapping, Sequence
 
@@ -41,7 +41,7 @@ class OpenWaitingRooms(OpenSystem):
         """Records of admissions that ended long ago."""
         from tidegate.systems.waiting_room.retention import rules
 
-        return rules(self._context.database, room_tokens_kept=self._context.settings.retention.room_tokens)
+        return rules(self._context.database, self._context.section(WaitingRoomSettings).tokens_kept)
 
     def api(self, http: HttpContext) -> Api:
         """`/v1/rooms`, places in line, and the pages of visitors."""

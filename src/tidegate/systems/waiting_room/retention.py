@@ -9,7 +9,7 @@ from tidegate.storage.sql import Database
 from tidegate.systems.waiting_room.tables import room_tokens
 
 
-def rules(database: Database, *, room_tokens_kept: timedelta) -> list[RetentionRule]:
+def rules(database: Database, tokens_kept: timedelta) -> list[RetentionRule]:
     """Admissions that are over.
 
     They tell that a place of the line was used, which matters while a pass of its owner can be valid: some minutes. The
@@ -21,7 +21,7 @@ def rules(database: Database, *, room_tokens_kept: timedelta) -> list[RetentionR
         TableRule(
             database,
             room_tokens,
-            room_tokens_kept,
+            tokens_kept,
             lambda before: [token.active_user.is_(None), token.ended_at < before],
             unused=[token.admission < last],
         )

@@ -29,6 +29,8 @@ class WaitingRoomSettings(BaseModel, frozen=True, extra="forbid", use_attribute_
     settle_after: Annotated[timedelta, Ge(_SECOND), Le(timedelta(minutes=5))] = timedelta(seconds=10)
     """An invitation in progress for so long is completed or reverted by the leader: its process may be dead. Other
     admissions in progress are settled when the next leader takes the room over."""
+    tokens_kept: Annotated[timedelta, Ge(timedelta(days=1)), Le(timedelta(days=36_500))] = timedelta(days=90)
+    """For how long the record of an admission is kept after it ended."""
 
 
 class RoomPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""`tidegate ranking`: who is ahead, and counting everything anew."""
+"""`tidegate ranking`: show the first members of a board, and rebuild boards from their events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def top(
     """Show who is ahead on a board. Exit 1 where nobody can say."""
     found = run(_top(load_settings(), board, period, None if day is None else day.date(), limit))
     if as_json:
-        typer.echo(msgspec.json.encode(_told(board, found)))
+        typer.echo(msgspec.json.encode(_as_json(board, found)))
     else:
         _show(board, found)
     if found.degraded:
@@ -90,7 +90,7 @@ async def _rebuild(settings: Settings, boards: list[str]) -> list[Rebuilt]:
         return [await ranking.rebuild(name) for name in dict.fromkeys(named or ranking.boards)]
 
 
-def _told(board: str, found: Top) -> dict[str, object]:
+def _as_json(board: str, found: Top) -> dict[str, object]:
     window = found.window
     return {
         "board": board,

@@ -82,8 +82,8 @@ class PlaceView(InWindow, frozen=True, kw_only=True):
     """The member with those before and behind it, in order."""
 
 
-class RankingDesk:
-    """The handlers."""
+class RankingRoutes:
+    """Routes that read rankings."""
 
     def __init__(self, ranking: Ranking) -> None:
         self._ranking = ranking
