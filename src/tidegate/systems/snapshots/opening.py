@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tidegate.core.backoff import Backoff
 from tidegate.core.clock import milliseconds
@@ -12,6 +13,7 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.settings import UpstreamSettings
+from tidegate.http.problems import ProblemType, Trouble
 from tidegate.primitives.circuit_breaker import Breaker
 from tidegate.primitives.coalescer import Coalescer, Outcome
 from tidegate.primitives.limiter import Limiter
@@ -22,7 +24,7 @@ from tidegate.runtime.retention import RetentionRule
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
-from tidegate.system import Api, Context, Gauges, HttpContext, OpenSystem
+from tidegate.system import Api, Context, DeadLetterCount, Gauges, HttpContext, OpenSystem, Topic
 from tidegate.systems.snapshots.activity import Activity
 from tidegate.systems.snapshots.calls import Caller, Calls
 from tidegate.systems.snapshots.configured_kinds import NO_KINDS, by_name, configured_kinds
@@ -46,6 +48,9 @@ from tidegate.systems.snapshots.upkeep import upkeep_of_snapshots
 from tidegate.systems.snapshots.valkey_cache import Shelf
 from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 from tidegate.systems.snapshots.wanting import Wanting
+
+if TYPE_CHECKING:
+    from tidegate.systems.snapshots.topics import SnapshotsOverview, SnapshotsReader
 
 log = get_logger(__name__)
 
@@ -100,6 +105,7 @@ class OpenSnapshots(OpenSystem):
 
     def __init__(self, context: Context, snapshots: Snapshots | None) -> None:
         self._context, self.snapshots = context, snapshots
+        self._reader: SnapshotsReader | None = None
 
     def workers(self) -> Mapping[str, Service]:
         """Workers that refresh."""
@@ -125,11 +131,40 @@ class OpenSnapshots(OpenSystem):
             return Api(absent={"/v1/snapshots": NO_KINDS})
         from tidegate.systems.snapshots.api.routes import snapshot_api
 
-        return snapshot_api(self.snapshots, http)
+        return snapshot_api(self.snapshots, self._overview(self.snapshots), http)
+
+    def topics(self) -> Sequence[Topic]:
+        """`/v1/snapshots/overview`. Where no kind is configured, those who watch it learn that."""
+
+        async def read() -> "SnapshotsOverview":
+            if self.snapshots is None:
+                raise Trouble(ProblemType.NOT_FOUND, NO_KINDS)
+            return await self._overview(self.snapshots).read()
+
+        return [Topic("snapshots", read)]
+
+    def dead_letters(self) -> Sequence[DeadLetterCount]:
+        """Refreshes that failed permanently."""
+        if self.snapshots is None:
+            return ()
+        transport = self.snapshots.transport
+
+        async def count() -> Mapping[str, int]:
+            return {"": await transport.dead_count()}
+
+        return [DeadLetterCount("snapshots", "snapshots", count, server="the transport of snapshots")]
 
     def gauges(self) -> Sequence[Gauges]:
         """Lags and rates."""
         return () if self.snapshots is None else [self.snapshots.gauges]
+
+    def _overview(self, snapshots: Snapshots) -> "SnapshotsReader":
+        """One for the route and the topic, so that they share a sample."""
+        from tidegate.systems.snapshots.topics import SnapshotsReader
+
+        if self._reader is None:
+            self._reader = SnapshotsReader(snapshots)
+        return self._reader
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from tidegate.systems.snapshots.archive.nightly import NightlyArchive
 from tidegate.systems.snapshots.prefetch.planner import Prefetch
 from tidegate.systems.snapshots.settings import SnapshotSettings
 from tidegate.systems.snapshots.tables import snapshots
+from tidegate.systems.snapshots.topics import SnapshotsReader
 
 KEYS = range(1, 31)
 
@@ -45,7 +46,8 @@ async def test_subjects_that_nobody_reads_are_refreshed_when_they_are_due(deploy
         stopping.set()
         await keeping
 
-    status = await SnapshotRoutes(deployment.snapshots, HttpSettings()).show_prefetch()
+    overview = SnapshotsReader(deployment.snapshots)
+    status = await SnapshotRoutes(deployment.snapshots, HttpSettings(), overview).show_prefetch()
     assert deployment.sim.report().calls - calls == len(KEYS)
     assert (status.spent, status.due_now) == (len(KEYS), 0)
     assert status.next_due_at is not None
