@@ -34,8 +34,6 @@ class RetentionSettings(BaseModel, frozen=True, extra="forbid", use_attribute_do
     """For how long the record of an admission to a waiting room is kept after it ended."""
     identity_health: _Kept = timedelta(days=90)
     """For how long it is known that a host refused an identity of the crawl, after it last did."""
-    prefetch_hours: _Kept = timedelta(days=400)
-    """For how long it is known how many calls prefetching made in each hour."""
 
     @model_validator(mode="after")
     def _can_be_replayed(self) -> Self:

@@ -20,7 +20,7 @@ from tidegate.primitives.limiter import Limiter
 from tidegate.primitives.stream import Stream
 from tidegate.process import build_process
 from tidegate.runtime.recoverer import Estate
-from tidegate.runtime.retention import RetentionRule
+from tidegate.runtime.retention import RetentionRule, TableRule
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
@@ -34,6 +34,7 @@ from tidegate.systems.snapshots.gauges import SnapshotGauges
 from tidegate.systems.snapshots.local import LocalCache
 from tidegate.systems.snapshots.lookup import Lookup
 from tidegate.systems.snapshots.news import News
+from tidegate.systems.snapshots.prefetch.tables import prefetch_hours
 from tidegate.systems.snapshots.query import SnapshotReader
 from tidegate.systems.snapshots.refresh import RefreshWorker, WorkerName
 from tidegate.systems.snapshots.requests import UpdateRequests, Wish
@@ -121,9 +122,8 @@ class OpenSnapshots(OpenSystem):
 
     def retention_rules(self) -> Sequence[RetentionRule]:
         """Hours of prefetching."""
-        from tidegate.systems.snapshots.prefetch.retention import rules
-
-        return rules(self._context.database, hours=self._context.settings.retention.prefetch_hours)
+        database, kept = self._context.database, self._context.section(SnapshotSettings).prefetch.hours_kept
+        return [TableRule(database, prefetch_hours, kept, lambda before: [prefetch_hours.c.day < before.date()])]
 
     def api(self, http: HttpContext) -> Api:
         """`/v1/snapshots`."""
