@@ -7,11 +7,10 @@ from datetime import datetime
 import msgspec
 
 from tidegate.app import Collection
-from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks, Unknown
+from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
 from tidegate.storage.sql import outbox
 from tidegate.system import DeadLetterCount, OpenSystem
 from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.snapshots.opening import Snapshots
 
 _MOST_NAMED = 20
 
@@ -49,8 +48,8 @@ class DeadOverview(msgspec.Struct, frozen=True, kw_only=True):
 class DeadReader:
     """Counts."""
 
-    def __init__(self, collection: Collection, systems: Sequence[OpenSystem], snapshots: Snapshots | None) -> None:
-        self._parts, self._raws, self._snapshots = collection.parts, collection.crawl.raws, snapshots
+    def __init__(self, collection: Collection, systems: Sequence[OpenSystem]) -> None:
+        self._parts, self._raws = collection.parts, collection.crawl.raws
         self._of_systems = [each for system in systems for each in system.dead_letters()]
 
     async def read(self) -> DeadOverview:
@@ -63,8 +62,6 @@ class DeadReader:
         """The same, as a part of something larger; what is unknown is a part called `dead/` and its kind."""
         asked = [self._events(looks), self._messages(looks), self._crawl(looks)]
         asked += [self._of_system(looks, each) for each in self._of_systems]
-        if self._snapshots is not None:
-            asked.append(self._refreshes(looks, self._snapshots))
         return list(await asyncio.gather(*asked))
 
     async def _events(self, looks: Looks) -> DeadCount:
@@ -91,9 +88,6 @@ class DeadReader:
     async def _crawl(self, looks: Looks) -> DeadCount:
         found = await looks.at(DATABASE, self._raws.counts([RawState.FAILED]), "dead/crawl")
         return _count("crawl", None if found is None else found[RawState.FAILED], label="the crawl")
-
-    async def _refreshes(self, looks: Looks, snapshots: Snapshots) -> DeadCount:
-        return _count("snapshots", await looks.at(TRANSPORT, snapshots.transport.dead_count(), "dead/snapshots"))
 
 
 def _count(kind: str, count: int | None, parts: Sequence[DeadPart] = (), *, label: str | None = None) -> DeadCount:

@@ -14,7 +14,6 @@ from tidegate.dashboard.history import HistoryView
 from tidegate.dashboard.hub import Hub
 from tidegate.dashboard.machinery import Machinery
 from tidegate.dashboard.overview import Overview
-from tidegate.dashboard.refreshes import SnapshotsOverview
 from tidegate.dashboard.topics import Readers, TopicName
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.events import MEDIA_TYPE as EVENTS
@@ -47,7 +46,7 @@ class DashboardDesk:
 
     def endpoints(self) -> Sequence[Endpoint]:
         """What can be asked."""
-        ours = [
+        return [
             *self._files.endpoints(),
             Endpoint("GET", "/v1/overview", self.show_overview, TAG),
             Endpoint("GET", "/v1/overview/dead", self.count_dead_letters, TAG),
@@ -65,9 +64,6 @@ class DashboardDesk:
                 event_name="overview",
             ),
         ]
-        if self._readers.snapshots is not None:
-            ours.append(Endpoint("GET", "/v1/snapshots/overview", self.show_snapshots_overview, TAG))
-        return ours
 
     def close(self) -> None:
         """Send everybody home who watches."""
@@ -87,10 +83,6 @@ class DashboardDesk:
     async def show_machinery(self) -> Machinery | Response:
         """Show what carries the work: streams, timers, the gate, the outbox, processes and breakers."""
         return await self._answer(TopicName.MACHINERY)
-
-    async def show_snapshots_overview(self) -> SnapshotsOverview | Response:
-        """Show snapshots at a glance: calls against their limits, how fresh things are, and what waits."""
-        return await self._answer(TopicName.SNAPSHOTS)
 
     async def show_crawl_overview(self) -> CrawlOverview | Response:
         """Show the crawl at a glance: what is crawled, what became of the pages, which hosts and identities rest."""

@@ -15,7 +15,6 @@ from tidegate.core.clock import monotonic_ms
 from tidegate.dashboard.history import Figure, History
 from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks
 from tidegate.dashboard.pace import PaceMaker
-from tidegate.dashboard.refreshes import SnapshotsReader
 from tidegate.engine import gauges
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
@@ -26,6 +25,7 @@ from tidegate.runtime.waiting import first_of, occurs
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.github.settings import POOL
 from tidegate.systems.snapshots.opening import Snapshots
+from tidegate.systems.snapshots.topics import SnapshotsReader
 
 GAP = timedelta(seconds=5)
 _MOST_POOLS = 20

@@ -12,13 +12,10 @@ from tidegate.dashboard.dead import DeadReader
 from tidegate.dashboard.history import History, HistoryView
 from tidegate.dashboard.machinery import MachineryReader
 from tidegate.dashboard.overview import OverviewReader
-from tidegate.dashboard.refreshes import SnapshotsReader
 from tidegate.dashboard.sampler import GAP, Sampler
-from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.quotas import PoolFilter, Quotas
 from tidegate.http.runs import RunFilter, run_page
 from tidegate.system import OpenSystem, Topic
-from tidegate.systems.snapshots.configured_kinds import NO_KINDS
 from tidegate.systems.snapshots.opening import Snapshots
 
 
@@ -29,7 +26,6 @@ class TopicName(StrEnum):
     MACHINERY = "machinery"  # /v1/machinery
     QUOTAS = "quotas"  # /v1/quotas
     RUNS = "runs"  # /v1/runs
-    SNAPSHOTS = "snapshots"  # /v1/snapshots/overview
     CRAWL = "crawl"  # /v1/crawl/overview
     DEAD = "dead"  # /v1/overview/dead
     HISTORY = "history"  # /v1/history, the newest points
@@ -47,11 +43,10 @@ class Readers:
     ) -> None:
         self._database = collection.parts.database
         self._systems = systems
-        self.dead = DeadReader(collection, systems, snapshots)
+        self.dead = DeadReader(collection, systems)
         self.overview = OverviewReader(collection, snapshots, self.dead)
         self.machinery = MachineryReader(collection, snapshots)
         self.crawl = CrawlReader(collection)
-        self.snapshots = None if snapshots is None else SnapshotsReader(snapshots)
         self.history = History()
         self.sampler = Sampler(collection, self.machinery.streams, self.history, snapshots=snapshots)
         self._quotas = Quotas(collection)
@@ -66,7 +61,6 @@ class Readers:
         yield Topic(TopicName.MACHINERY, self.machinery.read)
         yield Topic(TopicName.QUOTAS, self._read_quotas, heeds_runs=True)
         yield Topic(TopicName.RUNS, self._read_runs, heeds_runs=True)
-        yield Topic(TopicName.SNAPSHOTS, self._read_snapshots)
         yield Topic(TopicName.CRAWL, self.crawl.read, heeds_runs=True)
         yield Topic(TopicName.DEAD, self.dead.read)
         for system in self._systems:
@@ -78,11 +72,6 @@ class Readers:
 
     async def _read_runs(self) -> msgspec.Struct:
         return await run_page(self._database, RunFilter())
-
-    async def _read_snapshots(self) -> msgspec.Struct:
-        if self.snapshots is None:
-            raise Trouble(ProblemType.NOT_FOUND, NO_KINDS)
-        return await self.snapshots.read()
 
     async def _read_history(self) -> HistoryView:
         await self.sampler.sample()

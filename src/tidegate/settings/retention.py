@@ -32,8 +32,6 @@ class RetentionSettings(BaseModel, frozen=True, extra="forbid", use_attribute_do
     longer than `runs`, which they need. Those of a campaign stay as long as the campaign."""
     identity_health: _Kept = timedelta(days=90)
     """For how long it is known that a host refused an identity of the crawl, after it last did."""
-    prefetch_hours: _Kept = timedelta(days=400)
-    """For how long it is known how many calls prefetching made in each hour."""
 
     @model_validator(mode="after")
     def _can_be_replayed(self) -> Self:

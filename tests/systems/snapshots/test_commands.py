@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from tests.http.serving import Client
 from tests.processes import start_warm
 from tests.systems.snapshots.deployment import Deployment, until
-from tidegate.cli.snapshots import app
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.snapshots.commands.snapshots import app
 from tidegate_simulators.game import FaultKind, GameSimulator
 
 Command = Callable[..., Coroutine[Any, Any, tuple[int, str]]]

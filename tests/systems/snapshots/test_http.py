@@ -65,6 +65,13 @@ async def test_who_has_it_already_is_told_so(client: Client, deployment: Deploym
     assert changed.headers["etag"] != tag
 
 
+async def test_the_overview_and_prefetching_are_no_kinds(client: Client):
+    overview, prefetch = [await client.get(f"/v1/snapshots/{each}") for each in ("overview", "prefetch")]
+
+    assert (overview.status, [each["name"] for each in overview.json["kinds"]]) == (200, ["character"])
+    assert (prefetch.status, prefetch.json["spent"]) == (200, 0)
+
+
 async def test_a_refresh_is_queued_once(client: Client, deployment: Deployment):
     await deployment.snapshots.limiter.pause(_SECOND)
     asked = [await client.post("/v1/snapshots/character/7/refresh") for _ in range(2)]

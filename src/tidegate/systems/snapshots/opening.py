@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tidegate.core.backoff import Backoff
 from tidegate.core.clock import milliseconds
@@ -12,17 +13,18 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.settings import UpstreamSettings
+from tidegate.http.problems import ProblemType, Trouble
 from tidegate.primitives.circuit_breaker import Breaker
 from tidegate.primitives.coalescer import Coalescer, Outcome
 from tidegate.primitives.limiter import Limiter
 from tidegate.primitives.stream import Stream
 from tidegate.process import build_process
 from tidegate.runtime.recoverer import Estate
-from tidegate.runtime.retention import RetentionRule
+from tidegate.runtime.retention import RetentionRule, TableRule
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
-from tidegate.system import Api, Context, Gauges, HttpContext, OpenSystem
+from tidegate.system import Api, Context, DeadLetterCount, Gauges, HttpContext, OpenSystem, Topic
 from tidegate.systems.snapshots.activity import Activity
 from tidegate.systems.snapshots.calls import Caller, Calls
 from tidegate.systems.snapshots.configured_kinds import NO_KINDS, by_name, configured_kinds
@@ -32,6 +34,7 @@ from tidegate.systems.snapshots.gauges import SnapshotGauges
 from tidegate.systems.snapshots.local import LocalCache
 from tidegate.systems.snapshots.lookup import Lookup
 from tidegate.systems.snapshots.news import News
+from tidegate.systems.snapshots.prefetch.tables import prefetch_hours
 from tidegate.systems.snapshots.query import SnapshotReader
 from tidegate.systems.snapshots.refresh import RefreshWorker, WorkerName
 from tidegate.systems.snapshots.requests import UpdateRequests, Wish
@@ -46,6 +49,9 @@ from tidegate.systems.snapshots.upkeep import upkeep_of_snapshots
 from tidegate.systems.snapshots.valkey_cache import Shelf
 from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 from tidegate.systems.snapshots.wanting import Wanting
+
+if TYPE_CHECKING:
+    from tidegate.systems.snapshots.topics import SnapshotsOverview, SnapshotsReader
 
 log = get_logger(__name__)
 
@@ -100,6 +106,7 @@ class OpenSnapshots(OpenSystem):
 
     def __init__(self, context: Context, snapshots: Snapshots | None) -> None:
         self._context, self.snapshots = context, snapshots
+        self._reader: SnapshotsReader | None = None
 
     def workers(self) -> Mapping[str, Service]:
         """Workers that refresh."""
@@ -115,9 +122,8 @@ class OpenSnapshots(OpenSystem):
 
     def retention_rules(self) -> Sequence[RetentionRule]:
         """Hours of prefetching."""
-        from tidegate.systems.snapshots.prefetch.retention import rules
-
-        return rules(self._context.database, hours=self._context.settings.retention.prefetch_hours)
+        database, kept = self._context.database, self._context.section(SnapshotSettings).prefetch.hours_kept
+        return [TableRule(database, prefetch_hours, kept, lambda before: [prefetch_hours.c.day < before.date()])]
 
     def api(self, http: HttpContext) -> Api:
         """`/v1/snapshots`."""
@@ -125,11 +131,40 @@ class OpenSnapshots(OpenSystem):
             return Api(absent={"/v1/snapshots": NO_KINDS})
         from tidegate.systems.snapshots.api.routes import snapshot_api
 
-        return snapshot_api(self.snapshots, http)
+        return snapshot_api(self.snapshots, self._overview(self.snapshots), http)
+
+    def topics(self) -> Sequence[Topic]:
+        """`/v1/snapshots/overview`. Where no kind is configured, those who watch it learn that."""
+
+        async def read() -> "SnapshotsOverview":
+            if self.snapshots is None:
+                raise Trouble(ProblemType.NOT_FOUND, NO_KINDS)
+            return await self._overview(self.snapshots).read()
+
+        return [Topic("snapshots", read)]
+
+    def dead_letters(self) -> Sequence[DeadLetterCount]:
+        """Refreshes that failed permanently."""
+        if self.snapshots is None:
+            return ()
+        transport = self.snapshots.transport
+
+        async def count() -> Mapping[str, int]:
+            return {"": await transport.dead_count()}
+
+        return [DeadLetterCount("snapshots", "snapshots", count, server="the transport of snapshots")]
 
     def gauges(self) -> Sequence[Gauges]:
         """Lags and rates."""
         return () if self.snapshots is None else [self.snapshots.gauges]
+
+    def _overview(self, snapshots: Snapshots) -> "SnapshotsReader":
+        """One for the route and the topic, so that they share a sample."""
+        from tidegate.systems.snapshots.topics import SnapshotsReader
+
+        if self._reader is None:
+            self._reader = SnapshotsReader(snapshots)
+        return self._reader
 
 
 @asynccontextmanager

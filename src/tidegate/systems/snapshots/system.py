@@ -16,7 +16,10 @@ class SnapshotSystem(System):
     name = "snapshots"
     sections = {"snapshots": "tidegate.systems.snapshots.settings:SnapshotSettings"}
     commands = {
-        "snapshots": Command("tidegate.cli.snapshots:app", "Read snapshots, have them refreshed, and see what failed.")
+        "snapshots": Command(
+            "tidegate.systems.snapshots.commands.snapshots:app",
+            "Read and refresh snapshots, and see what failed.",
+        )
     }
     kept_tables = {
         "snapshot_archives": "one row for each file of the archive",

@@ -1,19 +1,25 @@
 """Prefetching in a real deployment: planner, coalescer, streams, workers, a simulated game."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
-from sqlalchemy import update
+from sqlalchemy import select, update
 
-from tests.systems.snapshots.deployment import Deployment, until
+from tests.systems.snapshots.deployment import Deployment, deployed, game, until
 from tidegate.http.settings import HttpSettings
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.storage.sql import Transaction
+from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.api.snapshots import SnapshotRoutes
 from tidegate.systems.snapshots.archive.nightly import NightlyArchive
+from tidegate.systems.snapshots.opening import OpenSnapshots
 from tidegate.systems.snapshots.prefetch.planner import Prefetch
+from tidegate.systems.snapshots.prefetch.settings import PrefetchSettings
+from tidegate.systems.snapshots.prefetch.tables import prefetch_hours
 from tidegate.systems.snapshots.settings import SnapshotSettings
 from tidegate.systems.snapshots.tables import snapshots
+from tidegate.systems.snapshots.topics import SnapshotsReader
 
 KEYS = range(1, 31)
 
@@ -45,7 +51,8 @@ async def test_subjects_that_nobody_reads_are_refreshed_when_they_are_due(deploy
         stopping.set()
         await keeping
 
-    status = await SnapshotRoutes(deployment.snapshots, HttpSettings()).show_prefetch()
+    overview = SnapshotsReader(deployment.snapshots)
+    status = await SnapshotRoutes(deployment.snapshots, HttpSettings(), overview).show_prefetch()
     assert deployment.sim.report().calls - calls == len(KEYS)
     assert (status.spent, status.due_now) == (len(KEYS), 0)
     assert status.next_due_at is not None
@@ -69,3 +76,21 @@ async def test_two_planners_at_once_cause_one_call_for_each_subject(deployment: 
         await until(nothing_is_left)
 
     assert deployment.sim.report().calls - calls == len(KEYS)
+
+
+async def test_hours_are_deleted_when_they_are_older_than_the_setting(tmp_path: Path, embedded: Valkey):
+    kept = PrefetchSettings(hours_kept=timedelta(days=3))
+    async with game() as sim, deployed(tmp_path, embedded, sim, prefetch=kept) as deployment:
+        today = deployment.database.clock.now().date()
+        days = [today - timedelta(days=age) for age in (0, 2, 10)]
+        rows = [{"day": day, "hour": 1, "spent": 5} for day in days]
+        await deployment.database.transaction(lambda tx: tx.insert_many(prefetch_hours, rows))
+
+        [rule] = OpenSnapshots(deployment.parts, deployment.snapshots).retention_rules()
+
+        assert await rule.prune(100) == 1
+        assert sorted(await deployment.database.read(_days_with_calls)) == sorted(days[:2])
+
+
+def _days_with_calls(tx: Transaction) -> list[date]:
+    return list(tx.execute(select(prefetch_hours.c.day)).scalars())

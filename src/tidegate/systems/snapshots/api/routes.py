@@ -7,11 +7,12 @@ from tidegate.systems.snapshots.api.fast_read import FastRead
 from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer
 from tidegate.systems.snapshots.api.snapshots import SnapshotRoutes
 from tidegate.systems.snapshots.opening import Snapshots
+from tidegate.systems.snapshots.topics import SnapshotsReader
 
 
-def snapshot_api(snapshots: Snapshots, http: HttpContext) -> Api:
+def snapshot_api(snapshots: Snapshots, overview: SnapshotsReader, http: HttpContext) -> Api:
     """Snapshots, their dead letters and their prefetching, with the fast handler for reads."""
-    routes = SnapshotRoutes(snapshots, http.settings)
+    routes = SnapshotRoutes(snapshots, http.settings, overview)
     coalescer = ReadCoalescer(snapshots.reader.read, snapshots.news)
     fast = FastRead(snapshots.reader, Door(http.access, ()), coalescer, longest_wait_s=routes.longest_wait_s)
 

@@ -27,6 +27,7 @@ from tidegate.systems.snapshots.prefetch.status import PrefetchStatus, prefetch_
 from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer, SnapshotReader
 from tidegate.systems.snapshots.settings import SnapshotSettings
 from tidegate.systems.snapshots.subject import LONGEST_KEY
+from tidegate.systems.snapshots.topics import SnapshotsOverview, SnapshotsReader
 
 TAG = "snapshots"
 _SPARE_S = 1.0
@@ -104,7 +105,8 @@ class SnapshotEvents(WatchedEvents):
 class SnapshotRoutes:
     """Handlers for snapshots and prefetching."""
 
-    def __init__(self, snapshots: Snapshots, settings: HttpSettings) -> None:
+    def __init__(self, snapshots: Snapshots, settings: HttpSettings, overview: SnapshotsReader) -> None:
+        self._overview = overview
         self._snapshots, self._reader = snapshots, snapshots.reader
         self._most_listeners, self._listeners = settings.most_listeners, 0
         self._settings = snapshots.parts.settings.section(SnapshotSettings)
@@ -117,6 +119,7 @@ class SnapshotRoutes:
         place = "/v1/snapshots/{kind}/{key}"
         problems = (ProblemType.INVALID,)
         return [
+            Endpoint("GET", "/v1/snapshots/overview", self.show_snapshots_overview, TAG),
             Endpoint("GET", "/v1/snapshots/prefetch", self.show_prefetch, TAG),
             Endpoint(
                 "GET",
@@ -170,6 +173,10 @@ class SnapshotRoutes:
         outcome = await self._snapshots.refresh(kind, key)
         state = "already_processing" if isinstance(outcome, AlreadyProcessing) else "queued"
         return Answer(RefreshAsked(outcome=state, version=outcome.version))
+
+    async def show_snapshots_overview(self) -> SnapshotsOverview:
+        """Show snapshots at a glance: calls against their limits, how fresh things are, and what waits."""
+        return await self._overview.read()
 
     async def show_prefetch(self) -> PrefetchStatus:
         """Tell what is asked for by the clock: how many subjects are due, and what of the day's budget is spent."""

@@ -56,6 +56,8 @@ class PrefetchSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     """`learned`: no subject is asked for more often."""
     longest: Span = timedelta(days=1)
     """`learned`: none is asked for less often, so that a change of its habits is noticed."""
+    hours_kept: Annotated[timedelta, Ge(timedelta(days=1)), Le(timedelta(days=36_500))] = timedelta(days=400)
+    """How long the number of calls in each hour is kept."""
 
     @field_validator("timezone")
     @classmethod

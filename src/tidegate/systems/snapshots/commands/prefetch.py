@@ -1,4 +1,4 @@
-"""`tidegate snapshots prefetch` and `tidegate snapshots history`: what is asked for by the clock, and what was."""
+"""`tidegate snapshots prefetch`: the state of scheduled refreshes."""
 
 from __future__ import annotations
 
@@ -9,30 +9,14 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
-from tidegate.cli.snapshots_opening import parse_subject
 from tidegate.cli.wording import clock, number, span
 from tidegate.systems.snapshots.settings import SnapshotSettings
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from tidegate.settings import Settings
-    from tidegate.systems.snapshots.archive.entry import Entry
     from tidegate.systems.snapshots.prefetch.status import Census, PrefetchStatus
-    from tidegate.systems.snapshots.subject import Subject
 
-_SUBJECT = typer.Argument(help="Kind and key, such as character/4711.")
 _JSON = typer.Option(False, "--json", help="Print JSON.")
-
-
-class _Told(msgspec.Struct, frozen=True, rename="camel"):
-    """An entry as it is printed."""
-
-    version: int
-    changed_at: datetime
-    size: int
-    is_archived: bool
-    snapshot: msgspec.Raw
 
 
 def prefetch(
@@ -49,37 +33,6 @@ def prefetch(
         typer.echo(line)
 
 
-def history(
-    subject: str = _SUBJECT,
-    *,
-    limit: int = typer.Option(20, min=1, max=10_000, help="So many changes at most."),
-    as_json: bool = typer.Option(False, "--json", help="Print each as a line of JSON, with the snapshot."),
-) -> None:
-    """Show what a subject was, newest first; what is old comes from the archive. Exit 1 where nothing is known.
-
-    It is remembered where TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY says so.
-    """
-    from tidegate.cli.tables import print_table
-
-    settings = load_settings()
-    entries = run(_history(settings, parse_subject(settings, subject), limit))
-    if as_json:
-        for entry in entries:
-            typer.echo(msgspec.json.encode(_told(entry)))
-    elif entries:
-        print_table(_table(entries))
-    else:
-        typer.echo(f"nothing is known of what {subject} was{_why(settings)}")
-    if not entries:
-        raise typer.Exit(1)
-
-
-def _why(settings: Settings) -> str:
-    if settings.section(SnapshotSettings).archive.keep_history:
-        return ""
-    return ". No history is kept: set TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY=true to have it from now on"
-
-
 async def _status(settings: Settings, *, counts_all: bool) -> PrefetchStatus:
     from tidegate.connections import open_database
     from tidegate.systems.snapshots.configured_kinds import require_kinds
@@ -88,14 +41,6 @@ async def _status(settings: Settings, *, counts_all: bool) -> PrefetchStatus:
     require_kinds(settings)
     async with open_database(settings) as database:
         return await database.read(prefetch_status, settings.section(SnapshotSettings).prefetch, counts_all)
-
-
-async def _history(settings: Settings, subject: Subject, limit: int) -> list[Entry]:
-    from tidegate.connections import open_database
-    from tidegate.systems.snapshots.upkeep import history_of_snapshots
-
-    async with open_database(settings) as database:
-        return await history_of_snapshots(settings, database).of(subject, limit=limit)
 
 
 def _lines(status: PrefetchStatus, now: datetime) -> list[str]:
@@ -125,17 +70,3 @@ def _moment(moment: datetime | None, now: datetime) -> str:
         return "nothing is planned yet"
     late_s = (now - moment).total_seconds()
     return f"{clock(moment, now)}, {span(abs(late_s))} {'ago' if late_s > 0 else 'ahead'}"
-
-
-def _table(entries: list[Entry]) -> Table:
-    from rich.table import Table
-
-    table = Table("changed", "version", "bytes", "kept in", box=None, pad_edge=False)
-    for entry in entries:
-        kept_in = "archive" if entry.is_archived else "database"
-        table.add_row(f"{entry.changed_at:%Y-%m-%d %H:%M:%S} UTC", str(entry.version), number(entry.size), kept_in)
-    return table
-
-
-def _told(entry: Entry) -> _Told:
-    return _Told(entry.version, entry.changed_at, entry.size, entry.is_archived, msgspec.Raw(entry.body))

@@ -1,4 +1,4 @@
-"""`tidegate snapshots dead`: refreshes that failed for good."""
+"""`tidegate snapshots dead`: refreshes that failed permanently."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
-from tidegate.cli.snapshots_opening import opened
 from tidegate.core.errors import NotFound
+from tidegate.systems.snapshots.commands.opening import opened
 
 if TYPE_CHECKING:
     from tidegate.primitives.coalescer import Outcome
@@ -30,7 +30,7 @@ def list_(
     as_json: bool = typer.Option(False, "--json", help="Print JSON, a line for each."),
 ) -> None:
     """List refreshes that failed for good, the oldest first."""
-    from tidegate.cli.snapshot_text import letter_as_json, letter_line
+    from tidegate.systems.snapshots.commands.text import letter_as_json, letter_line
 
     letters = run(_list(load_settings(), after, limit))
     for letter in letters:
@@ -46,7 +46,7 @@ def list_(
 @dead.command()
 def show(letter: str = _LETTER, *, as_json: bool = typer.Option(False, "--json", help="Print it on one line.")) -> None:
     """Show all about a dead letter, as JSON."""
-    from tidegate.cli.snapshot_text import letter_as_json
+    from tidegate.systems.snapshots.commands.text import letter_as_json
 
     encoded = letter_as_json(run(_show(load_settings(), letter)))
     typer.echo(encoded if as_json else msgspec.json.format(encoded, indent=2))
@@ -58,15 +58,15 @@ def replay(letter: str = _LETTER, *, as_json: bool = _JSON) -> None:
 
     The letter is gone then, unless somebody is at this subject already: then it stays, to be replayed later or dropped.
     """
-    from tidegate.cli.snapshot_text import told
     from tidegate.primitives.coalescer import AlreadyProcessing
+    from tidegate.systems.snapshots.commands.text import outcome_name
 
     outcome = run(_replay(load_settings(), letter))
     if as_json:
-        typer.echo(msgspec.json.encode({"id": letter, "outcome": told(outcome), "version": outcome.version}))
+        typer.echo(msgspec.json.encode({"id": letter, "outcome": outcome_name(outcome), "version": outcome.version}))
     else:
         stays = "; the letter stays" if isinstance(outcome, AlreadyProcessing) else ""
-        typer.echo(f"{letter}: {told(outcome).replace('_', ' ')}, version {outcome.version}{stays}")
+        typer.echo(f"{letter}: {outcome_name(outcome).replace('_', ' ')}, version {outcome.version}{stays}")
 
 
 @dead.command()

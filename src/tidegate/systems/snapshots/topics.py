@@ -1,4 +1,4 @@
-"""Snapshots at a glance: calls against their limits, how fresh things are, and what waits."""
+"""The topic `snapshots` of the dashboard: calls against their limits, freshness, and waiting refreshes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from tidegate.systems.snapshots.opening import Snapshots
 from tidegate.systems.snapshots.sample import FreshnessMix, freshness_mix
 from tidegate.systems.snapshots.transport import GROUPS
 
-EVERYBODY = "all"
-_A_MOMENT = timedelta(seconds=1)
-"""What a window of this length holds is a rate per second."""
+ALL_PRIORITIES = "all"
+_ONE_SECOND = timedelta(seconds=1)
+"""The use of a window of this length is a rate per second."""
 _SAMPLE_FOR_MS = milliseconds(timedelta(seconds=10))
 
 
@@ -78,15 +78,16 @@ class SnapshotsOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotsReader:
-    """Looks at them."""
+    """Reads the overview. What cannot be read in time is null in it."""
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots, self._database = snapshots, snapshots.parts.database
         self._ttls = {name: kind.ttl for name, kind in snapshots.kinds.items()}
         self._sample: tuple[float, FreshnessMix | None] = (0.0, None)
+        self._sampling = asyncio.Lock()
 
     async def read(self) -> SnapshotsOverview:
-        """As they stand now."""
+        """The current state."""
         looks = Looks()
         status, lags, dead, mix = await asyncio.gather(
             looks.at(VALKEY, self._snapshots.limiter.status(), "rates", "rules", "waiting"),
@@ -122,7 +123,7 @@ class SnapshotsReader:
         high = None if every is None or low is None else max(0.0, every[0] - low[0])
         top = None if every is None else every[1]
         return [
-            RateView(priority=EVERYBODY, per_second=None if every is None else every[0], limit=top),
+            RateView(priority=ALL_PRIORITIES, per_second=None if every is None else every[0], limit=top),
             RateView(priority=str(Priority.HIGH), per_second=high, limit=top),
             RateView(
                 priority=str(Priority.LOW),
@@ -134,7 +135,7 @@ class SnapshotsReader:
     def _second_of(self, status: LimiterStatus, whose: frozenset[Priority]) -> tuple[float, float] | None:
         used = {usage.name: usage.used for usage in status.usage}
         for rule in self._rules:
-            if isinstance(rule, Limit) and rule.window == _A_MOMENT and rule.priorities == whose:
+            if isinstance(rule, Limit) and rule.window == _ONE_SECOND and rule.priorities == whose:
                 return float(used[rule.name]), float(rule.permits)
         return None
 
@@ -156,9 +157,10 @@ class SnapshotsReader:
         return self._snapshots.limiter.settings.rules
 
     async def _freshness(self) -> FreshnessMix:
-        """A thousand rows with their bodies beside them are not read every second."""
-        kept_until_ms, mix = self._sample
-        if mix is None or monotonic_ms() >= kept_until_ms:
-            mix = await self._database.read(freshness_mix, self._ttls)
-            self._sample = monotonic_ms() + _SAMPLE_FOR_MS, mix
-        return mix
+        """A sample reads a thousand rows, so it is kept for a while, and concurrent readers share it."""
+        async with self._sampling:
+            kept_until_ms, mix = self._sample
+            if mix is None or monotonic_ms() >= kept_until_ms:
+                mix = await self._database.read(freshness_mix, self._ttls)
+                self._sample = monotonic_ms() + _SAMPLE_FOR_MS, mix
+            return mix

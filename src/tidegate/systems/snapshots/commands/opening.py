@@ -1,4 +1,4 @@
-"""The snapshots of this installation, for the length of a command."""
+"""Opens the snapshots of this installation for a command."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
-    """All that a command needs; raise `InvalidSettings` with what to set where nothing is kept."""
+    """The snapshots, for the length of a block. Raises `InvalidSettings` when no kind is configured."""
     from tidegate.connections import open_context
     from tidegate.systems.snapshots.configured_kinds import require_kinds
     from tidegate.systems.snapshots.opening import open_snapshots
 
     kinds = require_kinds(settings)
-    async with open_context(settings) as parts, open_snapshots(parts, kinds) as snapshots:
+    async with open_context(settings) as context, open_snapshots(context, kinds) as snapshots:
         yield snapshots
 
 
 def parse_subject(settings: Settings, text: str) -> Subject:
-    """The subject that somebody wrote, such as `character/4711`; which kinds there are is told where it is none."""
+    """Read a subject such as `character/4711`. Raises `InvalidArgument`, which names the configured kinds."""
     from tidegate.systems.snapshots.configured_kinds import require_kinds
     from tidegate.systems.snapshots.subject import Subject
 

@@ -1,4 +1,4 @@
-"""What is known of subjects, and of refreshes that failed, in words."""
+"""What the commands print of snapshots, refreshes and dead letters."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from tidegate.systems.snapshots.dead import DeadLetter
 from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
 from tidegate.systems.snapshots.store import Trouble
 
-NOBODY_WORKS = "no process is at work that could do it: start `tidegate up`"
+NO_WORKER = "no worker is running: start `tidegate up`"
 
 
 def answer_line(subject: str, answer: SnapshotAnswer) -> str:
@@ -31,7 +31,7 @@ def refresh_lines(answer: SnapshotAnswer, trouble: Trouble | None, *, has_worker
     if answer.update_queued:
         wait_ms = answer.estimated_wait_ms
         yield "a refresh is queued" + (
-            f", but {NOBODY_WORKS}" if has_workers is False else f", about {wait_ms / 1000:.1f} s" if wait_ms else ""
+            f", but {NO_WORKER}" if has_workers is False else f", about {wait_ms / 1000:.1f} s" if wait_ms else ""
         )
     elif answer.freshness is not Freshness.FRESH and answer.kept.missing_ms is None:
         yield "no refresh is queued"
@@ -41,11 +41,11 @@ def refresh_lines(answer: SnapshotAnswer, trouble: Trouble | None, *, has_worker
 
 def trouble_line(trouble: Trouble) -> str:
     """Why a refresh did not succeed, and what can be done."""
-    told = f"{trouble.reason}, {trouble.message}{_is_the_key_right(trouble)}"
+    cause = f"{trouble.reason}, {trouble.message}{_is_the_key_right(trouble)}"
     if not trouble.has_failed:
-        return f"the upstream fails, and is tried again ({number(trouble.tries)} so far): {told}"
+        return f"the upstream fails, and is tried again ({number(trouble.tries)} so far): {cause}"
     advice = "`tidegate snapshots refresh` tries it again, `tidegate snapshots dead list` shows all that failed"
-    return f"the last refresh failed: {told}; {advice}"
+    return f"the last refresh failed: {cause}; {advice}"
 
 
 def _is_the_key_right(trouble: Trouble) -> str:
@@ -54,8 +54,8 @@ def _is_the_key_right(trouble: Trouble) -> str:
     return " (is its API key right? The game's is TIDEGATE_SNAPSHOTS__GAME__API_KEY)"
 
 
-def told(outcome: Outcome) -> str:
-    """What came of asking for a refresh."""
+def outcome_name(outcome: Outcome) -> str:
+    """The name of an outcome in the output, as in the HTTP API."""
     return "already_processing" if isinstance(outcome, AlreadyProcessing) else "queued"
 
 
@@ -66,7 +66,7 @@ def letter_line(letter: DeadLetter) -> str:
 
 
 def letter_as_json(letter: DeadLetter) -> bytes:
-    """All about a dead letter."""
+    """A dead letter with its event, as JSON."""
     return msgspec.json.encode({"id": letter.id, **msgspec.json.decode(letter.update.encode())})
 
 

@@ -1,4 +1,4 @@
-"""`tidegate snapshots`: read snapshots, have them refreshed, and see to what failed."""
+"""`tidegate snapshots`: read, refresh and watch snapshots. The other commands are beside this module."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run, run_traced
-from tidegate.cli.snapshots_dead import dead
-from tidegate.cli.snapshots_opening import opened, parse_subject
-from tidegate.cli.snapshots_topics import topics
-from tidegate.cli.snapshots_upkeep import history, prefetch
 from tidegate.cli.wording import span
+from tidegate.systems.snapshots.commands.dead_letters import dead
+from tidegate.systems.snapshots.commands.history import history
+from tidegate.systems.snapshots.commands.kafka_topics import topics
+from tidegate.systems.snapshots.commands.opening import opened, parse_subject
+from tidegate.systems.snapshots.commands.prefetch import prefetch
 
 if TYPE_CHECKING:
     from tidegate.primitives.coalescer import Outcome
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tidegate.systems.snapshots.store import Trouble
     from tidegate.systems.snapshots.subject import Subject
 
-app = typer.Typer(help="Read snapshots, have them refreshed, and see what failed.", no_args_is_help=True)
+app = typer.Typer(help="Read and refresh snapshots, and see what failed.", no_args_is_help=True)
 app.add_typer(dead, name="dead")
 app.command()(prefetch)
 app.command()(history)
@@ -32,7 +33,7 @@ app.command()(topics)
 _SUBJECT = typer.Argument(help="Kind and key, such as character/4711.")
 _WAIT = typer.Option(0.0, min=0, max=3600, help="Wait so many seconds for a refresh that is queued.")
 _JSON = typer.Option(False, "--json", help="Print JSON with the snapshot in it, as HTTP answers.")
-_LOOK_AGAIN_S = 60.0
+_READ_AGAIN_S = 60.0
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +41,9 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
     trouble: Trouble | None = None
     has_workers: bool | None = None
-    """None: nobody knows."""
+    """None when it cannot be found out."""
     has_failed: bool = False
-    """Whether the refresh that was waited for failed for good."""
+    """Whether the awaited refresh failed permanently."""
 
 
 @app.command()
@@ -51,7 +52,7 @@ def get(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JSON) 
 
     Where it is too old, a refresh is queued, and a process at work does it. Exit 1 where there is no snapshot.
     """
-    from tidegate.cli.snapshot_text import answer_line, refresh_lines
+    from tidegate.systems.snapshots.commands.text import answer_line, refresh_lines
 
     answer, situation = run(_get(load_settings(), subject, wait))
     if as_json:
@@ -70,7 +71,7 @@ def refresh(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JS
 
     Exit 1 where it failed, or is not done when the wait is over.
     """
-    from tidegate.cli.snapshot_text import NOBODY_WORKS, answer_line, told, trouble_line
+    from tidegate.systems.snapshots.commands.text import NO_WORKER, answer_line, outcome_name, trouble_line
 
     settings = load_settings()
     outcome, answer, situation = run_traced("snapshots refresh", settings, _refresh(settings, subject, wait))
@@ -78,14 +79,14 @@ def refresh(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JS
         typer.echo(answer.encode() if as_json else answer_line(subject, answer))
         return
     if as_json:
-        typer.echo(msgspec.json.encode({"outcome": told(outcome), "version": outcome.version}))
+        typer.echo(msgspec.json.encode({"outcome": outcome_name(outcome), "version": outcome.version}))
     else:
         late = f"; not done within {span(wait)}" if wait and not situation.has_failed else ""
-        typer.echo(f"{subject}: {told(outcome).replace('_', ' ')}, version {outcome.version}{late}")
+        typer.echo(f"{subject}: {outcome_name(outcome).replace('_', ' ')}, version {outcome.version}{late}")
         if situation.trouble is not None:
             typer.echo(f"  {trouble_line(situation.trouble)}")
         if situation.has_workers is False:
-            typer.echo(f"  {NOBODY_WORKS}")
+            typer.echo(f"  {NO_WORKER}")
     if wait:
         raise typer.Exit(1)
 
@@ -137,7 +138,7 @@ async def _refresh(settings: Settings, text: str, wait_s: float) -> tuple[Outcom
 
 
 async def _watch(settings: Settings, text: str, *, as_json: bool) -> None:
-    from tidegate.cli.snapshot_text import answer_line
+    from tidegate.systems.snapshots.commands.text import answer_line
 
     subject = parse_subject(settings, text)
     async with opened(settings) as snapshots:
@@ -148,4 +149,4 @@ async def _watch(settings: Settings, text: str, *, as_json: bool) -> None:
                 if answer.is_news_after(shown):
                     shown = answer
                     typer.echo(answer.encode() if as_json else answer_line(text, answer))
-                await news.news(_LOOK_AGAIN_S)
+                await news.news(_READ_AGAIN_S)

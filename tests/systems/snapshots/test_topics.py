@@ -7,14 +7,16 @@ import pytest
 
 from tests.systems.snapshots.deployment import Deployment, deployed, game, until
 from tidegate.core.priority import Priority
-from tidegate.dashboard.refreshes import SnapshotsReader
+from tidegate.http.problems import Trouble
 from tidegate.primitives.limiter import LimiterSettings
 from tidegate.primitives.limiter.settings import Limit, Rate
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import store
+from tidegate.systems.snapshots.opening import OpenSnapshots
 from tidegate.systems.snapshots.sample import FreshnessMix, freshness_mix
 from tidegate.systems.snapshots.store import Refreshed
 from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.topics import SnapshotsOverview, SnapshotsReader
 
 _TTL = timedelta(minutes=15)
 
@@ -55,6 +57,20 @@ async def test_what_was_refreshed_is_fresh_and_what_waits_is_counted(tmp_path: P
         paused = (await reader.read()).paused_until
         assert paused is not None
         assert paused > datetime.now(UTC)
+
+
+async def test_the_system_contributes_its_topic_and_its_dead_letters(tmp_path: Path, embedded: Valkey):
+    async with game() as sim, deployed(tmp_path, embedded, sim) as deployment:
+        system = OpenSnapshots(deployment.parts, deployment.snapshots)
+        [topic], [dead] = system.topics(), system.dead_letters()
+        assert (topic.name, type(await topic.read())) == ("snapshots", SnapshotsOverview)
+        assert (dead.kind, await dead.count()) == ("snapshots", {"": 0})
+
+        without_kinds = OpenSnapshots(deployment.parts, None)
+        [topic] = without_kinds.topics()
+        assert list(without_kinds.dead_letters()) == []
+        with pytest.raises(Trouble, match="keeps no snapshots"):
+            await topic.read()
 
 
 async def _has_lag(deployment: Deployment, lag: int) -> bool:

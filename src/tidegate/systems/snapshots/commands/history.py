@@ -1,0 +1,86 @@
+"""`tidegate snapshots history`: earlier versions of a subject, from the database and the archive."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from tidegate.cli.running import load_settings, run
+from tidegate.cli.wording import number
+from tidegate.systems.snapshots.commands.opening import parse_subject
+from tidegate.systems.snapshots.settings import SnapshotSettings
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tidegate.settings import Settings
+    from tidegate.systems.snapshots.archive.entry import Entry
+    from tidegate.systems.snapshots.subject import Subject
+
+_SUBJECT = typer.Argument(help="Kind and key, such as character/4711.")
+
+
+class _PrintedEntry(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry as `--json` prints it."""
+
+    version: int
+    changed_at: datetime
+    size: int
+    is_archived: bool
+    snapshot: msgspec.Raw
+
+
+def history(
+    subject: str = _SUBJECT,
+    *,
+    limit: int = typer.Option(20, min=1, max=10_000, help="So many changes at most."),
+    as_json: bool = typer.Option(False, "--json", help="Print each as a line of JSON, with the snapshot."),
+) -> None:
+    """Show what a subject was, newest first; what is old comes from the archive. Exit 1 where nothing is known.
+
+    It is remembered where TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY says so.
+    """
+    from tidegate.cli.tables import print_table
+
+    settings = load_settings()
+    entries = run(_history(settings, parse_subject(settings, subject), limit))
+    if as_json:
+        for entry in entries:
+            typer.echo(msgspec.json.encode(_printed(entry)))
+    elif entries:
+        print_table(_table(entries))
+    else:
+        typer.echo(f"nothing is known of what {subject} was{_why_none(settings)}")
+    if not entries:
+        raise typer.Exit(1)
+
+
+def _why_none(settings: Settings) -> str:
+    if settings.section(SnapshotSettings).archive.keep_history:
+        return ""
+    return ". No history is kept: set TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY=true to have it from now on"
+
+
+async def _history(settings: Settings, subject: Subject, limit: int) -> list[Entry]:
+    from tidegate.connections import open_database
+    from tidegate.systems.snapshots.upkeep import history_of_snapshots
+
+    async with open_database(settings) as database:
+        return await history_of_snapshots(settings, database).of(subject, limit=limit)
+
+
+def _table(entries: list[Entry]) -> Table:
+    from rich.table import Table
+
+    table = Table("changed", "version", "bytes", "kept in", box=None, pad_edge=False)
+    for entry in entries:
+        kept_in = "archive" if entry.is_archived else "database"
+        table.add_row(f"{entry.changed_at:%Y-%m-%d %H:%M:%S} UTC", str(entry.version), number(entry.size), kept_in)
+    return table
+
+
+def _printed(entry: Entry) -> _PrintedEntry:
+    return _PrintedEntry(entry.version, entry.changed_at, entry.size, entry.is_archived, msgspec.Raw(entry.body))
