@@ -32,6 +32,7 @@ class Disk:
     def __init__(self, place: str, folder: Path | None = None) -> None:
         self._place, self._folder = place, folder
         self._failed_at: float | None = None
+        self._freed_at: float | None = None
         self._free_mb: int | None = None
 
     @property
@@ -46,9 +47,14 @@ class Disk:
         return free is not None and free < _FREED_MB
 
     def refused(self) -> NoSpaceLeft:
-        """The error for a write that failed for want of space. The first one is logged."""
+        """The error for a write that failed for want of space. The first one is logged.
+
+        A server may report a failure from before the space was freed. That is not a new condition.
+        """
         self._free_mb = self._free()
         error = NoSpaceLeft(self._place, free_mb=self._free_mb)
+        if self._is_late():
+            return error
         if self._failed_at is None:
             log.error("disk.filled", error=str(error), remedy="Free some space; the work continues by itself")
         self._failed_at = time.monotonic()
@@ -64,8 +70,12 @@ class Disk:
         now_free = self._free()
         was_freed = now_free is not None and self._free_mb is not None and now_free >= self._free_mb + _FREED_MB
         if was_freed or time.monotonic() - self._failed_at >= _QUIET_S:
-            self._failed_at = None
+            self._failed_at, self._freed_at = None, time.monotonic()
             log.warning("disk.freed", place=self._place, free_mb=now_free)
+
+    def _is_late(self) -> bool:
+        was_freed = self._freed_at is not None and time.monotonic() - self._freed_at < _QUIET_S
+        return was_freed and not self.is_full and self._free_mb is not None and self._free_mb >= _FREED_MB
 
     def _free(self) -> int | None:
         """In MB; None where the folder cannot be asked."""
