@@ -85,11 +85,12 @@ async def test_payments_are_counted_once_when_valkey_refused_for_longer_than_the
 
 
 async def test_payments_are_counted_once_when_the_database_refused_writes(
-    embedded: Valkey, monkeypatch: pytest.MonkeyPatch
+    embedded: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     waits = short_pauses(monkeypatch)
     async with migrated_on("postgres") as (server, name), await Database.open(server.url(name)) as database:
-        ranking, process = opened(build_context(Settings(ranking=BOARDS), embedded, database))
+        settings = Settings(data_dir=tmp_path, presence=BRIEF, ranking=BOARDS)
+        ranking, process = opened(build_context(settings, embedded, database))
         await database.transaction(pay, "a", range(10))
         await set_read_only(server, name, "on")
         with capture_logs() as lines:
