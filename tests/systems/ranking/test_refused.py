@@ -89,7 +89,7 @@ async def test_payments_are_counted_once_when_the_database_refused_writes(
 ):
     waits = short_pauses(monkeypatch)
     async with migrated_on("postgres") as (server, name), await Database.open(server.url(name)) as database:
-        settings = Settings(data_dir=tmp_path, presence=BRIEF, ranking=BOARDS)
+        settings = Settings(data_dir=tmp_path, ranking=BOARDS)
         ranking, process = opened(build_context(settings, embedded, database))
         await database.transaction(pay, "a", range(10))
         await set_read_only(server, name, "on")
