@@ -182,7 +182,7 @@ async def _let_jobs_wait(collection: Collection) -> None:
     for number in range(large.CREDENTIALS):
         await gate.enrol(f"account-{number}", pool=f"pool-{number % 30}")
     waiting = [Job(job=f"j{number}", pool=f"pool-{number % 30}", run=f"r{number % 200}") for number in range(10_000)]
-    await gate.offer(waiting)
+    await gate.enqueue(waiting)
 
 
 async def _ask(session: aiohttp.ClientSession, url: str) -> None:

@@ -46,7 +46,7 @@ async def _rate(url: str, lanes: int) -> float:
     # Named as collection names them: by their numbers in SQL.
     jobs = [Job(job=str(1_000_000 + n), pool="pool", run=str(n % lanes)) for n in range(JOBS)]
     began = time.perf_counter()
-    await gate.offer(jobs)
+    await gate.enqueue(jobs)
     left = JOBS - sum(await asyncio.gather(*(_work(stream.consumer(f"bench-{n}"), gate) for n in range(2))))
     rate = JOBS / (time.perf_counter() - began)
     await valkey.close()

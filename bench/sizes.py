@@ -44,7 +44,7 @@ async def _begin(parts: Context, number: int) -> None:
     subject = Subject(user_id=login, login=login, options={})
     _, jobs = await parts.database.transaction(runs.begin, Beginning("github", subject, "everybody", "manual", specs))
     for start in range(0, len(jobs), AT_ONCE):
-        await parts.gate.offer(to_gate_jobs(jobs[start : start + AT_ONCE], now=parts.database.clock.now()))
+        await parts.gate.enqueue(to_gate_jobs(jobs[start : start + AT_ONCE], now=parts.database.clock.now()))
 
 
 async def _memory(parts: Context) -> int:

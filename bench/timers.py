@@ -73,7 +73,7 @@ async def measure_on(valkey: Valkey) -> TimersFigures:
     unit = valkey.unit("bench-timers")
     timers = Timers(valkey, unit, unit.key("stream"))
     stopping = asyncio.Event()
-    keeping = asyncio.create_task(Timekeeper(timers.doorbell, [timers]).run(stopping))
+    keeping = asyncio.create_task(Timekeeper(timers.wakeup, [timers]).run(stopping))
     start = SystemClock().now() + LEAD
     await timers.schedule_many([Timer(f"t{n}", start + OVER * random.random()) for n in range(TIMERS)])
     figures = await _read(valkey, timers)

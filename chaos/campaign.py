@@ -63,7 +63,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def settings(self) -> dict[str, Any]:
         """Of the workers."""
         lease_s = self.lease_s
-        return {} if lease_s is None else {"presence": {"lease": lease_s, "renew_every": 0.7 * lease_s}}
+        return {} if lease_s is None else {"membership": {"lease": lease_s, "renew_every": 0.7 * lease_s}}
 
     @property
     def longest_s(self) -> float:

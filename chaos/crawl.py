@@ -223,7 +223,7 @@ async def conduct(plan: CrawlPlan, folder: Path, tell: Tell = lambda _: None) ->
             "database_url": url,
             "valkey_url": server.url,
             "auto_migrate": False,
-            "presence": {"lease": plan.lease_s, "renew_every": plan.lease_s / 4},
+            "membership": {"lease": plan.lease_s, "renew_every": plan.lease_s / 4},
             "crawl": {"delay": plan.delay_ms / 1_000, "first_rest": 5},
             # Deaths of workers count as attempts, beside the errors of the hosts.
             "collect": {"first_pause": 0.5, "max_attempts": 12},

@@ -34,7 +34,7 @@ from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
 from tidegate.core.errors import Unavailable, ValkeyUnavailable
 from tidegate.core.telemetry.logs import configure
-from tidegate.primitives.membership import PresenceKeys
+from tidegate.primitives.membership import MembershipKeys
 from tidegate.runtime.waiting import occurs
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
@@ -202,7 +202,7 @@ class Campaign:
     async def _leader(self) -> str:
         """The owner that leads, as far as it is known."""
         with suppress(Unavailable):
-            owner = await self._valkey.execute("HGET", PresenceKeys(self._valkey.unit(UNIT)).leader, "owner")
+            owner = await self._valkey.execute("HGET", MembershipKeys(self._valkey.unit(UNIT)).leader, "owner")
             return "" if owner is None else owner.decode()
         return ""
 

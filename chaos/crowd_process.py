@@ -17,7 +17,7 @@ from sqlalchemy import select
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
-from tidegate.primitives.membership import Election, Presence, PresenceSettings
+from tidegate.primitives.membership import Election, Membership, MembershipSettings
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
 from tidegate.runtime.service import Restarts, keep_running
@@ -38,7 +38,7 @@ from tidegate.systems.waiting_room.tables import room_tokens
 from tidegate.systems.waiting_room.tokens import Entry, leave
 
 ROOM, UNIT = "crowd", "crowd-campaign"
-LEASES = PresenceSettings(lease=timedelta(seconds=2), renew_every=timedelta(milliseconds=600))
+LEASES = MembershipSettings(lease=timedelta(seconds=2), renew_every=timedelta(milliseconds=600))
 """Short: a frozen leader has lost its lease when it continues, and is replaced soon when it is killed."""
 AT_SHORT_PAUSES = Restarts(backoff=Backoff(first=timedelta(milliseconds=50), most=timedelta(seconds=1)))
 SETTINGS = WaitingRoomSettings(settle_after=timedelta(seconds=2))
@@ -57,7 +57,7 @@ async def open_office() -> PassOffice:
 async def admit(reception: Reception, valkey: Valkey, owner: str) -> None:
     """Stand for election and keep the room while elected, as every process of a deployment does."""
     unit, never = valkey.unit(UNIT), asyncio.Event()
-    heartbeat = Heartbeat(Presence(valkey, unit, owner, settings=LEASES))
+    heartbeat = Heartbeat(Membership(valkey, unit, owner, settings=LEASES))
     leadership = Leadership(
         Election(valkey, unit, owner), heartbeat, {"rooms": reception.keepers()}, restarts=AT_SHORT_PAUSES
     )

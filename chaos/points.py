@@ -16,7 +16,7 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.engine.completion import Completion
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.gate import Gate
-from tidegate.primitives.membership import Presence
+from tidegate.primitives.membership import Membership
 from tidegate.primitives.stream import Consumer
 from tidegate.storage.sql import Database, Transaction
 
@@ -27,7 +27,7 @@ _STEPS: dict[str, tuple[type, str]] = {
     "settle": (Gate, "settle"),
     "rebuild": (Gate, "rebuild"),
     "complete": (Completion, "complete"),
-    "remove": (Presence, "remove"),
+    "remove": (Membership, "remove"),
 }
 _TRANSACTION = "commit"
 POINTS = frozenset(

@@ -21,7 +21,7 @@ from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.http import Binding
 from tidegate.http.settings import HttpSettings
-from tidegate.primitives.membership import PresenceSettings
+from tidegate.primitives.membership import MembershipSettings
 from tidegate.process import build_process
 from tidegate.settings import Settings
 from tidegate.systems.campaigns.opening import OpenCampaigns, open_campaigns
@@ -89,7 +89,7 @@ def settings_for(database: str, valkey: str, folder: str, lease_s: float) -> Set
         database_url=database,
         valkey_url=valkey,
         auto_migrate=False,
-        presence=PresenceSettings(lease=lease, renew_every=lease / 4),
+        membership=MembershipSettings(lease=lease, renew_every=lease / 4),
         campaigns=CampaignSettings(idle_timeout_seconds=lease_s / 2),
     )
 

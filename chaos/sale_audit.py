@@ -80,7 +80,7 @@ async def audit(verdict: Verdict, shop: Shop) -> None:
 async def tell_again(shop: Shop) -> None:
     """Tell every payment once more, as if each had just been made."""
     await shop.database.transaction(_tell_again, await shop.database.read(all_sold))
-    await shop.parts.commits.ring()
+    await shop.parts.commits.notify()
 
 
 async def standings(shop: Shop) -> tuple[list[tuple[Any, ...]], Ranked]:

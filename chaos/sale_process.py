@@ -27,7 +27,7 @@ from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.http import Binding
 from tidegate.http.settings import HttpSettings
-from tidegate.primitives.membership import PresenceSettings
+from tidegate.primitives.membership import MembershipSettings
 from tidegate.settings import Settings
 from tidegate.systems.waiting_room import Inside, Nowhere, Reception, WaitingRoom, WaitingRoomSettings
 from tidegate.systems.waiting_room.opening import open_reception
@@ -63,7 +63,7 @@ def settings_for(database: str, valkey: str, folder: str) -> Settings:
         valkey_url=valkey,
         auto_migrate=False,
         credentials_key=SecretStr(b64encode(b"a key for all of this campaign..").decode()),
-        presence=PresenceSettings(lease=timedelta(seconds=2), renew_every=timedelta(milliseconds=500)),
+        membership=MembershipSettings(lease=timedelta(seconds=2), renew_every=timedelta(milliseconds=500)),
         waiting_room=WaitingRoomSettings(settle_after=timedelta(seconds=1)),
     )
 

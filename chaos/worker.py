@@ -13,7 +13,7 @@ from tidegate.app import Collection, open_collection
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine import staging, verdicts
 from tidegate.engine.source import Subject
-from tidegate.primitives.gate import promises
+from tidegate.primitives.gate import enqueue_intents
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.systems.github.settings import POOL
 
@@ -32,7 +32,7 @@ def work(order: Order, *, lifeline: int, say: Say) -> int:
         pause = timedelta(milliseconds=order.first_pause_ms)
         verdicts._ASK_AGAIN = pause  # pyright: ignore[reportPrivateUsage]
         staging._REST = pause  # pyright: ignore[reportPrivateUsage]
-        promises.FIRST_LOOK = pause
+        enqueue_intents.FIRST_LOOK = pause
     if order.drain_s is not None:
         Supervisor.__init__.__kwdefaults__ = {"drain_within": timedelta(seconds=order.drain_s), "restarts": None}
     return uvloop.run(_work(order, lifeline, say))

@@ -138,7 +138,7 @@ async def main() -> None:
             )
             running = asyncio.create_task(process.run())
             progress = asyncio.create_task(show_progress(parts, tally))
-            await parts.gate.offer(
+            await parts.gate.enqueue(
                 [Job(job=f"{run} page {n}", pool=POOL, run=run, payload=run) for run in RUNS for n in range(PAGES)]
             )
             await asyncio.wait([running, asyncio.ensure_future(tally.complete.wait())], return_when="FIRST_COMPLETED")

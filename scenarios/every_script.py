@@ -8,12 +8,12 @@ from tidegate.primitives.coalescer import Coalescer, Draft
 from tidegate.primitives.gate import Admitted, Gate, Job, settlement
 from tidegate.primitives.gate.memory import Memory
 from tidegate.primitives.limiter import Limiter
-from tidegate.primitives.membership import Presence
+from tidegate.primitives.membership import Membership
 from tidegate.primitives.membership.election import Election
 from tidegate.primitives.stream import Passage, Stream
 from tidegate.primitives.throttle import Throttle
 from tidegate.primitives.timers import Timers
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.valkey import Key, Unit, Valkey
 
 _SOON = timedelta(milliseconds=1)
@@ -30,7 +30,7 @@ async def use_everything(valkey: Valkey, unit: Unit) -> None:
     await _limiter(Limiter(valkey, valkey.unit(f"{unit.name}-limiter")))
     await _coalescer(Coalescer(valkey, name=unit.name), unit.key("published"))
     await _gate(valkey, unit)
-    await Doorbell(valkey, unit.key("bell")).ring()
+    await Wakeup(valkey, unit.key("bell")).notify()
     throttle = Throttle(valkey, unit.name, burst=1, interval=_LATER)
     await throttle.take("address", "item")
     await throttle.give_back("address", "item")
@@ -69,16 +69,16 @@ async def _timers(timers: Timers) -> None:
 
 
 async def _presence(valkey: Valkey, unit: Unit) -> None:
-    presence, election = Presence(valkey, unit, "process"), Election(valkey, unit, "process")
-    await presence.join()
-    await presence.renew()
-    await presence.members()
-    await presence.expire()
-    await presence.declare_dead("another")
-    await presence.known_dead()
+    membership, election = Membership(valkey, unit, "process"), Election(valkey, unit, "process")
+    await membership.join()
+    await membership.renew()
+    await membership.members()
+    await membership.expire()
+    await membership.declare_dead("another")
+    await membership.known_dead()
     await election.stand()
     await election.resign()
-    await presence.leave()
+    await membership.leave()
 
 
 async def _limiter(limiter: Limiter) -> None:
@@ -101,9 +101,9 @@ async def _gate(valkey: Valkey, unit: Unit) -> None:
     await gate.remind(Memory(pool=_POOL, started=0, running=0, notes=[]))
     await gate.pace(_POOL, "slow", gap_ms=1)
     await gate.enrol("credential", pool=_POOL)
-    await gate.promises.make(_SOON)
-    await gate.promises.broken()
-    await gate.offer([_job(n) for n in range(3)])
+    await gate.intents.record(_SOON)
+    await gate.intents.expired()
+    await gate.enqueue([_job(n) for n in range(3)])
     await gate.open(_POOL)
     await gate.fire()
     await gate.status(_POOL)

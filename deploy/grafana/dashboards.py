@@ -141,8 +141,8 @@ def snapshots() -> Json:
     ]
     reads = [
         rate("Reads", "snapshot_reads_total", "found", unit="reqps", stacked=True),
-        states("Breaker of the Valkey server", of_valkey, "instance", _BREAKER, alerts=["ValkeyBreakerOpen"]),
-        states("Breaker of the database", of_database, "instance", _BREAKER, alerts=["DatabaseBreakerOpen"]),
+        states("CircuitBreaker of the Valkey server", of_valkey, "instance", _BREAKER, alerts=["ValkeyBreakerOpen"]),
+        states("CircuitBreaker of the database", of_database, "instance", _BREAKER, alerts=["DatabaseBreakerOpen"]),
         level("Dead letters", "dlq_message_count"),
         rate("Refused by an open breaker, per second", "circuit_breaker_refused_total", "breaker"),
         rate("Moved to the archive, per second", "archive_entries_moved_total", "deployment"),

@@ -78,12 +78,12 @@ def build_context(
 ) -> Context:
     """The primitives, on connections that are open; `shard` names the unit of their keys."""
     from tidegate.primitives.gate import Gate
-    from tidegate.primitives.membership import Presence
+    from tidegate.primitives.membership import Membership
     from tidegate.primitives.stream import Stream
     from tidegate.primitives.timers import Timers
 
     unit, owner = valkey.unit(shard), owner or new_owner()
-    presence = Presence(valkey, unit, owner, settings=settings.presence)
+    membership = Membership(valkey, unit, owner, settings=settings.membership)
     jobs = Stream(valkey, unit, "jobs", settings.stream.model_copy(update={"max_deliveries": _NEVER_BURIED}))
     alarms = Stream(valkey, unit, "alarms", settings.stream)
     timers = Timers(valkey, unit, alarms.keys.stream, settings=settings.timers)
@@ -95,4 +95,4 @@ def build_context(
         wake=timers.keys.wake,
         settings=settings.gate,
     )
-    return Context(settings, owner, valkey, database, unit, presence, jobs, gate, alarms, timers)
+    return Context(settings, owner, valkey, database, unit, membership, jobs, gate, alarms, timers)

@@ -6,18 +6,18 @@ from tidegate.http.session_retention import session_rules
 from tidegate.primitives.membership import Election
 from tidegate.primitives.stream import Stream
 from tidegate.runtime.delivery import Handler
-from tidegate.runtime.enqueue_intents import Promised
+from tidegate.runtime.enqueue_intents import EnqueueIntentMonitor
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
-from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
-from tidegate.runtime.process_deaths import Neighbours
-from tidegate.runtime.recoverer import Estate, Recoverer
+from tidegate.runtime.outbox_notifier import NotifiedRelay, OutboxNotifier
+from tidegate.runtime.process_deaths import ProcessDeathWatcher
+from tidegate.runtime.recoverer import RecoverableWork, Recoverer
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.retention import DeadLetterRule, Retention, RetentionRule, outbox_rules
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource, Timekeeper
-from tidegate.runtime.valkey_restart import Reunion
+from tidegate.runtime.valkey_restart import ValkeyRestartDetector
 from tidegate.system import Context, OpenSystem
 
 _PROCESSES = "processes"
@@ -35,7 +35,7 @@ def build_process(
     duties: Mapping[str, Service] | None = None,
     on_death: Sequence[Callable[[], object]] = (),
     streams: Sequence[Stream] = (),
-    estates: Sequence[Estate] = (),
+    estates: Sequence[RecoverableWork] = (),
 ) -> Supervisor:
     """A process of the deployment: heartbeat, the leader's duties while it leads, and what the `systems` contribute.
 
@@ -56,39 +56,41 @@ def build_process(
     relay = Relay(parts.database, handlers, only_handled=True)
     commits = parts.commits
     recoverer = Recoverer(
-        parts.presence,
+        parts.membership,
         [parts.jobs, parts.alarms, *estates],
-        on_death=[relay.ring, *on_death],
+        on_death=[relay.notify, *on_death],
         losses=lambda: parts.valkey.losses,
     )
-    reunion = Reunion(parts.valkey, tell=[relay.ring, *on_death])
-    promised = Promised(parts.gate.promises, tell=on_death)
+    restart_detector = ValkeyRestartDetector(parts.valkey, tell=[relay.notify, *on_death])
+    promised = EnqueueIntentMonitor(parts.gate.intents, tell=on_death)
     retention = Retention(lambda: retention_rules(parts, systems), parts.settings.retention.every)
-    ours = [parts.timers, parts.gate, recoverer, reunion, promised, retention]
+    ours = [parts.timers, parts.gate, recoverer, restart_detector, promised, retention]
     supervisor = Supervisor()
-    heartbeat = Heartbeat(parts.presence, may_leave=lambda: not supervisor.is_cut_off)
+    heartbeat = Heartbeat(parts.membership, may_leave=lambda: not supervisor.is_cut_off)
     for stream in (parts.jobs, *(each for each in estates if isinstance(each, Stream))):
-        stream.on_missing = heartbeat.hasten
+        stream.on_missing = heartbeat.renew_now
     leadership = Leadership(
-        Election(parts.valkey, parts.unit, parts.owner, settings=parts.presence.settings),
+        Election(parts.valkey, parts.unit, parts.owner, settings=parts.membership.settings),
         heartbeat,
         {
-            "timekeeper": Timekeeper(parts.timers.doorbell, [*ours, *sources], on_begin=recoverer.begin),
-            "relay": AttentiveRelay(relay, commits),
+            "timekeeper": Timekeeper(parts.timers.wakeup, [*ours, *sources], on_begin=recoverer.begin),
+            "relay": NotifiedRelay(relay, commits),
             **leading,
         },
     )
 
     async def report_death(owner: str) -> None:
-        await parts.presence.declare_dead(owner)
+        await parts.membership.declare_dead(owner)
         leadership.reconsider()
 
     folder = parts.settings.data_dir / _PROCESSES / parts.unit.name
-    neighbours = Neighbours(folder, parts.owner, report_death, has_left=lambda: heartbeat.has_left)
+    neighbours = ProcessDeathWatcher(folder, parts.owner, report_death, has_left=lambda: heartbeat.has_left)
     supervisor.add("neighbours", neighbours)
     supervisor.add("heartbeat", heartbeat)
     supervisor.add("leadership", leadership)
-    supervisor.add("announcer", Announcer(parts.database, commits, leads_here=lambda: leadership.fence is not None))
+    supervisor.add(
+        "announcer", OutboxNotifier(parts.database, commits, leads_here=lambda: leadership.fence is not None)
+    )
     for name, service in running.items():
         supervisor.add(name, service)
     return supervisor

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from tidegate.http.fast_path import FastHandler
     from tidegate.http.settings import HttpSettings
     from tidegate.primitives.gate import Gate
-    from tidegate.primitives.membership import Presence
+    from tidegate.primitives.membership import Membership
     from tidegate.primitives.stream import Stream
     from tidegate.primitives.timers import Timers
-    from tidegate.primitives.wakeup import Doorbell
+    from tidegate.primitives.wakeup import Wakeup
     from tidegate.runtime.delivery import Handler
-    from tidegate.runtime.recoverer import Estate
+    from tidegate.runtime.recoverer import RecoverableWork
     from tidegate.runtime.retention import RetentionRule
     from tidegate.runtime.service import Service
     from tidegate.runtime.timekeeper import DueSource
@@ -90,7 +90,7 @@ class Context:
     valkey: Valkey
     database: Database
     unit: Unit
-    presence: Presence
+    membership: Membership
     jobs: Stream
     """Jobs that have their permit."""
     gate: Gate
@@ -101,11 +101,11 @@ class Context:
     """What systems offer to systems that are opened after them, by class; see `share` and `get`."""
 
     @property
-    def commits(self) -> Doorbell:
+    def commits(self) -> Wakeup:
         """Wakes the leader's relay after a commit with events."""
-        from tidegate.primitives.wakeup import Doorbell
+        from tidegate.primitives.wakeup import Wakeup
 
-        return Doorbell(self.valkey, self.unit.key("commits"))
+        return Wakeup(self.valkey, self.unit.key("commits"))
 
     def section(self, kind: type[S]) -> S:
         """The settings of a system: `context.section(LinkCheckerSettings)`."""
@@ -212,7 +212,7 @@ class OpenSystem:
         """Handlers of outbox events; the leader's relay calls them."""
         return ()
 
-    def recoverable(self) -> Sequence[Estate]:
+    def recoverable(self) -> Sequence[RecoverableWork]:
         """Streams and other work that the leader takes from dead processes."""
         return ()
 

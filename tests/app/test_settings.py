@@ -164,11 +164,12 @@ def test_every_mistake_is_told_at_once_with_its_name_its_reason_and_what_was_mea
 
 def test_settings_that_do_not_fit_together_are_all_named(folder: Path, monkeypatch: pytest.MonkeyPatch):
     file = folder / "tidegate.toml"
-    file.write_text("[presence]\nrenew_every = '1m'\n")
-    monkeypatch.setenv("TIDEGATE_PRESENCE__LEASE", "10s")
+    file.write_text("[membership]\nrenew_every = '1m'\n")
+    monkeypatch.setenv("TIDEGATE_MEMBERSHIP__LEASE", "10s")
 
     assert (
-        f"TIDEGATE_PRESENCE__LEASE, presence.renew_every in {file}: renew_every must be shorter than lease" in refusal()
+        f"TIDEGATE_MEMBERSHIP__LEASE, membership.renew_every in {file}: renew_every must be shorter than lease"
+        in refusal()
     )
 
 
@@ -328,9 +329,9 @@ def test_a_data_folder_that_cannot_be_used_is_told_when_it_is_needed(tmp_path: P
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("TIDEGATE_PRESENCE__RENEW_EVERY", "PT0.0004S"),
-        ("TIDEGATE_PRESENCE__RENEW_EVERY", "PT0.05S"),
-        ("TIDEGATE_PRESENCE__LEASE", "P40D"),
+        ("TIDEGATE_MEMBERSHIP__RENEW_EVERY", "PT0.0004S"),
+        ("TIDEGATE_MEMBERSHIP__RENEW_EVERY", "PT0.05S"),
+        ("TIDEGATE_MEMBERSHIP__LEASE", "P40D"),
         ("TIDEGATE_STREAM__IDLE_LIMIT", "PT0.0001S"),
         ("TIDEGATE_STREAM__IDLE_LIMIT", "PT0.5S"),
         ("TIDEGATE_STREAM__REMEMBER_ADDS_FOR", "PT0.0001S"),

@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE_S, look_again, observe_absence, patience, sim
 from tidegate.core.errors import DatabaseUnavailable, TooManyWaiting
 from tidegate.dashboard import hub as hub_module
 from tidegate.dashboard.hub import Hub, SharedRead, Topic
-from tidegate.engine.change_feed import Bulletin
+from tidegate.engine.change_feed import ChangeFeed
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
@@ -53,7 +53,7 @@ class Source:
 
 
 def hub_of(
-    source: Source, bulletin: Bulletin, *, seats: int = 10, heeds: bool = True, silence: timedelta = LATE
+    source: Source, bulletin: ChangeFeed, *, seats: int = 10, heeds: bool = True, silence: timedelta = LATE
 ) -> Hub:
     topic = Topic("it", source.read, heeds_runs=heeds, gap=SOON, silence=silence)
     return Hub([topic], bulletin, Seats(seats))

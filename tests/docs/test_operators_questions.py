@@ -112,7 +112,7 @@ async def _keep_waiting(gate: Gate) -> None:
     rest = Note(credential="mona", bucket="core", blocked_ms=MINUTES_20)
     await gate.remind(Memory(pool="github", started=0, running=0, notes=[rest]))
     await gate.enrol("mona", pool="github")
-    await gate.offer([Job(job=f"g{n}", pool="github", run="6") for n in range(25)])
+    await gate.enqueue([Job(job=f"g{n}", pool="github", run="6") for n in range(25)])
 
 
 def _printed(report: Any, now: datetime) -> str:

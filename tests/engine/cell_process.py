@@ -11,7 +11,7 @@ from tests.engine.process import Ready, RemoteShelfSource
 from tidegate.app import open_sources
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.tokens import Tokens
-from tidegate.primitives.membership import PresenceSettings
+from tidegate.primitives.membership import MembershipSettings
 from tidegate.settings import Settings
 
 
@@ -28,8 +28,8 @@ def tokens_of(source: str) -> Tokens:
 
 
 async def main(source: str, data_dir: Path, url: str, lease: timedelta) -> None:
-    presence = PresenceSettings(lease=lease, renew_every=lease * 0.7)
-    settings = Settings(data_dir=data_dir, presence=presence)
+    membership = MembershipSettings(lease=lease, renew_every=lease * 0.7)
+    settings = Settings(data_dir=data_dir, membership=membership)
     async with open_sources(settings, [NamedShelfSource(source, url)], tokens_of(source)) as collection:
         await collection.process(services={"ready": Ready()}).run(handle_signals=True)
 

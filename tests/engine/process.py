@@ -14,7 +14,7 @@ from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.source import Task
 from tidegate.engine.upstream import Request, UpstreamClient
-from tidegate.primitives.membership import PresenceSettings
+from tidegate.primitives.membership import MembershipSettings
 from tidegate.process import build_process
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
@@ -46,8 +46,8 @@ class Secrets:
 
 
 async def main(data_dir: Path, url: str, lease: timedelta) -> None:
-    presence = PresenceSettings(lease=lease, renew_every=lease * 0.7)
-    async with open_context(Settings(data_dir=data_dir, presence=presence)) as parts, UpstreamClient() as client:
+    membership = MembershipSettings(lease=lease, renew_every=lease * 0.7)
+    async with open_context(Settings(data_dir=data_dir, membership=membership)) as parts, UpstreamClient() as client:
         ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
 
         async def enrol() -> None:
@@ -61,7 +61,7 @@ async def main(data_dir: Path, url: str, lease: timedelta) -> None:
             handlers=collector.handlers,
             services={**collector.services, "ready": Ready()},
             duties={"recovery": collector.duty},
-            on_death=[collector.duty.ring],
+            on_death=[collector.duty.notify],
         )
         await process.run(handle_signals=True)
 

@@ -14,7 +14,7 @@ from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports, leftover_keys
 from tests.waiting import look_again, patience, simulated_delay, stopwatch
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.change_feed import Bulletin, Watch
+from tidegate.engine.change_feed import ChangeFeed, Watch
 from tidegate.storage.valkey import Unit, Valkey
 from tidegate.storage.valkey.connection import connected
 
@@ -25,8 +25,8 @@ def unit(valkey: Valkey) -> Unit:
 
 
 @pytest.fixture
-def bulletin(valkey: Valkey, unit: Unit) -> Bulletin:
-    return Bulletin(valkey, unit)
+def bulletin(valkey: Valkey, unit: Unit) -> ChangeFeed:
+    return ChangeFeed(valkey, unit)
 
 
 async def until_reading(valkey: Valkey, readers: int) -> None:
@@ -39,7 +39,7 @@ async def calm(watch: Watch) -> None:
     await watch.news(0.01)
 
 
-async def test_a_tell_wakes_those_who_watch_the_run_and_nobody_else(bulletin: Bulletin, valkey: Valkey):
+async def test_a_tell_wakes_those_who_watch_the_run_and_nobody_else(bulletin: ChangeFeed, valkey: Valkey):
     async with bulletin.watch([1]) as one, bulletin.watch([2]) as two, bulletin.watch([1, 2]) as both:
         await until_reading(valkey, 1)
         for watch in (one, two, both):
@@ -52,7 +52,7 @@ async def test_a_tell_wakes_those_who_watch_the_run_and_nobody_else(bulletin: Bu
         assert not await two.news(0.05)
 
 
-async def test_many_tells_to_one_who_is_busy_are_one_reason_to_look(bulletin: Bulletin, valkey: Valkey):
+async def test_many_tells_to_one_who_is_busy_are_one_reason_to_look(bulletin: ChangeFeed, valkey: Valkey):
     async with bulletin.watch([1]) as watch, bulletin.watch([2]) as last:
         await until_reading(valkey, 1)
         await calm(watch)
@@ -66,14 +66,14 @@ async def test_many_tells_to_one_who_is_busy_are_one_reason_to_look(bulletin: Bu
         assert not await watch.news(0.05)
 
 
-async def test_another_process_is_heard(bulletin: Bulletin, valkey: Valkey, unit: Unit):
+async def test_another_process_is_heard(bulletin: ChangeFeed, valkey: Valkey, unit: Unit):
     """Another object on another connection is all that another process is to the server."""
     other = await Valkey.connect(valkey.url)
     try:
         async with bulletin.watch([7]) as watch:
             await until_reading(valkey, 1)
             await calm(watch)
-            await Bulletin(other, unit).tell([7])
+            await ChangeFeed(other, unit).tell([7])
             assert await watch.news(60)
     finally:
         await other.close()
@@ -81,7 +81,7 @@ async def test_another_process_is_heard(bulletin: Bulletin, valkey: Valkey, unit
 
 @pytest.mark.every_server
 async def test_what_is_told_between_the_watchers_look_and_the_readers_first_read_is_not_lost(
-    bulletin: Bulletin, valkey: Valkey, unit: Unit
+    bulletin: ChangeFeed, valkey: Valkey, unit: Unit
 ):
     await bulletin.tell([1])
     async with bulletin.watch([1]) as watch:
@@ -89,7 +89,7 @@ async def test_what_is_told_between_the_watchers_look_and_the_readers_first_read
         assert await watch.news(60)
 
 
-async def test_fifty_watchers_have_one_reader_and_when_they_are_gone_none(bulletin: Bulletin, valkey: Valkey):
+async def test_fifty_watchers_have_one_reader_and_when_they_are_gone_none(bulletin: ChangeFeed, valkey: Valkey):
     async with AsyncExitStack() as stack:
         watches = [await stack.enter_async_context(bulletin.watch([n % 5])) for n in range(50)]
         await until_reading(valkey, 1)
@@ -102,7 +102,7 @@ async def test_fifty_watchers_have_one_reader_and_when_they_are_gone_none(bullet
     await until_reading(valkey, 0)
 
 
-async def test_who_comes_while_the_last_one_leaves_is_served(bulletin: Bulletin, valkey: Valkey):
+async def test_who_comes_while_the_last_one_leaves_is_served(bulletin: ChangeFeed, valkey: Valkey):
     for n in range(30):
         async with bulletin.watch([n]) as watch:
             await bulletin.tell([n])
@@ -112,14 +112,14 @@ async def test_who_comes_while_the_last_one_leaves_is_served(bulletin: Bulletin,
 
 async def test_who_leaves_at_any_moment_leaves_at_once(embedded: Valkey):
     """Also in the moment in which the reader's first command is on its way: its cancellation must not get lost."""
-    bulletin = Bulletin(embedded, embedded.unit("board"))
+    bulletin = ChangeFeed(embedded, embedded.unit("board"))
     async with patience():
         for n in range(400):
             async with bulletin.watch([1]):
                 await simulated_delay(n % 8 * 0.0002)
 
 
-async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(bulletin: Bulletin, valkey: Valkey):
+async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(bulletin: ChangeFeed, valkey: Valkey):
     async def watch_for_ever() -> None:
         async with bulletin.watch([1]) as watch:
             while True:
@@ -136,7 +136,7 @@ async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(bulletin: Bulle
 
 @pytest.mark.full
 @pytest.mark.every_server
-async def test_the_stream_stays_short(bulletin: Bulletin, valkey: Valkey, unit: Unit):
+async def test_the_stream_stays_short(bulletin: ChangeFeed, valkey: Valkey, unit: Unit):
     for _ in range(1_500):
         await bulletin.tell([1])
 
@@ -145,7 +145,7 @@ async def test_the_stream_stays_short(bulletin: Bulletin, valkey: Valkey, unit: 
 
 
 @pytest.mark.every_server
-async def test_whoever_says_often_that_runs_moved_tells_it_together(bulletin: Bulletin, valkey: Valkey, unit: Unit):
+async def test_whoever_says_often_that_runs_moved_tells_it_together(bulletin: ChangeFeed, valkey: Valkey, unit: Unit):
     async with bulletin.watch([150]) as watch:
         await until_reading(valkey, 1)
         await calm(watch)
@@ -161,7 +161,7 @@ async def test_whoever_says_often_that_runs_moved_tells_it_together(bulletin: Bu
 
 
 @pytest.mark.every_server
-async def test_what_moved_last_is_told_before_the_end(bulletin: Bulletin, valkey: Valkey, unit: Unit):
+async def test_what_moved_last_is_told_before_the_end(bulletin: ChangeFeed, valkey: Valkey, unit: Unit):
     bulletin.moved([1])
     bulletin.moved([2])
     await bulletin.close()
@@ -174,8 +174,8 @@ async def test_where_blocking_is_forbidden_it_looks_now_and_then(valkey: Valkey,
     other = await Valkey.connect(valkey.url)
     other._info = dataclasses.replace(other.info, can_block=False)  # pyright: ignore[reportPrivateUsage]
     try:
-        async with Bulletin(other, unit).watch([3]) as watch:
-            await Bulletin(valkey, unit).tell([3])
+        async with ChangeFeed(other, unit).watch([3]) as watch:
+            await ChangeFeed(valkey, unit).tell([3])
             assert await watch.news(60)
             await until_reading(valkey, 0)
     finally:
@@ -183,7 +183,7 @@ async def test_where_blocking_is_forbidden_it_looks_now_and_then(valkey: Valkey,
 
 
 async def test_a_server_that_lost_its_data_is_followed_from_its_new_beginning(embedded: Valkey):
-    bulletin = Bulletin(embedded, embedded.unit("board"))
+    bulletin = ChangeFeed(embedded, embedded.unit("board"))
     async with bulletin.watch([1]) as watch:
         await bulletin.tell([1])
         await until_reading(embedded, 1)
@@ -202,7 +202,7 @@ async def test_after_a_broken_connection_everybody_looks_again():
             connected(server.url) as direct,
             connected(f"redis://127.0.0.1:{proxy.port}") as through,
         ):
-            bulletin = Bulletin(through, through.unit("board"))
+            bulletin = ChangeFeed(through, through.unit("board"))
             async with bulletin.watch([1]) as watch:
                 await until_reading(direct, 1)
                 await calm(watch)
@@ -213,7 +213,7 @@ async def test_after_a_broken_connection_everybody_looks_again():
 
 
 async def test_nonsense_is_refused(embedded: Valkey):
-    bulletin = Bulletin(embedded, embedded.unit("board"))
+    bulletin = ChangeFeed(embedded, embedded.unit("board"))
     with pytest.raises(InvalidArgument, match="nothing to watch"):
         async with bulletin.watch([]):
             pass
@@ -224,7 +224,7 @@ async def test_nonsense_is_refused(embedded: Valkey):
 
 
 async def test_one_who_follows_with_a_gap_is_told_of_many_moves_together_and_keeps_nobody_waiting(
-    bulletin: Bulletin, valkey: Valkey
+    bulletin: ChangeFeed, valkey: Valkey
 ):
     heard: list[Collection[int] | None] = []
     async with bulletin.follow(heard.append, gap=timedelta(minutes=1)):

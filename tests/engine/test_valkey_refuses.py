@@ -16,13 +16,13 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import until
 from tidegate.connections import build_context
-from tidegate.primitives.membership import PresenceSettings
+from tidegate.primitives.membership import MembershipSettings
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey.connection import connected
 
 LEASE_S = 3.0
-PRESENCE = PresenceSettings(lease=timedelta(seconds=LEASE_S), renew_every=timedelta(seconds=LEASE_S / 2))
+PRESENCE = MembershipSettings(lease=timedelta(seconds=LEASE_S), renew_every=timedelta(seconds=LEASE_S / 2))
 SHELVES = 12
 
 REFUSALS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
@@ -40,7 +40,7 @@ async def two_processes(url: str, folder: Path, upstream: ShelfUpstream) -> Asyn
         for _ in range(2):
             valkey = await stack.enter_async_context(connected(url))
             database = await stack.enter_async_context(await Database.open(file))
-            library = Library(build_context(Settings(presence=PRESENCE), valkey, database), upstream, at_once=SHELVES)
+            library = Library(build_context(Settings(membership=PRESENCE), valkey, database), upstream, at_once=SHELVES)
             await stack.enter_async_context(library.working())
             libraries.append(library)
         yield libraries
@@ -70,13 +70,13 @@ async def test_no_call_is_repeated_while_valkey_refuses_for_longer_than_a_lease(
     upstream.before_answer = hold
     with ValkeyServer() as server, server.client() as admin:
         async with two_processes(server.url, tmp_path, upstream) as libraries:
-            presence = libraries[0].parts.presence
+            membership = libraries[0].parts.membership
 
             async def all_called() -> bool:
                 return len(under_way) == SHELVES
 
             async def remaining() -> list[int]:
-                return [member.remaining_ms for member in await presence.members()]
+                return [member.remaining_ms for member in await membership.members()]
 
             async def leases_have_ended() -> bool:
                 return max(await remaining()) < -1000

@@ -60,7 +60,7 @@ def site(nursery: Nursery, losable: LosableValkey, tmp_path: Path) -> Open:
         github_limits: LimitSettings | None = None,
         manners: Manners = CALM,
         include: Iterable[str] = ESSENTIAL,
-        presence: dict[str, Any] | None = None,
+        membership: dict[str, Any] | None = None,
         upstream: dict[str, Any] | None = None,
         limits: dict[str, Any] | None = None,
     ) -> AsyncGenerator[Site]:
@@ -76,7 +76,7 @@ def site(nursery: Nursery, losable: LosableValkey, tmp_path: Path) -> Open:
             limits=github_limits or LimitSettings(),
             manners=manners,
         )
-        settings = {"presence": QUICK if presence is None else presence, "upstream": upstream or {}}
+        settings = {"membership": QUICK if membership is None else membership, "upstream": upstream or {}}
         async with open_site(
             nursery,
             await migrated_folder(tmp_path),

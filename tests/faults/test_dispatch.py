@@ -60,7 +60,7 @@ async def test_a_run_that_is_planned_by_halves_is_planned_to_the_end_without_dup
 
 
 async def test_a_canceled_run_starts_no_further_call_and_those_under_way_end(site: Open):
-    async with site(repositories=4, limits=LIMITS | {"concurrency": 4}, presence=PATIENT) as it:
+    async with site(repositories=4, limits=LIMITS | {"concurrency": 4}, membership=PATIENT) as it:
         await it.working()
         hold = it.github.hold("/repositories/")
         run_ids = await it.begin(*it.logins)
@@ -77,7 +77,7 @@ async def test_a_canceled_run_starts_no_further_call_and_those_under_way_end(sit
 
 
 async def test_a_worker_that_is_told_to_stop_ends_what_it_began_and_takes_no_new_job(site: Open):
-    async with site(repositories=4, limits=LIMITS | {"concurrency": 4}, presence=PATIENT) as it:
+    async with site(repositories=4, limits=LIMITS | {"concurrency": 4}, membership=PATIENT) as it:
         leaver = await it.working()
         hold = it.github.hold("/repositories/")
         run_ids = await it.begin(*it.logins)
@@ -93,7 +93,7 @@ async def test_a_worker_that_is_told_to_stop_ends_what_it_began_and_takes_no_new
 
 
 async def test_what_a_worker_that_is_told_to_stop_leaves_goes_on_at_once_elsewhere(site: Open):
-    async with site(repositories=4, limits=LIMITS | {"concurrency": 4}, presence=ENDLESS) as it:
+    async with site(repositories=4, limits=LIMITS | {"concurrency": 4}, membership=ENDLESS) as it:
         leaver = await it.working()
         hold = it.github.hold("/repositories/")
         run_ids = await it.begin(*it.logins)
@@ -111,7 +111,7 @@ async def test_what_a_worker_that_is_told_to_stop_leaves_goes_on_at_once_elsewhe
 
 async def test_a_call_that_does_not_end_in_time_is_given_up_and_goes_back_at_once(site: Open):
     """It has 30 s; here it has 0.3 s, which is also too short for the process to leave in good order."""
-    async with site(repositories=2, presence=ENDLESS) as it:
+    async with site(repositories=2, membership=ENDLESS) as it:
         leaver = await it.start(drain_s=0.3)
         hold = it.github.hold("/repositories/", most=1)
         run_ids = await it.begin(*it.logins)

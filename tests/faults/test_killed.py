@@ -44,7 +44,7 @@ async def test_a_worker_that_dies_at_any_step_loses_doubles_and_miscounts_nothin
 
 async def test_the_jobs_of_a_killed_worker_run_again_elsewhere(site: Open):
     """With the lease that processes have by default; and the one that dies is the leader, who would notice."""
-    async with site(repositories=3, presence={}) as it:
+    async with site(repositories=3, membership={}) as it:
         victim = await it.start()
         await victim.says(LEADING)
         hold = it.github.hold("/repositories/", most=3)

@@ -49,7 +49,7 @@ def wasted(it: Site) -> int:
 async def test_without_valkey_no_call_is_made_that_has_no_permit(site: Open, losable: LosableValkey):
     async with Proxy(losable.port) as wire:
         servers = Servers(valkey_url=losable.url, valkey_for_workers=f"redis://127.0.0.1:{wire.port}")
-        async with site(servers=servers, repositories=4, limits=FEW, presence=PATIENT) as it:
+        async with site(servers=servers, repositories=4, limits=FEW, membership=PATIENT) as it:
             await it.working()
             hold = it.github.hold("/repositories/")
             run_ids = await it.begin(*it.logins)
@@ -71,7 +71,7 @@ async def test_without_sql_results_are_held_and_nothing_is_acknowledged(
 ):
     async with (
         wired(postgres, losable) as (wire, servers),
-        site(servers=servers, repositories=4, limits=FEW, presence=PATIENT) as it,
+        site(servers=servers, repositories=4, limits=FEW, membership=PATIENT) as it,
     ):
         await it.working()
         hold = it.github.hold("/repositories/")
@@ -99,7 +99,7 @@ async def test_a_commit_of_unknown_fate_loses_and_doubles_nothing(
     """The commit arrives, and the connection breaks before its answer."""
     async with (
         wired(postgres, losable) as (wire, servers),
-        site(servers=servers, repositories=3, limits=FEW, presence=PATIENT) as it,
+        site(servers=servers, repositories=3, limits=FEW, membership=PATIENT) as it,
     ):
         await it.working()
         if not after_calls:
@@ -122,7 +122,7 @@ async def test_connections_to_sql_that_break_again_and_again_cost_no_call(
     sizes = Sizes(issues=320, pulls=210, commits=330)
     async with (
         wired(postgres, losable) as (wire, servers),
-        site(servers=servers, users=2, repositories=2, sizes=sizes, manners=CALM, presence=PATIENT) as it,
+        site(servers=servers, users=2, repositories=2, sizes=sizes, manners=CALM, membership=PATIENT) as it,
     ):
         await it.working()
         await it.working()

@@ -34,7 +34,7 @@ def paid_calls(it: Site) -> int:
 
 
 async def test_faults_that_pass_are_tried_again_and_lose_nothing(site: Open):
-    async with site(repositories=3, manners=HANGING, upstream=IMPATIENT, presence=PATIENT) as it:
+    async with site(repositories=3, manners=HANGING, upstream=IMPATIENT, membership=PATIENT) as it:
         for kind, route in TROUBLES.items():
             it.github.faults.inject(kind, route=route)
         await it.start(first_pause_ms=50)
@@ -49,7 +49,7 @@ async def test_faults_that_pass_are_tried_again_and_lose_nothing(site: Open):
 
 @pytest.mark.parametrize("kind", [FaultKind.SERVER_ERROR, FaultKind.RESET, FaultKind.INVALID])
 async def test_a_fault_that_stays_fails_its_job_after_five_tries_and_the_run_completes(site: Open, kind: FaultKind):
-    async with site(repositories=2, presence=PATIENT) as it:
+    async with site(repositories=2, membership=PATIENT) as it:
         name = it.github.truth(it.logins[0]).repositories[0].repository["id"]
         it.github.faults.inject(kind, times=100, route="repo.issues", contains=f"/repositories/{name}/")
         await it.start(first_pause_ms=20)
@@ -65,7 +65,7 @@ async def test_a_fault_that_stays_fails_its_job_after_five_tries_and_the_run_com
 
 async def test_retries_wait_longer_each_time_up_to_two_to_the_n_seconds(site: Open):
     """As it is by default: anything up to 2 s after the first failure, and up to 4 s after the second."""
-    async with site(repositories=3, presence=PATIENT) as it:
+    async with site(repositories=3, membership=PATIENT) as it:
         for each in it.github.truth(it.logins[0]).repositories:
             path = f"/repositories/{each.repository['id']}/"
             it.github.faults.inject(FaultKind.SERVER_ERROR, times=2, route="repo.issues", contains=path)
@@ -84,7 +84,7 @@ async def test_retries_wait_longer_each_time_up_to_two_to_the_n_seconds(site: Op
 
 
 async def test_a_token_that_is_refused_is_asked_once_and_another_of_its_pool_takes_over(site: Open):
-    async with site(operators=2, repositories=3, presence=PATIENT) as it:
+    async with site(operators=2, repositories=3, membership=PATIENT) as it:
         refused, _ = it.github.world.operators()
         it.github.credentials.revoke(it.github.token_of(refused))
         await it.working()
@@ -99,7 +99,7 @@ async def test_a_token_that_is_refused_is_asked_once_and_another_of_its_pool_tak
 
 
 async def test_when_the_only_token_is_refused_the_jobs_fail_and_nothing_is_tried_in_a_loop(site: Open):
-    async with site(repositories=6, limits=LIMITS | {"concurrency": 4}, presence=PATIENT) as it:
+    async with site(repositories=6, limits=LIMITS | {"concurrency": 4}, membership=PATIENT) as it:
         await it.working()
         hold = it.github.hold("/repositories/")
         run_ids = await it.begin(*it.logins)
@@ -119,7 +119,7 @@ async def test_when_the_only_token_is_refused_the_jobs_fail_and_nothing_is_tried
 
 async def test_a_secondary_limit_blocks_the_token_until_then_and_costs_no_attempt(site: Open):
     limits = LimitSettings(pause_s=1, share_without_retry_after=0)
-    async with site(repositories=3, github_limits=limits, presence=PATIENT) as it:
+    async with site(repositories=3, github_limits=limits, membership=PATIENT) as it:
         it.github.faults.inject(FaultKind.SECONDARY, route="repo.issues")
         await it.working()
         run_ids = await it.begin(*it.logins)
@@ -133,7 +133,7 @@ async def test_a_secondary_limit_blocks_the_token_until_then_and_costs_no_attemp
 async def test_a_window_that_somebody_else_emptied_is_waited_for_and_costs_no_attempt(site: Open):
     """Another program uses the same token: refusals tell, and their headers say until when."""
     limits = LimitSettings(quota=10, window_s=2)
-    async with site(repositories=3, github_limits=limits, limits=LIMITS | {"concurrency": 3}, presence=PATIENT) as it:
+    async with site(repositories=3, github_limits=limits, limits=LIMITS | {"concurrency": 3}, membership=PATIENT) as it:
         await it.working()
         hold = it.github.hold("/repositories/")
         run_ids = await it.begin(*it.logins)
@@ -161,7 +161,7 @@ async def use_up(it: Site) -> None:
 
 
 async def test_what_cannot_be_read_is_recorded_with_its_reason_and_the_rest_is_complete(site: Open):
-    async with site(repositories=6, presence=PATIENT) as it:
+    async with site(repositories=6, membership=PATIENT) as it:
         await it.working()
         hold = it.github.hold("/repositories/")
         run_ids = await it.begin(*it.logins)
@@ -195,7 +195,7 @@ async def test_what_cannot_be_read_is_recorded_with_its_reason_and_the_rest_is_c
 
 
 async def test_an_empty_repository_is_an_empty_success(site: Open):
-    async with site(sizes=Sizes(issues=2), presence=PATIENT) as it:
+    async with site(sizes=Sizes(issues=2), membership=PATIENT) as it:
         await it.working()
         run_ids = await it.begin(*it.logins)
         await it.until_over(run_ids)
@@ -205,7 +205,7 @@ async def test_an_empty_repository_is_an_empty_success(site: Open):
 
 
 async def test_a_redirect_is_followed(site: Open):
-    async with site(presence=PATIENT) as it:
+    async with site(membership=PATIENT) as it:
         repository = it.github.truth(it.logins[0]).repositories[0].repository
         it.github.move(f"/repositories/{repository['id']}/issues", f"/repos/{repository['full_name']}/issues")
         await it.working()
@@ -215,7 +215,7 @@ async def test_a_redirect_is_followed(site: Open):
 
 
 async def test_a_renamed_repository_is_known_by_its_new_name(site: Open):
-    async with site(presence=PATIENT) as it:
+    async with site(membership=PATIENT) as it:
         (login,) = it.logins
         await it.working()
         first = await it.begin(login)
@@ -234,7 +234,7 @@ async def test_a_renamed_repository_is_known_by_its_new_name(site: Open):
 async def test_no_item_is_lost_while_items_are_inserted_during_paging(site: Open):
     restless = Manners(restless=0.6, error_pause_s=0, hang_s=0, drip_s=0)
     sizes = Sizes(issues=300, pulls=150, commits=250)
-    async with site(sizes=sizes, manners=restless, presence=PATIENT) as it:
+    async with site(sizes=sizes, manners=restless, membership=PATIENT) as it:
         await it.working()
         await it.working()
         run_ids = await it.begin(*it.logins)
@@ -250,7 +250,7 @@ async def test_no_item_is_lost_while_items_are_inserted_during_paging(site: Open
 
 
 async def test_what_is_being_computed_is_asked_for_again_and_costs_no_attempt(site: Open):
-    async with site(manners=CALM, presence=PATIENT) as it:
+    async with site(manners=CALM, membership=PATIENT) as it:
         it.github.faults.inject(FaultKind.PENDING, route="repo.commits")
         await it.start(first_pause_ms=100)
         run_ids = await it.begin(*it.logins)

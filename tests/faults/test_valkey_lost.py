@@ -58,7 +58,7 @@ async def test_a_server_that_is_killed_and_keeps_its_data_goes_on(site: Open):
 
 async def test_a_server_that_comes_back_with_old_data_is_brought_up_to_date(site: Open, losable: LosableValkey):
     """As one that saves snapshots: what it knows of jobs and permits is old, and every lease still lasts."""
-    async with site(users=2, repositories=2, sizes=LONG, manners=SLOW, presence={}) as it:
+    async with site(users=2, repositories=2, sizes=LONG, manners=SLOW, membership={}) as it:
         await it.working()
         await it.working()
         run_ids = await it.begin(*it.logins)
@@ -72,7 +72,7 @@ async def test_a_server_that_comes_back_with_old_data_is_brought_up_to_date(site
 
 async def test_a_server_that_lost_its_last_moments_is_brought_up_to_date(site: Open, losable: LosableValkey):
     """It knows every process and every lease, and nothing of a run that was begun a moment before it died."""
-    async with site(users=2, repositories=2, manners=SLOW, presence={}) as it:
+    async with site(users=2, repositories=2, manners=SLOW, membership={}) as it:
         worker = await it.start()
         await worker.says(LEADING)
         await it.until_recovered()
@@ -119,7 +119,7 @@ async def test_a_flush_is_noticed_at_once_and_not_at_the_next_sign_of_life(
 ):
     """Whoever waits for jobs is told by the server that his group is gone. Signs of life are a minute apart here."""
     rare = {"lease": 60, "renew_every": 50}
-    async with site(repositories=3, presence=rare, limits=LIMITS | {"concurrency": 1}) as it:
+    async with site(repositories=3, membership=rare, limits=LIMITS | {"concurrency": 1}) as it:
         leader = await it.start()
         await leader.says(LEADING)
         await it.working()

@@ -29,8 +29,8 @@ SIMULATOR, SERVICE = "http://127.0.0.1:8700", "http://127.0.0.1:8321"
 WINDOW = ("--window-s 60", "--window-s 4")
 HURRIED = {
     # The dead are found out sooner than by default.
-    "TIDEGATE_PRESENCE__LEASE": "1s",
-    "TIDEGATE_PRESENCE__RENEW_EVERY": "600ms",
+    "TIDEGATE_MEMBERSHIP__LEASE": "1s",
+    "TIDEGATE_MEMBERSHIP__RENEW_EVERY": "600ms",
 }
 
 

@@ -16,7 +16,7 @@ from tests.http.serving import Client, Served, read_events, served
 from tests.http.test_runs import TIGHT, begin
 from tests.waiting import look_again, patience, stopwatch
 from tidegate.core.errors import DatabaseUnavailable, NotFound, TooManyWaiting
-from tidegate.engine.change_feed import Bulletin
+from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.lifecycle import RunState
 from tidegate.http.channel import Seats
 from tidegate.http.events import EventStream
@@ -202,7 +202,7 @@ async def reading(deployment: Served) -> Reading:
     return reading
 
 
-def feed_of(reading: Reading, bulletin: Bulletin, most_listeners: int = 10) -> RunFeed:
+def feed_of(reading: Reading, bulletin: ChangeFeed, most_listeners: int = 10) -> RunFeed:
     return RunFeed(reading.read, bulletin, Seats(most_listeners))
 
 

@@ -29,5 +29,5 @@ def collecting(parts: Context, collector: Collector) -> Supervisor:
         handlers=collector.handlers,
         services=collector.services,
         duties={"recovery": collector.duty},
-        on_death=[collector.duty.ring],
+        on_death=[collector.duty.notify],
     )

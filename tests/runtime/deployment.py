@@ -13,13 +13,13 @@ import uvloop
 
 from tidegate.core.ids import new_owner
 from tidegate.core.telemetry.logs import configure
-from tidegate.primitives.membership import Election, Presence, PresenceKeys, PresenceSettings
+from tidegate.primitives.membership import Election, Membership, MembershipKeys, MembershipSettings
 from tidegate.primitives.stream import Stream
 from tidegate.primitives.timers import Timers
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership
-from tidegate.runtime.process_deaths import Neighbours
+from tidegate.runtime.process_deaths import ProcessDeathWatcher
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import Timekeeper
@@ -64,22 +64,24 @@ class Reading:
 def supervised(valkey: Valkey, lease: timedelta, folder: Path | None) -> Supervisor:
     owner, unit = new_owner(), valkey.unit("processes")
     stream, timers = jobs(valkey)
-    presence = Presence(valkey, unit, owner, settings=PresenceSettings(lease=lease, renew_every=lease * 0.7))
-    heartbeat = Heartbeat(presence)
+    membership = Membership(valkey, unit, owner, settings=MembershipSettings(lease=lease, renew_every=lease * 0.7))
+    heartbeat = Heartbeat(membership)
     duties = {
-        "timers": Timekeeper(timers.doorbell, [timers]),
-        "recoverer": Timekeeper(Doorbell(valkey, PresenceKeys(unit).wake), [Recoverer(presence, [stream])]),
+        "timers": Timekeeper(timers.wakeup, [timers]),
+        "recoverer": Timekeeper(Wakeup(valkey, MembershipKeys(unit).wake), [Recoverer(membership, [stream])]),
         "announcing": Announcing(),
     }
-    leadership = Leadership(Election(valkey, unit, owner, settings=presence.settings), heartbeat, duties)
+    leadership = Leadership(Election(valkey, unit, owner, settings=membership.settings), heartbeat, duties)
 
     async def report_death(dead: str) -> None:
-        await presence.declare_dead(dead)
+        await membership.declare_dead(dead)
         leadership.reconsider()
 
     supervisor = Supervisor()
     if folder is not None:
-        supervisor.add("neighbours", Neighbours(folder, owner, report_death, has_left=lambda: heartbeat.has_left))
+        supervisor.add(
+            "neighbours", ProcessDeathWatcher(folder, owner, report_death, has_left=lambda: heartbeat.has_left)
+        )
     supervisor.add("heartbeat", heartbeat)
     supervisor.add("leadership", leadership)
     supervisor.add("reading", Reading(stream, owner, heartbeat))

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tidegate.core.telemetry.logs import configure
-from tidegate.runtime.process_deaths import Neighbours
+from tidegate.runtime.process_deaths import ProcessDeathWatcher
 
 
 async def main(folder: Path, owner: str) -> None:
@@ -14,7 +14,7 @@ async def main(folder: Path, owner: str) -> None:
     async def report(dead: str) -> None:
         print(dead, flush=True)
 
-    watching = asyncio.create_task(Neighbours(folder, owner, report, has_left=lambda: True).run(stopping))
+    watching = asyncio.create_task(ProcessDeathWatcher(folder, owner, report, has_left=lambda: True).run(stopping))
     while not (folder / owner).exists():
         await asyncio.sleep(0)
     print("here", flush=True)

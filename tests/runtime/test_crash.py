@@ -14,7 +14,7 @@ import pytest
 from tests.processes import WarmProcess, start_warm
 from tests.runtime.deployment import jobs
 from tests.waiting import look_again, patience
-from tidegate.primitives.membership import Presence
+from tidegate.primitives.membership import Membership
 from tidegate.primitives.stream import Stream
 from tidegate.primitives.timers import Timer
 from tidegate.storage.valkey import Valkey
@@ -117,7 +117,7 @@ async def test_a_frozen_leader_is_replaced_hears_no_ring_in_the_others_stead_and
         leader.send_signal(signal.SIGSTOP)
         assert await says(follower) == "leading"
 
-        # The frozen one still waits at the doorbell, and has waited longest.
+        # The frozen one still waits at the wakeup, and has waited longest.
         await timers.schedule("after", timedelta(milliseconds=100))
         await until_added(valkey, 1)
 
@@ -209,22 +209,22 @@ async def test_what_a_killed_worker_had_in_hand_is_taken_over_by_the_leader_befo
 
 
 async def test_a_frozen_process_is_not_dead_to_its_neighbours(valkey: Valkey, tmp_path: Path):
-    presence = Presence(valkey, valkey.unit("processes"), "test")
+    membership = Membership(valkey, valkey.unit("processes"), "test")
     async with deployment(valkey, NEVER_MS, tmp_path) as start:
         leader = await leading(start)
         frozen, killed = await following(start), await following(start)
-        owners = {member.owner for member in await presence.members()}
+        owners = {member.owner for member in await membership.members()}
         frozen.send_signal(signal.SIGSTOP)
         killed.kill()
 
         async with patience():
-            while len(present := {member.owner for member in await presence.members()}) == len(owners):
+            while len(present := {member.owner for member in await membership.members()}) == len(owners):
                 await look_again()
         assert owners - present == {owner for owner in owners if f".{killed.pid}." in owner}
         frozen.send_signal(signal.SIGCONT)
         for process in (frozen, leader):
             process.terminate()
             assert await process.wait() == 0
-        assert await presence.members() == []
-        assert await presence.known_dead() == []
+        assert await membership.members() == []
+        assert await membership.known_dead() == []
         assert list(tmp_path.iterdir()) == [], "no file of anybody is left"

@@ -11,19 +11,19 @@ from tests.virtual_time import run_virtually
 from tests.waiting import blocked_process, patience, simulated_delay, until
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.primitives.membership import Presence, PresenceSettings
+from tidegate.primitives.membership import Membership, MembershipSettings
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Valkey
 
-BRIEF = PresenceSettings(lease=timedelta(milliseconds=400), renew_every=timedelta(milliseconds=100))
-OFTEN = PresenceSettings(lease=timedelta(seconds=60), renew_every=timedelta(milliseconds=100))
-LONG = PresenceSettings(lease=timedelta(seconds=60), renew_every=timedelta(seconds=50))
+BRIEF = MembershipSettings(lease=timedelta(milliseconds=400), renew_every=timedelta(milliseconds=100))
+OFTEN = MembershipSettings(lease=timedelta(seconds=60), renew_every=timedelta(milliseconds=100))
+LONG = MembershipSettings(lease=timedelta(seconds=60), renew_every=timedelta(seconds=50))
 
 
-def presence_of(valkey: Valkey, owner: str = "me", settings: PresenceSettings = BRIEF) -> Presence:
-    return Presence(valkey, valkey.unit("all"), owner, settings=settings)
+def membership_of(valkey: Valkey, owner: str = "me", settings: MembershipSettings = BRIEF) -> Membership:
+    return Membership(valkey, valkey.unit("all"), owner, settings=settings)
 
 
 @asynccontextmanager
@@ -39,16 +39,16 @@ async def beating(heartbeat: Heartbeat) -> AsyncGenerator[asyncio.Event]:
 
 
 async def members(valkey: Valkey) -> list[str]:
-    return [member.owner for member in await presence_of(valkey).members()]
+    return [member.owner for member in await membership_of(valkey).members()]
 
 
 async def test_it_joins_lives_longer_than_one_lease_and_leaves(valkey: Valkey, clock: ManualClock):
     """The server's clock moves only after a renewal, so a slow machine does not end the lease."""
-    presence = Presence(valkey, valkey.unit("all"), "me", clock=clock, settings=OFTEN)
-    heartbeat = Heartbeat(presence)
+    membership = Membership(valkey, valkey.unit("all"), "me", clock=clock, settings=OFTEN)
+    heartbeat = Heartbeat(membership)
 
     async def is_renewed() -> bool:
-        [member] = await presence.members()
+        [member] = await membership.members()
         return member.remaining_ms == 60_000
 
     async with beating(heartbeat):
@@ -66,7 +66,7 @@ async def test_it_joins_lives_longer_than_one_lease_and_leaves(valkey: Valkey, c
 
 
 async def test_between_two_beats_the_server_hears_nothing(valkey: Valkey):
-    heartbeat = Heartbeat(presence_of(valkey, settings=LONG))
+    heartbeat = Heartbeat(membership_of(valkey, settings=LONG))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         before = await _commands(valkey)
@@ -80,7 +80,7 @@ async def _commands(valkey: Valkey) -> int:
 
 
 async def test_who_was_counted_as_dead_hears_it_and_joins_again(valkey: Valkey):
-    heartbeat = Heartbeat(presence_of(valkey, settings=OFTEN))
+    heartbeat = Heartbeat(membership_of(valkey, settings=OFTEN))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         with heartbeat.watch() as lost:
@@ -93,7 +93,7 @@ async def test_who_was_counted_as_dead_hears_it_and_joins_again(valkey: Valkey):
 
 async def test_a_lease_that_ended_and_was_resumed_counts_as_lost(valkey: Valkey, clock: ManualClock):
     """A suspended machine's own clock stood still, but nobody else's did; others may have acted as if we were dead."""
-    heartbeat = Heartbeat(Presence(valkey, valkey.unit("all"), "me", clock=clock, settings=BRIEF))
+    heartbeat = Heartbeat(Membership(valkey, valkey.unit("all"), "me", clock=clock, settings=BRIEF))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         with heartbeat.watch() as lost:
@@ -104,7 +104,7 @@ async def test_a_lease_that_ended_and_was_resumed_counts_as_lost(valkey: Valkey,
 
 
 async def test_in_a_process_that_stood_still_everybody_learns_of_the_loss_before_acting(valkey: Valkey):
-    heartbeat = Heartbeat(presence_of(valkey))
+    heartbeat = Heartbeat(membership_of(valkey))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         with heartbeat.watch() as lost:
@@ -120,12 +120,12 @@ async def test_in_a_process_that_stood_still_everybody_learns_of_the_loss_before
 
 
 async def test_somebody_who_knows_better_makes_it_join_again_at_once(valkey: Valkey):
-    heartbeat = Heartbeat(presence_of(valkey, settings=LONG))
+    heartbeat = Heartbeat(membership_of(valkey, settings=LONG))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         with heartbeat.watch() as lost:
             await valkey.execute("FLUSHALL")
-            heartbeat.doubt()
+            heartbeat.assume_lost()
             assert lost.is_set()
             assert not heartbeat.alive.is_set()
             async with patience():
@@ -134,17 +134,17 @@ async def test_somebody_who_knows_better_makes_it_join_again_at_once(valkey: Val
 
 
 async def test_somebody_who_suspects_something_makes_it_find_out_at_once(valkey: Valkey):
-    heartbeat = Heartbeat(presence_of(valkey, settings=LONG))
+    heartbeat = Heartbeat(membership_of(valkey, settings=LONG))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         with heartbeat.watch() as lost:
-            heartbeat.hasten()  # for nothing
-            while (await presence_of(valkey).members())[0].remaining_ms <= 59_000:
+            heartbeat.renew_now()  # for nothing
+            while (await membership_of(valkey).members())[0].remaining_ms <= 59_000:
                 pass
             assert not lost.is_set()
 
             await valkey.execute("FLUSHALL")
-            heartbeat.hasten()
+            heartbeat.renew_now()
             async with patience():
                 await lost.wait()
                 await heartbeat.alive.wait()
@@ -152,12 +152,12 @@ async def test_somebody_who_suspects_something_makes_it_find_out_at_once(valkey:
 
 
 async def test_one_who_no_longer_watches_is_not_told(valkey: Valkey):
-    heartbeat = Heartbeat(presence_of(valkey, settings=LONG))
+    heartbeat = Heartbeat(membership_of(valkey, settings=LONG))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         with heartbeat.watch() as lost:
             pass
-        heartbeat.doubt()
+        heartbeat.assume_lost()
         assert not lost.is_set()
 
 
@@ -171,13 +171,13 @@ async def wire() -> AsyncGenerator[Proxy]:
 
 async def test_a_short_break_is_bridged(wire: Proxy):
     valkey = await Valkey.connect(f"redis://127.0.0.1:{wire.port}")
-    heartbeat = Heartbeat(presence_of(valkey, settings=OFTEN))
+    heartbeat = Heartbeat(membership_of(valkey, settings=OFTEN))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         with heartbeat.watch() as lost:
             wire.cut()
-            remaining_ms = (await presence_of(valkey).members())[0].remaining_ms
-            while (await presence_of(valkey).members())[0].remaining_ms <= remaining_ms:
+            remaining_ms = (await membership_of(valkey).members())[0].remaining_ms
+            while (await membership_of(valkey).members())[0].remaining_ms <= remaining_ms:
                 pass  # until it was renewed over a new connection
             assert not lost.is_set()
     await valkey.close()
@@ -185,7 +185,7 @@ async def test_a_short_break_is_bridged(wire: Proxy):
 
 async def test_a_long_break_ends_the_lease_and_it_joins_again_afterwards(wire: Proxy):
     valkey = await Valkey.connect(f"redis://127.0.0.1:{wire.port}")
-    heartbeat = Heartbeat(presence_of(valkey))
+    heartbeat = Heartbeat(membership_of(valkey))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         with heartbeat.watch() as lost:
@@ -203,9 +203,9 @@ async def test_a_long_break_ends_the_lease_and_it_joins_again_afterwards(wire: P
 def test_a_lease_that_cannot_be_renewed_is_lost_when_it_ends_and_not_later():
     """On a virtual clock; the server is away from the first renewal on."""
 
-    class Away(Presence):
+    class Away(Membership):
         def __init__(self) -> None:
-            self.owner, self.settings = "me", PresenceSettings(lease=timedelta(seconds=10))
+            self.owner, self.settings = "me", MembershipSettings(lease=timedelta(seconds=10))
 
         @property
         def remaining_ms(self) -> float:
@@ -230,7 +230,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost_when_it_ends_and_not_later():
 
 async def test_when_the_server_is_away_at_the_end_it_does_not_wait_for_it(wire: Proxy):
     valkey = await Valkey.connect(f"redis://127.0.0.1:{wire.port}")
-    heartbeat = Heartbeat(presence_of(valkey))
+    heartbeat = Heartbeat(membership_of(valkey))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         await wire.refuse()
@@ -248,7 +248,7 @@ class Hanging:
 async def test_a_process_whose_service_is_cancelled_at_the_end_does_not_leave(valkey: Valkey):
     """The service may still hold messages: others look for them only where the process counts as dead."""
     supervisor = Supervisor(drain_within=timedelta(milliseconds=500))
-    heartbeat = Heartbeat(presence_of(valkey, settings=LONG), may_leave=lambda: not supervisor.is_cut_off)
+    heartbeat = Heartbeat(membership_of(valkey, settings=LONG), may_leave=lambda: not supervisor.is_cut_off)
     supervisor.add("heartbeat", heartbeat)
     supervisor.add("hanging", Hanging())
     running = asyncio.create_task(supervisor.run())
@@ -265,18 +265,18 @@ async def test_a_connection_that_lost_packets_does_not_delay_the_next_renewal(wi
     """Such a connection stays silent for seconds after the network is back, and others see by then that writes are
     accepted: a process that waited for it would be declared dead."""
     valkey = await Valkey.connect(f"redis://127.0.0.1:{wire.port}")
-    settings = PresenceSettings(lease=timedelta(seconds=60), renew_every=timedelta(seconds=59))
-    presence = Presence(valkey, valkey.unit("all"), "me", clock=clock, settings=settings)
-    heartbeat = Heartbeat(presence)
+    settings = MembershipSettings(lease=timedelta(seconds=60), renew_every=timedelta(seconds=59))
+    membership = Membership(valkey, valkey.unit("all"), "me", clock=clock, settings=settings)
+    heartbeat = Heartbeat(membership)
 
     async def is_renewed() -> bool:
-        return [member.remaining_ms for member in await presence.members()] == [60_000]
+        return [member.remaining_ms for member in await membership.members()] == [60_000]
 
     async with beating(heartbeat):
         await heartbeat.alive.wait()
         clock.advance(timedelta(seconds=50))
         wire.drop()
-        heartbeat.hasten()
+        heartbeat.renew_now()
         await until(lambda: len(wire.silenced) >= 2)  # it is sent again while the first attempt goes on
         wire.restore()
         await until(is_renewed)

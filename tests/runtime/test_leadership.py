@@ -10,15 +10,15 @@ from tests.waiting import patience
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry.metrics import SCHEDULER_LEADER_ACTIVE
-from tidegate.primitives.membership import Election, Presence, PresenceKeys, PresenceSettings
+from tidegate.primitives.membership import Election, Membership, MembershipKeys, MembershipSettings
 from tidegate.runtime.heartbeat import Heartbeat
 from tidegate.runtime.leadership import Leadership, leader_fence
 from tidegate.runtime.service import Restarts, Service
 from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Valkey
 
-BRIEF = PresenceSettings(lease=timedelta(milliseconds=500), renew_every=timedelta(milliseconds=100))
-ENDLESS = PresenceSettings(lease=timedelta(hours=1))
+BRIEF = MembershipSettings(lease=timedelta(milliseconds=500), renew_every=timedelta(milliseconds=100))
+ENDLESS = MembershipSettings(lease=timedelta(hours=1))
 """A lease that does not end while a test runs: what happens then was not decided by a lease."""
 AT_ONCE = Restarts(backoff=Backoff(first=timedelta(microseconds=1), most=timedelta(microseconds=1)))
 
@@ -46,9 +46,9 @@ class Duty:
 class Process:
     """What one process has of all this; several of them share the test's."""
 
-    def __init__(self, valkey: Valkey, owner: str, settings: PresenceSettings | None = None, **more: Service) -> None:
+    def __init__(self, valkey: Valkey, owner: str, settings: MembershipSettings | None = None, **more: Service) -> None:
         unit = valkey.unit("all")
-        self.heartbeat = Heartbeat(Presence(valkey, unit, owner, settings=settings))
+        self.heartbeat = Heartbeat(Membership(valkey, unit, owner, settings=settings))
         self.election, self.duty = Election(valkey, unit, owner), Duty()
         self.leadership = Leadership(self.election, self.heartbeat, {"duty": self.duty, **more}, restarts=AT_ONCE)
         self.stopping = asyncio.Event()
@@ -69,7 +69,7 @@ class Process:
 
 @asynccontextmanager
 async def process(
-    valkey: Valkey, owner: str, settings: PresenceSettings | None = None, **more: Service
+    valkey: Valkey, owner: str, settings: MembershipSettings | None = None, **more: Service
 ) -> AsyncGenerator[Process]:
     made = Process(valkey, owner, settings, **more)
     try:
@@ -105,7 +105,7 @@ async def test_of_several_one_does_the_duties(valkey: Valkey):
     async with process(valkey, "one") as one:
         await soon(one.duty.running)
         async with process(valkey, "two") as two, process(valkey, "three") as three:
-            await until_blocked(valkey, PresenceKeys(valkey.unit("all")).vacancy, 2)
+            await until_blocked(valkey, MembershipKeys(valkey.unit("all")).vacancy, 2)
             assert one.duty.starts == 1
             assert two.duty.starts == three.duty.starts == 0
 
@@ -115,7 +115,7 @@ async def test_when_the_leader_resigns_a_follower_takes_over_at_once_with_a_grea
         await soon(one.duty.running)
         first = one.leadership.fence
         async with process(valkey, "two", ENDLESS) as two:
-            await until_blocked(valkey, PresenceKeys(valkey.unit("all")).vacancy)
+            await until_blocked(valkey, MembershipKeys(valkey.unit("all")).vacancy)
             await one.stop()
             await soon(two.duty.running)
             assert first is not None
@@ -127,7 +127,7 @@ async def test_when_the_leader_dies_a_follower_takes_over_after_its_lease(valkey
     one = Process(valkey, "one", BRIEF)
     await soon(one.duty.running)
     async with process(valkey, "two", BRIEF) as two:
-        await until_blocked(valkey, PresenceKeys(valkey.unit("all")).vacancy)
+        await until_blocked(valkey, MembershipKeys(valkey.unit("all")).vacancy)
         await one.die()
         await soon(two.duty.running)
 
@@ -151,7 +151,7 @@ async def test_a_leader_whose_lease_ends_drops_its_duties_there_and_then_and_sta
             assert sluggish.starts == start
             sluggish.ended.clear()
             await valkey.execute("FLUSHALL")
-            one.heartbeat.doubt()
+            one.heartbeat.assume_lost()
             await soon(sluggish.ended)
         await end(one.leading)  # or the stop would wait for the sluggish one
 
@@ -168,7 +168,7 @@ async def test_a_duty_sees_the_loss_in_the_moment_in_which_it_happens(valkey: Va
     async with process(valkey, "one", watching=watching) as one:
         await soon(watching.running)
         assert watching.told is not None
-        one.heartbeat.doubt()
+        one.heartbeat.assume_lost()
         assert watching.told.is_set(), "before any other task had its turn"
 
 
@@ -176,7 +176,7 @@ async def test_a_process_the_server_has_forgotten_joins_again_and_leads(valkey: 
     async with process(valkey, "one") as one:
         await soon(one.duty.running)
         async with process(valkey, "two") as two:
-            vacancy = PresenceKeys(valkey.unit("all")).vacancy
+            vacancy = MembershipKeys(valkey.unit("all")).vacancy
             await until_blocked(valkey, vacancy)
             await valkey.execute("FLUSHALL")
             await valkey.execute("RPUSH", vacancy, "1")  # the follower stands, and hears that it is not there
@@ -202,7 +202,7 @@ async def test_a_follower_that_is_told_to_stop_does_not_wait(valkey: Valkey):
     async with process(valkey, "one") as one:
         await soon(one.duty.running)
         two = Process(valkey, "two")
-        await until_blocked(valkey, PresenceKeys(valkey.unit("all")).vacancy)
+        await until_blocked(valkey, MembershipKeys(valkey.unit("all")).vacancy)
         async with patience():
             await two.stop()
         assert two.duty.starts == 0
@@ -210,7 +210,7 @@ async def test_a_follower_that_is_told_to_stop_does_not_wait(valkey: Valkey):
 
 async def test_one_that_is_stopped_before_it_was_ever_alive_ends(valkey: Valkey):
     unit = valkey.unit("all")
-    never = Heartbeat(Presence(valkey, unit, "one"))
+    never = Heartbeat(Membership(valkey, unit, "one"))
     stopping = asyncio.Event()
     running = asyncio.create_task(Leadership(Election(valkey, unit, "one"), never, {"duty": Duty()}).run(stopping))
     stopping.set()
@@ -221,17 +221,17 @@ async def test_one_that_is_stopped_before_it_was_ever_alive_ends(valkey: Valkey)
 async def test_a_leader_without_duties_is_refused(valkey: Valkey):
     unit = valkey.unit("all")
     with pytest.raises(InvalidArgument, match="duties"):
-        Leadership(Election(valkey, unit, "one"), Heartbeat(Presence(valkey, unit, "one")), {})
+        Leadership(Election(valkey, unit, "one"), Heartbeat(Membership(valkey, unit, "one")), {})
 
 
 async def test_a_follower_that_the_server_forgot_leads_at_once_if_it_forgot_the_leader_too(valkey: Valkey):
     """The old leader may be dead, and its lease would have lasted long."""
-    patient = PresenceSettings(lease=timedelta(seconds=60), renew_every=timedelta(seconds=50))
+    patient = MembershipSettings(lease=timedelta(seconds=60), renew_every=timedelta(seconds=50))
     first = Process(valkey, "first", patient)
     await soon(first.duty.running)
     async with process(valkey, "second", patient) as second:
-        await until_blocked(valkey, PresenceKeys(valkey.unit("all")).vacancy)
+        await until_blocked(valkey, MembershipKeys(valkey.unit("all")).vacancy)
         await first.die()
         await valkey.execute("FLUSHALL")
-        second.heartbeat.hasten()
+        second.heartbeat.renew_now()
         await soon(second.duty.running)

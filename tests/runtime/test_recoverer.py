@@ -8,7 +8,7 @@ from tests.servers.valkey import ValkeyServer
 from tests.waiting import until
 from tidegate.core.clock import ManualClock, milliseconds, to_ms
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.primitives.membership import Presence
+from tidegate.primitives.membership import Membership
 from tidegate.primitives.stream import Stream, StreamSettings
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.storage.valkey import Valkey
@@ -31,8 +31,8 @@ class Away(Stream):
         return await super().take_over(owner)
 
 
-def presence(valkey: Valkey, owner: str, clock: ManualClock) -> Presence:
-    return Presence(valkey, valkey.unit("all"), owner, clock=clock)
+def membership(valkey: Valkey, owner: str, clock: ManualClock) -> Membership:
+    return Membership(valkey, valkey.unit("all"), owner, clock=clock)
 
 
 def stream(valkey: Valkey, name: str, *, kind: type[Stream] = Stream) -> Stream:
@@ -40,7 +40,7 @@ def stream(valkey: Valkey, name: str, *, kind: type[Stream] = Stream) -> Stream:
 
 
 def recoverer(valkey: Valkey, clock: ManualClock, *streams: Stream) -> Recoverer:
-    return Recoverer(presence(valkey, "leader", clock), streams, now_ms=lambda: to_ms(clock.now()))
+    return Recoverer(membership(valkey, "leader", clock), streams, now_ms=lambda: to_ms(clock.now()))
 
 
 async def kept(recovering: Recoverer, clock: ManualClock, span_ms: int) -> int | None:
@@ -61,12 +61,12 @@ async def held_by(owner: str, *streams: Stream, count: int = 3) -> None:
 
 
 async def owners(valkey: Valkey, clock: ManualClock) -> list[str]:
-    return [member.owner for member in await presence(valkey, "leader", clock).members()]
+    return [member.owner for member in await membership(valkey, "leader", clock).members()]
 
 
 async def test_messages_of_a_dead_process_go_to_others_from_every_stream(valkey: Valkey, clock: ManualClock):
     one, two = stream(valkey, "one"), stream(valkey, "two")
-    await presence(valkey, "dead", clock).join()
+    await membership(valkey, "dead", clock).join()
     await held_by("dead", one, two)
     recovering = recoverer(valkey, clock, one, two)
 
@@ -87,7 +87,7 @@ async def test_what_a_stranger_holds_goes_to_others_once_the_living_must_have_jo
     """The server forgot it, it went on reading, and it died before it noticed: there is no lease that could end."""
     one = stream(valkey, "one")
     await held_by("stranger", one)
-    living = presence(valkey, "living", clock)
+    living = membership(valkey, "living", clock)
     await living.join()
     await held_by("living", one, count=2)
     recovering = recoverer(valkey, clock, one)
@@ -111,7 +111,7 @@ async def test_what_a_stranger_holds_goes_to_others_once_the_living_must_have_jo
 async def test_what_the_server_gives_to_a_frozen_process_is_taken_from_it_again(valkey: Valkey, clock: ManualClock):
     """It still waits at the stream, and has waited longest: what was taken from it comes back to it."""
     one = stream(valkey, "one")
-    await presence(valkey, "frozen", clock).join()
+    await membership(valkey, "frozen", clock).join()
     await held_by("frozen", one)
     command = ("XREADGROUP", "GROUP", one.settings.group, "frozen", "COUNT", 10, "BLOCK", 60_000)
     waiting = asyncio.create_task(valkey.execute_blocking(*command, "STREAMS", one.keys.stream, ">", within_s=60))
@@ -127,7 +127,7 @@ async def test_the_dead_are_looked_at_again_at_growing_pauses_until_nobody_can_w
     valkey: Valkey, clock: ManualClock
 ):
     one = stream(valkey, "one")
-    await presence(valkey, "frozen", clock).join()
+    await membership(valkey, "frozen", clock).join()
     recovering = recoverer(valkey, clock, one)
     pauses = [await kept(recovering, clock, LEASE_MS)]
     await held_by("frozen", one)  # given to it after its death
@@ -142,7 +142,7 @@ async def test_the_dead_are_looked_at_again_at_growing_pauses_until_nobody_can_w
 
 async def test_a_process_that_lives_again_keeps_what_it_is_given(valkey: Valkey, clock: ManualClock):
     one = stream(valkey, "one")
-    thawed = presence(valkey, "thawed", clock)
+    thawed = membership(valkey, "thawed", clock)
     await thawed.join()
     recovering = recoverer(valkey, clock, one)
     await kept(recovering, clock, LEASE_MS)
@@ -160,7 +160,7 @@ async def is_blocked(valkey: Valkey) -> bool:
 
 async def test_the_living_keep_what_they_hold(valkey: Valkey, clock: ManualClock):
     one = stream(valkey, "one")
-    living = presence(valkey, "living", clock)
+    living = membership(valkey, "living", clock)
     await living.join()
     await held_by("living", one)
     clock.advance(timedelta(seconds=7))
@@ -212,14 +212,14 @@ async def test_between_two_sweeps_a_stream_is_left_alone(valkey: Valkey, clock: 
 async def test_a_stream_that_fails_holds_up_no_other_and_loses_nothing(valkey: Valkey, clock: ManualClock):
     away, near = stream(valkey, "away", kind=Away), stream(valkey, "near")
     for owner in ("dead", "dead too"):
-        await presence(valkey, owner, clock).join()
+        await membership(valkey, owner, clock).join()
         await held_by(owner, away, near)
     recovering = recoverer(valkey, clock, away, near)
 
     with pytest.raises(ValkeyUnavailable):
         await kept(recovering, clock, LEASE_MS)
     assert (await near.status()).pending == 0
-    known = await presence(valkey, "leader", clock).known_dead()
+    known = await membership(valkey, "leader", clock).known_dead()
     assert sorted(known) == ["dead", "dead too"], "not forgotten while they still hold something"
 
     assert isinstance(away, Away)
@@ -233,10 +233,10 @@ async def test_messages_of_a_process_that_is_known_to_be_dead_go_to_others_befor
     valkey: Valkey, clock: ManualClock
 ):
     one, two = stream(valkey, "one"), stream(valkey, "two", kind=Away)
-    await presence(valkey, "dead", clock).join()
+    await membership(valkey, "dead", clock).join()
     await held_by("dead", one, two)
     recovering = recoverer(valkey, clock, one, two)
-    await presence(valkey, "neighbour", clock).declare_dead("dead")
+    await membership(valkey, "neighbour", clock).declare_dead("dead")
 
     with pytest.raises(ValkeyUnavailable):
         await recovering.fire()
@@ -245,12 +245,12 @@ async def test_messages_of_a_process_that_is_known_to_be_dead_go_to_others_befor
     await recovering.fire()
 
     assert [message.deliveries for message in await two.consumer("living").read(10, 1)] == [2, 2, 2]
-    assert await presence(valkey, "leader", clock).known_dead() == []
+    assert await membership(valkey, "leader", clock).known_dead() == []
 
 
 async def test_the_living_keep_what_they_hold_when_nobody_could_renew(valkey: Valkey, clock: ManualClock):
     """The server refused all writes for longer than a lease. Then it accepts again, and the leader comes first."""
-    one, living = stream(valkey, "one"), presence(valkey, "living", clock)
+    one, living = stream(valkey, "one"), membership(valkey, "living", clock)
     await living.join()
     await held_by("living", one)
     recovering = recoverer(valkey, clock, one)
@@ -274,7 +274,7 @@ async def test_what_was_held_during_a_long_refusal_stays_with_the_living_until_t
     with ValkeyServer() as server:
         async with connected(server.url) as valkey:
             hasty = Stream(valkey, valkey.unit("one"), "messages", StreamSettings(idle_limit=timedelta(milliseconds=1)))
-            living, recovering = presence(valkey, "living", clock), recoverer(valkey, clock, hasty)
+            living, recovering = membership(valkey, "living", clock), recoverer(valkey, clock, hasty)
             await living.join()
             await recovering.fire()
             await held_by("living", hasty)

@@ -15,7 +15,7 @@ from tests.waiting import look_again, until
 from tests.waiting import patience as enough_time
 from tidegate.connections import open_context
 from tidegate.core.errors import Unavailable
-from tidegate.primitives.membership import PresenceKeys, PresenceSettings
+from tidegate.primitives.membership import MembershipKeys, MembershipSettings
 from tidegate.process import build_process
 from tidegate.runtime import delivery, outage
 from tidegate.runtime.delivery import Handler
@@ -28,7 +28,7 @@ from tidegate.system import Context
 
 LEASE = timedelta(seconds=1)
 EVENT = Event(kind="x", key="k", payload={})
-BRIEF = PresenceSettings(lease=LEASE, renew_every=LEASE / 4)
+BRIEF = MembershipSettings(lease=LEASE, renew_every=LEASE / 4)
 
 pytestmark = pytest.mark.usefixtures("logged")
 
@@ -57,9 +57,9 @@ async def test_a_process_outlasts_a_valkey_that_refuses_for_longer_than_its_leas
         handled.append(event)
 
     with ValkeyServer() as server:
-        settings = Settings(data_dir=await migrated_folder(tmp_path), valkey_url=server.url, presence=BRIEF)
+        settings = Settings(data_dir=await migrated_folder(tmp_path), valkey_url=server.url, membership=BRIEF)
         async with open_context(settings) as parts:
-            lease = str(PresenceKeys(parts.unit).presence)
+            lease = str(MembershipKeys(parts.unit).membership)
             async with at_work(build_process(parts, handlers=[Handler("x", "handler", handle)])):
                 await promoted(parts, "before")
                 with capture_logs() as lines:

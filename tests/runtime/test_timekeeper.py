@@ -11,7 +11,7 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.clock import SystemClock
 from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
 from tidegate.primitives.timers import Timer, Timers
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.timekeeper import DueSource, Timekeeper
 from tidegate.storage.valkey import Key, Valkey
 
@@ -46,12 +46,12 @@ def key(valkey: Valkey) -> Key:
 
 
 @pytest.fixture
-def bell(valkey: Valkey, key: Key) -> Doorbell:
-    return Doorbell(valkey, key)
+def bell(valkey: Valkey, key: Key) -> Wakeup:
+    return Wakeup(valkey, key)
 
 
 @asynccontextmanager
-async def kept(bell: Doorbell, *sources: DueSource) -> AsyncGenerator[asyncio.Event]:
+async def kept(bell: Wakeup, *sources: DueSource) -> AsyncGenerator[asyncio.Event]:
     stopping = asyncio.Event()
     running = asyncio.create_task(Timekeeper(bell, sources, backoff=SOON).run(stopping))
     try:
@@ -62,14 +62,14 @@ async def kept(bell: Doorbell, *sources: DueSource) -> AsyncGenerator[asyncio.Ev
             await running
 
 
-async def test_what_is_due_at_the_start_is_done_at_once(bell: Doorbell):
+async def test_what_is_due_at_the_start_is_done_at_once(bell: Wakeup):
     one, other = Source(), Source()
     async with kept(bell, one, other):
         await one.has_fired(1)
         await other.has_fired(1)
 
 
-async def test_it_sleeps_until_the_next_is_due(bell: Doorbell):
+async def test_it_sleeps_until_the_next_is_due(bell: Wakeup):
     source = Source(50, NEVER)
     with lasting_at_least(0.045):
         async with kept(bell, source):
@@ -77,29 +77,29 @@ async def test_it_sleeps_until_the_next_is_due(bell: Doorbell):
     assert source.fired == 2
 
 
-async def test_it_sleeps_without_asking_while_nothing_is_due(bell: Doorbell, valkey: Valkey, key: Key):
+async def test_it_sleeps_without_asking_while_nothing_is_due(bell: Wakeup, valkey: Valkey, key: Key):
     source = Source(NEVER)
     async with kept(bell, source):
         await until_blocked(valkey, key)
         assert source.fired == 1
 
 
-async def test_a_source_with_more_to_do_is_asked_again_at_once(bell: Doorbell):
+async def test_a_source_with_more_to_do_is_asked_again_at_once(bell: Wakeup):
     source = Source(0, 0, 0, NEVER)
     async with kept(bell, source):
         await source.has_fired(4)
 
 
-async def test_a_ring_wakes_it(bell: Doorbell, valkey: Valkey, key: Key):
+async def test_a_ring_wakes_it(bell: Wakeup, valkey: Valkey, key: Key):
     source = Source(None, NEVER)
     async with kept(bell, source):
         await until_blocked(valkey, key)
-        await bell.ring()
+        await bell.notify()
         await source.has_fired(2)
 
 
-async def test_a_ring_before_it_came_is_heard(bell: Doorbell):
-    await bell.ring()
+async def test_a_ring_before_it_came_is_heard(bell: Wakeup):
+    await bell.notify()
     source = Source(None, NEVER)
     async with kept(bell, source):
         await source.has_fired(2)
@@ -108,7 +108,7 @@ async def test_a_ring_before_it_came_is_heard(bell: Doorbell):
 class RungWhileFiring(Source):
     """Something earlier is planned just after it looked, and before it sleeps."""
 
-    def __init__(self, bell: Doorbell, key: Key, valkey: Valkey) -> None:
+    def __init__(self, bell: Wakeup, key: Key, valkey: Valkey) -> None:
         super().__init__()
         self._bell, self._key, self._valkey = bell, key, valkey
 
@@ -116,28 +116,28 @@ class RungWhileFiring(Source):
         await super().fire()
         if self.fired == 1:
             await until_blocked(self._valkey, self._key)
-            await self._bell.ring()
+            await self._bell.notify()
             while await self._valkey.execute("LLEN", self._key):
                 pass  # until the listener has taken the token
             await until_blocked(self._valkey, self._key)
         return NEVER
 
 
-async def test_a_ring_between_the_firing_and_the_wait_is_not_lost(bell: Doorbell, key: Key, valkey: Valkey):
+async def test_a_ring_between_the_firing_and_the_wait_is_not_lost(bell: Wakeup, key: Key, valkey: Valkey):
     source = RungWhileFiring(bell, key, valkey)
     async with kept(bell, source):
         await source.has_fired(2)
 
 
 @pytest.mark.parametrize("error", [ValkeyUnavailable("gone"), ZeroDivisionError(), asyncio.CancelledError()])
-async def test_a_source_that_fails_is_tried_again_and_holds_up_no_other(bell: Doorbell, error: BaseException):
+async def test_a_source_that_fails_is_tried_again_and_holds_up_no_other(bell: Wakeup, error: BaseException):
     bad, good = Source(error, error, error, NEVER), Source(1, 1, 1, NEVER)
     async with kept(bell, bad, good):
         await good.has_fired(4)
         await bad.has_fired(4)
 
 
-async def test_a_source_that_hangs_holds_up_no_other(bell: Doorbell):
+async def test_a_source_that_hangs_holds_up_no_other(bell: Wakeup):
     class Hanging(Source):
         async def fire(self) -> int | None:
             await asyncio.Event().wait()
@@ -152,7 +152,7 @@ async def test_a_source_that_hangs_holds_up_no_other(bell: Doorbell):
 
 
 async def test_failures_in_a_row_pause_longer_and_a_ring_does_not_cut_them_short(
-    bell: Doorbell, valkey: Valkey, key: Key
+    bell: Wakeup, valkey: Valkey, key: Key
 ):
     long = Backoff(first=timedelta(hours=1), most=timedelta(hours=1))
     bad, good = Source(ValkeyUnavailable("gone")), Source()
@@ -160,7 +160,7 @@ async def test_failures_in_a_row_pause_longer_and_a_ring_does_not_cut_them_short
     running = asyncio.create_task(Timekeeper(bell, [bad, good], backoff=long).run(stopping))
     await bad.has_fired(1)
     await until_blocked(valkey, key)
-    await bell.ring()
+    await bell.notify()
     await good.has_fired(2)
     assert bad.fired == 1
     stopping.set()
@@ -168,7 +168,7 @@ async def test_failures_in_a_row_pause_longer_and_a_ring_does_not_cut_them_short
         await running
 
 
-async def test_after_the_stop_nothing_is_fired(bell: Doorbell):
+async def test_after_the_stop_nothing_is_fired(bell: Wakeup):
     class StopsItself(Source):
         stopping: asyncio.Event | None = None
 
@@ -184,7 +184,7 @@ async def test_after_the_stop_nothing_is_fired(bell: Doorbell):
     assert source.fired == 1
 
 
-async def test_once_cancelled_nothing_is_fired_and_the_successor_is_rung(bell: Doorbell, valkey: Valkey, key: Key):
+async def test_once_cancelled_nothing_is_fired_and_the_successor_is_rung(bell: Wakeup, valkey: Valkey, key: Key):
     """Its listener may have taken a ring that it could not act on any more."""
     source = Source(NEVER)
     running = asyncio.create_task(Timekeeper(bell, [source]).run(asyncio.Event()))
@@ -196,32 +196,32 @@ async def test_once_cancelled_nothing_is_fired_and_the_successor_is_rung(bell: D
     assert await valkey.execute("LLEN", key) == 1
 
 
-async def test_it_is_not_robbed_of_rings_by_a_predecessor_that_froze(bell: Doorbell, valkey: Valkey, key: Key):
+async def test_it_is_not_robbed_of_rings_by_a_predecessor_that_froze(bell: Wakeup, valkey: Valkey, key: Key):
     frozen = asyncio.create_task(valkey.execute_blocking("BLPOP", key, "60", within_s=60))
     await until_blocked(valkey, key)
     source = Source(None, NEVER)
     async with kept(bell, source):
         await frozen
         await until_blocked(valkey, key)
-        await bell.ring()
+        await bell.notify()
         await source.has_fired(2)
 
 
-async def test_it_survives_a_broken_connection(bell: Doorbell, valkey: Valkey, key: Key):
+async def test_it_survives_a_broken_connection(bell: Wakeup, valkey: Valkey, key: Key):
     source = Source(None, None, None)
     async with kept(bell, source):
         await until_blocked(valkey, key)
         await valkey.execute("CLIENT", "KILL", "TYPE", "normal")
         await source.has_fired(2)
         await until_blocked(valkey, key)
-        await bell.ring()
+        await bell.notify()
         await source.has_fired(3)
 
 
 async def test_timers_are_promoted_at_their_time_and_an_earlier_one_in_between_too(valkey: Valkey):
     unit = valkey.unit("jobs")
     timers = Timers(valkey, unit, unit.key("stream"))
-    async with kept(timers.doorbell, timers):
+    async with kept(timers.wakeup, timers):
         now = SystemClock().now()
         await timers.schedule("far", timedelta(hours=1))
         await timers.schedule_many([Timer(f"t{n}", now + timedelta(milliseconds=20 * n)) for n in range(10)])
@@ -238,6 +238,6 @@ async def _lateness_of_first(count: int, valkey: Valkey, stream: Key) -> list[in
     return [int(entry_id.split(b"-")[0]) - int(fields[b"due_ms"]) for entry_id, fields in entries]
 
 
-async def test_without_sources_there_is_nothing_to_keep(bell: Doorbell):
+async def test_without_sources_there_is_nothing_to_keep(bell: Wakeup):
     with pytest.raises(InvalidArgument, match="sources"):
         Timekeeper(bell, [])

@@ -70,7 +70,7 @@ async def test_processes_are_killed_and_every_job_is_done_once_within_the_limit(
         for credential in ("a", "b"):
             await parts.gate.enrol(credential, pool="pool", limits=limits)
         jobs = [Job(job=f"job-{n}", pool="pool", run=f"run-{n % 7}") for n in range(JOBS)]
-        await parts.gate.offer(jobs)
+        await parts.gate.enqueue(jobs)
         processes = [await start(tmp_path, port) for _ in range(3)]
         killing = asyncio.create_task(kill_one_after_the_other(upstream, processes, tmp_path, port))
         await until_done(parts)

@@ -10,7 +10,7 @@ from sqlalchemy import insert, select, update
 from link_checker.settings import LinkCheckerSettings
 from link_checker.tables import links
 from tidegate.http.endpoints import Endpoint, Given
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.service import Service
 from tidegate.storage.sql import Database, Transaction
 from tidegate.system import Api, Context, HttpContext, OpenSystem, Topic
@@ -53,16 +53,16 @@ def add(tx: Transaction, url: str) -> None:
         tx.execute(insert(links).values(url=url))
 
 
-def wake_up(context: Context) -> Doorbell:
+def wake_up(context: Context) -> Wakeup:
     """Wakes the checker of some process."""
-    return Doorbell(context.valkey, context.valkey.unit("link-checker").key("wake"))
+    return Wakeup(context.valkey, context.valkey.unit("link-checker").key("wake"))
 
 
 class LinkService:
     """Checks links that were added. A service of worker processes; a link may be checked twice, which is harmless."""
 
-    def __init__(self, database: Database, doorbell: Doorbell, settings: LinkCheckerSettings) -> None:
-        self._database, self._doorbell, self._settings = database, doorbell, settings
+    def __init__(self, database: Database, wakeup: Wakeup, settings: LinkCheckerSettings) -> None:
+        self._database, self._wakeup, self._settings = database, wakeup, settings
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until the process stops."""
@@ -73,7 +73,7 @@ class LinkService:
                 for link in [each for each in await self._database.read(listed) if each.status is None]:
                     status = await _status_of(session, link.url)
                     await self._database.transaction(_record, link.url, status)
-                woken = asyncio.create_task(self._doorbell.wait(_PAUSE_S))
+                woken = asyncio.create_task(self._wakeup.wait(_PAUSE_S))
                 await asyncio.wait([woken, stop], return_when=asyncio.FIRST_COMPLETED)
                 woken.cancel()
         stop.cancel()
@@ -123,5 +123,5 @@ class OpenLinkChecker(OpenSystem):
     async def add_link(self, body: NewLink) -> Link:
         """Have a link checked."""
         await self._context.database.transaction(add, body.url)
-        await wake_up(self._context).ring()
+        await wake_up(self._context).notify()
         return Link(url=body.url, status=None)

@@ -48,7 +48,7 @@ async def why_waiting(parts: Context, runs: Sequence[Run]) -> dict[int, str]:
 
 
 async def _is_known(parts: Context, source: str) -> bool:
-    return any(member.remaining_ms > 0 for member in await cell_of(parts, source).presence.members())
+    return any(member.remaining_ms > 0 for member in await cell_of(parts, source).membership.members())
 
 
 class CellService:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.engine.change_feed import Bulletin
+from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.collector import Collector
 from tidegate.engine.due_schedules import DueSchedules, PoolFor
 from tidegate.engine.orchestrator import Orchestrator
@@ -51,7 +51,7 @@ class Collecting:
     parts: Context
     documents: Documents
     collector: Collector
-    bulletin: Bulletin
+    bulletin: ChangeFeed
     """Tells whoever watches a run that it moved, in this process or another."""
     schedules: Schedules
     """Who begins runs by the clock; the leader keeps their time."""
@@ -106,7 +106,7 @@ class OpenEngine(OpenSystem):
 
     def on_loss(self) -> Sequence[Callable[[], object]]:
         """Enqueue everything unfinished again."""
-        return [self._collecting.collector.duty.ring, *self._collecting.addition.on_death]
+        return [self._collecting.collector.duty.notify, *self._collecting.addition.on_death]
 
     def retention_rules(self) -> Sequence[RetentionRule]:
         """Runs, cursors and firings."""
@@ -134,10 +134,10 @@ def put_schedules_together(
         by_name,
         pool_for=pool_for,
         offer=collector.orchestrator.offer,
-        on_doubt=collector.duty.ring,
+        on_doubt=collector.duty.notify,
         settings=settings,
     )
     triggers = Triggers(
         parts.database, by_name, pool_for=pool_for, orchestrator=collector.orchestrator, settings=settings
     )
-    return Schedules(parts.database, by_name, parts.timers.doorbell, triggers.fire), due
+    return Schedules(parts.database, by_name, parts.timers.wakeup, triggers.fire), due

@@ -15,7 +15,7 @@ from tidegate.app.preflight import check_before_migration
 from tidegate.app.token_check import check_token
 from tidegate.connections import open_context
 from tidegate.core.errors import InvalidSettings
-from tidegate.engine.change_feed import Bulletin
+from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.credentials import CredentialBook
 from tidegate.engine.places import OtherPlace, settle_place
@@ -84,14 +84,14 @@ async def open_collection_on(
         client = await stack.enter_async_context(UpstreamClient(settings.section(UpstreamSettings)))
         documents = await open_documents(settings.documents, parts.database)
         stack.push_async_callback(documents.close)
-        bulletin = Bulletin(parts.valkey, parts.unit)
+        bulletin = ChangeFeed(parts.valkey, parts.unit)
         stack.push_async_callback(bulletin.close)
         stranding = Stranding(parts.database, parts.gate, on_moved=bulletin.moved)
         book = put_book_together(settings, parts, client, stranding.look_at)
         stack.push_async_callback(book.close)
         # First of all: whoever may not be here must not have taken the place of another one's token.
         await _require_one_place(parts.database, settings.section(GithubSettings))
-        late = await _borrow(book, token, is_needed=needs_credential, on_used=lambda: collector.duty.ring())  # noqa: PLW0108 - made below
+        late = await _borrow(book, token, is_needed=needs_credential, on_used=lambda: collector.duty.notify())  # noqa: PLW0108 - made below
         if needs_credential:
             await book.require_any()
 

@@ -6,8 +6,8 @@ from tidegate.app.collecting import Addition
 from tidegate.engine.calls import Caller, Way
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.settings import CollectSettings
-from tidegate.primitives.wakeup import Doorbell
-from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
+from tidegate.primitives.wakeup import Wakeup
+from tidegate.runtime.outbox_notifier import NotifiedRelay, OutboxNotifier
 from tidegate.settings import Settings
 from tidegate.system import Context
 from tidegate.systems.crawl.eligibility import Eligibility
@@ -51,24 +51,24 @@ def crawl_sites(settings: Settings) -> Sites:
 def put_crawl_together(parts: Context, client: Caller) -> Crawl:
     """The crawl of this installation, on parts that are open."""
     settings, database, sites = parts.settings.section(CrawlSettings), parts.database, crawl_sites(parts.settings)
-    bell = Doorbell(parts.valkey, parts.unit.key("raws"))
+    bell = Wakeup(parts.valkey, parts.unit.key("raws"))
     identities = IdentityBook(database, parts.gate, open_vault(parts.settings, database), settings)
     processor = RawProcessor(database, sites, settings)
-    announcer = Announcer(database, bell, leads_here=lambda: processor.is_running, topic=RAWS_STORED)
+    announcer = OutboxNotifier(database, bell, leads_here=lambda: processor.is_running, topic=RAWS_STORED)
     source = CrawlSource(sites, settings, tries=parts.settings.section(CollectSettings).max_attempts)
     return Crawl(
         source=source,
         identities=identities,
         eligibility=Eligibility(source, identities),
         products=Products(database),
-        raws=Raws(database, bell.ring),
+        raws=Raws(database, bell.notify),
         writer=CrawlWriter(note),
         processor=processor,
         finalizer=CrawlFinalizer(database, processor),
         way=Way(PoliteCaller(client, identities.hosts), identities, keeps_answers=True),
         addition=Addition(
             services={"raws-announcer": announcer},
-            duties={"raws": AttentiveRelay(processor, bell)},
-            on_death=[processor.ring],
+            duties={"raws": NotifiedRelay(processor, bell)},
+            on_death=[processor.notify],
         ),
     )

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine import unserved_pools
-from tidegate.engine.change_feed import Bulletin
+from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.committer import Moved
 from tidegate.engine.credentials import CredentialBook, records
 from tidegate.engine.credentials.opening import open_vault
@@ -96,7 +96,7 @@ def put_book_together(
 async def open_credentials(settings: Settings) -> AsyncGenerator[CredentialBook]:
     """The credentials of this installation, for the length of a block: for commands that look after them."""
     async with open_context(settings) as parts, UpstreamClient(settings.section(UpstreamSettings)) as client:
-        bulletin = Bulletin(parts.valkey, parts.unit)
+        bulletin = ChangeFeed(parts.valkey, parts.unit)
         stranding = Stranding(parts.database, parts.gate, on_moved=bulletin.moved)
         book = put_book_together(settings, parts, client, stranding.look_at)
         try:

@@ -15,4 +15,4 @@ async def open_schedules(settings: Settings) -> AsyncGenerator[Schedules]:
     """The door to schedules, for the length of a block; no token is needed."""
     github = GithubSource(settings.section(GithubSettings).api_url, settings.section(GithubSettings).include)
     async with open_context(settings) as parts:
-        yield Schedules(parts.database, {github.name: github}, parts.timers.doorbell)
+        yield Schedules(parts.database, {github.name: github}, parts.timers.wakeup)

@@ -20,7 +20,7 @@ from tidegate.connections import open_context
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine import runs, unserved_pools
 from tidegate.engine import schedules as schedule_records
-from tidegate.engine.change_feed import Bulletin
+from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.committer import Moved
 from tidegate.engine.completion import Finalizer
@@ -38,7 +38,7 @@ from tidegate.engine.source import Source, Subject
 from tidegate.engine.tokens import Tokens
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.settings import UpstreamSettings
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.waiting import end
@@ -121,7 +121,7 @@ class SourceCollection:
 
     parts: Context
     documents: Documents
-    bulletin: Bulletin
+    bulletin: ChangeFeed
     """Reports that a run changed, in this process or another."""
     cells: Mapping[str, SourceCell]
     """By the names of the sources."""
@@ -188,12 +188,12 @@ class SourceCollection:
 class _Doorbells:
     """Wakes the leaders of all cells."""
 
-    def __init__(self, doorbells: Sequence[Doorbell]) -> None:
-        self._doorbells = doorbells
+    def __init__(self, wakeups: Sequence[Wakeup]) -> None:
+        self._doorbells = wakeups
 
-    async def ring(self) -> None:
-        for doorbell in self._doorbells:
-            await doorbell.ring()
+    async def notify(self) -> None:
+        for wakeup in self._doorbells:
+            await wakeup.notify()
 
 
 @asynccontextmanager
@@ -215,7 +215,7 @@ async def open_sources(
         client = await stack.enter_async_context(UpstreamClient(settings.section(UpstreamSettings)))
         documents = await open_documents(settings.documents, parts.database)
         stack.push_async_callback(documents.close)
-        bulletin = Bulletin(parts.valkey, parts.unit)
+        bulletin = ChangeFeed(parts.valkey, parts.unit)
         stack.push_async_callback(bulletin.close)
         cells = {
             source.name: _with_tokens(
@@ -245,7 +245,7 @@ async def open_configured(context: Context, names: Sequence[str] | None = None) 
         client = await stack.enter_async_context(UpstreamClient(settings.section(UpstreamSettings)))
         documents = await open_documents(settings.documents, context.database)
         stack.push_async_callback(documents.close)
-        bulletin = Bulletin(context.valkey, context.unit)
+        bulletin = ChangeFeed(context.valkey, context.unit)
         stack.push_async_callback(bulletin.close)
         cells: dict[str, SourceCell] = {}
         for name, source in chosen.items():
@@ -265,7 +265,7 @@ async def open_source_credentials(settings: Settings, source: str) -> AsyncGener
     """The stored credentials of a source of the settings, for the length of a block."""
     require_known(load_sources(settings.sources, taken=SHARED_SOURCES), source, others=SHARED_SOURCES)
     async with open_context(settings) as context:
-        bulletin = Bulletin(context.valkey, context.unit)
+        bulletin = ChangeFeed(context.valkey, context.unit)
         book = source_book(cell_context(context, source), source, bulletin.moved)
         try:
             yield book
@@ -298,7 +298,7 @@ def source_book(cell: Context, source: str, on_moved: Moved) -> CredentialBook:
 
 
 def _collection(
-    parts: Context, cells: Mapping[str, SourceCell], documents: Documents, bulletin: Bulletin
+    parts: Context, cells: Mapping[str, SourceCell], documents: Documents, bulletin: ChangeFeed
 ) -> SourceCollection:
     async def fire(schedule_id: int, firing_key: str) -> Firing:
         schedule = await parts.database.read(schedule_records.get, schedule_id)
@@ -306,9 +306,9 @@ def _collection(
             raise InvalidArgument("source", schedule.source, f"must be one of {', '.join(sorted(cells))}")
         return await cells[schedule.source].schedules.trigger(schedule_id, firing_key)
 
-    doorbells = _Doorbells([cell.parts.timers.doorbell for cell in cells.values()])
+    wakeups = _Doorbells([cell.parts.timers.wakeup for cell in cells.values()])
     known = {name: cell.source for name, cell in cells.items()}
-    schedules = Schedules(parts.database, known, doorbells, fire)
+    schedules = Schedules(parts.database, known, wakeups, fire)
     return SourceCollection(parts=parts, documents=documents, bulletin=bulletin, cells=cells, schedules=schedules)
 
 
@@ -319,7 +319,7 @@ def _with_tokens(
     *,
     documents: Documents,
     client: UpstreamClient,
-    bulletin: Bulletin,
+    bulletin: ChangeFeed,
     finalizers: Sequence[Finalizer],
 ) -> SourceCell:
     lent = _Lent(tokens, parts, bulletin.moved)
@@ -350,7 +350,7 @@ def _put_cell_together(
     *,
     documents: Documents,
     client: UpstreamClient,
-    bulletin: Bulletin,
+    bulletin: ChangeFeed,
     finalizers: Sequence[Finalizer],
 ) -> SourceCell:
     collector = Collector(

@@ -13,7 +13,7 @@ from tidegate.cli.planning import labels, make_plan
 from tidegate.cli.screens import Screen
 from tidegate.cli.stopping import work_until_over
 from tidegate.cli.watching import View, Watcher
-from tidegate.engine.change_feed import Bulletin
+from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.runs import RunActive
 from tidegate.engine.source import Subject
@@ -72,7 +72,7 @@ async def _begin(collection: Collection, subject: Subject, pool: str) -> int:
         return active.run_id
 
 
-async def _watch(watcher: Watcher, bulletin: Bulletin, run_ids: Sequence[int], screen: Screen) -> None:
+async def _watch(watcher: Watcher, bulletin: ChangeFeed, run_ids: Sequence[int], screen: Screen) -> None:
     """Show how the runs stand, whenever one of them moved or the screen's clock has to, until they are over.
 
     Those that nobody ends before somebody retries them are not waited for.

@@ -213,7 +213,7 @@ async def _workforce(
         async with open_valkey(settings) as valkey:
             parts = build_context(settings, valkey, database)
             shared = any(run.source in SHARED_SOURCES for run in shown if run.status in ACTIVE_RUNS)
-            works = await has_workers(parts.presence, [parts.jobs]) if shared else None
+            works = await has_workers(parts.membership, [parts.jobs]) if shared else None
             return works, await why_waiting(parts, shown)
     except Unavailable:
         return None, {}
@@ -279,7 +279,7 @@ async def _retry(settings: Settings, numbers: Sequence[int], job: int | None) ->
         if job is not None:
             await parts.database.read(_require_job, numbers[0], job)
         retried = [await _retry_one(parts, orchestrator, number, job) for number in numbers]
-        await parts.commits.ring()
+        await parts.commits.notify()
         return retried
 
 

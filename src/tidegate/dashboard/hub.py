@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine.change_feed import Bulletin
+from tidegate.engine.change_feed import ChangeFeed
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
 from tidegate.runtime.waiting import end, occurs
@@ -46,7 +46,7 @@ class LiveProblem(msgspec.Struct, frozen=True, kw_only=True):
 class Hub:
     """All topics of this process, and who watches them."""
 
-    def __init__(self, topics: Iterable[Topic], bulletin: Bulletin, seats: Seats) -> None:
+    def __init__(self, topics: Iterable[Topic], bulletin: ChangeFeed, seats: Seats) -> None:
         self._topics: Mapping[str, Topic] = {topic.name: topic for topic in topics}
         self._reads = {name: SharedRead(topic.read) for name, topic in self._topics.items()}
         self._bulletin, self._seats = bulletin, seats

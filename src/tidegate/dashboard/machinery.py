@@ -10,7 +10,7 @@ from tidegate.app import Collection
 from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
 from tidegate.dashboard.processes import CommunityReader, ProcessView
 from tidegate.engine.overview import busy_pools
-from tidegate.primitives.circuit_breaker import Breaker, BreakerState
+from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerState
 from tidegate.primitives.gate import PoolStatus
 from tidegate.primitives.stream import Stream
 from tidegate.storage.sql import Transaction, outbox
@@ -90,7 +90,7 @@ class BreakerView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this process spares a server."""
 
     name: str
-    state: BreakerState
+    state: CircuitBreakerState
 
 
 class Machinery(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ class MachineryReader:
             *(self._parts.jobs, self._parts.alarms),
             *(snapshots.recoverable if snapshots is not None else ()),
         ]
-        self._breakers: Sequence[Breaker] = () if snapshots is None else snapshots.breakers
+        self._breakers: Sequence[CircuitBreaker] = () if snapshots is None else snapshots.breakers
 
     async def read(self) -> Machinery:
         """As it stands now."""

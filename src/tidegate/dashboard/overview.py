@@ -19,7 +19,7 @@ from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
 from tidegate.engine.overview import FailedJob, JobCounts, RunCounts
 from tidegate.engine.runs import Run
-from tidegate.primitives.circuit_breaker import BreakerState
+from tidegate.primitives.circuit_breaker import CircuitBreakerState
 from tidegate.storage.sql import Transaction
 from tidegate.systems.github.settings import GithubSettings
 from tidegate.systems.snapshots.opening import Snapshots
@@ -39,7 +39,7 @@ class ServerView(msgspec.Struct, frozen=True, kw_only=True):
     is_up: bool
     reason: str | None
     """Why it is not."""
-    breaker: BreakerState | None
+    breaker: CircuitBreakerState | None
     """Whether this process spares it, where it has reason to; null where it has no breaker."""
 
 
@@ -108,7 +108,9 @@ class OverviewReader:
             audience=self._parts.settings.section(GithubSettings).api_url,
             late_token=None if late is None or not late.is_awaited else late.reason,
             dead=dead,
-            open_breakers=[each.name for each in self._breakers.values() if each.state is not BreakerState.CLOSED],
+            open_breakers=[
+                each.name for each in self._breakers.values() if each.state is not CircuitBreakerState.CLOSED
+            ],
         )
         return Overview(
             at=sight.now,

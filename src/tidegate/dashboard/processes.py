@@ -53,7 +53,7 @@ class CommunityReader:
     async def read(self) -> Community:
         """Who is there now."""
         members, leader, jobs = await asyncio.gather(
-            self._parts.presence.members(), self._election.leader(), self._parts.jobs.status()
+            self._parts.membership.members(), self._election.leader(), self._parts.jobs.status()
         )
         alive = [self._view(member.owner, member.remaining_ms, leader) for member in members if member.remaining_ms > 0]
         return Community(members=sorted(alive, key=lambda each: each.owner), jobs=jobs)

@@ -6,13 +6,13 @@ from tidegate.runtime import change_feed
 from tidegate.runtime.change_feed import Watch
 from tidegate.storage.valkey import Unit, Valkey
 
-__all__ = ["Bulletin", "Watch"]
+__all__ = ["ChangeFeed", "Watch"]
 
 _GAP = timedelta(milliseconds=50)
 """Of many moves in a row, people see no more anyway."""
 
 
-class Bulletin(change_feed.Bulletin[int]):
+class ChangeFeed(change_feed.ChangeFeed[int]):
     """The board of one unit: which runs moved."""
 
     def __init__(self, valkey: Valkey, unit: Unit) -> None:

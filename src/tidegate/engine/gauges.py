@@ -19,7 +19,7 @@ from tidegate.engine.tables import collection_runs
 from tidegate.primitives.gate import Gate
 from tidegate.primitives.stream import Stream
 from tidegate.primitives.timers import Timers
-from tidegate.runtime.scrape_gauges import WITHIN_S, find_out
+from tidegate.runtime.scrape_gauges import WITHIN_S, compute_gauges
 from tidegate.storage.sql import Database, Transaction, outbox
 
 _RECENT = timedelta(minutes=15)
@@ -77,7 +77,7 @@ class Gauges:
             if monotonic_ms() - self._refreshed_ms < self._fresh_ms:
                 return
             sources = self._sources().items()
-            await asyncio.gather(*(find_out(name, source.look, source.gauges) for name, source in sources))
+            await asyncio.gather(*(compute_gauges(name, source.look, source.gauges) for name, source in sources))
             self._refreshed_ms = monotonic_ms()
 
     def _sources(self) -> Mapping[str, _Source]:

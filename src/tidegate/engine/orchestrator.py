@@ -123,14 +123,14 @@ class Orchestrator:
     async def offer(self, jobs: Sequence[StoredJob]) -> None:
         """Tell the gate, and whoever watches, of jobs that are committed; for those too who begin runs in bulk."""
         self._on_moved({job.run_id for job in jobs})
-        await self._gate.offer(to_gate_jobs(jobs, now=self._database.clock.now(), barred=self._barred))
+        await self._gate.enqueue(to_gate_jobs(jobs, now=self._database.clock.now(), barred=self._barred))
         for pool in sorted({job.pool for job in jobs}):
             await self._after_offer(pool)
 
     @asynccontextmanager
     async def promised(self) -> AsyncGenerator[None]:
         """For the length of a commit and its offer. Where we cannot know how it ended, the promise stands."""
-        promise = await self._gate.promises.make()
+        promise = await self._gate.intents.record()
         try:
             yield
         except (RunActive, RunCanceled, OtherPlace, NotFound, ScheduleInactive):
@@ -140,7 +140,7 @@ class Orchestrator:
 
     async def _keep(self, promise: str) -> None:
         with suppress(Unavailable):  # somebody will look in vain
-            await self._gate.promises.keep(promise)
+            await self._gate.intents.confirm(promise)
 
 
 def _retry(tx: Transaction, run_id: int) -> list[StoredJob]:

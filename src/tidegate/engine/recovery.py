@@ -37,14 +37,14 @@ class Recovery:
 
     async def offer_run(self, run_id: int) -> int:
         """Offer what is unfinished of one run; return how much of it was missing."""
-        return sum([await self._gate.offer(jobs) async for jobs in self._unfinished([run_id])])
+        return sum([await self._gate.enqueue(jobs) async for jobs in self._unfinished([run_id])])
 
     async def offer_jobs(self, job_ids: Sequence[int]) -> int:
         """Offer those of these jobs that are unfinished; return how many of them were missing."""
         missing = 0
         for start in range(0, len(job_ids), _PAGE):
             jobs = await self._database.read(ledger.unfinished_of, job_ids[start : start + _PAGE])
-            missing += await self._gate.offer(self._to_gate(jobs)) if jobs else 0
+            missing += await self._gate.enqueue(self._to_gate(jobs)) if jobs else 0
         return missing
 
     async def forget_jobs(self, job_ids: Sequence[int]) -> None:
@@ -100,7 +100,7 @@ class RecoveryDuty:
         self._recovery, self._enrol_credentials = recovery, enrol_credentials
         self._needed = asyncio.Event()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Something may have been lost: look."""
         self._needed.set()
 

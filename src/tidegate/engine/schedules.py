@@ -29,7 +29,7 @@ _KEY = ("source", "user_id", "cron", "timezone")
 class Bell(Protocol):
     """Wakes the process that keeps the time of schedules."""
 
-    async def ring(self) -> object:
+    async def notify(self) -> object:
         """Raise `Unavailable` where it cannot be woken."""
         ...
 
@@ -70,10 +70,10 @@ class Schedules:
         self,
         database: Database,
         sources: Mapping[str, Source],
-        doorbell: Bell,
+        wakeup: Bell,
         fire: Callable[[int, str], Awaitable[Firing]] | None = None,
     ) -> None:
-        self._database, self._sources, self._doorbell, self._fire = database, sources, doorbell, fire
+        self._database, self._sources, self._wakeup, self._fire = database, sources, wakeup, fire
 
     async def add(
         self, source: str, subjects: Sequence[Subject], *, cron: str, timezone: str = "UTC"
@@ -146,7 +146,7 @@ class Schedules:
     async def _wake(self) -> None:
         """Where the leader cannot be told, it finds the change when it next looks, in a quarter of an hour at most."""
         try:
-            await self._doorbell.ring()
+            await self._wakeup.notify()
         except Unavailable as error:
             log.warning("schedule.announce_failed", error=str(error))
 

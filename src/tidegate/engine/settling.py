@@ -57,7 +57,7 @@ class Settling:
             await self._settle(every, {one.ending.claim.job.run_id for one in late}, offers)
             await self._offer_again([*(one for one in finished if one.ending.state is JobState.FAILED), *late])
 
-        await self._outage.outlast(settle)
+        await self._outage.retry(settle)
         self._on_settled(every)
 
     async def _settle(self, every: Sequence[Finished], runs: set[int], offers: Sequence[StoredJob]) -> None:
@@ -67,7 +67,7 @@ class Settling:
         last = max(0, len(offers) - _MOST_PER_CALL)
         for start in range(0, last, _MOST_PER_CALL):
             part = offers[start : min(start + _MOST_PER_CALL, last)]
-            await self._gate.offer(to_gate_jobs(part, now=self._clock.now(), barred=self._barred))
+            await self._gate.enqueue(to_gate_jobs(part, now=self._clock.now(), barred=self._barred))
         follow_ups = to_gate_jobs(offers[last:], now=self._clock.now(), barred=self._barred)
         await self._gate.settle([one.settlement for one in every], follow_ups=follow_ups)
 

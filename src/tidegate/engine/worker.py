@@ -93,7 +93,7 @@ class Worker:
 
     async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
         """Until the server is back, or serves us again; calls that are under way go on meanwhile."""
-        await self._outage.outlast(step)
+        await self._outage.retry(step)
 
     async def _take_some(self) -> None:
         """Read a batch while another is being claimed, but none that nobody here has time for."""

@@ -15,7 +15,7 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import NotFound, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine.change_feed import Bulletin, Watch
+from tidegate.engine.change_feed import ChangeFeed, Watch
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
 from tidegate.http.events import ENDED
@@ -36,7 +36,7 @@ class RunFeed:
     def __init__(
         self,
         read: Callable[[int], Awaitable[RunDetail]],
-        bulletin: Bulletin,
+        bulletin: ChangeFeed,
         seats: Seats,
         *,
         gap: timedelta = timedelta(milliseconds=200),

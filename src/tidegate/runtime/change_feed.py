@@ -65,7 +65,7 @@ class _Follower(Generic[T]):
         self.hear, self.gap_s = hear, gap_s
 
 
-class Bulletin(Generic[T]):
+class ChangeFeed(Generic[T]):
     """One board: many tell, in any process; many watch, with one reader for each process."""
 
     def __init__(self, valkey: Valkey, key: Key, kind: type[T], *, field: bytes, gap: timedelta) -> None:

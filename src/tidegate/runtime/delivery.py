@@ -157,7 +157,7 @@ class EventDeliverer:
                 await handler.handle(event)
 
         try:
-            await self._outages[handler.name].outlast(handle, stopping=self.stopping, within_s=_OUTLAST_S)
+            await self._outages[handler.name].retry(handle, stopping=self.stopping, within_s=_OUTLAST_S)
         except Unavailable as error:
             return _Failure(handler, _told(error), final=False, is_outage=True)
         except Exception as error:

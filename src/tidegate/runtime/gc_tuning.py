@@ -12,7 +12,7 @@ _NEW = 50_000
 _YOUNG, _OLD = 20, 50
 
 
-def settle_in() -> None:
+def tune_gc() -> None:
     """Call it when everything is set up: what is there now stays, and is not looked at again."""
     gc.collect()
     gc.freeze()

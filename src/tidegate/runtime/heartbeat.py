@@ -12,7 +12,7 @@ from datetime import timedelta
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import LeaseLost, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.primitives.membership import Presence
+from tidegate.primitives.membership import Membership
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs, unless
 
@@ -25,20 +25,20 @@ _LEAVE_WITHIN_S = 2.0
 class Heartbeat:
     """Joins, renews in time, joins again when it came too late, leaves at the end."""
 
-    def __init__(self, presence: Presence, *, may_leave: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, membership: Membership, *, may_leave: Callable[[], bool] = lambda: True) -> None:
         """`may_leave` is called at the end; where it returns False, something may still be held, and the process counts
         as dead: then others take over what it held."""
         self.alive = asyncio.Event()
         """Set while our lease certainly lasts."""
         self.has_left = True
         """Whether this process is certainly not registered: it never tried to join, or it left in good order."""
-        self._presence, self._may_leave = presence, may_leave
+        self._presence, self._may_leave = membership, may_leave
         self._is_member = False
         self._watchers: set[asyncio.Event] = set()
         self._wanted = asyncio.Event()
         self._lease_end: asyncio.TimerHandle | None = None
         # Shorter than those of others: when the server accepts writes again, the lease ends unless it is renewed.
-        retry = presence.settings.retry
+        retry = membership.settings.retry
         self._outage = Outage("heartbeat", pauses=Backoff(first=min(_FIRST_PAUSE, retry), most=retry, jitter=0.5))
 
     @contextmanager
@@ -54,12 +54,12 @@ class Heartbeat:
         finally:
             self._watchers.discard(lost)
 
-    def doubt(self) -> None:
+    def assume_lost(self) -> None:
         """Somebody heard from the server that we are not there: count as lost, and join again now."""
         self._lose("the server does not know us")
         self._wanted.set()
 
-    def hasten(self) -> None:
+    def renew_now(self) -> None:
         """Somebody has reason to believe that the server forgot things: find out now whether it forgot us."""
         self._wanted.set()
 
@@ -79,7 +79,7 @@ class Heartbeat:
 
     async def _beat(self) -> None:
         """Give one sign of life, however many tries it takes."""
-        await self._outage.outlast(self._sign)
+        await self._outage.retry(self._sign)
 
     async def _sign(self) -> None:
         if self._is_member:
@@ -114,7 +114,7 @@ class Heartbeat:
 
     async def _leave(self) -> None:
         self._is_member = False
-        with suppress(Unavailable, TimeoutError):  # then `Neighbours` has us reported, or the lease ends
+        with suppress(Unavailable, TimeoutError):  # then `ProcessDeathWatcher` has us reported, or the lease ends
             async with asyncio.timeout(_LEAVE_WITHIN_S):
                 await self._presence.leave()
                 self.has_left = True

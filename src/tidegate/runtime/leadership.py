@@ -69,7 +69,7 @@ class Leadership:
                 try:
                     outcome = await self._election.stand()
                 except LeaseLost:
-                    self._heartbeat.doubt()
+                    self._heartbeat.assume_lost()
                     continue
                 match outcome:
                     case Elected(fence):
@@ -116,6 +116,6 @@ class Leadership:
             await self._resign(fence)
 
     async def _resign(self, fence: int) -> None:
-        with suppress(Unavailable):  # the lead then ends with our presence
+        with suppress(Unavailable):  # the lead then ends with our membership
             await self._election.resign()
             log.info("leader.resigned", owner=self._election.owner, fence=fence)

@@ -45,7 +45,7 @@ class Outage:
     """Retries of one part of the process that needs a server; shared by all tasks of that part.
 
     outage = Outage("collect.commit")
-    written = await outage.outlast(lambda: database.transaction(write, rows))
+    written = await outage.retry(lambda: database.transaction(write, rows))
     """
 
     def __init__(self, part: str, *, pauses: Backoff | None = None) -> None:
@@ -63,7 +63,7 @@ class Outage:
         """Whether the last attempt failed."""
         return self._is_failing
 
-    async def outlast(
+    async def retry(
         self,
         step: Callable[[], Awaitable[T]],
         *,

@@ -34,7 +34,7 @@ _LOOKS = 10
 """How often a file that was closed is looked at: the lock is released a moment after the kernel reports it."""
 
 
-class Neighbours:
+class ProcessDeathWatcher:
     """A service: holds the lock of this process, and reports others that share the folder and died.
 
     Add it first, so that it ends last: a process that leaves in good order has said so before it releases its lock.

@@ -2,7 +2,7 @@
 
 A process that died is noticed when its lease ends, or when a process of the same machine reports its death (see
 `neighbours`), and its messages go to others at once. A lease does not end while the server refuses all writes: see
-`Presence.expire`. Messages that a living process holds for too long (it hangs, or lost them) are found by a second,
+`Membership.expire`. Messages that a living process holds for too long (it hangs, or lost them) are found by a second,
 slower look at each stream.
 
 One that is only frozen may still wait at a stream, and the server gives what comes next to whoever waits longest: the
@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.primitives.membership import Expiry, Presence
+from tidegate.primitives.membership import Expiry, Membership
 
 log = get_logger(__name__)
 
@@ -31,7 +31,7 @@ _LAST_LOOK_MS = 300_000
 """No consumer waits longer at a stream."""
 
 
-class Estate(Protocol):
+class RecoverableWork(Protocol):
     """Where processes hold something that must not die with them: a stream, or many of them that come and go."""
 
     async def take_over(self, owner: str) -> int:
@@ -48,12 +48,12 @@ class Estate(Protocol):
 
 
 class Recoverer:
-    """A source of due things for the timekeeper at the doorbell of the presence's unit, which rings at each join."""
+    """A source of due things for the timekeeper at the wakeup of the membership's unit, which rings at each join."""
 
     def __init__(
         self,
-        presence: Presence,
-        estates: Sequence[Estate],
+        membership: Membership,
+        estates: Sequence[RecoverableWork],
         *,
         on_death: Sequence[Callable[[], object]] = (),
         losses: Callable[[], int] = lambda: 0,
@@ -63,14 +63,14 @@ class Recoverer:
 
         `losses` counts how often the server was away: it may have lost its last moments, so everything is looked at.
         """
-        self._presence, self._estates = presence, tuple(estates)
+        self._presence, self._estates = membership, tuple(estates)
         self._on_death, self._losses, self._known_losses = tuple(on_death), losses, losses()
         self._now_ms = now_ms
         self._sweep_at_ms = [0.0 for _ in self._estates]
         self._looks: dict[str, tuple[float, float]] = {}
         """The dead that may still be given something: when to look, and how long the pause after that is."""
         self._strangers_at_ms: float | None = None
-        self._lease_ms = milliseconds(presence.settings.lease)
+        self._lease_ms = milliseconds(membership.settings.lease)
         self._failing_since_ms: float | None = None
 
     def begin(self) -> None:

@@ -78,7 +78,7 @@ class Relay:
         self._wake = asyncio.Event()
         self._start_anew()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """There may be new events: look as soon as possible. From the event loop only; many rings are one."""
         self._must_look = True
         self._wake.set()
@@ -86,7 +86,7 @@ class Relay:
     async def run(self, stopping: asyncio.Event) -> None:
         """Deliver until `stopping` is set; then let the running handlers finish, and leave the rest."""
         self._start_anew()
-        silence = self._database.subscribe(outbox.COMMITTED, self.ring)
+        silence = self._database.subscribe(outbox.COMMITTED, self.notify)
         watch = asyncio.create_task(self._wake_at(stopping))
         try:
             while not stopping.is_set():
@@ -123,7 +123,7 @@ class Relay:
                 await self._look()
         except Unavailable as error:
             self._failures += 1
-            self.ring()  # whatever happened meanwhile, a fresh pass will see it
+            self.notify()  # whatever happened meanwhile, a fresh pass will see it
             await self._outage.pause(error, self._failures, stopping=stopping)
             return
         self._failures = 0

@@ -15,7 +15,7 @@ WITHIN_S = 2.0
 _outage = Outage("metrics")
 
 
-async def find_out(source: str, look: Callable[[], Awaitable[object]], gauges: Sequence[metrics.Gauge]) -> bool:
+async def compute_gauges(source: str, look: Callable[[], Awaitable[object]], gauges: Sequence[metrics.Gauge]) -> bool:
     """Let `look` set `gauges`, and tell whether it could, which `metrics_source_up` shows too. Never raises.
 
     Where it cannot, in time or at all, they are not a number, so that no alert compares an old one.

@@ -1,7 +1,7 @@
 """Sleeps until the next thing is due, does it, and sleeps again.
 
 The server ends a blocking read up to 100 ms late, since it looks at timeouts only now and then; so the due time is kept
-by a timer of this process, while a listener blocks at the doorbell for news of something earlier. Each source is kept
+by a timer of this process, while a listener blocks at the wakeup for news of something earlier. Each source is kept
 by a task of its own: one that fails or is slow delays no other.
 """
 
@@ -16,7 +16,7 @@ from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.errors import InvalidArgument, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import SCHEDULER_SLEEP_DURATION
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs, only_our_cancellation
 
@@ -41,15 +41,15 @@ class DueSource(Protocol):
 
 
 class Timekeeper:
-    """Keeps the time of the sources that ring one doorbell; a duty of the leader.
+    """Keeps the time of the sources that ring one wakeup; a duty of the leader.
 
-    A unit with a doorbell of its own gets a timekeeper of its own. Once its task is cancelled or told to stop, nothing
+    A unit with a wakeup of its own gets a timekeeper of its own. Once its task is cancelled or told to stop, nothing
     more is fired.
     """
 
     def __init__(
         self,
-        doorbell: Doorbell,
+        wakeup: Wakeup,
         sources: Sequence[DueSource],
         *,
         on_begin: Callable[[], object] = lambda: None,
@@ -58,7 +58,7 @@ class Timekeeper:
         """`on_begin` is called each time it begins to keep the time."""
         if not sources:
             raise InvalidArgument("sources", sources, "there is nothing to keep the time of")
-        self._doorbell = doorbell
+        self._wakeup = wakeup
         self._sources, self._on_begin = tuple(sources), on_begin
         self._backoff = backoff or DEFECT_PAUSES
 
@@ -66,7 +66,7 @@ class Timekeeper:
         """Fire what is due, until told to stop."""
         self._on_begin()
         bells = [asyncio.Event() for _ in self._sources]
-        await self._doorbell.claim()
+        await self._wakeup.claim()
         try:
             async with asyncio.TaskGroup() as tasks:
                 listener = tasks.create_task(self._listen(bells))
@@ -81,7 +81,7 @@ class Timekeeper:
     async def _listen(self, bells: Sequence[asyncio.Event]) -> None:
         while True:
             with only_our_cancellation():
-                rung = await self._doorbell.wait(_LISTEN_S)
+                rung = await self._wakeup.wait(_LISTEN_S)
             if rung:
                 _ring_all(bells)
 
@@ -108,7 +108,7 @@ class Timekeeper:
     async def _ring_for_successor(self) -> None:
         with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(_LAST_RING_WITHIN_S):
-                await self._doorbell.pass_on()
+                await self._wakeup.pass_on()
 
 
 def _ring_all(bells: Sequence[asyncio.Event]) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from tidegate.storage.valkey import Valkey
 
 
-class Reunion:
-    """A source of the timekeeper, whose wait at the doorbell ends when the server goes."""
+class ValkeyRestartDetector:
+    """A source of the timekeeper, whose wait at the wakeup ends when the server goes."""
 
     def __init__(self, valkey: Valkey, *, tell: Sequence[Callable[[], object]]) -> None:
         self._valkey, self._tell = valkey, tuple(tell)
@@ -27,4 +27,4 @@ class Reunion:
         return None
 
     def __repr__(self) -> str:
-        return f"Reunion({self._valkey.address})"
+        return f"ValkeyRestartDetector({self._valkey.address})"

@@ -20,11 +20,11 @@ from tidegate.core.plugins import all_sections, section_class
 from tidegate.core.telemetry.logs import LogSettings
 from tidegate.core.telemetry.traces import TraceSettings
 from tidegate.http.settings import HttpSettings
-from tidegate.primitives.circuit_breaker.settings import BreakerSettings
+from tidegate.primitives.circuit_breaker.settings import CircuitBreakerSettings
 from tidegate.primitives.coalescer.settings import CoalescerSettings
 from tidegate.primitives.gate.settings import CredentialLimits
 from tidegate.primitives.limiter.settings import LimiterSettings
-from tidegate.primitives.membership.settings import PresenceSettings
+from tidegate.primitives.membership.settings import MembershipSettings
 from tidegate.primitives.stream.settings import StreamSettings
 from tidegate.primitives.timers.settings import TimerSettings
 from tidegate.settings.retention import RetentionSettings
@@ -90,7 +90,7 @@ class Settings(BaseSettings):
     """Where to listen, and whom to answer."""
     log: LogSettings = LogSettings()
     """What is logged, and in which form."""
-    breaker: BreakerSettings = BreakerSettings()
+    breaker: CircuitBreakerSettings = CircuitBreakerSettings()
     """When calls to a failing server are refused."""
     coalescer: CoalescerSettings = CoalescerSettings()
     """How long one request for a subject stands for all."""
@@ -98,7 +98,7 @@ class Settings(BaseSettings):
     """What a credential may do unless it says otherwise."""
     limiter: LimiterSettings = LimiterSettings()
     """How many calls all processes together may make."""
-    presence: PresenceSettings = PresenceSettings()
+    membership: MembershipSettings = MembershipSettings()
     """How soon a silent process counts as dead."""
     retention: RetentionSettings = RetentionSettings()
     """How long things are kept that would grow for ever otherwise."""
@@ -196,9 +196,9 @@ class Settings(BaseSettings):
             raise ValueError(error.reason) from None
         return value
 
-    @field_validator("presence")
+    @field_validator("membership")
     @classmethod
-    def _gives_servers_a_rest(cls, value: PresenceSettings) -> PresenceSettings:
+    def _gives_servers_a_rest(cls, value: MembershipSettings) -> MembershipSettings:
         if value.renew_every < _SHORTEST_BEAT:
             raise ValueError(f"renew_every must be at least {_SHORTEST_BEAT.total_seconds()} seconds")
         return value

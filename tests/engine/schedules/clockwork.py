@@ -93,7 +93,7 @@ class Clockwork:
         self.doubts = 0
         self.orchestrator = Orchestrator(self.database, parts.gate, SOURCES)
         triggers = Triggers(self.database, SOURCES, pool_for=pool_for, orchestrator=self.orchestrator)
-        self.schedules = Schedules(self.database, FORGIVING, parts.timers.doorbell, triggers.fire)
+        self.schedules = Schedules(self.database, FORGIVING, parts.timers.wakeup, triggers.fire)
         self.due = self.due_with(self.orchestrator.offer)
 
     def due_with(self, offer: Callable[[Sequence[StoredJob]], Awaitable[None]]) -> DueSchedules:

@@ -61,7 +61,7 @@ async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenera
             FORGIVING,
             pool_for=pool_for,
             offer=collector.orchestrator.offer,
-            on_doubt=collector.duty.ring,
+            on_doubt=collector.duty.notify,
         )
         process = build_process(
             parts,
@@ -85,7 +85,7 @@ async def test_the_leader_sleeps_until_a_schedule_that_another_process_added_is_
     url = await migrated_file(tmp_path / "tidegate.db")
     async with at_work(url, embedded_url, clock) as (works, upstream):
         async with await Database.open(url, clock=clock) as another:
-            schedules = Schedules(another, FORGIVING, works.parts.timers.doorbell)
+            schedules = Schedules(another, FORGIVING, works.parts.timers.wakeup)
             [added] = await schedules.add("clockwork", [Subject(user_id="ada", login="ada")], cron="0 3 * * *")
         assert added.next_at == three
         async with patience():

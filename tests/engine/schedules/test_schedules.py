@@ -9,7 +9,7 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.engine.schedules import Schedules
 from tidegate.engine.source import Subject
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.valkey import Valkey
 
 THREE = datetime(2026, 1, 1, 3, tzinfo=UTC)
@@ -106,7 +106,7 @@ async def test_a_removed_one_is_gone(works: Clockwork, clock: ManualClock):
 
 
 async def test_whoever_waits_for_due_times_is_woken_by_a_new_one(local: Clockwork):
-    bell = local.parts.timers.doorbell
+    bell = local.parts.timers.wakeup
     await local.add("ada")
     assert await bell.wait(0.01)
 
@@ -119,7 +119,7 @@ async def test_whoever_waits_for_due_times_is_woken_by_a_new_one(local: Clockwor
 
 async def test_a_schedule_is_kept_where_the_leader_cannot_be_told(local: Clockwork):
     away = Valkey("redis://127.0.0.1:1")
-    schedules = Schedules(local.database, SOURCES, Doorbell(away, away.unit("nowhere").key("wake")))
+    schedules = Schedules(local.database, SOURCES, Wakeup(away, away.unit("nowhere").key("wake")))
 
     [added] = await schedules.add("clockwork", [Subject(user_id="ada", login="ada")], cron="0 3 * * *")
 

@@ -159,7 +159,7 @@ async def test_jobs_that_could_not_be_offered_are_promised(local: Clockwork):
     """Whoever dies between the commit and the offer leaves the same behind: the leader looks, and offers."""
     schedule, other = await local.add("ada", "bob")
     await local.schedules.trigger(other.id, "order-1")
-    assert (await local.parts.gate.promises.broken())[1] is None, "it was kept"
+    assert (await local.parts.gate.intents.expired())[1] is None, "it was kept"
 
     class Broken(Orchestrator):
         async def offer(self, jobs: Sequence[StoredJob]) -> None:
@@ -173,7 +173,7 @@ async def test_jobs_that_could_not_be_offered_are_promised(local: Clockwork):
         await triggers.fire(schedule.id, "order-1")
 
     assert (len(await local.runs()), await local.offered()) == (2, 1)
-    assert (await local.parts.gate.promises.broken())[1] is not None, "somebody will look"
+    assert (await local.parts.gate.intents.expired())[1] is not None, "somebody will look"
     await Recovery(local.database, local.parts.gate).offer_everything()
     assert await local.offered() == 2
     assert (await local.schedules.trigger(schedule.id, "order-1")).outcome is FiringOutcome.BEGUN

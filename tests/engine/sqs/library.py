@@ -45,7 +45,7 @@ class SqsLibrary(Library):
             services={**(collector.services if works else {}), **({"forwarder": self.forwarder} if forwards else {})},
             sources=[self.lookout],
             duties={"recovery": collector.duty},
-            on_death=[collector.duty.ring],
+            on_death=[collector.duty.notify],
         )
         async with at_work(process):
             yield

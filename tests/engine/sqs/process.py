@@ -17,7 +17,7 @@ from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.sqs import AwsSettings, open_aws
 from tidegate.engine.upstream import UpstreamClient
-from tidegate.primitives.membership import PresenceSettings
+from tidegate.primitives.membership import MembershipSettings
 from tidegate.primitives.stream import Passage
 from tidegate.process import build_process
 from tidegate.settings import Settings
@@ -27,7 +27,7 @@ from tidegate.storage.documents import SqlDocuments
 async def main(data_dir: Path, upstream: str, lease: timedelta, endpoint: str, queue: str, role: str) -> None:
     settings = Settings(
         data_dir=data_dir,
-        presence=PresenceSettings(lease=lease, renew_every=lease * 0.7),
+        membership=MembershipSettings(lease=lease, renew_every=lease * 0.7),
         # What comes after its death may be given to it all the same, since it was waiting, and is hidden for so long.
         aws=AwsSettings(
             region=REGION, endpoint_url=endpoint, task_queue_url=queue, visibility_timeout=timedelta(seconds=1)
@@ -56,7 +56,7 @@ async def main(data_dir: Path, upstream: str, lease: timedelta, endpoint: str, q
             services={**(collector.services if role == "works" else {}), **aws.services, "ready": Ready()},
             sources=aws.sources,
             duties={"recovery": collector.duty},
-            on_death=[collector.duty.ring],
+            on_death=[collector.duty.notify],
         )
         await process.run(handle_signals=True)
 

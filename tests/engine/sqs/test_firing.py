@@ -37,7 +37,7 @@ def schedules_of(library: Library) -> Schedules:
 
     parts, sources = library.parts, {"shelves": library.source}
     triggers = Triggers(parts.database, sources, pool_for=pool_for, orchestrator=library.orchestrator)
-    return Schedules(parts.database, sources, parts.timers.doorbell, triggers.fire)
+    return Schedules(parts.database, sources, parts.timers.wakeup, triggers.fire)
 
 
 def count_runs(tx: Transaction) -> int:

@@ -47,7 +47,7 @@ class Desk:
     ) -> None:
         """Spend the probe of every credential of the pool, so that its allowance is known."""
         for credential in (await self.gate.status(pool)).credentials:
-            await self.gate.offer([job(f"probe-{new_id()}", pool=pool, bucket=bucket, affinity=credential.name)])
+            await self.gate.enqueue([job(f"probe-{new_id()}", pool=pool, bucket=bucket, affinity=credential.name)])
         for admitted in await self.admitted():
             await self.settle([self.answered(admitted, limit, limit if remaining is None else remaining)])
 

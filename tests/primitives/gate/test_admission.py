@@ -8,7 +8,7 @@ from tidegate.primitives.gate import CredentialLimits, Outcome
 
 
 async def test_a_job_waits_until_its_pool_has_a_credential(desk: Desk):
-    await desk.gate.offer([job("early")])
+    await desk.gate.enqueue([job("early")])
     assert await desk.admitted() == []
 
     await desk.enrol()
@@ -19,7 +19,7 @@ async def test_a_job_waits_until_its_pool_has_a_credential(desk: Desk):
 async def test_the_first_call_of_a_credential_is_a_single_probe(desk: Desk):
     """Nothing is known of its allowance, and unknown never means unlimited."""
     await desk.enrol()
-    await desk.gate.offer(jobs(5))
+    await desk.gate.enqueue(jobs(5))
 
     probe = await desk.admitted()
     assert len(probe) == 1
@@ -30,7 +30,7 @@ async def test_the_first_call_of_a_credential_is_a_single_probe(desk: Desk):
 
 async def test_a_probe_that_died_is_followed_by_one_probe(desk: Desk):
     await desk.enrol()
-    await desk.gate.offer(jobs(5))
+    await desk.gate.enqueue(jobs(5))
     await desk.settle_as(await desk.admitted(), Outcome.UNKNOWN)
 
     assert len(await desk.admitted()) == 1
@@ -41,9 +41,9 @@ async def test_offering_a_job_again_changes_nothing_wherever_it_is(desk: Desk):
     await desk.know(limit=100)
     three = [job("out"), job("waiting"), job("delayed", delay_ms=1000)]
 
-    assert await desk.gate.offer(three) == 3
-    assert await desk.gate.offer(three) == 0
-    assert await desk.gate.offer([job("twice"), job("twice")]) == 1
+    assert await desk.gate.enqueue(three) == 3
+    assert await desk.gate.enqueue(three) == 0
+    assert await desk.gate.enqueue([job("twice"), job("twice")]) == 1
 
     assert names(await desk.admitted()) == ["out"]
     assert (await desk.gate.census()).waiting == 2
@@ -52,7 +52,7 @@ async def test_offering_a_job_again_changes_nothing_wherever_it_is(desk: Desk):
 async def test_a_settled_job_may_be_offered_again(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100)
-    await desk.gate.offer([job("again")])
+    await desk.gate.enqueue([job("again")])
     (first,) = await desk.admitted()
 
     await desk.settle([desk.answered(first, 100, 98)], follow_ups=[job("again"), job("next page")])
@@ -63,7 +63,7 @@ async def test_a_settled_job_may_be_offered_again(desk: Desk):
 async def test_no_more_than_the_concurrency_is_out_at_once(desk: Desk):
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 3}))
     await desk.know(limit=1000)
-    await desk.gate.offer(jobs(10))
+    await desk.gate.enqueue(jobs(10))
 
     out = await desk.admitted()
     assert len(out) == 3
@@ -77,7 +77,7 @@ async def test_concurrency_is_shared_by_all_buckets_of_a_credential(desk: Desk):
     await desk.know(limit=1000, bucket="core")
     await desk.know(limit=1000, bucket="graphql")
 
-    await desk.gate.offer(jobs(2, "rest", bucket="core") + jobs(2, "query", bucket="graphql"))
+    await desk.gate.enqueue(jobs(2, "rest", bucket="core") + jobs(2, "query", bucket="graphql"))
 
     assert len(await desk.admitted()) == 3
 
@@ -86,7 +86,7 @@ async def test_a_permit_is_settled_once(desk: Desk):
     """Whoever took a message over and the one who lost it may both report; the second changes nothing."""
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 1}))
     await desk.know(limit=100)
-    await desk.gate.offer(jobs(3))
+    await desk.gate.enqueue(jobs(3))
     (first,) = await desk.admitted()
 
     again = [desk.answered(first, 100, 98)]
@@ -100,20 +100,20 @@ async def test_a_permit_is_settled_once(desk: Desk):
 async def test_a_late_settlement_does_not_end_the_job_that_came_back(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100)
-    await desk.gate.offer([job("page")])
+    await desk.gate.enqueue([job("page")])
     (first,) = await desk.admitted()
     await desk.settle([desk.answered(first, 100, 98)], follow_ups=[job("page")])
 
     await desk.settle([desk.answered(first, 100, 98)])
 
-    assert await desk.gate.offer([job("page")]) == 0
+    assert await desk.gate.enqueue([job("page")]) == 0
     assert (await desk.gate.status("octocat")).credentials[0].in_flight == 1
 
 
 async def test_a_settled_message_is_gone_from_the_stream(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100)
-    await desk.gate.offer(jobs(3))
+    await desk.gate.enqueue(jobs(3))
     out = await desk.admitted()
     await desk.settle([desk.answered(one, 100, 90) for one in out])
 
@@ -125,14 +125,14 @@ async def test_an_unused_permit_costs_nothing(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100, remaining=1)
     for n in range(5):
-        await desk.gate.offer([job(f"finished already {n}")])
+        await desk.gate.enqueue([job(f"finished already {n}")])
         assert (await desk.settle_as(await desk.admitted(), Outcome.UNUSED)).settled == 1
 
 
 async def test_a_delayed_job_comes_when_it_is_due_and_not_before(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100)
-    await desk.gate.offer([job("later", delay_ms=2000)])
+    await desk.gate.enqueue([job("later", delay_ms=2000)])
 
     assert await desk.gate.fire() == 2000
     desk.advance(milliseconds=1999)
@@ -145,20 +145,20 @@ async def test_a_delayed_job_comes_when_it_is_due_and_not_before(desk: Desk):
 
 
 async def test_the_doorbell_rings_when_something_earlier_is_planned(desk: Desk):
-    await desk.gate.offer([job("in ten seconds", delay_ms=10_000)])
+    await desk.gate.enqueue([job("in ten seconds", delay_ms=10_000)])
     assert await desk.valkey.execute("LPOP", desk.wake) == b"1"
 
-    await desk.gate.offer([job("in twenty seconds", delay_ms=20_000)])
+    await desk.gate.enqueue([job("in twenty seconds", delay_ms=20_000)])
     assert await desk.valkey.execute("LPOP", desk.wake) is None
 
-    await desk.gate.offer([job("in five seconds", delay_ms=5_000)])
+    await desk.gate.enqueue([job("in five seconds", delay_ms=5_000)])
     assert await desk.valkey.execute("LPOP", desk.wake) == b"1"
 
 
 async def test_forgotten_jobs_do_not_come_out(desk: Desk):
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 1}))
     await desk.know(limit=100)
-    await desk.gate.offer([job("out"), job("waiting"), job("delayed", delay_ms=10), job("kept")])
+    await desk.gate.enqueue([job("out"), job("waiting"), job("delayed", delay_ms=10), job("kept")])
     (out,) = await desk.admitted()
 
     assert await desk.gate.forget(["out", "waiting", "delayed", "never seen"]) == 2
@@ -173,7 +173,7 @@ async def test_more_jobs_than_one_call_lets_out_come_with_the_next_tick(desk: De
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 2000}))
     await desk.know(limit=5000)
     await desk.gate.enrol("token", pool="octocat", limits=PLENTY.model_copy(update={"concurrency": 1}))
-    await desk.gate.offer(jobs(1500))
+    await desk.gate.enqueue(jobs(1500))
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 2000}))
 
     await desk.gate.fire()
@@ -184,7 +184,7 @@ async def test_more_jobs_than_one_call_lets_out_come_with_the_next_tick(desk: De
 async def test_nothing_is_left_behind_when_all_is_done(desk: Desk):
     await desk.enrol()
     await desk.know(limit=1000)
-    await desk.gate.offer(jobs(50) + jobs(20, "other", run="run-2"))
+    await desk.gate.enqueue(jobs(50) + jobs(20, "other", run="run-2"))
     await desk.settle([desk.answered(one, 1000, 900) for one in await desk.admitted()])
 
     for part in ("gate:waiting", "gate:jobs", "gate:due"):

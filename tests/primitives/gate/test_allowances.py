@@ -17,7 +17,7 @@ async def left(desk: Desk, bucket: str = "core") -> int | None:
 async def test_calls_in_flight_count_as_spent(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(15))
+    await desk.gate.enqueue(jobs(15))
 
     assert len(await desk.admitted()) == 10
 
@@ -29,7 +29,7 @@ async def test_where_computing_time_counts_a_credential_makes_one_call_at_a_time
         await desk.enrol(credential, limits=limits)
     await desk.know(limit=1000)
     await desk.know(limit=1000, bucket="graphql")
-    await desk.gate.offer([*jobs(5, "query", bucket="graphql", cost=7), *jobs(4, "page")])
+    await desk.gate.enqueue([*jobs(5, "query", bucket="graphql", cost=7), *jobs(4, "page")])
 
     out = await desk.admitted()
     queries = [one for one in out if one.bucket == "graphql"]
@@ -49,7 +49,7 @@ async def test_a_call_of_unknown_fate_counts_as_spent(desk: Desk):
     """The upstream may have counted the call of a worker that died, so we do."""
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(15))
+    await desk.gate.enqueue(jobs(15))
 
     await desk.settle_as(await desk.admitted(), Outcome.UNKNOWN)
 
@@ -60,12 +60,12 @@ async def test_a_call_lost_at_the_very_end_of_a_window_counts_in_the_next_one_to
     """By the upstream's clock the next window may have been open already."""
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
     desk.advance(seconds=3599)
     await desk.settle_as(await desk.admitted(), Outcome.UNKNOWN)
     desk.advance(seconds=2)
 
-    await desk.gate.offer(jobs(30, "next"))
+    await desk.gate.enqueue(jobs(30, "next"))
 
     assert len(await desk.admitted()) == 9
 
@@ -73,11 +73,11 @@ async def test_a_call_lost_at_the_very_end_of_a_window_counts_in_the_next_one_to
 async def test_a_call_lost_long_ago_is_forgotten_with_its_window(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
     await desk.settle_as(await desk.admitted(), Outcome.UNKNOWN)
     desk.advance(hours=1)
 
-    await desk.gate.offer(jobs(30, "next"))
+    await desk.gate.enqueue(jobs(30, "next"))
 
     assert len(await desk.admitted()) == 10
 
@@ -87,7 +87,7 @@ async def test_a_free_answer_costs_nothing(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10, remaining=3)
     for _ in range(10):
-        await desk.gate.offer(jobs(3))
+        await desk.gate.enqueue(jobs(3))
         out = await desk.admitted()
         assert len(out) == 3
         await desk.settle([desk.answered(one, limit=10, remaining=3) for one in out])
@@ -97,7 +97,7 @@ async def test_remaining_never_rises_within_one_window(desk: Desk):
     """Answers overtake each other; the least value is the newest."""
     await desk.enrol()
     await desk.know(limit=100)
-    await desk.gate.offer(jobs(3))
+    await desk.gate.enqueue(jobs(3))
     out = await desk.admitted()
 
     await desk.settle([desk.answered(out[0], 100, 40)])
@@ -110,12 +110,12 @@ async def test_an_answer_in_flight_counted_by_the_upstream_is_not_lost_twice(des
     """The header of the first answer already contains the second call; settling that one must not charge it again."""
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(2))
+    await desk.gate.enqueue(jobs(2))
     first, second = await desk.admitted()
 
     await desk.settle([desk.answered(second, 10, 8)])
     await desk.settle([desk.answered(first, 10, 9)])
-    await desk.gate.offer(jobs(20, "more"))
+    await desk.gate.enqueue(jobs(20, "more"))
 
     assert len(await desk.admitted()) == 8
 
@@ -123,7 +123,7 @@ async def test_an_answer_in_flight_counted_by_the_upstream_is_not_lost_twice(des
 async def test_a_newer_window_brings_its_own_value(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100, remaining=5)
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
     (out,) = await desk.admitted()
 
     await desk.settle([desk.answered(out, 100, 99, window=desk.window + 3600)])
@@ -134,7 +134,7 @@ async def test_a_newer_window_brings_its_own_value(desk: Desk):
 async def test_an_older_windows_answer_changes_nothing(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100, remaining=50)
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
     (out,) = await desk.admitted()
 
     await desk.settle([desk.answered(out, 100, 0, window=desk.window - 3600)])
@@ -145,7 +145,7 @@ async def test_an_older_windows_answer_changes_nothing(desk: Desk):
 async def test_the_gate_opens_when_the_window_ends_and_counts_it_full(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10, remaining=2)
-    await desk.gate.offer(jobs(30))
+    await desk.gate.enqueue(jobs(30))
     out = await desk.admitted()
     assert len(out) == 2
     await desk.settle([desk.answered(one, 10, 0) for one in out])
@@ -164,7 +164,7 @@ async def test_the_gate_opens_when_the_window_ends_and_counts_it_full(desk: Desk
 async def test_calls_that_cross_the_end_of_a_window_count_against_the_new_one(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10, remaining=4)
-    await desk.gate.offer(jobs(30))
+    await desk.gate.enqueue(jobs(30))
     assert len(await desk.admitted()) == 4
 
     desk.advance(hours=1)
@@ -176,7 +176,7 @@ async def test_calls_that_cross_the_end_of_a_window_count_against_the_new_one(de
 async def test_late_answers_about_the_old_window_do_not_empty_the_new_one(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10, remaining=4)
-    await desk.gate.offer(jobs(30))
+    await desk.gate.enqueue(jobs(30))
     old = await desk.admitted()
     desk.advance(hours=1)
     await desk.gate.fire()
@@ -191,7 +191,7 @@ async def test_an_upstream_whose_window_is_not_over_yet_is_believed(desk: Desk):
     """Its clock is behind ours: a call made after our end of the window still names the old one, so we wait on."""
     await desk.enrol()
     await desk.know(limit=10, remaining=0)
-    await desk.gate.offer(jobs(30))
+    await desk.gate.enqueue(jobs(30))
     desk.advance(hours=1)
     await desk.gate.fire()
     out = await desk.admitted()
@@ -206,7 +206,7 @@ async def test_an_upstream_whose_window_is_not_over_yet_is_believed(desk: Desk):
 async def test_a_window_none_of_whose_calls_was_answered_ends_all_the_same(desk: Desk):
     await desk.enrol()
     await desk.know(limit=3, remaining=0)
-    await desk.gate.offer(jobs(30))
+    await desk.gate.enqueue(jobs(30))
     desk.advance(hours=1)
     await desk.gate.fire()
     await desk.settle_as(await desk.admitted(), Outcome.UNKNOWN)
@@ -223,7 +223,7 @@ async def test_a_window_none_of_whose_calls_was_answered_ends_all_the_same(desk:
 async def test_the_floor_stays_unspent(desk: Desk):
     await desk.enrol(limits=PLENTY.model_copy(update={"floor": 100}))
     await desk.know(limit=5000, remaining=130)
-    await desk.gate.offer(jobs(200))
+    await desk.gate.enqueue(jobs(200))
 
     assert len(await desk.admitted()) == 30
 
@@ -232,7 +232,7 @@ async def test_a_small_limit_keeps_a_small_floor(desk: Desk):
     """30 searches a minute with a floor of 100 would never search."""
     await desk.enrol(limits=PLENTY.model_copy(update={"floor": 100}))
     await desk.know(limit=30)
-    await desk.gate.offer(jobs(50))
+    await desk.gate.enqueue(jobs(50))
 
     assert len(await desk.admitted()) == 27
 
@@ -241,7 +241,7 @@ async def test_buckets_have_separate_allowances(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10, remaining=0, bucket="core")
     await desk.know(limit=10, remaining=5, bucket="search")
-    await desk.gate.offer(jobs(5, "core") + jobs(5, "search", bucket="search"))
+    await desk.gate.enqueue(jobs(5, "core") + jobs(5, "search", bucket="search"))
 
     assert all(name.startswith("search") for name in names(await desk.admitted()))
 
@@ -249,7 +249,7 @@ async def test_buckets_have_separate_allowances(desk: Desk):
 async def test_an_answer_may_name_another_bucket_than_assumed(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10, bucket="core")
-    await desk.gate.offer([job("one")])
+    await desk.gate.enqueue([job("one")])
     (out,) = await desk.admitted()
     said = Allowance(limit=30, remaining=29, window=desk.window, resets_in_ms=60_000)
 
@@ -262,7 +262,7 @@ async def test_a_blocked_credential_rests_until_it_may_go_on(desk: Desk):
     """403 or 429 with retry-after: the whole credential waits, in every bucket."""
     await desk.enrol()
     await desk.know(limit=100)
-    await desk.gate.offer([job("limited")])
+    await desk.gate.enqueue([job("limited")])
     (out,) = await desk.admitted()
     await desk.settle([settlement(out, blocked_ms=30_000)], follow_ups=[job("limited")])
 
@@ -285,7 +285,7 @@ async def test_a_blocked_credential_rests_until_it_may_go_on(desk: Desk):
 async def test_no_minute_sees_more_calls_than_allowed(desk: Desk):
     await desk.enrol(limits=PLENTY.model_copy(update={"per_minute": 10}))
     await desk.know(limit=1000)
-    await desk.gate.offer(jobs(40))
+    await desk.gate.enqueue(jobs(40))
     made: list[float] = [0.0]  # the probe
     elapsed = 0.0
     while len(made) < 30:
@@ -304,7 +304,7 @@ async def test_no_minute_sees_more_calls_than_allowed(desk: Desk):
 async def test_a_costly_job_waits_until_its_units_are_there(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100, remaining=5)
-    await desk.gate.offer([job("query", cost=8), job("small", run="run-2")])
+    await desk.gate.enqueue([job("query", cost=8), job("small", run="run-2")])
     assert await desk.admitted() == []
 
     desk.advance(hours=1)
@@ -315,7 +315,7 @@ async def test_a_costly_job_waits_until_its_units_are_there(desk: Desk):
 async def test_a_job_that_costs_more_than_a_window_still_gets_one(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer([job("huge", cost=50)])
+    await desk.gate.enqueue([job("huge", cost=50)])
 
     assert names(await desk.admitted()) == ["huge"]
 
@@ -325,13 +325,13 @@ async def test_a_retired_credential_makes_no_call(desk: Desk):
     await desk.enrol("bad")
     await desk.enrol("good")
     await desk.know(limit=100)
-    await desk.gate.offer(jobs(2, affinity="bad"))
+    await desk.gate.enqueue(jobs(2, affinity="bad"))
     out = await desk.admitted()
     await desk.settle([settlement(one, retired=True) for one in out], follow_ups=jobs(2, "again", affinity="bad"))
 
     assert {one.credential for one in await desk.admitted()} == {"good"}
     await desk.enrol("bad")
-    await desk.gate.offer([job("after renewal", affinity="bad")])
+    await desk.gate.enqueue([job("after renewal", affinity="bad")])
     assert [one.credential for one in await desk.admitted()] == ["bad"]
 
 
@@ -339,7 +339,7 @@ async def test_a_dismissed_credential_leaves_its_jobs_to_the_others(desk: Desk):
     await desk.enrol("leaving", limits=PLENTY.model_copy(update={"concurrency": 1}))
     await desk.enrol("staying")
     await desk.know(limit=100)
-    await desk.gate.offer(jobs(3, affinity="leaving"))
+    await desk.gate.enqueue(jobs(3, affinity="leaving"))
     (out,) = await desk.admitted()
 
     await desk.gate.dismiss("leaving")
@@ -358,7 +358,7 @@ async def test_what_is_known_of_a_credential_survives_its_being_enrolled_again(d
 
 async def test_headers_without_an_answer_are_refused(desk: Desk):
     await desk.enrol()
-    await desk.gate.offer([job("one")])
+    await desk.gate.enqueue([job("one")])
     (out,) = await desk.admitted()
     said = Allowance(limit=1, remaining=1, window=1, resets_in_ms=1)
     with pytest.raises(InvalidArgument, match=r"^allowance is"):

@@ -14,7 +14,7 @@ async def ada_and_bob(desk: Desk) -> None:
 
 async def test_a_job_goes_to_a_credential_that_is_not_barred_from_it(desk: Desk):
     await ada_and_bob(desk)
-    await desk.gate.offer([*jobs(4, "private", barred=("ada",)), *jobs(2, "public")])
+    await desk.gate.enqueue([*jobs(4, "private", barred=("ada",)), *jobs(2, "public")])
     out = await desk.admitted()
 
     assert {one.credential for one in out if one.job.startswith("private")} == {"bob"}
@@ -28,11 +28,11 @@ async def test_a_job_goes_to_a_credential_that_is_not_barred_from_it(desk: Desk)
 async def test_a_barred_credential_is_not_held_up_by_jobs_that_it_must_not_take(desk: Desk):
     """However many stand before it, and although nobody can take them now."""
     await ada_and_bob(desk)
-    await desk.gate.offer([job("rests", barred=("ada",))])
+    await desk.gate.enqueue([job("rests", barred=("ada",))])
     (out,) = await desk.admitted()
     await desk.settle([settlement(out, blocked_ms=60_000)])
 
-    await desk.gate.offer([*jobs(600, "private", barred=("ada",)), job("public", run="later")])
+    await desk.gate.enqueue([*jobs(600, "private", barred=("ada",)), job("public", run="later")])
     assert names(await desk.admitted()) == ["public"]
     assert (await desk.gate.status("octocat")).waiting == {"core": 600}
 
@@ -44,12 +44,12 @@ async def test_a_barred_credential_is_not_held_up_by_jobs_that_it_must_not_take(
 
 async def test_where_all_are_barred_anybody_takes_it(desk: Desk):
     await ada_and_bob(desk)
-    await desk.gate.offer([job("nobody's", barred=("ada", "bob")), job("unknown", barred=("carol",))])
+    await desk.gate.enqueue([job("nobody's", barred=("ada", "bob")), job("unknown", barred=("carol",))])
     assert set(names(await desk.admitted())) == {"nobody's", "unknown"}
 
-    await desk.gate.offer(jobs(2, "private", barred=("ada",)))
+    await desk.gate.enqueue(jobs(2, "private", barred=("ada",)))
     await desk.settle_as(await desk.admitted(), Outcome.UNUSED)
-    await desk.gate.offer(jobs(2, "left", barred=("ada",), delay_ms=1000))
+    await desk.gate.enqueue(jobs(2, "left", barred=("ada",), delay_ms=1000))
     await desk.gate.dismiss("bob")
     desk.advance(seconds=2)
     await desk.gate.fire()
@@ -61,7 +61,7 @@ async def test_in_a_paced_bucket_the_job_that_stands_first_chooses_who_calls(des
     await ada_and_bob(desk)
     await desk.gate.pace("octocat", HOST, gap_ms=1000)
     await later(desk, 1000)
-    await desk.gate.offer(
+    await desk.gate.enqueue(
         [
             job("first", bucket=HOST, barred=("ada",)),
             job("second", bucket=HOST, barred=("bob",)),
@@ -81,16 +81,16 @@ async def test_in_a_paced_bucket_the_job_that_stands_first_chooses_who_calls(des
 
 async def test_who_wants_a_credential_that_it_is_barred_from_waits_for_the_others(desk: Desk):
     await ada_and_bob(desk)
-    await desk.gate.offer([job("wants ada", affinity="ada", barred=("ada",)), job("wants bob", affinity="bob")])
+    await desk.gate.enqueue([job("wants ada", affinity="ada", barred=("ada",)), job("wants bob", affinity="bob")])
     assert {one.job: one.credential for one in await desk.admitted()} == {"wants ada": "bob", "wants bob": "bob"}
 
 
 async def test_a_job_that_leaves_the_credential_it_wanted_stays_barred_from_the_others(desk: Desk):
     for name in ("ada", "bob", "carol"):
         await desk.enrol(name, limits=IDENTITY)
-    await desk.gate.offer([job("keeps bob", affinity="bob")])
+    await desk.gate.enqueue([job("keeps bob", affinity="bob")])
     (held,) = await desk.admitted()
-    await desk.gate.offer([job("moves", affinity="bob", barred=("ada",))])
+    await desk.gate.enqueue([job("moves", affinity="bob", barred=("ada",))])
     assert await desk.admitted() == []
     await desk.gate.dismiss("bob")
 
@@ -99,7 +99,7 @@ async def test_a_job_that_leaves_the_credential_it_wanted_stays_barred_from_the_
 
 
 async def test_a_job_that_is_forgotten_leaves_nothing_behind(desk: Desk):
-    await desk.gate.offer(jobs(3, barred=("ada",)))
+    await desk.gate.enqueue(jobs(3, barred=("ada",)))
     assert await desk.gate.forget([f"job-{n:05}" for n in range(3)]) == 3
     await ada_and_bob(desk)
     assert await desk.admitted() == []

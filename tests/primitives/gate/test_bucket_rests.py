@@ -21,7 +21,7 @@ async def rest(desk: Desk, admitted: Admitted, ms: int = GUESS_MS, *, is_guess: 
 
 async def call(desk: Desk, credential: str, name: str, bucket: str = HOST) -> Admitted:
     """This one makes a call there, since no other can."""
-    await desk.gate.offer([job(name, bucket=bucket, affinity=credential)])
+    await desk.gate.enqueue([job(name, bucket=bucket, affinity=credential)])
     (admitted,) = await desk.admitted()
     assert admitted.credential == credential
     return admitted
@@ -36,7 +36,7 @@ async def rested(desk: Desk, credentials: list[str], ms: int) -> None:
 async def test_a_rest_of_one_bucket_leaves_the_others_alone(desk: Desk):
     (only,) = await crowd(desk, 1)
     await rest(desk, await call(desk, only, "first"))
-    await desk.gate.offer([*jobs(2, bucket=HOST), job("other", bucket=OTHER)])
+    await desk.gate.enqueue([*jobs(2, bucket=HOST), job("other", bucket=OTHER)])
     assert names(await desk.admitted()) == ["other"]
     book = await book_of(desk, only)
     assert (book.reason, book.rests_in_ms, book.opens_in_ms) == ("blocked", GUESS_MS, GUESS_MS)
@@ -47,7 +47,7 @@ async def test_a_rest_of_one_bucket_leaves_the_others_alone(desk: Desk):
 async def test_a_rest_of_one_credential_leaves_the_others_alone(desk: Desk):
     first, second = await crowd(desk, 2)
     await rest(desk, await call(desk, first, "first"))
-    await desk.gate.offer(jobs(3, bucket=HOST))
+    await desk.gate.enqueue(jobs(3, bucket=HOST))
     (out,) = await desk.admitted()
     assert out.credential == second
 
@@ -67,7 +67,7 @@ async def test_guesses_double_for_each_bucket_by_itself(desk: Desk):
 async def test_after_a_rest_of_one_bucket_one_call_goes_first_there(desk: Desk):
     await desk.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 4}))
     await rest(desk, await call(desk, "many", "first"))
-    await desk.gate.offer([*jobs(5, bucket=HOST), job("other", bucket=OTHER)])
+    await desk.gate.enqueue([*jobs(5, bucket=HOST), job("other", bucket=OTHER)])
     assert names(await desk.admitted()) == ["other"]
     (trial,) = await later(desk, GUESS_MS)
     assert (await book_of(desk, "many")).reason == "probing"
@@ -79,7 +79,7 @@ async def test_after_a_rest_of_one_bucket_one_call_goes_first_there(desk: Desk):
 
 async def test_an_answer_from_before_the_rest_ends_no_wariness_and_heals_nothing(desk: Desk):
     await desk.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 2}))
-    await desk.gate.offer(jobs(2, bucket=HOST))
+    await desk.gate.enqueue(jobs(2, bucket=HOST))
     first, second = await desk.admitted()
     await rest(desk, first)
     await desk.settle([settlement(second)], follow_ups=jobs(3, "next", bucket=HOST))
@@ -107,7 +107,7 @@ async def test_health_is_halved_by_rests_and_healed_by_answers_and_by_time(desk:
 
 async def test_calls_that_are_refused_together_cost_their_health_once(desk: Desk):
     await desk.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 3}))
-    await desk.gate.offer(jobs(3, bucket=HOST))
+    await desk.gate.enqueue(jobs(3, bucket=HOST))
     for one in await desk.admitted():
         await rest(desk, one)
     assert (await book_of(desk, "many")).health == 0.5
@@ -118,7 +118,7 @@ async def test_the_healthier_go_first_and_among_equals_whoever_has_rested_longes
     await desk.gate.pace("octocat", HOST, gap_ms=0, one_at_a_time=True)
     await rest(desk, await call(desk, second, "spoils"), 1)
     desk.advance(milliseconds=1)
-    await desk.gate.offer(jobs(4, bucket=HOST))
+    await desk.gate.enqueue(jobs(4, bucket=HOST))
     order = list[str]()
     for _ in range(4):
         (out,) = await desk.admitted()
@@ -127,7 +127,7 @@ async def test_the_healthier_go_first_and_among_equals_whoever_has_rested_longes
     assert order == [first, third, first, third]
 
     await desk.gate.pace("octocat", OTHER, gap_ms=0, one_at_a_time=True)
-    await desk.gate.offer([job("other", bucket=OTHER)])
+    await desk.gate.enqueue([job("other", bucket=OTHER)])
     (out,) = await desk.admitted()
     assert out.credential == second, "there it is as good as any, and was used least"
 
@@ -135,13 +135,13 @@ async def test_the_healthier_go_first_and_among_equals_whoever_has_rested_longes
 async def test_who_has_more_units_goes_first_whatever_the_health(desk: Desk):
     for name in ("rich", "poor"):
         await desk.enrol(name)
-    await desk.gate.offer([job("a", affinity="rich"), job("b", affinity="poor")])
+    await desk.gate.enqueue([job("a", affinity="rich"), job("b", affinity="poor")])
     for one in await desk.admitted():
         await desk.settle([desk.answered(one, 1000, 900 if one.credential == "rich" else 500)])
-    await desk.gate.offer([job("c", affinity="rich")])
+    await desk.gate.enqueue([job("c", affinity="rich")])
     await rest(desk, (await desk.admitted())[0], 1)
     desk.advance(milliseconds=1)
-    await desk.gate.offer([job("d")])
+    await desk.gate.enqueue([job("d")])
     assert [one.credential for one in await desk.admitted()] == ["rich"]
 
 
@@ -154,7 +154,7 @@ async def test_the_fewer_are_left_that_need_not_rest_the_slower_it_goes(desk: De
     identities = await crowd(desk, 40)
     await desk.gate.pace("octocat", HOST, gap_ms=500)
     await rested(desk, identities[:resting], 3_600_000)
-    await desk.gate.offer(jobs(3, bucket=HOST))
+    await desk.gate.enqueue(jobs(3, bucket=HOST))
     assert (await pace_of(desk)).gap_now_ms == gap_ms
     assert (await pace_of(desk)).healthy == 40 - resting
     assert await later(desk, gap_ms - 1) == []
@@ -167,7 +167,7 @@ async def test_the_fewer_are_left_that_need_not_rest_the_slower_it_goes(desk: De
 async def test_where_nearly_all_rest_even_a_bucket_without_a_gap_is_called_one_by_one(desk: Desk):
     identities = await crowd(desk, 20)
     await desk.gate.pace("octocat", HOST, gap_ms=0)
-    await desk.gate.offer(jobs(40, bucket=HOST))
+    await desk.gate.enqueue(jobs(40, bucket=HOST))
     out = await desk.admitted()
     assert len(out) == 20
     await rested(desk, identities[:18], 3_600_000)
@@ -183,7 +183,7 @@ async def test_when_the_rests_are_over_it_goes_at_its_own_pace_again(desk: Desk)
     identities = await crowd(desk, 10)
     await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS)
     await rested(desk, identities, GUESS_MS)
-    await desk.gate.offer(jobs(3, bucket=HOST))
+    await desk.gate.enqueue(jobs(3, bucket=HOST))
     assert await later(desk, GUESS_MS - 1) == [], "nobody is left"
     (trial,) = await later(desk, 1)
     await desk.settle([settlement(trial)])
@@ -194,7 +194,7 @@ async def test_when_the_rests_are_over_it_goes_at_its_own_pace_again(desk: Desk)
 async def test_retired_credentials_are_not_healthy(desk: Desk):
     await crowd(desk, 6)
     await desk.gate.pace("octocat", HOST, gap_ms=0)
-    await desk.gate.offer(jobs(6, bucket=HOST))
+    await desk.gate.enqueue(jobs(6, bucket=HOST))
     out = await desk.admitted()
     await desk.settle([settlement(one, retired=True) for one in out[:5]])
     assert (await pace_of(desk)).healthy == 1
@@ -206,7 +206,7 @@ async def test_a_gate_that_is_reminded_of_a_bucket_rest_is_as_wary_after_it(desk
     note = Note(credential="many", bucket=HOST, blocked_ms=GUESS_MS, rests_bucket=True)
     await desk.gate.remind(Memory(pool="octocat", started=0, running=0, notes=[note]))
     await desk.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 9}))
-    await desk.gate.offer([*jobs(5, bucket=HOST), job("other", bucket=OTHER)])
+    await desk.gate.enqueue([*jobs(5, bucket=HOST), job("other", bucket=OTHER)])
     assert names(await desk.admitted()) == ["other"]
     (trial,) = await later(desk, GUESS_MS)
     await rest(desk, trial, is_guess=True)
@@ -217,9 +217,9 @@ async def test_a_metered_credential_can_rest_in_one_bucket_too(desk: Desk):
     await desk.enrol(limits=PLENTY)
     await desk.know(limit=1000)
     await desk.know(limit=1000, bucket="search")
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
     await rest(desk, (await desk.admitted())[0])
-    await desk.gate.offer([*jobs(3), *jobs(3, "query", bucket="search")])
+    await desk.gate.enqueue([*jobs(3), *jobs(3, "query", bucket="search")])
     assert {one.bucket for one in await desk.admitted()} == {"search"}
     (trial,) = await later(desk, GUESS_MS)
     await desk.settle([desk.answered(trial, 1000, 900)])

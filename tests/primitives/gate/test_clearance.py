@@ -33,7 +33,7 @@ async def dispatched(
 ) -> list[Admitted]:
     await desk.enrol(limits=limits)
     await desk.know(limit=1_000)
-    await desk.gate.offer(jobs(count))
+    await desk.gate.enqueue(jobs(count))
     return await desk.admitted()
 
 
@@ -60,7 +60,7 @@ async def test_no_request_leaves_while_its_credential_rests(desk: Desk):
 
 async def test_a_rest_of_one_bucket_holds_back_the_requests_of_that_bucket(desk: Desk):
     first, second = await dispatched(desk, 2)
-    await desk.gate.offer([job("other", bucket="search")])
+    await desk.gate.enqueue([job("other", bucket="search")])
     (other,) = await desk.admitted()
     await desk.gate.report(settlement(first, blocked_ms=7_000, rests_bucket=True))
     assert await desk.gate.confirm([second, other]) == [7_000, None]

@@ -16,7 +16,7 @@ ONE_AT_A_TIME = PLENTY.model_copy(update={"concurrency": 1})
 async def test_a_call_that_ends_makes_room_in_every_bucket(desk: Desk):
     """Calls at once are counted for all buckets together; nobody else would wake the other one."""
     await desk.enrol(limits=ONE_AT_A_TIME)
-    await desk.gate.offer([job("rest", bucket="core"), job("search", bucket="search")])
+    await desk.gate.enqueue([job("rest", bucket="core"), job("search", bucket="search")])
     (rest,) = await desk.admitted()
 
     await desk.settle([desk.answered(rest, 100, 99)])
@@ -27,7 +27,7 @@ async def test_a_call_that_ends_makes_room_in_every_bucket(desk: Desk):
 async def test_an_answer_that_does_not_say_what_is_left_counts_as_spent(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(200))
+    await desk.gate.enqueue(jobs(200))
     made = 0
     while out := await desk.admitted():
         made += len(out)
@@ -39,13 +39,13 @@ async def test_an_answer_that_does_not_say_what_is_left_counts_as_spent(desk: De
 async def test_a_credential_that_was_no_good_may_begin_anew_in_another_pool(desk: Desk):
     await desk.enrol("token", pool="ada")
     await desk.enrol("other", pool="ada")
-    await desk.gate.offer([job("probe", pool="ada", affinity="token")])
+    await desk.gate.enqueue([job("probe", pool="ada", affinity="token")])
     (probe,) = await desk.admitted()
-    await desk.gate.offer(jobs(3, "bound", pool="ada", affinity="token"))
+    await desk.gate.enqueue(jobs(3, "bound", pool="ada", affinity="token"))
     await desk.settle([settlement(probe, retired=True)])
 
     await desk.enrol("token", pool="bob")
-    await desk.gate.offer(jobs(3, "adas", pool="ada") + jobs(1, "bobs", pool="bob"))
+    await desk.gate.enqueue(jobs(3, "adas", pool="ada") + jobs(1, "bobs", pool="bob"))
 
     assert {one.credential for one in await desk.admitted() if one.job.startswith(("adas", "bound"))} <= {"other"}
     assert [one.name for one in (await desk.gate.status("ada")).credentials] == ["other"]
@@ -54,11 +54,11 @@ async def test_a_credential_that_was_no_good_may_begin_anew_in_another_pool(desk
 async def test_a_costly_job_behind_a_lost_call_does_not_wait_for_ever(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
     desk.advance(seconds=3598)
     await desk.settle_as(await desk.admitted(), Outcome.UNKNOWN)
     desk.advance(seconds=5)
-    await desk.gate.offer([job("big", cost=10), job("small", run="run-2")])
+    await desk.gate.enqueue([job("big", cost=10), job("small", run="run-2")])
     assert await desk.admitted() == []
 
     due_in_ms = await desk.gate.fire()
@@ -73,7 +73,7 @@ async def test_a_dismissal_that_died_half_way_leaves_no_job_behind(desk: Desk):
     await desk.enrol("leaving", limits=ONE_AT_A_TIME)
     await desk.enrol("staying", limits=PLENTY.model_copy(update={"concurrency": 10_000}))
     await desk.know(limit=5000)
-    await desk.gate.offer(jobs(700, affinity="leaving"))
+    await desk.gate.enqueue(jobs(700, affinity="leaving"))
     out = await desk.admitted()
     assert len(out) == 1
     await scripts.dismiss(
@@ -93,7 +93,7 @@ async def test_a_dismissal_that_died_half_way_leaves_no_job_behind(desk: Desk):
 
 async def test_a_dismissed_credential_is_forgotten_with_its_last_call(desk: Desk):
     await desk.enrol()
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
     (out,) = await desk.admitted()
     await desk.gate.dismiss("token")
     assert await desk.valkey.execute("HLEN", desk.unit.key("gate:credentials")) == 2
@@ -107,12 +107,12 @@ async def test_a_message_without_a_permit_ends_nobody_elses(desk: Desk):
     """A dead letter of the gate's stream that somebody replays, long after its permit was freed."""
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=100)
-    await desk.gate.offer([job("poison")])
+    await desk.gate.enqueue([job("poison")])
     (poison,) = await desk.admitted()
     stream = Stream(desk.valkey, desk.unit, "jobs")
     await stream.fail("consumer", [poison.message], "it kills")
     await desk.gate.rebuild(_no_pages())
-    await desk.gate.offer([job("poison"), job("next")])
+    await desk.gate.enqueue([job("poison"), job("next")])
     assert len(await desk.admitted()) == 1
     (letter,) = (await stream.dead_letters.page()).letters
     await stream.dead_letters.replay([letter.id])
@@ -127,8 +127,8 @@ async def test_a_message_without_a_permit_ends_nobody_elses(desk: Desk):
 async def test_forgetting_a_costly_job_lets_the_next_one_go(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100, remaining=5)
-    await desk.gate.offer([job("big", cost=20)])
-    await desk.gate.offer([job("small", run="run-2")])
+    await desk.gate.enqueue([job("big", cost=20)])
+    await desk.gate.enqueue([job("small", run="run-2")])
 
     await desk.gate.forget(["big"])
 
@@ -138,13 +138,13 @@ async def test_forgetting_a_costly_job_lets_the_next_one_go(desk: Desk):
 async def test_lost_calls_do_not_outlive_the_upstreams_window(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(9))
+    await desk.gate.enqueue(jobs(9))
     out = await desk.admitted()
     await desk.settle_as(out[:8], Outcome.UNKNOWN)
     desk.advance(minutes=30)
 
     await desk.settle([desk.answered(out[8], 10, 9, window=desk.window + 1800)])
-    await desk.gate.offer(jobs(30, "next"))
+    await desk.gate.enqueue(jobs(30, "next"))
 
     assert len(await desk.admitted()) == 9
 
@@ -152,7 +152,7 @@ async def test_lost_calls_do_not_outlive_the_upstreams_window(desk: Desk):
 async def test_the_call_of_a_worker_that_died_counts_beside_that_of_its_heir(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
     await desk.admitted()
     await desk.take_over()
     (heir,) = await desk.admitted()
@@ -165,7 +165,7 @@ async def test_the_call_of_a_worker_that_died_counts_beside_that_of_its_heir(des
 async def test_the_same_result_twice_in_a_batch_counts_once(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
     (out,) = await desk.admitted()
 
     done = await desk.settle([desk.answered(out, 10, 9)] * 3)
@@ -177,7 +177,7 @@ async def test_the_same_result_twice_in_a_batch_counts_once(desk: Desk):
 async def test_more_follow_ups_than_one_call_takes_are_all_offered(desk: Desk):
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 5000}))
     await desk.know(limit=5000)
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
     (out,) = await desk.admitted()
 
     done = await desk.settle([desk.answered(out, 5000, 4999)], follow_ups=jobs(1700, "page"))
@@ -190,7 +190,7 @@ async def test_more_follow_ups_than_one_call_takes_are_all_offered(desk: Desk):
 async def test_a_pool_can_be_looked_at_again(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10, remaining=0)
-    await desk.gate.offer(jobs(3))
+    await desk.gate.enqueue(jobs(3))
     desk.advance(hours=1)
 
     assert await desk.gate.open("octocat") == 3
@@ -200,7 +200,7 @@ async def test_a_place_without_a_record_stops_nobody(desk: Desk):
     """Somebody deleted a field by hand; the job is gone, and the others go on."""
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=100)
-    await desk.gate.offer([job("out"), job("gone"), job("next", run="run-2"), job("last", run="run-3")])
+    await desk.gate.enqueue([job("out"), job("gone"), job("next", run="run-2"), job("last", run="run-3")])
     await desk.valkey.execute("HDEL", desk.unit.key("gate:jobs"), "gone")
     done: list[str] = []
     while out := await desk.admitted():

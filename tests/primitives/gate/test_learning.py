@@ -15,7 +15,7 @@ async def opened(desk: Desk, limits: CredentialLimits = LIMITS) -> list[Admitted
     """A credential with all the calls under way that it may have."""
     await desk.enrol(limits=limits)
     await desk.know(limit=100_000)
-    await desk.gate.offer(jobs(3_000))
+    await desk.gate.enqueue(jobs(3_000))
     return await desk.admitted()
 
 

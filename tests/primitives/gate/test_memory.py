@@ -40,7 +40,7 @@ async def core(desk: Desk) -> BucketStatus:
 async def test_a_window_with_nothing_left_is_not_asked_about(desk: Desk):
     await forget(desk)
     await desk.gate.remind(memory(little_left(desk, 0)))
-    await desk.gate.offer(jobs(3))
+    await desk.gate.enqueue(jobs(3))
     await desk.enrol()
 
     assert await desk.admitted() == []
@@ -54,7 +54,7 @@ async def test_what_may_be_under_way_counts_as_spent(desk: Desk):
     await forget(desk)
     await desk.gate.remind(memory(little_left(desk, 10), running=4))
     await desk.enrol()
-    await desk.gate.offer(jobs(20))
+    await desk.gate.enqueue(jobs(20))
 
     assert len(await desk.admitted()) == 10 - 4
 
@@ -63,7 +63,7 @@ async def test_a_credential_that_must_rest_rests(desk: Desk):
     await forget(desk)
     await desk.gate.remind(memory(Note(credential="token", bucket="core", blocked_ms=60_000)))
     await desk.enrol()
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
 
     assert await desk.admitted() == []
     desk.advance(seconds=60)
@@ -78,7 +78,7 @@ async def test_calls_of_the_last_minute_count(desk: Desk, is_noted: bool):
     notes = [little_left(desk, 100, limit=1000)] if is_noted else []
     await desk.gate.remind(memory(*notes, started=7))
     await desk.enrol(limits=PLENTY.model_copy(update={"per_minute": 10}))
-    await desk.gate.offer(jobs(20))
+    await desk.gate.enqueue(jobs(20))
     out = await desk.admitted()
     await desk.settle([desk.answered(one, 1000, 99 - n) for n, one in enumerate(out)])
 
@@ -94,7 +94,7 @@ async def test_one_who_comes_after_the_minute_owes_nothing(desk: Desk):
     desk.advance(seconds=68)
     await desk.enrol(limits=PLENTY.model_copy(update={"per_minute": 10}))
     await desk.know(limit=1000)
-    await desk.gate.offer(jobs(20))
+    await desk.gate.enqueue(jobs(20))
 
     assert len(await desk.admitted()) == 9
 
@@ -104,7 +104,7 @@ async def test_reminded_twice_it_counts_once(desk: Desk):
     for _ in range(2):
         await desk.gate.remind(memory(little_left(desk, 50), started=4, running=5))
     await desk.enrol(limits=PLENTY.model_copy(update={"per_minute": 10}))
-    await desk.gate.offer(jobs(20))
+    await desk.gate.enqueue(jobs(20))
 
     assert len(await desk.admitted()) == 6
     assert (await core(desk)).lost == 5
@@ -113,7 +113,7 @@ async def test_reminded_twice_it_counts_once(desk: Desk):
 async def test_a_gate_that_forgot_nothing_is_not_changed(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100)
-    await desk.gate.offer(jobs(30))
+    await desk.gate.enqueue(jobs(30))
     out = await desk.admitted()
     await desk.settle([desk.answered(one, 100, 99 - n) for n, one in enumerate(out[:20])])
     before = await desk.gate.status("octocat")
@@ -128,7 +128,7 @@ async def test_a_gate_that_came_back_with_an_old_state_believes_the_lower_number
     await desk.know(limit=100, remaining=90)
 
     await desk.gate.remind(memory(little_left(desk, 12)))
-    await desk.gate.offer(jobs(30))
+    await desk.gate.enqueue(jobs(30))
     assert len(await desk.admitted()) == 12
 
 
@@ -139,7 +139,7 @@ async def test_a_note_of_a_window_that_is_over_means_nothing(desk: Desk):
     await desk.know(limit=100)
 
     await desk.gate.remind(memory(old))
-    await desk.gate.offer(jobs(30))
+    await desk.gate.enqueue(jobs(30))
     assert len(await desk.admitted()) == 30
 
 
@@ -151,18 +151,18 @@ async def test_nonsense_is_refused(desk: Desk):
 
 
 async def test_a_promise_that_is_kept_is_never_looked_after(desk: Desk):
-    promise = await desk.gate.promises.make()
-    assert await desk.gate.promises.broken() == (0, 10_000)
-    await desk.gate.promises.keep(promise)
+    promise = await desk.gate.intents.record()
+    assert await desk.gate.intents.expired() == (0, 10_000)
+    await desk.gate.intents.confirm(promise)
     desk.advance(minutes=1)
-    assert await desk.gate.promises.broken() == (0, None)
+    assert await desk.gate.intents.expired() == (0, None)
 
 
 async def test_a_promise_that_is_not_kept_is_looked_after_less_and_less_often_and_then_given_up(desk: Desk):
     """Whoever made it may only be slow, and commit after the first look."""
-    await desk.gate.promises.make()
+    await desk.gate.intents.record()
     looks, waited_ms = 0, 0
-    while (next_in_ms := (await desk.gate.promises.broken())[1]) is not None:
+    while (next_in_ms := (await desk.gate.intents.expired())[1]) is not None:
         desk.advance(milliseconds=next_in_ms)
         waited_ms += next_in_ms
         looks += 1
@@ -174,9 +174,9 @@ async def test_a_promise_rings_where_the_timekeeper_would_sleep_too_long(desk: D
     async def rung() -> bool:
         return await desk.valkey.execute("LPOP", desk.wake) is not None
 
-    await desk.gate.promises.make()
+    await desk.gate.intents.record()
     assert await rung()
-    await desk.gate.promises.make()
+    await desk.gate.intents.record()
     assert not await rung(), "it comes due later"
-    await desk.gate.promises.make(look_after=timedelta(seconds=1))
+    await desk.gate.intents.record(look_after=timedelta(seconds=1))
     assert await rung()

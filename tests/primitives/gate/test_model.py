@@ -82,9 +82,9 @@ class GateMachine(RuleBasedStateMachine):
         wishes = {"run": run, "delay_ms": delay_ms, "affinity": affinity, "barred": barred}
         new = [job(f"job-{len(self.offered) + n}", **wishes) for n in range(count)]
         self.barred |= {one.job: barred for one in new if len(barred) < len(self.upstreams)}
-        assert self.run(self.desk.gate.offer(new)) == count
+        assert self.run(self.desk.gate.enqueue(new)) == count
         self.offered |= {one.job for one in new}
-        assert self.run(self.desk.gate.offer(new)) == 0
+        assert self.run(self.desk.gate.enqueue(new)) == 0
         self.read()
 
     @rule(data=st.data(), is_free=st.sampled_from([False, False, True]))

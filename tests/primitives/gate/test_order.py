@@ -17,10 +17,10 @@ async def drain(desk: Desk, most: int) -> list[str]:
 async def test_a_run_with_one_job_does_not_wait_for_a_run_with_thousands(desk: Desk):
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=1_000_000)
-    await desk.gate.offer(jobs(3000, "big", run="big"))
+    await desk.gate.enqueue(jobs(3000, "big", run="big"))
     await drain(desk, 100)
 
-    await desk.gate.offer([job("small", run="small")])
+    await desk.gate.enqueue([job("small", run="small")])
 
     assert "small" in await drain(desk, 3)
 
@@ -28,10 +28,10 @@ async def test_a_run_with_one_job_does_not_wait_for_a_run_with_thousands(desk: D
 async def test_a_newcomer_with_many_jobs_does_not_push_the_others_back(desk: Desk):
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=1_000_000)
-    await desk.gate.offer(jobs(300, "old", run="old"))
+    await desk.gate.enqueue(jobs(300, "old", run="old"))
     await drain(desk, 100)
 
-    await desk.gate.offer(jobs(100, "new", run="new"))
+    await desk.gate.enqueue(jobs(100, "new", run="new"))
 
     assert sum(name.startswith("old") for name in await drain(desk, 20)) in (9, 10, 11)
 
@@ -39,9 +39,9 @@ async def test_a_newcomer_with_many_jobs_does_not_push_the_others_back(desk: Des
 async def test_runs_take_turns(desk: Desk):
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=1_000_000)
-    await desk.gate.offer([job("holds the only permit", run="z")])
+    await desk.gate.enqueue([job("holds the only permit", run="z")])
     for run in ("a", "b", "c"):
-        await desk.gate.offer(jobs(4, run, run=run))
+        await desk.gate.enqueue(jobs(4, run, run=run))
     order = await drain(desk, 13)
 
     assert ["".join(sorted(name[0] for name in order[n : n + 3])) for n in (1, 4, 7, 10)] == ["abc"] * 4
@@ -50,13 +50,13 @@ async def test_runs_take_turns(desk: Desk):
 async def test_forgetting_a_large_run_gives_nobody_an_advantage(desk: Desk):
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=1_000_000)
-    await desk.gate.offer([job("holds the only permit", run="z")])
-    await desk.gate.offer(jobs(400, "other", run="other"))
+    await desk.gate.enqueue([job("holds the only permit", run="z")])
+    await desk.gate.enqueue(jobs(400, "other", run="other"))
     big = jobs(2000, "big", run="big")
-    await desk.gate.offer(big)
+    await desk.gate.enqueue(big)
     await desk.gate.forget([one.job for one in big])
 
-    await desk.gate.offer([job("newcomer", run="newcomer")])
+    await desk.gate.enqueue([job("newcomer", run="newcomer")])
 
     assert "newcomer" in await drain(desk, 4)
 
@@ -64,8 +64,8 @@ async def test_forgetting_a_large_run_gives_nobody_an_advantage(desk: Desk):
 async def test_a_higher_priority_goes_first(desk: Desk):
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=100)
-    await desk.gate.offer([job("out")])
-    await desk.gate.offer([job("background", priority=9), job("normal"), job("urgent", priority=0)])
+    await desk.gate.enqueue([job("out")])
+    await desk.gate.enqueue([job("background", priority=9), job("normal"), job("urgent", priority=0)])
 
     assert await drain(desk, 4) == ["out", "urgent", "normal", "background"]
 
@@ -76,7 +76,7 @@ async def test_one_pool_never_blocks_another(desk: Desk):
     await desk.know(limit=10, remaining=0, pool="exhausted")
     await desk.know(limit=10, pool="free")
 
-    await desk.gate.offer(jobs(50, "stuck", pool="exhausted") + jobs(3, "goes", pool="free"))
+    await desk.gate.enqueue(jobs(50, "stuck", pool="exhausted") + jobs(3, "goes", pool="free"))
 
     assert names(await desk.admitted()) == ["goes-00000", "goes-00001", "goes-00002"]
 
@@ -85,7 +85,7 @@ async def test_a_pool_whose_name_begins_like_another_is_another(desk: Desk):
     await desk.enrol("t1", pool="octo")
     await desk.know(limit=10, pool="octo")
 
-    await desk.gate.offer([job("not ours", pool="octocat")])
+    await desk.gate.enqueue([job("not ours", pool="octocat")])
 
     assert await desk.admitted() == []
 
@@ -96,7 +96,7 @@ async def test_a_job_gets_the_credential_it_had_before(desk: Desk):
         await desk.enrol(credential)
     await desk.know(limit=100)
     wanted = {f"page-{n}": "abc"[n % 3] for n in range(30)}
-    await desk.gate.offer([job(name, affinity=credential) for name, credential in wanted.items()])
+    await desk.gate.enqueue([job(name, affinity=credential) for name, credential in wanted.items()])
 
     assert {one.job: one.credential for one in await desk.admitted()} == wanted
 
@@ -105,15 +105,15 @@ async def test_a_job_waits_a_little_for_its_credential_and_no_longer_than_its_pa
     await desk.enrol("mine", limits=PLENTY)
     await desk.enrol("other", limits=PLENTY)
     await desk.know(limit=100)
-    await desk.gate.offer([job("first", affinity="mine")])
+    await desk.gate.enqueue([job("first", affinity="mine")])
     (out,) = await desk.admitted()
     await desk.settle([settlement(out, blocked_ms=59_000)])
 
-    await desk.gate.offer([job("patient", affinity="mine")])
+    await desk.gate.enqueue([job("patient", affinity="mine")])
     assert await desk.admitted() == []
 
     desk.advance(seconds=1)
-    await desk.gate.offer([job("again", affinity="mine")])
+    await desk.gate.enqueue([job("again", affinity="mine")])
     desk.advance(seconds=58)
     await desk.gate.fire()
     assert {one.credential for one in await desk.admitted()} == {"mine"}
@@ -123,11 +123,11 @@ async def test_a_job_takes_another_credential_when_its_own_is_away_for_long(desk
     await desk.enrol("mine", limits=PLENTY)
     await desk.enrol("other", limits=PLENTY)
     await desk.know(limit=100)
-    await desk.gate.offer([job("first", affinity="mine")])
+    await desk.gate.enqueue([job("first", affinity="mine")])
     (out,) = await desk.admitted()
     await desk.settle([settlement(out, blocked_ms=600_000)])
 
-    await desk.gate.offer([job("impatient", affinity="mine")])
+    await desk.gate.enqueue([job("impatient", affinity="mine")])
 
     assert [one.credential for one in await desk.admitted()] == ["other"]
 
@@ -135,8 +135,8 @@ async def test_a_job_takes_another_credential_when_its_own_is_away_for_long(desk
 async def test_bound_and_unbound_jobs_of_a_credential_share_their_turns(desk: Desk):
     await desk.enrol("mine", limits=ONE_AT_A_TIME)
     await desk.know(limit=1000)
-    await desk.gate.offer([job("out", run="z")])
-    await desk.gate.offer(jobs(3, "bound", run="a", affinity="mine") + jobs(3, "free", run="b"))
+    await desk.gate.enqueue([job("out", run="z")])
+    await desk.gate.enqueue(jobs(3, "bound", run="a", affinity="mine") + jobs(3, "free", run="b"))
 
     order = await drain(desk, 7)
 

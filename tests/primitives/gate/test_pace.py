@@ -26,7 +26,7 @@ async def paced(desk: Desk, count: int = 3, *, gap_ms: int = GAP_MS, waiting: in
     await crowd(desk, count)
     await desk.gate.pace("octocat", HOST, gap_ms=gap_ms)
     desk.advance(milliseconds=gap_ms)
-    await desk.gate.offer(jobs(waiting, bucket=HOST))
+    await desk.gate.enqueue(jobs(waiting, bucket=HOST))
 
 
 async def later(desk: Desk, ms: float) -> list[Admitted]:
@@ -59,7 +59,7 @@ async def test_the_next_call_goes_a_gap_after_the_last_one_ended_and_not_a_momen
 async def test_a_bucket_without_memory_counts_its_gap_from_now(desk: Desk):
     await crowd(desk, 1)
     await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS)
-    await desk.gate.offer(jobs(1, bucket=HOST))
+    await desk.gate.enqueue(jobs(1, bucket=HOST))
     assert await desk.admitted() == []
     assert len(await later(desk, GAP_MS)) == 1
 
@@ -87,7 +87,7 @@ async def test_another_gap_counts_from_the_end_of_the_last_call_at_once(desk: De
 async def test_one_at_a_time_needs_no_gap(desk: Desk):
     await crowd(desk, 3)
     await desk.gate.pace("octocat", HOST, gap_ms=0, one_at_a_time=True)
-    await desk.gate.offer(jobs(2, bucket=HOST))
+    await desk.gate.enqueue(jobs(2, bucket=HOST))
     (first,) = await desk.admitted()
     await desk.settle([settlement(first)])
     assert len(await desk.admitted()) == 1
@@ -96,7 +96,7 @@ async def test_one_at_a_time_needs_no_gap(desk: Desk):
 async def test_a_pace_of_nothing_holds_nobody_up(desk: Desk):
     await crowd(desk, 3)
     await desk.gate.pace("octocat", HOST, gap_ms=0)
-    await desk.gate.offer(jobs(5, bucket=HOST))
+    await desk.gate.enqueue(jobs(5, bucket=HOST))
     assert len(await desk.admitted()) == 3
 
 
@@ -104,7 +104,7 @@ async def test_calls_from_before_the_pace_must_end_first(desk: Desk):
     """Nobody counted them one by one; whoever makes them holds them."""
     await paced(desk, 3, waiting=0)
     await desk.gate.pace("octocat", HOST, gap_ms=0)
-    await desk.gate.offer(jobs(5, bucket=HOST))
+    await desk.gate.enqueue(jobs(5, bucket=HOST))
     out = await desk.admitted()
     assert len(out) == 3
     await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS)
@@ -118,7 +118,7 @@ async def test_calls_from_before_the_pace_must_end_first(desk: Desk):
 async def test_other_buckets_and_other_pools_go_at_their_own_pace(desk: Desk):
     await paced(desk)
     await desk.enrol("elsewhere", pool="hubot", limits=IDENTITY)
-    await desk.gate.offer([job("other", bucket=OTHER), job("pool", pool="hubot", bucket=HOST)])
+    await desk.gate.enqueue([job("other", bucket=OTHER), job("pool", pool="hubot", bucket=HOST)])
     assert sorted(names(await desk.admitted())) == ["job-00000", "other", "pool"]
 
 
@@ -173,7 +173,7 @@ async def test_a_credential_that_is_dismissed_with_its_call_out_holds_nobody_up_
 
 async def test_a_pause_is_for_everybody_and_for_this_bucket_only(desk: Desk):
     await paced(desk, 3)
-    await desk.gate.offer(jobs(3, "other", bucket=OTHER))
+    await desk.gate.enqueue(jobs(3, "other", bucket=OTHER))
     by_bucket = {one.bucket: one for one in await desk.admitted()}
     await desk.settle([settlement(by_bucket[HOST], pause_ms=30_000)])
     assert (await pace_of(desk)).rests_in_ms == 30_000
@@ -185,7 +185,7 @@ async def test_a_pause_is_for_everybody_and_for_this_bucket_only(desk: Desk):
 
 async def test_a_bucket_without_a_pace_can_be_paused_too(desk: Desk):
     await crowd(desk, 2)
-    await desk.gate.offer(jobs(4, bucket=HOST))
+    await desk.gate.enqueue(jobs(4, bucket=HOST))
     first, second = await desk.admitted()
     await desk.settle([settlement(first, pause_ms=5_000)])
     await desk.settle([settlement(second, pause_ms=2_000)])
@@ -197,7 +197,7 @@ async def test_a_rest_that_is_told_with_the_pace_lasts_at_least_so_long(desk: De
     await crowd(desk, 1)
     await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS, rest_ms=9_000)
     await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS, rest_ms=1)
-    await desk.gate.offer(jobs(1, bucket=HOST))
+    await desk.gate.enqueue(jobs(1, bucket=HOST))
     assert await later(desk, 8_999) == []
     assert len(await later(desk, 1)) == 1
 
@@ -215,11 +215,11 @@ async def test_a_job_that_keeps_its_credential_gets_its_turn(desk: Desk):
     """Others are received better, and would go first for ever."""
     first, second = await crowd(desk, 2)
     await desk.gate.pace("octocat", HOST, gap_ms=0, one_at_a_time=True)
-    await desk.gate.offer([job("spoils", bucket=HOST, affinity=second)])
+    await desk.gate.enqueue([job("spoils", bucket=HOST, affinity=second)])
     (out,) = await desk.admitted()
     await desk.settle([settlement(out, blocked_ms=1, rests_bucket=True)])
     desk.advance(milliseconds=1)
-    await desk.gate.offer([*jobs(3, bucket=HOST), job("z-bound", run="run-2", bucket=HOST, affinity=second)])
+    await desk.gate.enqueue([*jobs(3, bucket=HOST), job("z-bound", run="run-2", bucket=HOST, affinity=second)])
     served = list[tuple[str, str]]()
     for _ in range(4):
         (out,) = await desk.admitted()
@@ -234,7 +234,7 @@ async def test_many_hosts_whose_gap_ends_together_are_all_opened(desk: Desk):
     hosts = [f"host-{n}" for n in range(120)]
     for host in hosts:
         await desk.gate.pace("octocat", host, gap_ms=GAP_MS)
-    await desk.gate.offer([job(f"job-{host}", bucket=host) for host in hosts])
+    await desk.gate.enqueue([job(f"job-{host}", bucket=host) for host in hosts])
     assert await desk.admitted() == []
     assert sorted(one.bucket for one in await later(desk, GAP_MS)) == sorted(hosts)
     assert await desk.gate.fire() is None

@@ -100,7 +100,7 @@ class PaceMachine(RuleBasedStateMachine):
         start = len(self.offered)
         new = [job(f"job-{start + n:04}", bucket=name, affinity=affinity) for n in range(count)]
         self.offered |= {one.job: one for one in new}
-        assert self.run(self.desk.gate.offer(new)) == count
+        assert self.run(self.desk.gate.enqueue(new)) == count
         self.read()
 
     @precondition(lambda self: self.out)

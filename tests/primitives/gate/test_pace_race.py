@@ -14,7 +14,7 @@ from tests.processes import WarmProcess, start_warm
 from tidegate.core.ids import new_id
 from tidegate.primitives.gate import Gate
 from tidegate.primitives.stream import Stream
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.storage.valkey import Valkey
 
@@ -45,9 +45,9 @@ async def test_a_paced_host_sees_one_call_at_a_time_whoever_makes_it_and_whoever
     for n in range(PROCESSES):
         await gate.enrol(f"crawl:{n}", pool="octocat", limits=IDENTITY)
     await gate.pace("octocat", HOST, gap_ms=GAP_MS)
-    await gate.offer(jobs(JOBS, bucket=HOST))
+    await gate.enqueue(jobs(JOBS, bucket=HOST))
     stopping = asyncio.Event()
-    keeping = asyncio.create_task(Timekeeper(Doorbell(embedded, unit.key("wake")), [gate]).run(stopping))
+    keeping = asyncio.create_task(Timekeeper(Wakeup(embedded, unit.key("wake")), [gate]).run(stopping))
     victim = await contender(embedded, unit.name, "victim", "hang")
     assert victim.stdout is not None
     assert (await victim.stdout.readline()).startswith(b"holding")

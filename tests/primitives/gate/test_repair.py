@@ -29,7 +29,7 @@ async def test_rebuilding_after_a_flush_brings_every_job_out_once(desk: Desk):
     await desk.enrol()
     await desk.know(limit=1000)
     unfinished = jobs(40)
-    await desk.gate.offer(unfinished)
+    await desk.gate.enqueue(unfinished)
     before = await desk.admitted(10)
     await desk.settle([desk.answered(one, 1000, 900) for one in before])
     for part in ("waiting", "turns", "jobs", "permits", "credentials", "pools", "due"):
@@ -50,7 +50,7 @@ async def test_rebuilding_a_sound_gate_changes_nothing(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
     all_jobs = jobs(25)
-    await desk.gate.offer(all_jobs)
+    await desk.gate.enqueue(all_jobs)
     out = await desk.admitted(5)
 
     assert await desk.gate.rebuild(pages(all_jobs)) == 0
@@ -62,7 +62,7 @@ async def test_rebuilding_a_sound_gate_changes_nothing(desk: Desk):
 async def test_a_permit_whose_message_vanished_is_freed_and_its_job_offered_again(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(3))
+    await desk.gate.enqueue(jobs(3))
     lost, *_ = await desk.admitted()
     await desk.valkey.execute("XDEL", desk.stream, lost.message)
 
@@ -77,7 +77,7 @@ async def test_a_permit_whose_message_vanished_is_freed_and_its_job_offered_agai
 async def test_a_message_taken_over_under_a_new_id_keeps_its_permit(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
     (taken,) = await desk.admitted()
     await desk.take_over()
 
@@ -92,7 +92,7 @@ async def test_a_worker_that_lost_its_message_does_not_end_the_permit_of_its_hei
     """It was frozen and wakes: its call is spent, its result changes nothing else."""
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 1}))
     await desk.know(limit=10)
-    await desk.gate.offer(jobs(3))
+    await desk.gate.enqueue(jobs(3))
     (taken,) = await desk.admitted()
     await desk.take_over()
     (heir,) = await desk.admitted()
@@ -102,19 +102,19 @@ async def test_a_worker_that_lost_its_message_does_not_end_the_permit_of_its_hei
     assert (late.settled, late.stale, late.dispatched) == (0, 1, 0)
     (credential,) = (await desk.gate.status("octocat")).credentials
     assert (credential.in_flight, credential.buckets[0].lost) == (1, 1)
-    assert await desk.gate.offer(jobs(1)) == 0
+    assert await desk.gate.enqueue(jobs(1)) == 0
     assert (await desk.settle([desk.answered(heir, 10, 8)])).settled == 1
 
 
 async def test_a_settlement_from_before_a_flush_ends_nobodys_permit(desk: Desk):
     """Permits and messages are numbered anew, and within one millisecond both numbers may be somebody else's."""
     await desk.enrol()
-    await desk.gate.offer(jobs(1))
+    await desk.gate.enqueue(jobs(1))
     (old,) = await desk.admitted()
     await desk.valkey.execute("FLUSHALL")
     await desk.prepare()
     await desk.enrol()
-    await desk.gate.offer(jobs(5, "new"))
+    await desk.gate.enqueue(jobs(5, "new"))
     (new,) = await desk.admitted()
     assert new.permit == old.permit
     twins = [

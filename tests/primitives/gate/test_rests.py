@@ -25,7 +25,7 @@ async def ready(desk: Desk, *waiting: str) -> list[Admitted]:
     """A credential with its calls under way, and more that wait."""
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 3}))
     await desk.know(limit=1000)
-    await desk.gate.offer([job(name) for name in ("a", "b", "c", *waiting)])
+    await desk.gate.enqueue([job(name) for name in ("a", "b", "c", *waiting)])
     return await desk.admitted()
 
 
@@ -60,7 +60,7 @@ async def test_calls_that_are_refused_together_ask_for_one_rest(desk: Desk):
 async def test_after_a_rest_one_call_goes_first_and_the_others_when_it_was_answered(desk: Desk):
     """Whatever bucket they are in: the credential was asked to rest, not one of its allowances."""
     out = await ready(desk, "d", "e")
-    await desk.gate.offer(jobs(3, "query", bucket="search"))
+    await desk.gate.enqueue(jobs(3, "query", bucket="search"))
     for one in out:
         await refused(desk, one, 7_000, is_guess=False)
 
@@ -90,6 +90,6 @@ async def test_a_gate_that_is_reminded_of_a_rest_is_as_wary_after_it(desk: Desk)
     await desk.know(limit=1000)
     note = Note(credential="token", bucket="core", blocked_ms=GUESS_MS)
     await desk.gate.remind(Memory(pool="octocat", started=0, running=0, notes=[note]))
-    await desk.gate.offer(jobs(3))
+    await desk.gate.enqueue(jobs(3))
     (out,) = await rested(desk, GUESS_MS)
     assert await refused(desk, out) == 2 * GUESS_MS

@@ -13,7 +13,7 @@ async def fields(desk: Desk, part: str) -> set[str]:
 
 async def test_nothing_is_probed_where_there_is_nothing_to_find_out(desk: Desk):
     await desk.enrol(limits=MANY)
-    await desk.gate.offer(jobs(5, bucket=HOST))
+    await desk.gate.enqueue(jobs(5, bucket=HOST))
     out = await desk.admitted()
     assert len(out) == 3
     await desk.settle_as(out[:2], Outcome.UNKNOWN)
@@ -24,7 +24,7 @@ async def test_nothing_is_probed_where_there_is_nothing_to_find_out(desk: Desk):
 
 async def test_an_allowance_that_is_told_all_the_same_counts(desk: Desk):
     await desk.enrol(limits=MANY)
-    await desk.gate.offer(jobs(5, bucket=HOST))
+    await desk.gate.enqueue(jobs(5, bucket=HOST))
     first, *_ = await desk.admitted()
     await desk.settle([desk.answered(first, 10, 3)])
     assert len(await desk.admitted()) == 1, "three are left, and two of them are out"
@@ -35,7 +35,7 @@ async def test_an_allowance_that_is_told_all_the_same_counts(desk: Desk):
 async def test_an_identity_is_in_use_once_over_all_its_buckets(desk: Desk):
     await crowd(desk, 2)
     hosts = [f"host-{n}" for n in range(8)]
-    await desk.gate.offer([job(f"job-{host}", bucket=host) for host in hosts])
+    await desk.gate.enqueue([job(f"job-{host}", bucket=host) for host in hosts])
     done = list[str]()
     while out := await desk.admitted():
         assert len(out) <= 2
@@ -51,7 +51,7 @@ async def test_an_identity_is_in_use_once_over_all_its_buckets(desk: Desk):
 async def test_buckets_that_wait_for_somebody_to_be_free_are_served_in_the_order_they_came(desk: Desk):
     await crowd(desk, 1)
     for n in (3, 1, 2):
-        await desk.gate.offer(jobs(2, f"job-{n}", bucket=f"host-{n}"))
+        await desk.gate.enqueue(jobs(2, f"job-{n}", bucket=f"host-{n}"))
     served = list[str]()
     for _ in range(6):
         (out,) = await desk.admitted()
@@ -63,8 +63,8 @@ async def test_buckets_that_wait_for_somebody_to_be_free_are_served_in_the_order
 
 async def test_a_bucket_with_many_jobs_does_not_keep_whoever_it_has(desk: Desk):
     await crowd(desk, 2)
-    await desk.gate.offer(jobs(50, "many", bucket=HOST))
-    await desk.gate.offer(jobs(3, "few", bucket=OTHER))
+    await desk.gate.enqueue(jobs(50, "many", bucket=HOST))
+    await desk.gate.enqueue(jobs(3, "few", bucket=OTHER))
     for _ in range(4):
         await desk.settle([settlement(one) for one in await desk.admitted()])
     assert (await desk.gate.status("octocat")).waiting[HOST] > 40
@@ -73,12 +73,12 @@ async def test_a_bucket_with_many_jobs_does_not_keep_whoever_it_has(desk: Desk):
 
 async def test_a_free_identity_that_rests_in_one_bucket_serves_the_next(desk: Desk):
     first, second = await crowd(desk, 2)
-    await desk.gate.offer([job("rests", bucket=HOST, affinity=first)])
+    await desk.gate.enqueue([job("rests", bucket=HOST, affinity=first)])
     (out,) = await desk.admitted()
     await desk.settle([settlement(out, blocked_ms=60_000, rests_bucket=True)])
-    await desk.gate.offer([job("a", bucket="third", affinity=first), job("b", bucket="third", affinity=second)])
+    await desk.gate.enqueue([job("a", bucket="third", affinity=first), job("b", bucket="third", affinity=second)])
     busy = {one.credential: one for one in await desk.admitted()}
-    await desk.gate.offer([job("host", bucket=HOST), job("other", bucket=OTHER)])
+    await desk.gate.enqueue([job("host", bucket=HOST), job("other", bucket=OTHER)])
     await desk.settle([settlement(busy[first])])
     assert names(await desk.admitted()) == ["other"]
     await desk.settle([settlement(busy[second])])
@@ -87,7 +87,7 @@ async def test_a_free_identity_that_rests_in_one_bucket_serves_the_next(desk: De
 
 async def test_the_minute_of_an_identity_counts_all_its_buckets(desk: Desk):
     await desk.enrol(limits=IDENTITY.model_copy(update={"concurrency": 9, "per_minute": 4}))
-    await desk.gate.offer([job(f"job-{n}", bucket=f"host-{n}") for n in range(6)])
+    await desk.gate.enqueue([job(f"job-{n}", bucket=f"host-{n}") for n in range(6)])
     assert len(await desk.admitted()) == 4
     assert await later(desk, 59_000) == []
     assert len(await later(desk, 9_000)) == 2
@@ -96,10 +96,10 @@ async def test_the_minute_of_an_identity_counts_all_its_buckets(desk: Desk):
 async def test_metered_and_unmetered_credentials_serve_one_pool(desk: Desk):
     await desk.enrol("metered", limits=PLENTY.model_copy(update={"concurrency": 2}))
     await desk.enrol("unmetered", limits=MANY)
-    await desk.gate.offer(jobs(9, bucket=HOST))
+    await desk.gate.enqueue(jobs(9, bucket=HOST))
     out = await desk.admitted()
     assert sorted(one.credential for one in out) == ["metered", *["unmetered"] * 3]
-    await desk.gate.offer(jobs(3, "other", bucket=OTHER))
+    await desk.gate.enqueue(jobs(3, "other", bucket=OTHER))
     done = set[str]()
     while out:
         for one in out:
@@ -112,10 +112,10 @@ async def test_metered_and_unmetered_credentials_serve_one_pool(desk: Desk):
 
 async def test_a_credential_that_becomes_metered_still_serves_what_waits(desk: Desk):
     await desk.enrol(limits=MANY)
-    await desk.gate.offer([job("a", bucket=HOST), job("b", bucket=OTHER)])
+    await desk.gate.enqueue([job("a", bucket=HOST), job("b", bucket=OTHER)])
     out = await desk.admitted()
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 2}))
-    await desk.gate.offer([job("c", bucket=HOST), job("d", bucket=OTHER)])
+    await desk.gate.enqueue([job("c", bucket=HOST), job("d", bucket=OTHER)])
     await desk.settle([desk.answered(one, 1000, 900) for one in out])
     assert sorted(names(await desk.admitted())) == ["c", "d"]
     (credential,) = (await desk.gate.status("octocat")).credentials
@@ -125,7 +125,7 @@ async def test_a_credential_that_becomes_metered_still_serves_what_waits(desk: D
 async def test_a_dismissed_identity_leaves_nothing_behind(desk: Desk):
     (only,) = await crowd(desk, 1)
     for n in range(3):
-        await desk.gate.offer([job(f"job-{n}", bucket=f"host-{n}")])
+        await desk.gate.enqueue([job(f"job-{n}", bucket=f"host-{n}")])
         (out,) = await desk.admitted()
         await desk.settle([settlement(out, blocked_ms=1_000, rests_bucket=True)])
     assert len(await fields(desk, "credentials")) == 5
@@ -137,5 +137,5 @@ async def test_looking_at_credentials_writes_nothing(desk: Desk):
     """A hundred identities that could make a call are read, one is written."""
     await crowd(desk, 30)
     assert len(await fields(desk, "credentials")) == 30
-    await desk.gate.offer([job("a", bucket=HOST)])
+    await desk.gate.enqueue([job("a", bucket=HOST)])
     assert len(await fields(desk, "credentials")) == 32, "the book of the one that serves, and the list of its buckets"

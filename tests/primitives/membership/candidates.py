@@ -11,20 +11,20 @@ from datetime import timedelta
 from tests.waiting import until_due
 from tidegate.core.ids import new_owner
 from tidegate.core.telemetry.logs import configure
-from tidegate.primitives.membership import Elected, Election, Following, Presence, PresenceSettings
+from tidegate.primitives.membership import Elected, Election, Following, Membership, MembershipSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 
 CANDIDATES = 5
-LONG_LIFE = PresenceSettings(lease=timedelta(minutes=5))
+LONG_LIFE = MembershipSettings(lease=timedelta(minutes=5))
 SHORT_LEASE_MS = 1000
-SHORT_LIFE = PresenceSettings(lease=timedelta(milliseconds=SHORT_LEASE_MS), renew_every=timedelta(milliseconds=300))
+SHORT_LIFE = MembershipSettings(lease=timedelta(milliseconds=SHORT_LEASE_MS), renew_every=timedelta(milliseconds=300))
 
 
 async def serve_terms(valkey: Valkey, terms: int) -> None:
     unit, owner = valkey.unit("house"), new_owner()
-    presence, election = Presence(valkey, unit, owner, settings=LONG_LIFE), Election(valkey, unit, owner)
-    await presence.join()
+    membership, election = Membership(valkey, unit, owner, settings=LONG_LIFE), Election(valkey, unit, owner)
+    await membership.join()
     while await valkey.execute("LLEN", unit.key("terms")) < terms:
         match await election.stand():
             case Following():
@@ -35,19 +35,19 @@ async def serve_terms(valkey: Valkey, terms: int) -> None:
                 assert await election.stand() == Elected(fence)
                 assert await valkey.execute("DECR", unit.key("room")) == 0, "two leaders at once"
                 assert await election.resign()
-    await presence.leave()
+    await membership.leave()
 
 
 async def lead(valkey: Valkey) -> None:
     unit, owner = valkey.unit("house"), new_owner()
-    presence, election = Presence(valkey, unit, owner, settings=SHORT_LIFE), Election(valkey, unit, owner)
-    await presence.join()
+    membership, election = Membership(valkey, unit, owner, settings=SHORT_LIFE), Election(valkey, unit, owner)
+    await membership.join()
     elected = await election.stand()
     assert isinstance(elected, Elected)
     print(elected.fence, flush=True)
     while True:
         await until_due(1000 * SHORT_LIFE.renew_every.total_seconds())
-        await presence.renew()
+        await membership.renew()
 
 
 async def main(url: str, mode: str, terms: str = "0") -> None:

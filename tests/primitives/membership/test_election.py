@@ -11,7 +11,7 @@ from tests.primitives.processes import kill, output, said, started
 from tests.primitives.wakeup.waiters import until_blocked
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, LeaseLost
-from tidegate.primitives.membership import Elected, Election, Following, Presence, PresenceKeys
+from tidegate.primitives.membership import Elected, Election, Following, Membership, MembershipKeys
 from tidegate.storage.valkey import Unit, Valkey
 
 CANDIDATES = Path(__file__).with_name("candidates.py")
@@ -21,7 +21,7 @@ A_MS = timedelta(milliseconds=1)
 
 class Process:
     def __init__(self, valkey: Valkey, unit: Unit, owner: str, clock: ManualClock) -> None:
-        self.presence, self.election = Presence(valkey, unit, owner, clock), Election(valkey, unit, owner, clock)
+        self.membership, self.election = Membership(valkey, unit, owner, clock), Election(valkey, unit, owner, clock)
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ def unit(valkey: Valkey) -> Unit:
 @pytest.fixture
 async def us(valkey: Valkey, unit: Unit, clock: ManualClock) -> Process:
     process = Process(valkey, unit, "us", clock)
-    await process.presence.join()
+    await process.membership.join()
     return process
 
 
 @pytest.fixture
 async def them(valkey: Valkey, unit: Unit, clock: ManualClock) -> Process:
     process = Process(valkey, unit, "them", clock)
-    await process.presence.join()
+    await process.membership.join()
     return process
 
 
@@ -60,8 +60,8 @@ async def test_one_heartbeat_carries_life_and_lead(us: Process, them: Process, c
     fence = await lead(us)
     for _ in range(5):
         clock.advance(LEASE - A_MS)
-        await us.presence.renew()
-        await them.presence.renew()
+        await us.membership.renew()
+        await them.membership.renew()
         assert await them.election.stand() == Following(remaining_ms=10_000)
     assert await us.election.stand() == Elected(fence)
 
@@ -69,7 +69,7 @@ async def test_one_heartbeat_carries_life_and_lead(us: Process, them: Process, c
 async def test_a_follower_leads_as_soon_as_the_leader_is_dead(us: Process, them: Process, clock: ManualClock):
     old = await lead(us)
     clock.advance(timedelta(seconds=5))
-    await them.presence.renew()
+    await them.membership.renew()
     clock.advance(timedelta(seconds=5) - A_MS)
     assert await them.election.stand() == Following(remaining_ms=1)
     clock.advance(A_MS)
@@ -79,9 +79,9 @@ async def test_a_follower_leads_as_soon_as_the_leader_is_dead(us: Process, them:
 async def test_a_frozen_leader_that_wakes_learns_that_it_leads_no_more(us: Process, them: Process, clock: ManualClock):
     await lead(us)
     clock.advance(LEASE)
-    await them.presence.renew()
+    await them.membership.renew()
     await lead(them)
-    assert await us.presence.renew() is False, "its life was broken, so it has to look"
+    assert await us.membership.renew() is False, "its life was broken, so it has to look"
     assert isinstance(await us.election.stand(), Following)
     assert not await us.election.resign()
     assert isinstance(await them.election.stand(), Elected)
@@ -90,7 +90,7 @@ async def test_a_frozen_leader_that_wakes_learns_that_it_leads_no_more(us: Proce
 async def test_a_frozen_leader_whom_nobody_replaced_leads_on(us: Process, clock: ManualClock):
     fence = await lead(us)
     clock.advance(2 * LEASE)
-    assert await us.presence.renew() is False
+    assert await us.membership.renew() is False
     assert await us.election.stand() == Elected(fence)
 
 
@@ -104,14 +104,14 @@ async def test_the_dead_cannot_stand(us: Process, clock: ManualClock, valkey: Va
 
 async def test_a_leader_that_left_leads_no_more(us: Process, them: Process):
     old = await lead(us)
-    await us.presence.leave()
+    await us.membership.leave()
     assert await lead(them) > old
 
 
 async def test_a_resignation_wakes_one_who_waits(us: Process, them: Process, valkey: Valkey, unit: Unit):
     old = await lead(us)
     waiting = asyncio.create_task(them.election.wait_for_vacancy(30))
-    await until_blocked(valkey, PresenceKeys(unit).vacancy)
+    await until_blocked(valkey, MembershipKeys(unit).vacancy)
     assert await us.election.resign()
     assert await waiting, "woken, not ended by its limit"
     assert await lead(them) > old
@@ -137,10 +137,10 @@ async def test_the_fence_grows_even_when_the_server_has_lost_everything(
     us: Process, valkey: Valkey, unit: Unit, clock: ManualClock
 ):
     old = await lead(us)
-    keys = PresenceKeys(unit)
-    await valkey.execute("DEL", keys.presence, keys.leader, keys.fence)
+    keys = MembershipKeys(unit)
+    await valkey.execute("DEL", keys.membership, keys.leader, keys.fence)
     clock.advance(A_MS)
-    await us.presence.join()
+    await us.membership.join()
     assert await lead(us) > old
 
 
@@ -164,15 +164,15 @@ async def test_of_twenty_candidates_in_four_processes_one_leads_at_a_time(valkey
 @pytest.mark.smoke
 @pytest.mark.crash
 async def test_a_killed_leader_is_replaced_when_its_lease_ends(valkey: Valkey, unit: Unit):
-    presence, election = Presence(valkey, unit, "us"), Election(valkey, unit, "us")
+    membership, election = Membership(valkey, unit, "us"), Election(valkey, unit, "us")
     async with started(CANDIDATES, valkey.url, "lead") as leader:
         old = int(await said(leader))
-        await presence.join()
+        await membership.join()
         await kill(leader)
     while isinstance(outcome := await election.stand(), Following):
         assert outcome.remaining_ms <= SHORT_LEASE_MS
         assert not await election.wait_for_vacancy(outcome.remaining_ms / 1000)
-        await presence.renew()
+        await membership.renew()
     assert outcome.fence > old
 
 
@@ -181,22 +181,22 @@ async def test_a_leader_that_is_declared_dead_is_followed_at_once_with_a_greater
 ):
     fence = await lead(us)
     waiting = asyncio.create_task(them.election.wait_for_vacancy(60))
-    await until_blocked(valkey, PresenceKeys(unit).vacancy)
+    await until_blocked(valkey, MembershipKeys(unit).vacancy)
 
-    assert await them.presence.declare_dead("us")
+    assert await them.membership.declare_dead("us")
 
     assert await waiting, "a follower is woken"
     assert await lead(them) > fence
     with pytest.raises(LeaseLost):
         await us.election.stand()
     with pytest.raises(LeaseLost):
-        await us.presence.renew()
+        await us.membership.renew()
 
 
 async def test_a_process_that_is_declared_dead_and_does_not_lead_leaves_the_leader_alone(us: Process, them: Process):
     fence = await lead(us)
 
-    assert await us.presence.declare_dead("them")
+    assert await us.membership.declare_dead("them")
 
     assert await us.election.stand() == Elected(fence)
     assert not await us.election.wait_for_vacancy(0.001)

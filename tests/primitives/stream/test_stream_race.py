@@ -13,7 +13,7 @@ from tests.primitives.stream.messages import ids, numbered, numbers
 from tests.primitives.stream.worker import SHORT_LEASE_MS
 from tests.waiting import patience, until_due
 from tidegate.core.clock import ManualClock
-from tidegate.primitives.membership import Presence
+from tidegate.primitives.membership import Membership
 from tidegate.primitives.stream import Stream, StreamSettings
 from tidegate.storage.valkey import Valkey
 
@@ -70,14 +70,14 @@ async def test_many_readers_in_one_process_share_without_overlap(embedded: Valke
 @pytest.mark.crash
 async def test_what_a_killed_process_held_is_taken_over_when_its_lease_ends(embedded: Valkey):
     stream, unit = Stream(embedded, embedded.unit("work"), "jobs"), embedded.unit("work")
-    presence = Presence(embedded, unit, "survivor")
-    await presence.join()
+    membership = Membership(embedded, unit, "survivor")
+    await membership.join()
     await stream.add(numbered(range(150)))
     async with started(WORKER, embedded.url, "victim", "hold", "120") as victim:
         assert await said(victim) == "holds 120"
         await kill(victim)
 
-    while not (expiry := await presence.expire()).owners:
+    while not (expiry := await membership.expire()).owners:
         assert expiry.next_in_ms is not None
         assert expiry.next_in_ms <= SHORT_LEASE_MS
         await until_due(expiry.next_in_ms)
@@ -94,7 +94,7 @@ async def test_a_process_that_dies_is_found_ten_seconds_after_its_last_sign(valk
     """With a repair that follows at once, this keeps the promise of fifteen."""
     unit = valkey.unit("work")
     stream = Stream(valkey, unit, "jobs", clock=clock)
-    survivor, victim = Presence(valkey, unit, "survivor", clock), Presence(valkey, unit, "victim", clock)
+    survivor, victim = Membership(valkey, unit, "survivor", clock), Membership(valkey, unit, "victim", clock)
     await survivor.join()
     await victim.join()
     await stream.add(numbered([1]))

@@ -10,13 +10,13 @@ from datetime import timedelta
 
 from tests.waiting import until_due
 from tidegate.core.telemetry.logs import configure
-from tidegate.primitives.membership import Presence, PresenceSettings
+from tidegate.primitives.membership import Membership, MembershipSettings
 from tidegate.primitives.stream import Stream
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 
 SHORT_LEASE_MS = 1000
-SHORT_LIFE = PresenceSettings(lease=timedelta(milliseconds=SHORT_LEASE_MS), renew_every=timedelta(milliseconds=300))
+SHORT_LIFE = MembershipSettings(lease=timedelta(milliseconds=SHORT_LEASE_MS), renew_every=timedelta(milliseconds=300))
 
 
 async def drain(valkey: Valkey, owner: str, total: int) -> None:
@@ -33,13 +33,13 @@ async def drain(valkey: Valkey, owner: str, total: int) -> None:
 
 async def hold(valkey: Valkey, owner: str, count: int) -> None:
     unit = valkey.unit("work")
-    presence = Presence(valkey, unit, owner, settings=SHORT_LIFE)
-    await presence.join()
+    membership = Membership(valkey, unit, owner, settings=SHORT_LIFE)
+    await membership.join()
     messages = await Stream(valkey, unit, "jobs").consumer(owner).read(count, 10)
     print("holds", len(messages), flush=True)
     while True:
         await until_due(1000 * SHORT_LIFE.renew_every.total_seconds())
-        await presence.renew()
+        await membership.renew()
 
 
 async def main(url: str, owner: str, mode: str, number: str) -> None:

@@ -207,14 +207,14 @@ async def test_moving_a_timer_to_the_front_rings(timers: Timers, valkey: Valkey)
 async def test_a_ring_between_firing_and_waiting_is_not_lost(timers: Timers):
     assert await timers.fire() is None
     await timers.schedule("just now", SECOND)  # the keeper has looked already, and does not wait yet
-    assert await timers.doorbell.wait(60)
+    assert await timers.wakeup.wait(60)
     assert await timers.fire() == 1000
 
 
 async def test_one_who_waits_is_woken_by_an_earlier_timer(timers: Timers, valkey: Valkey):
     await timers.schedule("far", 100 * SECOND)
-    assert await timers.doorbell.wait(60)
-    waiting = asyncio.create_task(timers.doorbell.wait(30))
+    assert await timers.wakeup.wait(60)
+    waiting = asyncio.create_task(timers.wakeup.wait(30))
     await until_blocked(valkey, timers.keys.wake)
     await timers.schedule("near", SECOND)
     async with patience():

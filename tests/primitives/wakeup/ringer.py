@@ -3,17 +3,17 @@
 import asyncio
 import sys
 
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.valkey.connection import connected
 
 
 async def main(url: str, times: int) -> None:
     async with connected(url) as valkey:
         unit = valkey.unit("bell")
-        bell = Doorbell(valkey, unit.key("wake"))
+        bell = Wakeup(valkey, unit.key("wake"))
         for _ in range(times):
             await valkey.execute("INCR", unit.key("count"))
-            await bell.ring()
+            await bell.notify()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from tests.servers.migrated import migrated_file
 from tests.systems.campaigns.shop import CAMPAIGN
 from tests.systems.campaigns.working import Works, works_at
 from tidegate.core.clock import ManualClock, milliseconds, to_ms
-from tidegate.primitives.membership import Presence
+from tidegate.primitives.membership import Membership
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.keys import hand_keys
@@ -92,7 +92,7 @@ async def test_to_be_held_for_long_does_not_count(quiet: Works):
     """The database was away for an hour. A process that dies after that must not take what it held with it."""
     await quiet.open(total=50)
     await quiet.enter("ann")
-    await Presence(quiet.valkey, quiet.valkey.unit("all"), "one").join()
+    await Membership(quiet.valkey, quiet.valkey.unit("all"), "one").join()
     stream = quiet.keys()["stream"]
     for _ in range(6):
         await serve_and_read(quiet, "one")
@@ -110,7 +110,7 @@ async def test_to_be_held_for_long_does_not_count(quiet: Works):
 async def test_a_campaign_whose_hands_have_forgotten_it_calls_again(quiet: Works):
     """A server that lost its last moment believes in hands that have left since: they live, and do not come."""
     await quiet.open(total=50)
-    await Presence(quiet.valkey, quiet.valkey.unit("all"), "living").join()
+    await Membership(quiet.valkey, quiet.valkey.unit("all"), "living").join()
     await quiet.manager("living")._serve(CAMPAIGN, False)  # pyright: ignore[reportPrivateUsage]
     await quiet.enter("ann")
     assert await quiet.calls() == []
@@ -137,8 +137,8 @@ async def test_the_leaders_recoverer_takes_over_when_a_lease_ends(tmp_path: Path
         await works.open(total=50)
         await works.enter("ann", "bob", "eve")
         await serve_and_read(works, "dead")
-        await Presence(embedded, embedded.unit("all"), "dead", clock).join()
-        leader = Presence(embedded, embedded.unit("all"), "leader", clock)
+        await Membership(embedded, embedded.unit("all"), "dead", clock).join()
+        leader = Membership(embedded, embedded.unit("all"), "leader", clock)
         estate = CampaignEstate(embedded, leader, works.campaigns.settings, clock)
         losses = 0
         recoverer = Recoverer(leader, [estate], losses=lambda: losses, now_ms=lambda: to_ms(clock.now()))

@@ -19,7 +19,7 @@ from tests.servers.migrated import migrated_file
 from tests.systems.campaigns.shop import Shop, shop_at
 from tidegate.core.clock import ManualClock
 from tidegate.core.ids import new_id
-from tidegate.primitives.membership import Presence
+from tidegate.primitives.membership import Membership
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import records, scripts
@@ -122,8 +122,8 @@ class Works(RuleBasedStateMachine):
         plan = CampaignPlan(id=self.campaign, kind="MOODY", total_count=STOCK, stock=STOCK, points=1)
         self.do(self.shop.campaigns.create(plan))
         self.do(self.shop.campaigns.start(self.campaign))
-        presence = Presence(self.valkey, self.valkey.unit("all"), "leader", self.clock)
-        self.estate = CampaignEstate(self.valkey, presence, self.shop.campaigns.settings, self.clock)
+        membership = Membership(self.valkey, self.valkey.unit("all"), "leader", self.clock)
+        self.estate = CampaignEstate(self.valkey, membership, self.shop.campaigns.settings, self.clock)
         self.names = itertools.count(1)
         self.alive = [self.born() for _ in range(2)]
         self.dead: list[Process] = []
@@ -201,7 +201,7 @@ class Works(RuleBasedStateMachine):
     def sweep(self) -> None:
         """Those who live have given signs of life; hands that have not are taken for dead at the second look."""
         for each in self.alive:
-            self.do(Presence(self.valkey, self.valkey.unit("all"), each.name, self.clock).join())
+            self.do(Membership(self.valkey, self.valkey.unit("all"), each.name, self.clock).join())
         self.do(self.estate.sweep_idle())
 
     @rule(is_replayed=st.booleans())

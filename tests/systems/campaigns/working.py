@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
 from tests.waiting import PATIENCE_S, look_again
-from tidegate.primitives.membership import Presence
+from tidegate.primitives.membership import Membership
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaign import Campaign, Entry, Outcome, Verdict
@@ -96,8 +96,8 @@ class Works(Shop):
         return instance
 
     def estate(self) -> CampaignEstate:
-        presence = Presence(self.valkey, self.valkey.unit("all"), "leader", self.database.clock)
-        return CampaignEstate(self.valkey, presence, self.campaigns.settings, self.database.clock)
+        membership = Membership(self.valkey, self.valkey.unit("all"), "leader", self.database.clock)
+        return CampaignEstate(self.valkey, membership, self.campaigns.settings, self.database.clock)
 
     async def enter(self, *users: str, campaign: str = CAMPAIGN) -> None:
         for user in users:

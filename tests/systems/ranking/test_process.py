@@ -8,7 +8,7 @@ from tests.servers.migrated import migrated_folder
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.systems.snapshots.deployment import until
 from tidegate.connections import build_context, open_database
-from tidegate.primitives.membership import PresenceSettings
+from tidegate.primitives.membership import MembershipSettings
 from tidegate.process import build_process
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
@@ -60,7 +60,7 @@ async def test_payments_go_on_without_the_server_and_the_ranking_catches_up_by_i
     settings = Settings(
         data_dir=await migrated_folder(tmp_path),
         ranking=RankingSettings(boards=(SHOP,)),
-        presence=PresenceSettings(lease=timedelta(milliseconds=800), renew_every=timedelta(milliseconds=250)),
+        membership=MembershipSettings(lease=timedelta(milliseconds=800), renew_every=timedelta(milliseconds=250)),
     )
     server = ValkeyServer(port=port)
     async with open_database(settings) as database, connected(server.url) as valkey:

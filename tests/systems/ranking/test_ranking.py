@@ -13,7 +13,7 @@ from tests.systems.ranking.stand import NOW, SEOUL, Stand, count, event, expecte
 from tests.waiting import patience
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import InvalidArgument, NotFound, ValkeyUnavailable
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.delivery import Undeliverable
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
@@ -216,7 +216,7 @@ async def test_a_server_that_forgot_everything_is_noticed_by_readers_and_made_wh
     await stand.deliver(count("a", "1"), count("b", "2", amount=2))
     before = await stand.shown()
     await stand.valkey.execute("FLUSHALL")
-    bell = Doorbell(stand.valkey, stand.valkey.unit("ranking").key("wake"))
+    bell = Wakeup(stand.valkey, stand.valkey.unit("ranking").key("wake"))
 
     await stand.deliver(count("b", "3"))
     assert await bell.wait(60), "who counts calls the keeper"

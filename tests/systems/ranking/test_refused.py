@@ -20,7 +20,7 @@ from tests.servers.valkey import ValkeyServer
 from tests.systems.ranking.test_process import SHOP, pay
 from tests.waiting import until
 from tidegate.connections import build_context, open_context
-from tidegate.primitives.membership import PresenceKeys, PresenceSettings
+from tidegate.primitives.membership import MembershipKeys, MembershipSettings
 from tidegate.process import build_process
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.settings import Settings
@@ -33,7 +33,7 @@ from tidegate.systems.ranking.settings import RankingSettings
 from tidegate.systems.ranking.windows import Period
 
 LEASE = timedelta(seconds=1)
-BRIEF = PresenceSettings(lease=LEASE, renew_every=LEASE / 4)
+BRIEF = MembershipSettings(lease=LEASE, renew_every=LEASE / 4)
 BOARDS = RankingSettings(boards=(SHOP,))
 
 pytestmark = pytest.mark.usefixtures("logged")
@@ -65,10 +65,10 @@ async def test_payments_are_counted_once_when_valkey_refused_for_longer_than_the
     short_pauses(monkeypatch)
     with ValkeyServer() as server:
         folder = await migrated_folder(tmp_path)
-        settings = Settings(data_dir=folder, valkey_url=server.url, presence=BRIEF, ranking=BOARDS)
+        settings = Settings(data_dir=folder, valkey_url=server.url, membership=BRIEF, ranking=BOARDS)
         async with open_context(settings) as parts:
             ranking, process = opened(parts)
-            lease = str(PresenceKeys(parts.unit).presence)
+            lease = str(MembershipKeys(parts.unit).membership)
             async with at_work(process):
                 await parts.database.transaction(pay, "a", range(10))
                 await until_shown(ranking, {"a": 10})

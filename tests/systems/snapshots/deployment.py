@@ -15,7 +15,7 @@ from tests.servers.migrated import migrated_folder
 from tests.waiting import PATIENCE_S, look_again
 from tidegate.connections import build_context, open_database
 from tidegate.engine.upstream import UpstreamSettings
-from tidegate.primitives.circuit_breaker import BreakerSettings
+from tidegate.primitives.circuit_breaker import CircuitBreakerSettings
 from tidegate.primitives.limiter import LimiterSettings
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
@@ -112,7 +112,7 @@ async def deployed(
     sim: GameSimulator,
     *,
     limiter: LimiterSettings = QUICK,
-    breaker: BreakerSettings | None = None,
+    breaker: CircuitBreakerSettings | None = None,
     **snapshots: Any,
 ) -> AsyncGenerator[Deployment]:
     """A process's hold on a deployment whose data lies in `folder`; the simulator runs already."""
@@ -120,7 +120,7 @@ async def deployed(
         data_dir=await migrated_folder(folder),
         auto_migrate=True,
         limiter=limiter,
-        breaker=breaker or BreakerSettings(),
+        breaker=breaker or CircuitBreakerSettings(),
         upstream=UpstreamSettings(read_timeout=timedelta(seconds=2)),
         snapshots=snapshot_settings(sim, **snapshots),
     )

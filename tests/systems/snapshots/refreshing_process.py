@@ -13,14 +13,14 @@ from pydantic import SecretStr
 from tests.systems.snapshots.deployment import QUICK
 from tidegate.connections import build_context
 from tidegate.core.clock import SystemClock
-from tidegate.primitives.membership.settings import PresenceSettings
+from tidegate.primitives.membership.settings import MembershipSettings
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.snapshots.opening import open_snapshots
 from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
 
-BRIEF_LIFE = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=300))
+BRIEF_LIFE = MembershipSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=300))
 
 
 def settings_for(folder: Path, valkey_url: str, url: str, key: str) -> Settings:
@@ -29,7 +29,7 @@ def settings_for(folder: Path, valkey_url: str, url: str, key: str) -> Settings:
         valkey_url=valkey_url,
         auto_migrate=True,
         limiter=QUICK,
-        presence=BRIEF_LIFE,
+        membership=BRIEF_LIFE,
         snapshots=SnapshotSettings(game=GameSettings(url=url, api_key=SecretStr(key))),
     )
 

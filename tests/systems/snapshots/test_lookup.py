@@ -8,7 +8,7 @@ import pytest
 
 from tests.systems.snapshots.deployment import Deployment
 from tidegate.core.errors import DatabaseUnavailable
-from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import lookup as looking
 from tidegate.systems.snapshots.local import LocalCache
@@ -19,7 +19,7 @@ from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 
 
 def guard(valkey: Valkey) -> ValkeyGuard:
-    return ValkeyGuard(valkey, Breaker("server"), valkey.unit("snapshots"))
+    return ValkeyGuard(valkey, CircuitBreaker("server"), valkey.unit("snapshots"))
 
 
 _READERS = 32
@@ -35,7 +35,7 @@ async def test_what_is_read_all_the_time_is_looked_up_again_behind_its_readers(d
         Shelf(deployment.parts.valkey, keep=timedelta(hours=1)),
         deployment.database,
         server=guard(deployment.parts.valkey),
-        sql_breaker=Breaker("database"),
+        sql_breaker=CircuitBreaker("database"),
     )
     await lookup.find(Subject("character", "7"))
     for now[0] in (900.0, 1800.0, 2700.0):
@@ -72,7 +72,7 @@ async def test_a_damaged_copy_costs_no_reader_its_answer(deployment: Deployment)
     shelf = Shelf(valkey, keep=timedelta(hours=1))
     await valkey.execute("HSET", shelf.place(subject), "version", "none", "checked_ms", "none")
     local = LocalCache(most_bytes=10**6, keep_ms=1000)
-    lookup = Lookup(local, shelf, deployment.database, server=guard(valkey), sql_breaker=Breaker("database"))
+    lookup = Lookup(local, shelf, deployment.database, server=guard(valkey), sql_breaker=CircuitBreaker("database"))
 
     async with asyncio.timeout(60):
         found = await asyncio.gather(*(lookup.find(Subject("character", key)) for key in "78"))

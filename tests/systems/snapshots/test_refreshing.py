@@ -15,7 +15,7 @@ from tests.waiting import lasting_at_least, observe_absence
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
-from tidegate.primitives.circuit_breaker import BreakerSettings
+from tidegate.primitives.circuit_breaker import CircuitBreakerSettings
 from tidegate.primitives.coalescer import AlreadyProcessing, Published, Upgraded
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.api.dead_letters import view
@@ -407,7 +407,7 @@ async def locked(folder: Path) -> AsyncGenerator[None]:
 async def test_a_database_that_is_away_holds_everything_and_loses_nothing(
     tmp_path: Path, embedded: Valkey, sim: GameSimulator
 ):
-    quick = BreakerSettings(window=3, open_for=timedelta(milliseconds=300), trials=1)
+    quick = CircuitBreakerSettings(window=3, open_for=timedelta(milliseconds=300), trials=1)
     within = timedelta(milliseconds=150)
     async with (
         deployed(tmp_path, embedded, sim, breaker=quick, write_within=within) as deployment,

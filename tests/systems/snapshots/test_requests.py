@@ -10,7 +10,7 @@ from tests.servers.valkey import ValkeyServer, free_ports
 from tests.systems.snapshots.deployment import Deployment
 from tidegate.core.errors import Unavailable
 from tidegate.core.priority import Priority
-from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, Published
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
@@ -68,7 +68,7 @@ async def test_a_publish_that_fails_lets_go_of_the_lock_and_makes_nothing_obsole
             connected(f"redis://127.0.0.1:{proxy.port}") as through,
         ):
             coalescer, unit = Coalescer(direct), direct.unit("snapshots")
-            server = ValkeyGuard(direct, Breaker("valkey"), direct.unit("snapshots"))
+            server = ValkeyGuard(direct, CircuitBreaker("valkey"), direct.unit("snapshots"))
             broken = UpdateRequests(coalescer, Apart(through, unit, "ours"), server)
             whole = UpdateRequests(coalescer, Apart(direct, unit, "ours"), server)
             low = await whole.ask(wish(7, Priority.LOW))
@@ -93,7 +93,7 @@ async def test_who_cannot_confirm_has_published_all_the_same(embedded: Valkey, m
 
     monkeypatch.setattr(Coalescer, "confirm_many", away)
     unit = embedded.unit("snapshots")
-    transport, server = Apart(embedded, unit, "ours"), ValkeyGuard(embedded, Breaker("valkey"), unit)
+    transport, server = Apart(embedded, unit, "ours"), ValkeyGuard(embedded, CircuitBreaker("valkey"), unit)
     outcome = await UpdateRequests(Coalescer(embedded), transport, server).ask(wish(7))
 
     assert isinstance(outcome, Published)

@@ -12,7 +12,7 @@ from tests.systems.snapshots.deployment import Deployment, deployed, until
 from tests.waiting import patience, simulated_delay
 from tidegate.core.errors import Unavailable
 from tidegate.core.priority import Priority
-from tidegate.primitives.circuit_breaker import BreakerSettings
+from tidegate.primitives.circuit_breaker import CircuitBreakerSettings
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.snapshots import lookup
 from tidegate.systems.snapshots.event import Reason
@@ -26,7 +26,7 @@ WITHIN_S = 60.0
 
 async def test_updates_stop_and_reads_go_on(tmp_path: Path, sim: GameSimulator):
     [port] = free_ports(1)
-    quick = BreakerSettings(window=4, open_for=_ms(300), trials=1)
+    quick = CircuitBreakerSettings(window=4, open_for=_ms(300), trials=1)
     with ValkeyServer(port=port) as server:
         async with (
             Proxy(port) as proxy,

@@ -20,7 +20,7 @@ from tests.virtual_time import run_virtually
 from tests.waiting import blocked_process, simulated_delay
 from tidegate.core.errors import CircuitOpen, ValkeyUnavailable
 from tidegate.core.telemetry.logs import configure
-from tidegate.primitives.circuit_breaker import Breaker, BreakerSettings, BreakerState
+from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerSettings, CircuitBreakerState
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.snapshots.query import Freshness
@@ -35,9 +35,9 @@ COLD = 400
 
 @asynccontextmanager
 async def guarded(
-    valkey: Valkey, settings: BreakerSettings | None = None
-) -> AsyncGenerator[tuple[ValkeyGuard, Breaker]]:
-    breaker = Breaker("valkey", settings or BreakerSettings(window=4, open_for=BRIEF))
+    valkey: Valkey, settings: CircuitBreakerSettings | None = None
+) -> AsyncGenerator[tuple[ValkeyGuard, CircuitBreaker]]:
+    breaker = CircuitBreaker("valkey", settings or CircuitBreakerSettings(window=4, open_for=BRIEF))
     guard = ValkeyGuard(valkey, breaker, valkey.unit("snapshots"))
     try:
         yield guard, breaker
@@ -61,7 +61,7 @@ async def test_an_event_loop_that_is_held_up_is_no_failure_of_the_server(embedde
         blocked_process(1)  # the event loop stands still; the answers are there when it goes on
         await asyncio.gather(*calls)
 
-    assert (guard.standing, breaker.state) == (Standing.THERE, BreakerState.CLOSED)
+    assert (guard.standing, breaker.state) == (Standing.THERE, CircuitBreakerState.CLOSED)
 
 
 def test_the_wait_for_a_turn_of_our_own_is_not_counted(monkeypatch: pytest.MonkeyPatch):
@@ -71,7 +71,7 @@ def test_the_wait_for_a_turn_of_our_own_is_not_counted(monkeypatch: pytest.Monke
         await simulated_delay(0.5)
         return b"PONG"
 
-    async def scenario(_: object) -> tuple[Standing, BreakerState]:
+    async def scenario(_: object) -> tuple[Standing, CircuitBreakerState]:
         valkey = Valkey("redis://127.0.0.1:1")  # never connected: its answers are those above
         async with guarded(valkey) as (guard, breaker):
             # Each takes half a second, 64 are sent at once: the last ones wait for longer than a call may take.
@@ -82,7 +82,7 @@ def test_the_wait_for_a_turn_of_our_own_is_not_counted(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Redis, "execute_command", answer)
 
-    assert run_virtually(scenario) == (Standing.THERE, BreakerState.CLOSED)
+    assert run_virtually(scenario) == (Standing.THERE, CircuitBreakerState.CLOSED)
 
 
 async def test_a_call_that_takes_too_long_counts_only_if_the_server_does_not_answer_a_ping():
@@ -92,7 +92,7 @@ async def test_a_call_that_takes_too_long_counts_only_if_the_server_does_not_ans
             with pytest.raises(ServerBusy, match="the server is there"):
                 await _ping(guard, valkey, within_s=0.01)
 
-        assert (guard.standing, breaker.state) == (Standing.THERE, BreakerState.CLOSED)
+        assert (guard.standing, breaker.state) == (Standing.THERE, CircuitBreakerState.CLOSED)
 
 
 async def test_a_server_that_refuses_opens_the_breaker_and_closes_it_when_it_is_back():
@@ -113,7 +113,7 @@ async def test_a_server_that_refuses_opens_the_breaker_and_closes_it_when_it_is_
         async with asyncio.timeout(WITHIN_S):
             await returned.wait()
 
-        assert (guard.standing, breaker.state) == (Standing.THERE, BreakerState.CLOSED)
+        assert (guard.standing, breaker.state) == (Standing.THERE, CircuitBreakerState.CLOSED)
 
 
 async def test_a_server_that_is_silent_opens_the_breaker():
@@ -135,7 +135,7 @@ async def test_a_server_that_refuses_writes_is_asked_again_by_one_task_until_it_
 ):
     [port] = free_ports(1)
     with ValkeyServer(port=port):
-        quick = BreakerSettings(window=2)
+        quick = CircuitBreakerSettings(window=2)
         async with (
             connected(f"redis://127.0.0.1:{port}") as valkey,
             deployed(tmp_path, valkey, sim, breaker=quick) as deployment,
@@ -148,7 +148,9 @@ async def test_a_server_that_refuses_writes_is_asked_again_by_one_task_until_it_
                 await until(lambda: deployment.snapshots.news.watchers_of("character/16"), within_s=WITHIN_S)
                 await _refused_probes(valkey, 3)
                 states = [breaker.state for breaker in deployment.snapshots.breakers]
-                assert states == [BreakerState.CLOSED] * 2, "a refusal is an answer: an open breaker delays the return"
+                assert states == [CircuitBreakerState.CLOSED] * 2, (
+                    "a refusal is an answer: an open breaker delays the return"
+                )
                 await valkey.execute("CONFIG", "SET", "maxmemory", "0")
                 async with deployment.working():
                     answers = await asyncio.gather(*waiting)
@@ -179,7 +181,7 @@ async def test_cold_reads_that_come_faster_than_the_server_answers_are_all_queue
 
         assert {each.freshness for each in [*answers, *again]} == {Freshness.UPDATING}
         assert queued == COLD
-        assert [breaker.state for breaker in deployment.snapshots.breakers] == [BreakerState.CLOSED] * 2
+        assert [breaker.state for breaker in deployment.snapshots.breakers] == [CircuitBreakerState.CLOSED] * 2
 
 
 async def test_cold_reads_of_one_moment_are_one_question_to_each_and_one_step(
@@ -204,7 +206,7 @@ async def test_cold_reads_of_one_moment_are_one_question_to_each_and_one_step(
 
 async def test_who_waits_for_a_refresh_waits_for_a_server_that_is_being_tried(tmp_path: Path, sim: GameSimulator):
     async with on_a_wire() as (wire, valkey):
-        quick = BreakerSettings(window=100)
+        quick = CircuitBreakerSettings(window=100)
         async with deployed(tmp_path, valkey, sim, breaker=quick) as deployment, deployment.working():
             await wire.refuse()
             at_once = await until(lambda: _not_queued(deployment, 7), within_s=WITHIN_S)
@@ -222,10 +224,10 @@ async def _ping(guard: ValkeyGuard, valkey: Valkey, *, within_s: float = 0.2) ->
     await guard.call(lambda: valkey.execute("PING"), within_s=within_s)
 
 
-async def _is_open(guard: ValkeyGuard, valkey: Valkey, breaker: Breaker) -> bool:
+async def _is_open(guard: ValkeyGuard, valkey: Valkey, breaker: CircuitBreaker) -> bool:
     with suppress(ValkeyUnavailable, CircuitOpen, ServerBusy):
         await _ping(guard, valkey)
-    return breaker.state is BreakerState.OPEN
+    return breaker.state is CircuitBreakerState.OPEN
 
 
 async def _queued(deployment: Deployment, count: int = COLD) -> int | None:

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from tests.systems.waiting_room.venue import ROOM
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.waiting_room import WaitingRoomSettings, tokens
@@ -62,7 +62,7 @@ async def main(database_url: str, valkey_url: str, fence: str, step: str) -> Non
             return found
 
         tokens.admit = admit_in_steps
-        recovery, bell = Recovery(valkey, database, doors), Doorbell(valkey, doors.keys["wake"])
+        recovery, bell = Recovery(valkey, database, doors), Wakeup(valkey, doors.keys["wake"])
         try:
             await recovery.install()
             while True:

@@ -16,7 +16,7 @@ from tests.servers.migrated import migrated_file
 from tests.systems.waiting_room.admitter import BY_FIVES
 from tests.systems.waiting_room.venue import ROOM, come, open_office, steps
 from tests.waiting import patience
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
@@ -51,7 +51,7 @@ class Scene:
     async def kept(self, fence: int) -> AsyncGenerator[None]:
         """This process keeps the room for the length of a block, as the leader of a deployment does."""
         keeper, stopping = self.reception.keeper(ROOM, fence), asyncio.Event()
-        timekeeper = Timekeeper(Doorbell(self.valkey, keeper.wake), [keeper], on_begin=keeper.begin)
+        timekeeper = Timekeeper(Wakeup(self.valkey, keeper.wake), [keeper], on_begin=keeper.begin)
         keeping = asyncio.create_task(timekeeper.run(stopping))
         try:
             yield

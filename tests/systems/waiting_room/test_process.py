@@ -12,7 +12,7 @@ from tests.systems.waiting_room.venue import ROOM, come
 from tests.waiting import look_again, patience
 from tidegate.connections import open_context
 from tidegate.core.telemetry.metrics import REGISTRY
-from tidegate.primitives.membership import PresenceKeys
+from tidegate.primitives.membership import MembershipKeys
 from tidegate.process import build_process
 from tidegate.settings import Settings
 from tidegate.storage.valkey import Valkey
@@ -61,7 +61,7 @@ async def test_rooms_are_kept_from_their_beginning_to_their_end(tmp_path: Path, 
         room = await reception.open(ROOM, None)
         await come(room, "ada", "bob", "cem")
         await until(embedded, room, active=2, waiting=1)
-        leader = PresenceKeys(embedded.unit("shard-0")).leader
+        leader = MembershipKeys(embedded.unit("shard-0")).leader
         fences = [await embedded.execute("HGET", key, "fence") for key in (room.line.keys["book"], leader)]
         assert fences[0] == fences[1] is not None, "the room knows its leader"
         await until(embedded, room, active=1, waiting=0)  # two sessions ended, and the third came in

@@ -15,7 +15,7 @@ from tests.systems.waiting_room.venue import ROOM, come, inside, line
 from tests.waiting import until as until_true
 from tidegate.connections import open_context
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.primitives.membership import PresenceKeys, PresenceSettings
+from tidegate.primitives.membership import MembershipKeys, MembershipSettings
 from tidegate.process import build_process
 from tidegate.settings import Settings
 from tidegate.systems.waiting_room import RoomPlan
@@ -35,10 +35,10 @@ async def test_visitors_keep_their_places_and_are_admitted_in_order_afterwards(
         settings = Settings(
             data_dir=await migrated_folder(tmp_path),
             valkey_url=server.url,
-            presence=PresenceSettings(lease=LEASE, renew_every=LEASE / 4),
+            membership=MembershipSettings(lease=LEASE, renew_every=LEASE / 4),
         )
         async with open_context(settings) as parts:
-            lease = str(PresenceKeys(parts.unit).presence)
+            lease = str(MembershipKeys(parts.unit).membership)
             reception = open_reception(settings, parts.database, parts.valkey)
             async with at_work(build_process(parts, duties={"rooms": reception.keepers()})):
                 await reception.create(ROOM, plan)

@@ -132,13 +132,13 @@ def _allow_files(watchers: int) -> None:
 
 async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_json: bool) -> StopReport:
     from tidegate.app import open_application
-    from tidegate.runtime.gc_tuning import settle_in
+    from tidegate.runtime.gc_tuning import tune_gc
 
     async with open_application(settings) as application:
         process = application.process(works=role.works, services=_services(role, application, binding))
         banner = await _banner(role, application, binding)
         typer.echo(msgspec.json.encode(banner) if as_json else greeting(role, banner))
-        settle_in()
+        tune_gc()
         return await process.run(handle_signals=True)
 
 

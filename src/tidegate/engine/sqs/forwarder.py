@@ -71,7 +71,7 @@ class Forwarder:
 
     async def _forward_all(self) -> None:
         while True:
-            await self._outage.outlast(self._forward_some)
+            await self._outage.retry(self._forward_some)
 
     async def _forward_some(self) -> None:
         """Done again after a failure, it goes on where it was."""

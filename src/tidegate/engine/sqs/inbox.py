@@ -50,7 +50,7 @@ class TriggerInbox:
 
     async def _fire_all(self) -> None:
         while True:
-            received = await self._outage.outlast(partial(self._queue.receive, LARGEST_BATCH, LONGEST_WAIT_S))
+            received = await self._outage.retry(partial(self._queue.receive, LARGEST_BATCH, LONGEST_WAIT_S))
             async with self._kept(received) as in_hand:
                 for message in received:
                     if await self._is_done(message):
@@ -65,7 +65,7 @@ class TriggerInbox:
             log.warning("sqs.trigger_malformed", message=message.id, error=str(error))
             return _counted("malformed")
         try:
-            await self._outage.outlast(partial(self._fire, trigger.schedule_id, trigger.firing_key))
+            await self._outage.retry(partial(self._fire, trigger.schedule_id, trigger.firing_key))
         except ContractBroken:
             return self._has_failed(message, trigger)
         except TidegateError as error:

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tidegate.primitives.circuit_breaker.breaker import Breaker, BreakerState
-    from tidegate.primitives.circuit_breaker.settings import BreakerSettings
+    from tidegate.primitives.circuit_breaker.circuit_breaker import CircuitBreaker, CircuitBreakerState
+    from tidegate.primitives.circuit_breaker.settings import CircuitBreakerSettings
 
-__all__ = ["Breaker", "BreakerSettings", "BreakerState"]
+__all__ = ["CircuitBreaker", "CircuitBreakerSettings", "CircuitBreakerState"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.primitives.circuit_breaker.breaker": "Breaker BreakerState",
-        "tidegate.primitives.circuit_breaker.settings": "BreakerSettings",
+        "tidegate.primitives.circuit_breaker.circuit_breaker": "CircuitBreaker CircuitBreakerState",
+        "tidegate.primitives.circuit_breaker.settings": "CircuitBreakerSettings",
     },
 )

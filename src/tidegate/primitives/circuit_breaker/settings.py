@@ -7,7 +7,7 @@ from annotated_types import Gt
 from pydantic import BaseModel, Field
 
 
-class BreakerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class CircuitBreakerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """When a breaker opens, and how it closes again."""
 
     window: int = Field(default=10, ge=1)

@@ -6,10 +6,10 @@ from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.primitives.gate.clearance import Clearances, GatePermit, PermitWithdrawn
+    from tidegate.primitives.gate.enqueue_intents import EnqueueIntents
     from tidegate.primitives.gate.gate import Census, Gate, Report, Settled
     from tidegate.primitives.gate.jobs import Admitted, Allowance, Job, Outcome, Settlement, settlement
     from tidegate.primitives.gate.memory import Learned, Memory, Note
-    from tidegate.primitives.gate.promises import Promises
     from tidegate.primitives.gate.settings import CredentialLimits
     from tidegate.primitives.gate.status import BucketStatus, CredentialStatus, PaceStatus, PoolStatus
 
@@ -21,6 +21,7 @@ __all__ = [
     "Clearances",
     "CredentialLimits",
     "CredentialStatus",
+    "EnqueueIntents",
     "Gate",
     "GatePermit",
     "Job",
@@ -31,7 +32,6 @@ __all__ = [
     "PaceStatus",
     "PermitWithdrawn",
     "PoolStatus",
-    "Promises",
     "Report",
     "Settled",
     "Settlement",
@@ -45,7 +45,7 @@ __getattr__ = lazy_exports(
         "tidegate.primitives.gate.gate": "Census Gate Report Settled",
         "tidegate.primitives.gate.jobs": "Admitted Allowance Job Outcome Settlement settlement",
         "tidegate.primitives.gate.memory": "Learned Memory Note",
-        "tidegate.primitives.gate.promises": "Promises",
+        "tidegate.primitives.gate.enqueue_intents": "EnqueueIntents",
         "tidegate.primitives.gate.settings": "CredentialLimits",
         "tidegate.primitives.gate.status": "BucketStatus CredentialStatus PaceStatus PoolStatus",
     },

@@ -25,10 +25,10 @@ from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.gate import scripts
+from tidegate.primitives.gate.enqueue_intents import EnqueueIntents
 from tidegate.primitives.gate.jobs import LONGEST_MS, Admitted, Job, Settlement
 from tidegate.primitives.gate.keys import epoch_key, gate_keys
 from tidegate.primitives.gate.memory import Learned, Memory
-from tidegate.primitives.gate.promises import Promises
 from tidegate.primitives.gate.settings import CredentialLimits
 from tidegate.primitives.gate.status import PoolStatus, read_status
 from tidegate.storage.valkey import Key, Unit, Valkey
@@ -98,7 +98,7 @@ class Gate:
         self._settings = settings or CredentialLimits()
         self._clock = clock or SystemClock()
         self._permits = metrics.GATE_PERMITS.labels(unit.name)
-        self.promises = Promises(valkey, unit, wake=wake, clock=self._clock)
+        self.intents = EnqueueIntents(valkey, unit, wake=wake, clock=self._clock)
         """Of those who are about to offer what they commit first."""
 
     async def enrol(self, credential: str, *, pool: str, limits: CredentialLimits | None = None) -> None:
@@ -164,7 +164,7 @@ class Gate:
         )
         self._permits.inc(dispatched)
 
-    async def offer(self, jobs: Sequence[Job]) -> int:
+    async def enqueue(self, jobs: Sequence[Job]) -> int:
         """Let jobs wait for their permits; return how many were new. A job that is inside already is left alone."""
         entered = 0
         for some in _batches(jobs):
@@ -178,7 +178,7 @@ class Gate:
     async def settle(self, results: Sequence[Settlement], *, follow_ups: Sequence[Job] = ()) -> Settled:
         """End permits: acknowledge their messages, book what the upstream said, offer what follows, open the gates."""
         # What does not fit into one call is offered first: after the last acknowledgement nobody would.
-        totals = [0, 0, await self.offer(follow_ups[_MOST_PER_CALL:]), 0]
+        totals = [0, 0, await self.enqueue(follow_ups[_MOST_PER_CALL:]), 0]
         offers = follow_ups[:_MOST_PER_CALL]
         for some in list(_batches(results)) or [results]:
             reply = await scripts.settle(
@@ -301,7 +301,7 @@ class Gate:
         freed = await self._free_lost_permits()
         missing = 0
         async for jobs in unfinished:
-            missing += await self.offer(jobs)
+            missing += await self.enqueue(jobs)
         await self._valkey.execute("SET", epoch_key(self._unit), new_id())
         log.info("gate.rebuilt", gate=self._unit.name, jobs_missing=missing, permits_freed=freed)
         return missing

@@ -20,7 +20,7 @@ class GateKeys(TypedDict):
 
 
 def gate_keys(unit: Unit, *, stream: Key, wake: Key) -> GateKeys:
-    """The gate's own keys, with the stream it lets jobs into and the doorbell it rings, all of one unit."""
+    """The gate's own keys, with the stream it lets jobs into and the wakeup it rings, all of one unit."""
     return GateKeys(
         waiting=unit.key("gate:waiting"),
         turns=unit.key("gate:turns"),

@@ -6,9 +6,9 @@ from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.primitives.membership.election import Elected, Election, Following
-    from tidegate.primitives.membership.keys import PresenceKeys
-    from tidegate.primitives.membership.presence import Expiry, Member, Presence
-    from tidegate.primitives.membership.settings import PresenceSettings
+    from tidegate.primitives.membership.keys import MembershipKeys
+    from tidegate.primitives.membership.membership import Expiry, Member, Membership
+    from tidegate.primitives.membership.settings import MembershipSettings
 
 __all__ = [
     "Elected",
@@ -16,17 +16,17 @@ __all__ = [
     "Expiry",
     "Following",
     "Member",
-    "Presence",
-    "PresenceKeys",
-    "PresenceSettings",
+    "Membership",
+    "MembershipKeys",
+    "MembershipSettings",
 ]
 
 __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.primitives.membership.election": "Elected Election Following",
-        "tidegate.primitives.membership.keys": "PresenceKeys",
-        "tidegate.primitives.membership.presence": "Expiry Member Presence",
-        "tidegate.primitives.membership.settings": "PresenceSettings",
+        "tidegate.primitives.membership.keys": "MembershipKeys",
+        "tidegate.primitives.membership.membership": "Expiry Member Membership",
+        "tidegate.primitives.membership.settings": "MembershipSettings",
     },
 )

@@ -1,6 +1,6 @@
 -- Remove a process that is known to be dead, without waiting for the end of its lease.
 --
----@key presence  zset  owner scored by the ms at which its lease ends
+---@key membership  zset  owner scored by the ms at which its lease ends
 ---@key dead      set   owners whose messages are to be taken over
 ---@key leader    hash  owner, fence
 ---@key vacancy   list  at most one token
@@ -10,7 +10,7 @@
 -- Reply: 1 | 0 where it is not registered: it left, its lease ended, or another process reported it before
 -- A process that is declared dead and lives is told so by its next renewal, and joins again.
 
-if redis.call('ZREM', presence, owner) == 0 then return 0 end
+if redis.call('ZREM', membership, owner) == 0 then return 0 end
 redis.call('SADD', dead, owner)
 send_wakeup(wake)
 if redis.call('HGET', leader, 'owner') == owner then

@@ -1,7 +1,7 @@
 """One leader among the processes of a unit.
 
-The lead is valid while the leader's presence lasts, so it needs no heartbeat of its own. Followers sleep until that
-presence can have ended, or until the leader resigns, whichever comes first.
+The lead is valid while the leader's membership lasts, so it needs no heartbeat of its own. Followers sleep until that
+membership can have ended, or until the leader resigns, whichever comes first.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from typing import Any
 from tidegate.core.arguments import require_name
 from tidegate.core.clock import Clock, SystemClock, milliseconds
 from tidegate.core.errors import LeaseLost
-from tidegate.primitives.membership.keys import PresenceKeys
-from tidegate.primitives.membership.settings import PresenceSettings
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.membership.keys import MembershipKeys
+from tidegate.primitives.membership.settings import MembershipSettings
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 
 
@@ -20,7 +20,7 @@ from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 async def _stand(
     valkey: Valkey,
     *,
-    presence: Key,
+    membership: Key,
     leader: Key,
     fence: Key,
     vacancy: Key,
@@ -37,7 +37,7 @@ async def _resign(valkey: Valkey, *, leader: Key, wake: Key, owner: str) -> int:
 
 @dataclass(frozen=True)
 class Elected:
-    """We lead, for as long as our presence is unbroken."""
+    """We lead, for as long as our membership is unbroken."""
 
     fence: int
     """Greater than that of every leader before; the same when we stand again and still lead."""
@@ -48,7 +48,7 @@ class Following:
     """Another leads."""
 
     remaining_ms: int
-    """For how long its presence lasts at the least: nobody needs to stand before, unless it resigns."""
+    """For how long its membership lasts at the least: nobody needs to stand before, unless it resigns."""
 
 
 class Election:
@@ -60,17 +60,17 @@ class Election:
         unit: Unit,
         owner: str,
         clock: Clock | None = None,
-        settings: PresenceSettings | None = None,
+        settings: MembershipSettings | None = None,
     ) -> None:
-        self.owner, self.settings = require_name("owner", owner), settings or PresenceSettings()
-        self._valkey, self._keys, self._clock = valkey, PresenceKeys(unit), clock or SystemClock()
-        self._vacancy = Doorbell(valkey, self._keys.vacancy)
+        self.owner, self.settings = require_name("owner", owner), settings or MembershipSettings()
+        self._valkey, self._keys, self._clock = valkey, MembershipKeys(unit), clock or SystemClock()
+        self._vacancy = Wakeup(valkey, self._keys.vacancy)
 
     async def stand(self) -> Elected | Following:
-        """Become the leader if there is none. Raises `LeaseLost` where our own presence has ended."""
+        """Become the leader if there is none. Raises `LeaseLost` where our own membership has ended."""
         reply = await _stand(
             self._valkey,
-            presence=self._keys.presence,
+            membership=self._keys.membership,
             leader=self._keys.leader,
             fence=self._keys.fence,
             vacancy=self._keys.vacancy,
@@ -85,7 +85,7 @@ class Election:
             case [b"following", remaining_ms]:
                 return Following(remaining_ms)
             case [b"absent"]:
-                raise LeaseLost(f"presence of {self.owner}")
+                raise LeaseLost(f"membership of {self.owner}")
             case _:
                 raise AssertionError(f"stand.lua replied {reply!r}")
 

@@ -1,6 +1,6 @@
 -- Declare processes dead whose lease has ended, though they could have renewed it.
 --
----@key presence  zset  owner scored by the ms at which its lease ends
+---@key membership  zset  owner scored by the ms at which its lease ends
 ---@key dead      set   owners whose messages are to be taken over
 ---@key accepted_writes   hash  since, last
 ---@arg owner     str   who asks; never declared dead
@@ -20,13 +20,13 @@
 
 local since = record_accepted_write(accepted_writes, gap_ms, anew == 1, now_ms)
 local is_proven = now_ms - since >= proof_ms
-correct_leases(presence, expected_ms, proof_ms, ttl_ms, now_ms)
+correct_leases(membership, expected_ms, proof_ms, ttl_ms, now_ms)
 local declared, suspects = {}, 0
-for _, other in ipairs(redis.call('ZRANGEBYSCORE', presence, '-inf', now_ms, 'LIMIT', 0, limit + 1)) do
+for _, other in ipairs(redis.call('ZRANGEBYSCORE', membership, '-inf', now_ms, 'LIMIT', 0, limit + 1)) do
   if other ~= owner then
     suspects = suspects + 1
     if is_proven and #declared < limit then
-      redis.call('ZREM', presence, other)
+      redis.call('ZREM', membership, other)
       redis.call('SADD', dead, other)
       declared[#declared + 1] = other
     end
@@ -37,7 +37,7 @@ if suspects > #declared then
   return {declared, math.max(1, math.min(math.floor(proof_ms / 3), since + proof_ms - now_ms)), now_ms}
 end
 -- The writes that prove it begin before the lease ends, so that its end need not be waited for twice.
-local alive = redis.call('ZRANGEBYSCORE', presence, '(' .. now_ms, '+inf', 'WITHSCORES', 'LIMIT', 0, 2)
+local alive = redis.call('ZRANGEBYSCORE', membership, '(' .. now_ms, '+inf', 'WITHSCORES', 'LIMIT', 0, 2)
 local first_ms = tonumber(alive[alive[1] == owner and 4 or 2])
 if not first_ms then return {declared, -1, now_ms} end
 local lasts_ms = first_ms - now_ms

@@ -3,11 +3,11 @@
 from tidegate.storage.valkey import Key, Unit
 
 
-class PresenceKeys:
+class MembershipKeys:
     """Where the processes of one unit are registered, and their leader."""
 
     def __init__(self, unit: Unit) -> None:
-        self.presence: Key = unit.key("presence")
+        self.membership: Key = unit.key("membership")
         """zset: owner scored by the ms at which its lease ends."""
         self.leader: Key = unit.key("leader")
         """hash: owner, fence; valid while that owner's lease has not ended."""
@@ -20,4 +20,4 @@ class PresenceKeys:
         self.accepted_writes: Key = unit.key("accepted_writes")
         """hash: since, last: since when the server accepted writes of those who watch the leases, without a break."""
         self.wake: Key = unit.key("wake")
-        """list: the doorbell of the unit's timekeeper, at most one token."""
+        """list: the wakeup of the unit's timekeeper, at most one token."""

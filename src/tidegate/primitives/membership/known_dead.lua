@@ -1,6 +1,6 @@
 -- Processes that were declared dead, and whose messages were not taken over yet.
 --
----@key presence  zset  owner scored by the ms at which its lease ends
+---@key membership  zset  owner scored by the ms at which its lease ends
 ---@key dead      set   owners whose messages are to be taken over
 ---@arg limit     int
 -- Reply: {owner, ...}, in no order
@@ -8,7 +8,7 @@
 
 local owners = {}
 for _, owner in ipairs(redis.call('SRANDMEMBER', dead, limit)) do
-  if redis.call('ZSCORE', presence, owner) then
+  if redis.call('ZSCORE', membership, owner) then
     redis.call('SREM', dead, owner)
   else
     owners[#owners + 1] = owner

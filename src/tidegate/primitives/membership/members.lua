@@ -1,10 +1,10 @@
 -- All processes that are registered, the one whose lease ends first at the head.
 --
----@key presence  zset  owner scored by the ms at which its lease ends
+---@key membership  zset  owner scored by the ms at which its lease ends
 ---@arg now_ms    time
 -- Reply: {{owner, ms until its lease ends, 0 or less when it has}, ...}
 
-local members, found = {}, redis.call('ZRANGE', presence, 0, -1, 'WITHSCORES')
+local members, found = {}, redis.call('ZRANGE', membership, 0, -1, 'WITHSCORES')
 for n = 1, #found, 2 do
   members[#members + 1] = {found[n], tonumber(found[n + 1]) - now_ms}
 end

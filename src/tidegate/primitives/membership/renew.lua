@@ -1,6 +1,6 @@
 -- A process is still alive. Called all the time by all of them, so it costs two commands.
 --
----@key presence     zset  owner scored by the ms at which its lease ends
+---@key membership     zset  owner scored by the ms at which its lease ends
 ---@arg owner        str
 ---@arg known_ms     int   when the lease ends, as far as the owner knows
 ---@arg ttl_ms       int
@@ -9,7 +9,7 @@
 -- 'resumed': it had ended, and nobody has removed the owner; but others may have acted as if it were dead.
 
 local until_ms = now_ms + ttl_ms
-if redis.call('ZADD', presence, 'XX', 'CH', until_ms, owner) == 0 and not redis.call('ZSCORE', presence, owner) then
+if redis.call('ZADD', membership, 'XX', 'CH', until_ms, owner) == 0 and not redis.call('ZSCORE', membership, owner) then
   return {'removed'}
 end
 return {known_ms > now_ms and 'renewed' or 'resumed', until_ms}

@@ -9,7 +9,7 @@ from pydantic import BaseModel, model_validator
 Span = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(days=31))]
 
 
-class PresenceSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class MembershipSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """How soon a silent process counts as dead. The same for all processes of a deployment."""
 
     lease: Span = timedelta(seconds=10)

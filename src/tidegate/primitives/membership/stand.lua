@@ -1,6 +1,6 @@
 -- Stand for election: whoever comes first when nobody leads is the leader, and stays it while its lease lasts.
 --
----@key presence  zset    owner scored by the ms at which its lease ends
+---@key membership  zset    owner scored by the ms at which its lease ends
 ---@key leader    hash    owner, fence
 ---@key fence     string  the greatest fence that was given
 ---@key vacancy   list    at most one token
@@ -14,7 +14,7 @@
 -- The leader who stands again is told the same fence.
 
 local function lasts(who)
-  return tonumber(redis.call('ZSCORE', presence, who) or 0) - now_ms
+  return tonumber(redis.call('ZSCORE', membership, who) or 0) - now_ms
 end
 
 -- Followers stand more often when the leader is late, so whoever follows it knows at once that it could have renewed.

@@ -12,4 +12,4 @@ class TimerKeys:
         self.payloads: Key = unit.key(f"{name}:payloads")
         """hash: timer id -> what its message will carry."""
         self.wake: Key = unit.key("wake")
-        """list: the unit's doorbell, at most one token."""
+        """list: the unit's wakeup, at most one token."""

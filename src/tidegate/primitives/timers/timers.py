@@ -18,7 +18,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import DELAYED_QUEUE_SIZE, TIMER_LATENESS, TIMERS_PROMOTED
 from tidegate.primitives.timers.keys import TimerKeys
 from tidegate.primitives.timers.settings import TimerSettings
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 from tidegate.storage.valkey.packing import as_text
 
@@ -103,7 +103,7 @@ class Timers:
         if not stream.startswith(unit.key("x").removesuffix("x")):
             raise InvalidArgument("stream", stream, f"must be a key of the unit {unit.name!r}, to be fed in one step")
         self.name, self.keys, self.stream = name, TimerKeys(unit, name), stream
-        self.doorbell = Doorbell(valkey, self.keys.wake)
+        self.wakeup = Wakeup(valkey, self.keys.wake)
         self._valkey = valkey
         self._clock = clock or SystemClock()
         self._settings = settings or TimerSettings()

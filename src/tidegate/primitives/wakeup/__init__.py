@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tidegate.primitives.wakeup.doorbell import Doorbell
+    from tidegate.primitives.wakeup.wakeup import Wakeup
 
-__all__ = ["Doorbell"]
+__all__ = ["Wakeup"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.primitives.wakeup.doorbell": "Doorbell",
+        "tidegate.primitives.wakeup.wakeup": "Wakeup",
     },
 )

@@ -119,14 +119,14 @@ class Crew:
                 await self._take(messages)
                 quiet_s = self._settings.idle_timeout_seconds
             else:
-                quiet_s = await self._outages.leaving.outlast(lambda: self._retire(self))
+                quiet_s = await self._outages.leaving.retry(lambda: self._retire(self))
 
     async def _read(self, within_s: float) -> Sequence[Message]:
         while (room := self._most - self.in_hand + min(self._decider.resting, _MOST_RESTING)) <= 0:
             self._room.clear()
             await self._room.wait()
         within_s = min(within_s, _LONGEST_READ_S)
-        return await self._outages.reading.outlast(lambda: self._consumer.read(room, within_s))
+        return await self._outages.reading.retry(lambda: self._consumer.read(room, within_s))
 
     async def _take(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -141,7 +141,7 @@ class Crew:
         self._more.set()
 
     async def _bury(self, message: Message, reason: str) -> None:
-        await self._outages.settling.outlast(lambda: self._consumer.fail(message, reason))
+        await self._outages.settling.retry(lambda: self._consumer.fail(message, reason))
 
     async def _consume(self) -> None:
         while True:

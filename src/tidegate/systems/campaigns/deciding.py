@@ -156,12 +156,12 @@ class Decider:
         is_proven = False
         while True:
             try:
-                return await workshop.outages.deciding.outlast(
+                return await workshop.outages.deciding.retry(
                     lambda: workshop.database.transaction(apply_entries, workshop.kinds, self._campaign, entries),
                     within_s=_AWAY_S,
                 )
             except Unavailable as error:
-                await workshop.outages.proving.outlast(
+                await workshop.outages.proving.retry(
                     lambda: workshop.database.transaction(records.touch, self._campaign)
                 )
                 if is_proven:
@@ -173,7 +173,7 @@ class Decider:
             (task.message, decision.verdict, task.entry.user, decision.memory)
             for task, decision in zip(tasks, applied.decisions, strict=True)
         ]
-        await self._workshop.outages.settling.outlast(
+        await self._workshop.outages.settling.retry(
             lambda: scripts.settle(
                 self._workshop.valkey,
                 campaign=self._campaign,
@@ -205,7 +205,7 @@ class Decider:
         finally:
             self.resting -= 1
         reason = f"{type(error).__name__}: {error}"
-        await self._workshop.outages.settling.outlast(lambda: self._consumer.retry([task.message], reason))
+        await self._workshop.outages.settling.retry(lambda: self._consumer.retry([task.message], reason))
         self._let_go([task])
 
     def _let_go(self, tasks: Sequence[Task]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.telemetry import metrics
 from tidegate.primitives.stream import StreamKeys
-from tidegate.runtime.scrape_gauges import find_out
+from tidegate.runtime.scrape_gauges import compute_gauges
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Key, Valkey
 from tidegate.systems.campaigns import records
@@ -29,9 +29,9 @@ class CampaignGauges:
 
     async def refresh(self) -> None:
         """Find out; what cannot be found out is shown as not a number."""
-        looks = [find_out("campaigns", self._busy, [metrics.CAMPAIGNS_ACTIVE, metrics.CAMPAIGN_PENDING])]
+        looks = [compute_gauges("campaigns", self._busy, [metrics.CAMPAIGNS_ACTIVE, metrics.CAMPAIGN_PENDING])]
         if monotonic_ms() >= self._next_letters_ms:
-            looks.append(find_out("campaign letters", self._letters, [metrics.CAMPAIGN_DEAD_LETTERS]))
+            looks.append(compute_gauges("campaign letters", self._letters, [metrics.CAMPAIGN_DEAD_LETTERS]))
         await asyncio.gather(*looks)
 
     async def _busy(self) -> None:

@@ -157,10 +157,10 @@ class CampaignManager:
     async def _answer_patiently(self, campaign: str, if_needed: bool) -> None:
         outages = self._workshop.outages
         try:
-            await outages.joining.outlast(lambda: self._join(campaign, if_needed=if_needed))
+            await outages.joining.retry(lambda: self._join(campaign, if_needed=if_needed))
         except NotFound:
             log.warning("campaign.call_declined", campaign=campaign)
-            await outages.joining.outlast(lambda: self._calls.decline(campaign))
+            await outages.joining.retry(lambda: self._calls.decline(campaign))
 
     async def _join(self, campaign: str, *, if_needed: bool) -> None:
         while (crew := self._crews.get(campaign)) is not None and crew.is_stopping:
@@ -206,7 +206,7 @@ class CampaignManager:
             pause_s = await self._run(crew)
             if self._crews.get(crew.campaign) is crew:  # it was not quiet
                 leaving = self._workshop.outages.leaving
-                await leaving.outlast(lambda: self._abandon(crew.campaign, crew.give_back))
+                await leaving.retry(lambda: self._abandon(crew.campaign, crew.give_back))
             await asyncio.sleep(pause_s)  # others may have it meanwhile; we are not to be the next
         finally:
             self._gone(crew)
@@ -288,7 +288,7 @@ class CampaignManager:
 
     async def _abandon_patiently(self, campaign: str) -> None:
         consumer = self._workshop.stream(campaign).consumer(self._workshop.owner)
-        await self._workshop.outages.leaving.outlast(lambda: self._abandon(campaign, consumer.leave))
+        await self._workshop.outages.leaving.retry(lambda: self._abandon(campaign, consumer.leave))
 
     async def _served(self) -> set[str]:
         return {each.decode() for each in await self._valkey.execute("SMEMBERS", self._hand["served"])}

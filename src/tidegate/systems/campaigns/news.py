@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import timedelta
 
-from tidegate.runtime.change_feed import Bulletin
+from tidegate.runtime.change_feed import ChangeFeed
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.keys import news_key
 
@@ -11,7 +11,7 @@ _GAP = timedelta(milliseconds=10)
 """Results of so long are told together: at thousands of entries per second, few commands; to a person, at once."""
 
 
-class ResultNews(Bulletin[str]):
+class ResultNews(ChangeFeed[str]):
     """Whose entries were decided."""
 
     def __init__(self, valkey: Valkey) -> None:

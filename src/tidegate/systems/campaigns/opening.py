@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from tidegate.runtime.recoverer import Estate
+from tidegate.runtime.recoverer import RecoverableWork
 from tidegate.runtime.retention import RetentionRule
 from tidegate.runtime.service import Service
 from tidegate.settings import Settings
@@ -64,10 +64,10 @@ class OpenCampaigns(OpenSystem):
         )
         return CampaignManager(workshop, self.campaigns.installer)
 
-    def recoverable(self) -> Sequence[Estate]:
+    def recoverable(self) -> Sequence[RecoverableWork]:
         """Entries and campaigns that dead processes held."""
         context = self._context
-        return [CampaignEstate(context.valkey, context.presence, self._settings, context.database.clock)]
+        return [CampaignEstate(context.valkey, context.membership, self._settings, context.database.clock)]
 
     def retention_rules(self) -> Sequence[RetentionRule]:
         """Campaigns that ended long ago, with their entries."""

@@ -8,7 +8,7 @@ look at the campaigns that may have something to do, of which there are few, and
 from tidegate.core.clock import Clock, SystemClock, milliseconds
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.primitives.membership import Presence
+from tidegate.primitives.membership import Membership
 from tidegate.primitives.stream import Stream, StreamSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import scripts
@@ -22,12 +22,12 @@ _TRIES = 3
 
 
 class CampaignEstate:
-    """See `Estate`: the leader's recoverer looks after it."""
+    """See `RecoverableWork`: the leader's recoverer looks after it."""
 
     def __init__(
-        self, valkey: Valkey, presence: Presence, settings: CampaignSettings, clock: Clock | None = None
+        self, valkey: Valkey, membership: Membership, settings: CampaignSettings, clock: Clock | None = None
     ) -> None:
-        self._valkey, self._presence, self._settings = valkey, presence, settings
+        self._valkey, self._presence, self._settings = valkey, membership, settings
         self._clock = clock or SystemClock()
         self._missing: set[str] = set()
         """Hands that were not among the living at the last look."""

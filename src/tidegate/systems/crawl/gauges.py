@@ -1,7 +1,7 @@
 """Gauges of pending answers and dead letters, computed at scrape time."""
 
 from tidegate.core.telemetry import metrics
-from tidegate.runtime.scrape_gauges import find_out
+from tidegate.runtime.scrape_gauges import compute_gauges
 from tidegate.storage.sql import Database
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.raws import Raws
@@ -15,7 +15,7 @@ class CrawlGauges:
 
     async def refresh(self) -> None:
         """Find out; what cannot be found out is shown as not a number."""
-        await find_out("crawl", self._look, [metrics.CRAWL_RAWS_PENDING, metrics.CRAWL_RAWS_DEAD])
+        await compute_gauges("crawl", self._look, [metrics.CRAWL_RAWS_PENDING, metrics.CRAWL_RAWS_DEAD])
 
     async def _look(self) -> None:
         counts = await self._raws.counts([RawState.PENDING, RawState.FAILED])

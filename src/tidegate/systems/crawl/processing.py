@@ -69,13 +69,13 @@ class RawProcessor:
         self.is_running = False
         """Whether this process applies answers: then nobody else has to be told of new ones."""
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """There may be something to do. From the event loop only; many rings are one."""
         self._wake.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Apply what is due, now and whenever something comes to be, until told to stop."""
-        silence = self._database.subscribe(RAWS_STORED, self.ring)
+        silence = self._database.subscribe(RAWS_STORED, self.notify)
         waking = asyncio.create_task(stopping.wait(), name="wake the processor to stop")
         waking.add_done_callback(lambda _: self._wake.set())
         self.is_running = True
@@ -90,7 +90,7 @@ class RawProcessor:
     async def _keep_draining(self, stopping: asyncio.Event) -> None:
         while not stopping.is_set():
             self._wake.clear()
-            next_in = await self._outage.outlast(self.drain, stopping=stopping)
+            next_in = await self._outage.retry(self.drain, stopping=stopping)
             await occurs(stopping, within_s=_PACE_S)
             within_s = _LONGEST_SLEEP_S if next_in is None else next_in.total_seconds()
             await occurs(self._wake, within_s=max(0.0, min(within_s, _LONGEST_SLEEP_S) - _PACE_S))

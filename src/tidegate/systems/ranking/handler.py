@@ -16,7 +16,7 @@ from tidegate.core.arguments import normalise_id
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import InvalidArgument, Unavailable
 from tidegate.core.telemetry.metrics import RANKING_EVENTS
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.delivery import Handler, Retries, Undeliverable
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.outbox import Event
@@ -47,7 +47,7 @@ class _Order(msgspec.Struct):
 class Counter:
     """Counts for one board. Events that come while a transaction is under way share the next one."""
 
-    def __init__(self, database: Database, copy: BoardCopy, keeper: Doorbell) -> None:
+    def __init__(self, database: Database, copy: BoardCopy, keeper: Wakeup) -> None:
         self._database, self._copy, self._keeper = database, copy, keeper
         self._orders: list[_Order] = []
         self._turn = asyncio.Lock()
@@ -90,7 +90,7 @@ class Counter:
         for outcome, number in (("counted", tally.counted), ("repeated", tally.repeated), ("late", tally.late)):
             RANKING_EVENTS.labels(board.name, outcome).inc(number)
         if not await self._copy.put(tally.standings):
-            await self._keeper.ring()
+            await self._keeper.notify()
 
 
 def handlers(boards: Sequence[Board], counters: Mapping[str, Counter], database: Database) -> list[Handler]:

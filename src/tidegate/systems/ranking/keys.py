@@ -34,5 +34,5 @@ class BoardKeys:
 
 
 def keeper_wake(valkey: Valkey) -> Key:
-    """list: the doorbell of the keeper of all boards, rung by whoever finds that a copy is not whole."""
+    """list: the wakeup of the keeper of all boards, rung by whoever finds that a copy is not whole."""
     return valkey.unit("ranking").key("wake")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.settings import Settings
@@ -19,7 +19,9 @@ def open_ranking(settings: Settings, database: Database, valkey: Valkey) -> Rank
     """The boards of the settings; None where there are none."""
     if not settings.section(RankingSettings).boards:
         return None
-    return Ranking(database, valkey, settings.section(RankingSettings), breaker=Breaker("ranking", settings.breaker))
+    return Ranking(
+        database, valkey, settings.section(RankingSettings), breaker=CircuitBreaker("ranking", settings.breaker)
+    )
 
 
 class OpenRanking(OpenSystem):

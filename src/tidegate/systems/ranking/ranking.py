@@ -9,8 +9,8 @@ import msgspec
 from tidegate.core.arguments import normalise_id, require_whole
 from tidegate.core.errors import NotFound, Unavailable
 from tidegate.core.telemetry.metrics import RANKING_READS_DEGRADED
-from tidegate.primitives.circuit_breaker import Breaker
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.circuit_breaker import CircuitBreaker
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.runtime.timekeeper import Timekeeper
@@ -59,14 +59,14 @@ class Ranking:
     """The boards of an installation, as one process sees them."""
 
     def __init__(
-        self, database: Database, valkey: Valkey, settings: RankingSettings, *, breaker: Breaker | None = None
+        self, database: Database, valkey: Valkey, settings: RankingSettings, *, breaker: CircuitBreaker | None = None
     ) -> None:
         self._database, self._valkey = database, valkey
-        self._breaker = breaker or Breaker("ranking")
+        self._breaker = breaker or CircuitBreaker("ranking")
         self.boards = {board.name: board for board in settings.boards}
         self._copies = {name: BoardCopy(valkey, board, database.clock) for name, board in self.boards.items()}
-        self._doorbell = Doorbell(valkey, keeper_wake(valkey))
-        self._counters = {name: Counter(database, copy, self._doorbell) for name, copy in self._copies.items()}
+        self._wakeup = Wakeup(valkey, keeper_wake(valkey))
+        self._counters = {name: Counter(database, copy, self._wakeup) for name, copy in self._copies.items()}
         self._rebuilder = Rebuilder(database, self._copies)
 
     def board(self, name: str) -> Board:
@@ -118,7 +118,7 @@ class Ranking:
         """For the leader: sees that the copies are whole, and that nothing is kept for longer than it counts."""
         keeper = RankingKeeper(self._valkey, self._rebuilder)
         pruner = RankingPruner(self._database, self.boards)
-        return Timekeeper(self._doorbell, [keeper, pruner], on_begin=keeper.begin)
+        return Timekeeper(self._wakeup, [keeper, pruner], on_begin=keeper.begin)
 
     def _copy(self, board: str) -> BoardCopy:
         if board not in self._copies:
@@ -137,7 +137,7 @@ class Ranking:
             with self._breaker.attempt():
                 async with asyncio.timeout(_SERVER_WITHIN_S):
                     if (found := await question()) is None:
-                        await self._doorbell.ring()
+                        await self._wakeup.notify()
         except (Unavailable, TimeoutError):
             found = None
         if found is None:

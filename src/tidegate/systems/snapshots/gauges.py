@@ -4,7 +4,7 @@ import asyncio
 
 from tidegate.core.telemetry import metrics
 from tidegate.primitives.limiter import Limiter
-from tidegate.runtime.scrape_gauges import find_out
+from tidegate.runtime.scrape_gauges import compute_gauges
 from tidegate.systems.snapshots.transport import GROUPS, Transport
 
 _PER_SECOND = "second"
@@ -20,9 +20,9 @@ class SnapshotGauges:
     async def refresh(self) -> None:
         """Find out; what cannot be found out is shown as not a number."""
         await asyncio.gather(
-            find_out("snapshot lag", self._lags, [metrics.CONSUMER_LAG]),
-            find_out("snapshot letters", self._dead, [metrics.DLQ_MESSAGE_COUNT]),
-            find_out("snapshot calls", self._calls, [metrics.RATE_LIMITER_RPS]),
+            compute_gauges("snapshot lag", self._lags, [metrics.CONSUMER_LAG]),
+            compute_gauges("snapshot letters", self._dead, [metrics.DLQ_MESSAGE_COUNT]),
+            compute_gauges("snapshot calls", self._calls, [metrics.RATE_LIMITER_RPS]),
         )
 
     async def _lags(self) -> None:

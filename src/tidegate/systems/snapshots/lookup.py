@@ -16,7 +16,7 @@ from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import DatabaseUnavailable, TidegateError
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.runtime.waiting import patience
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots import store
@@ -57,7 +57,7 @@ class Lookup:
     """Finds what is known of subjects."""
 
     def __init__(
-        self, local: LocalCache, shelf: Shelf, database: Database, *, server: ValkeyGuard, sql_breaker: Breaker
+        self, local: LocalCache, shelf: Shelf, database: Database, *, server: ValkeyGuard, sql_breaker: CircuitBreaker
     ) -> None:
         self.local = local
         local.on_due = self._renew

@@ -2,14 +2,14 @@
 
 from datetime import timedelta
 
-from tidegate.runtime.change_feed import Bulletin
+from tidegate.runtime.change_feed import ChangeFeed
 from tidegate.storage.valkey import Unit, Valkey
 
 _GAP = timedelta(milliseconds=2)
 """Somebody waits. Each batch of refreshes is told at once; this is for those who tell one by one."""
 
 
-class News(Bulletin[str]):
+class News(ChangeFeed[str]):
     """Which subjects were refreshed, by their ids."""
 
     def __init__(self, valkey: Valkey, unit: Unit) -> None:

@@ -14,12 +14,12 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.settings import UpstreamSettings
 from tidegate.http.problems import ProblemType, Trouble
-from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.primitives.coalescer import Coalescer, Outcome
 from tidegate.primitives.limiter import Limiter
 from tidegate.primitives.stream import Stream
 from tidegate.process import build_process
-from tidegate.runtime.recoverer import Estate
+from tidegate.runtime.recoverer import RecoverableWork
 from tidegate.runtime.retention import RetentionRule, TableRule
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
@@ -71,7 +71,7 @@ class Snapshots:
     news: News
     gauges: SnapshotGauges
     limiter: Limiter
-    breakers: Sequence[Breaker]
+    breakers: Sequence[CircuitBreaker]
     """Of this process: one for each server that reads and writes depend on."""
     workers: Mapping[str, Service]
     """Those that refresh; a process that only answers leaves them out."""
@@ -112,7 +112,7 @@ class OpenSnapshots(OpenSystem):
         """Workers that refresh."""
         return {} if self.snapshots is None else self.snapshots.workers
 
-    def recoverable(self) -> Sequence[Estate]:
+    def recoverable(self) -> Sequence[RecoverableWork]:
         """Refreshes that dead processes held."""
         return () if self.snapshots is None else self.snapshots.recoverable
 
@@ -222,16 +222,16 @@ class _Base:
         settings = parts.settings
         self._ours: SnapshotSettings = settings.section(SnapshotSettings)
         self._clock = parts.database.clock
-        self._of_server = Breaker("valkey", settings.breaker, state_gauge=metrics.REDIS_CIRCUIT_BREAKER_STATE)
+        self._of_server = CircuitBreaker("valkey", settings.breaker, state_gauge=metrics.REDIS_CIRCUIT_BREAKER_STATE)
         self.server = ValkeyGuard(parts.valkey, self._of_server, parts.valkey.unit(_UNIT))
-        self._of_database = Breaker("database", settings.breaker, state_gauge=metrics.DB_CIRCUIT_BREAKER_STATE)
+        self._of_database = CircuitBreaker("database", settings.breaker, state_gauge=metrics.DB_CIRCUIT_BREAKER_STATE)
         self.coalescer = Coalescer(parts.valkey, settings.coalescer, name=_UNIT)
         self.limiter = Limiter(parts.valkey, parts.valkey.unit("snapshots-limiter"), settings=settings.limiter)
         self.requests = UpdateRequests(self.coalescer, transport, self.server, clock=self._clock)
         self._shelf = Shelf(parts.valkey, keep=self._ours.cache_for)
 
     @property
-    def breakers(self) -> Sequence[Breaker]:
+    def breakers(self) -> Sequence[CircuitBreaker]:
         """Both."""
         return self._of_server, self._of_database
 
@@ -275,7 +275,7 @@ class _Base:
             shelf=self._shelf,
             news=self._news,
             clock=self._clock,
-            lease_lasted_since=self._parts.presence.lasted_since,
+            lease_lasted_since=self._parts.membership.lasted_since,
             write_within=ours.write_within,
             keeps_history=ours.archive.keep_history,
         )

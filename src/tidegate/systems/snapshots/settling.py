@@ -26,7 +26,7 @@ from tidegate.core.errors import CircuitOpen, DatabaseUnavailable, ServerRefused
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.primitives.circuit_breaker import Breaker
+from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs, patience
@@ -94,7 +94,7 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     """What settling stands on."""
 
     database: Database
-    breaker: Breaker
+    breaker: CircuitBreaker
     """Of the database."""
     transport: Transport
     coalescer: Coalescer
@@ -275,7 +275,7 @@ class Settler:
     async def _insist(self, step: Callable[[], Awaitable[T]]) -> T:
         """Do a step, and repeat it while the server is away or refuses; raises `Abandoned` at the stop."""
         try:
-            return await self._unsettled.outlast(step, stopping=self._finishing)
+            return await self._unsettled.retry(step, stopping=self._finishing)
         except Unavailable as error:
             raise Abandoned from error
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import CircuitOpen, ServerRefused, TidegateError, Unavailable, ValkeyUnavailable
-from tidegate.primitives.circuit_breaker import Breaker, BreakerState
+from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerState
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, patience
 from tidegate.storage.valkey import Unit, Valkey
@@ -51,7 +51,7 @@ class Standing(Enum):
 class ValkeyGuard:
     """Stands between the server and the parts of this process that read copies and ask for refreshes."""
 
-    def __init__(self, valkey: Valkey, breaker: Breaker, unit: Unit) -> None:
+    def __init__(self, valkey: Valkey, breaker: CircuitBreaker, unit: Unit) -> None:
         """`unit`: of the keys whose writes matter."""
         self._valkey, self._breaker, self._probe = valkey, breaker, unit.key("probe")
         self._outage = Outage("snapshots")
@@ -65,11 +65,11 @@ class ValkeyGuard:
     def standing(self) -> Standing:
         """As far as is known now."""
         match self._breaker.state:
-            case BreakerState.CLOSED:
+            case CircuitBreakerState.CLOSED:
                 return Standing.DOUBTFUL if self._has_failed or self._refuses else Standing.THERE
-            case BreakerState.TRYING:
+            case CircuitBreakerState.TRYING:
                 return Standing.DOUBTFUL
-            case BreakerState.OPEN:
+            case CircuitBreakerState.OPEN:
                 return Standing.AWAY
 
     async def call(self, work: Callable[[], Awaitable[T]], *, within_s: float) -> T:
@@ -136,11 +136,11 @@ class ValkeyGuard:
                 await asyncio.sleep(left_s)
                 continue
             tries += 1
-            if self._breaker.state is not BreakerState.OPEN:
+            if self._breaker.state is not CircuitBreakerState.OPEN:
                 await asyncio.sleep(_PAUSES.delay(tries).total_seconds())
             # As many trials as the breaker waits for; each says to the breaker how it ended.
             is_there = await asyncio.gather(*(self._succeeds(self._valkey.ping) for _ in range(self._breaker.wanted)))
-            if not all(is_there) or self._breaker.state is not BreakerState.CLOSED:
+            if not all(is_there) or self._breaker.state is not CircuitBreakerState.CLOSED:
                 continue
             self._has_failed = False
             if self._refuses and await self._succeeds(self._write):

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import CircuitOpen, ValkeyUnavailable
-from tidegate.primitives.circuit_breaker import Breaker, BreakerSettings
+from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerSettings
 from tidegate.runtime.waiting import patience
 
 Result = TypeVar("Result")
@@ -20,7 +20,7 @@ AT_THE_DOOR_S = 1.0
 """So long a silence is waited out where SQL knows as well: the check at the door is quick."""
 ELSEWHERE_S = 3.0
 """And so long where nobody else knows: whoever is refused has to come again."""
-_REMEMBERED = BreakerSettings(window=1, failure_rate=1.0, open_for=timedelta(seconds=3), trials=1)
+_REMEMBERED = CircuitBreakerSettings(window=1, failure_rate=1.0, open_for=timedelta(seconds=3), trials=1)
 """One silence is enough. Then one caller in so many seconds finds out whether it is over; the others do not wait."""
 
 
@@ -30,7 +30,7 @@ class Asking:
     def __init__(self, room: str, *, elapsed_ms: Callable[[], float] = monotonic_ms) -> None:
         self._room, self._heard_at = room, 0.0
         # Only a silence counts. Whatever is told at once, also that the connection is refused, keeps nobody waiting.
-        self._hanging = Breaker("waiting_room", _REMEMBERED, failures=(TimeoutError,), elapsed_ms=elapsed_ms)
+        self._hanging = CircuitBreaker("waiting_room", _REMEMBERED, failures=(TimeoutError,), elapsed_ms=elapsed_ms)
 
     async def ask(self, step: Callable[[], Awaitable[Result]], within_s: float = ELSEWHERE_S) -> Result:
         """Do a step; raise `ValkeyUnavailable` where the server has told nobody anything for `within_s` seconds.

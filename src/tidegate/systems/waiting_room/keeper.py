@@ -1,6 +1,6 @@
 """What the leader does for rooms: lets people in, ends sessions, drops who is gone. Nothing happens by a period.
 
-Each room has a doorbell, which everything rings that can let somebody in; and each step tells when the next is due.
+Each room has a wakeup, which everything rings that can let somebody in; and each step tells when the next is due.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import ROOM_ENDED, ROOM_WAITING, forget, forget_room
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.leadership import leader_fence
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.runtime.timekeeper import Timekeeper
@@ -29,7 +29,7 @@ _LISTEN_S = 120.0
 
 
 class RoomKeeper:
-    """Keeps one room: a source for a timekeeper at the room's doorbell."""
+    """Keeps one room: a source for a timekeeper at the room's wakeup."""
 
     def __init__(self, valkey: Valkey, line: Line, doors: Doors, recovery: Recovery) -> None:
         self._valkey, self._line, self._doors, self._recovery = valkey, line, doors, recovery
@@ -39,7 +39,7 @@ class RoomKeeper:
 
     @property
     def wake(self) -> Key:
-        """The doorbell at which its timekeeper waits."""
+        """The wakeup at which its timekeeper waits."""
         return self._line.keys["wake"]
 
     def begin(self) -> None:
@@ -92,12 +92,12 @@ class RoomKeepers:
     def __init__(self, valkey: Valkey, database: Database, make: Callable[[str, int], RoomKeeper]) -> None:
         """`make` builds the keeper of a room for the leader with a fencing number."""
         self._valkey, self._database, self._make = valkey, database, make
-        self._doorbell = Doorbell(valkey, new_rooms(valkey))
+        self._wakeup = Wakeup(valkey, new_rooms(valkey))
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Keep them until told to stop."""
         kept: dict[str, asyncio.Task[bool]] = {}
-        await self._doorbell.claim()
+        await self._wakeup.claim()
         try:
             while not stopping.is_set():
                 present = {room.name for room in await self._database.read(rooms.everything)}
@@ -106,7 +106,7 @@ class RoomKeepers:
                     forget_room(name)
                 for name in present - kept.keys():
                     kept[name] = self._keep(name, stopping)
-                await unless(stopping, self._doorbell.wait(_LISTEN_S))
+                await unless(stopping, self._wakeup.wait(_LISTEN_S))
             await asyncio.gather(*kept.values())
         finally:
             await end(*kept.values())
@@ -114,5 +114,5 @@ class RoomKeepers:
 
     def _keep(self, room: str, stopping: asyncio.Event) -> asyncio.Task[bool]:
         keeper = self._make(room, leader_fence())
-        timekeeper = Timekeeper(Doorbell(self._valkey, keeper.wake), [keeper], on_begin=keeper.begin)
+        timekeeper = Timekeeper(Wakeup(self._valkey, keeper.wake), [keeper], on_begin=keeper.begin)
         return asyncio.create_task(keep_running(f"room-{room}", timekeeper, stopping, restarts=Restarts()))

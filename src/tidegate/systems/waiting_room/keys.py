@@ -31,7 +31,7 @@ class RoomKeys(TypedDict):
     moves: Key
     """stream: the last steps by which the line got shorter; whoever follows it reads here."""
     wake: Key
-    """list: the doorbell of the room's keeper, at most one token."""
+    """list: the wakeup of the room's keeper, at most one token."""
 
 
 def room_keys(valkey: Valkey, room: str) -> RoomKeys:

@@ -9,7 +9,7 @@ import msgspec
 
 from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import rooms, tokens
@@ -79,7 +79,7 @@ class Reception:
         """Make a room, closed; raise `RoomExists`."""
         await self._database.transaction(rooms.create, name, plan)
         room = await self._installed(name)
-        await Doorbell(self.valkey, new_rooms(self.valkey)).ring()
+        await Wakeup(self.valkey, new_rooms(self.valkey)).notify()
         return room
 
     async def open(self, name: str, opens_at: datetime | None = None) -> WaitingRoom:
@@ -120,7 +120,7 @@ class Reception:
             if not await self._database.read(_exists, name):
                 await self.valkey.execute("UNLINK", *room_keys(self.valkey, name).values())
         self._known.pop(name, None)
-        await Doorbell(self.valkey, new_rooms(self.valkey)).ring()
+        await Wakeup(self.valkey, new_rooms(self.valkey)).notify()
         log.info("room.deleted", room=name)
 
     async def status(self, name: str) -> RoomStatus:

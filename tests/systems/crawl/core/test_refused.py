@@ -22,10 +22,10 @@ from tests.systems.crawl.core.plain import Stall
 from tests.systems.crawl.core.test_rings import until_applied
 from tests.waiting import patience, until
 from tidegate.connections import open_context
-from tidegate.primitives.membership import PresenceKeys, PresenceSettings
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.membership import MembershipKeys, MembershipSettings
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.process import build_process
-from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
+from tidegate.runtime.outbox_notifier import NotifiedRelay, OutboxNotifier
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
@@ -35,20 +35,20 @@ from tidegate.systems.crawl.stages import STAGES, Stage
 from tidegate.systems.crawl.writing import RAWS_STORED
 
 LEASE = timedelta(seconds=1)
-BRIEF = PresenceSettings(lease=LEASE, renew_every=LEASE / 4)
+BRIEF = MembershipSettings(lease=LEASE, renew_every=LEASE / 4)
 
 pytestmark = pytest.mark.usefixtures("logged")
 
 
 def crawling(parts: Context, stall: Stall) -> Supervisor:
     """A process with the services that the crawl has for stored pages."""
-    bell = Doorbell(parts.valkey, parts.unit.key("raws"))
-    announcer = Announcer(parts.database, bell, leads_here=lambda: stall.processor.is_running, topic=RAWS_STORED)
+    bell = Wakeup(parts.valkey, parts.unit.key("raws"))
+    announcer = OutboxNotifier(parts.database, bell, leads_here=lambda: stall.processor.is_running, topic=RAWS_STORED)
     return build_process(
         parts,
         services={"raws-announcer": announcer},
-        duties={"raws": AttentiveRelay(stall.processor, bell)},
-        on_death=[stall.processor.ring],
+        duties={"raws": NotifiedRelay(stall.processor, bell)},
+        on_death=[stall.processor.notify],
     )
 
 
@@ -59,10 +59,10 @@ async def test_pages_stored_while_valkey_refuses_are_applied_once_by_the_leader_
     """One of two processes applies the pages; the other one stores them, and its signal is refused."""
     waits = short_pauses(monkeypatch)
     with ValkeyServer() as server:
-        settings = Settings(data_dir=await migrated_folder(tmp_path), valkey_url=server.url, presence=BRIEF)
+        settings = Settings(data_dir=await migrated_folder(tmp_path), valkey_url=server.url, membership=BRIEF)
         async with open_context(settings) as ours, open_context(settings) as theirs:
             stalls = [Stall(ours.database), Stall(theirs.database)]
-            lease = str(PresenceKeys(ours.unit).presence)
+            lease = str(MembershipKeys(ours.unit).membership)
             async with at_work(crawling(ours, stalls[0])), at_work(crawling(theirs, stalls[1])):
                 run_id = await stalls[0].begin("p1", "p2")
                 await stalls[0].answer(run_id, Stage.MINI_SHOP, "p1")

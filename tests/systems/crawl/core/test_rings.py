@@ -9,8 +9,8 @@ from tests.servers.migrated import migrated_file
 from tests.systems.crawl.core.plain import Stall
 from tests.waiting import look_again, patience
 from tidegate.core.ids import new_id
-from tidegate.primitives.wakeup import Doorbell
-from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
+from tidegate.primitives.wakeup import Wakeup
+from tidegate.runtime.outbox_notifier import NotifiedRelay, OutboxNotifier
 from tidegate.runtime.service import Service
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
@@ -36,11 +36,11 @@ async def until_applied(stall: Stall, products: int) -> None:
 
 
 async def test_answers_of_this_process_and_of_others_are_applied_at_once(embedded: Valkey, tmp_path: Path):
-    url, bell = await migrated_file(tmp_path / "rings.db"), Doorbell(embedded, embedded.unit(new_id()).key("raws"))
+    url, bell = await migrated_file(tmp_path / "rings.db"), Wakeup(embedded, embedded.unit(new_id()).key("raws"))
     async with await Database.open(url) as ours, await Database.open(url) as theirs:
         leader, worker = Stall(ours), Stall(theirs)
-        announcer = Announcer(theirs, bell, leads_here=lambda: worker.processor.is_running, topic=RAWS_STORED)
-        async with running(AttentiveRelay(leader.processor, bell)), running(announcer):
+        announcer = OutboxNotifier(theirs, bell, leads_here=lambda: worker.processor.is_running, topic=RAWS_STORED)
+        async with running(NotifiedRelay(leader.processor, bell)), running(announcer):
             run_id = await leader.begin("p1", "p2")
             await leader.answer(run_id, Stage.MINI_SHOP, "p1")
             await until_applied(leader, 1)
@@ -63,7 +63,7 @@ async def test_a_ring_has_it_look_again(local: Stall):
         async with running(local.processor):
             run_id = await silent.begin("p1")
             await silent.answer(run_id, Stage.MINI_SHOP, "p1")
-            local.processor.ring()
+            local.processor.notify()
             await until_applied(local, 1)
 
 

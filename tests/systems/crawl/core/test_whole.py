@@ -114,7 +114,7 @@ async def crawling(market: MarketplaceSimulator, valkey: Valkey, file: Path) -> 
             handlers=crawl.collector.handlers,
             services=crawl.collector.services,
             duties={"recovery": crawl.collector.duty, "raws": crawl.processor},
-            on_death=[crawl.collector.duty.ring, crawl.processor.ring],
+            on_death=[crawl.collector.duty.notify, crawl.processor.notify],
         )
         async with at_work(process):
             yield crawl

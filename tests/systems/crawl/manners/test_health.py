@@ -195,7 +195,7 @@ async def test_the_copy_counts_as_the_gate_does(visit: Visit, steps: list[tuple[
 
 async def _let_out(visit: Visit, job: str) -> Admitted | None:
     await visit.gate.fire()
-    await visit.gate.offer([Job(job=job, pool="crawl", run="1", bucket="shop")])
+    await visit.gate.enqueue([Job(job=job, pool="crawl", run="1", bucket="shop")])
     messages: Sequence[Message] = await visit.parts.jobs.consumer("worker").read(1, within_s=0.001)
     if not messages:
         await visit.gate.forget([job])

@@ -95,7 +95,7 @@ class Visit:
 
     async def pace(self) -> PaceStatus:
         """What the gate knows; it tells only of hosts that somebody waits for or has called, so somebody does."""
-        await self.gate.offer([Job(job=f"waits-{n}", pool="crawl", run="1", bucket=self.host) for n in range(50)])
+        await self.gate.enqueue([Job(job=f"waits-{n}", pool="crawl", run="1", bucket=self.host) for n in range(50)])
         paces = (await self.gate.status("crawl")).paces
         return next(one for one in paces if one.bucket == self.host)
 

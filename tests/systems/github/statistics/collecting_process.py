@@ -16,7 +16,7 @@ from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.runs import Run
 from tidegate.engine.upstream import UpstreamClient
-from tidegate.primitives.membership import PresenceSettings
+from tidegate.primitives.membership import MembershipSettings
 from tidegate.process import build_process
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
@@ -40,8 +40,8 @@ async def stop_here(run: Run) -> None:
 
 
 async def main(data_dir: Path, url: str, token: str, *, stops: bool) -> None:
-    presence = PresenceSettings(lease=timedelta(seconds=2), renew_every=timedelta(seconds=1))
-    async with open_context(Settings(data_dir=data_dir, presence=presence)) as parts, UpstreamClient() as client:
+    membership = MembershipSettings(lease=timedelta(seconds=2), renew_every=timedelta(seconds=1))
+    async with open_context(Settings(data_dir=data_dir, membership=membership)) as parts, UpstreamClient() as client:
         documents = SqlDocuments(parts.database)
 
         async def enrol() -> None:
@@ -60,7 +60,7 @@ async def main(data_dir: Path, url: str, token: str, *, stops: bool) -> None:
             handlers=collector.handlers,
             services=collector.services,
             duties={"recovery": collector.duty},
-            on_death=[collector.duty.ring],
+            on_death=[collector.duty.notify],
         )
         await process.run(handle_signals=True)
 

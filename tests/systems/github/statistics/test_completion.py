@@ -117,7 +117,7 @@ async def test_a_failure_is_tried_again_after_one_two_four_minutes_and_then_the_
             await shows(1)
             waits.append((event.not_before - clock.now()) / timedelta(minutes=1))
             clock.advance(event.not_before - clock.now())
-            relay.ring()
+            relay.notify()
         await settled(ended, 99)
 
     assert [low < wait <= high for wait, low, high in zip(waits, (0.89, 1.79, 3.59), (1, 2, 4), strict=True)] == [
@@ -137,7 +137,7 @@ async def test_after_the_last_try_it_is_a_dead_letter_with_an_alert_and_a_replay
             for attempt in range(1, 8):
                 await settled(ended, attempt)
                 clock.advance(timedelta(hours=1))
-                relay.ring()
+                relay.notify()
             await settled(ended, 8)
             (letter,) = await database.read(outbox.dead_letters)
             assert letter.last_error == "collect.completion: RuntimeError: broken"

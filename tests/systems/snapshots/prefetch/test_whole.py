@@ -39,7 +39,7 @@ async def test_subjects_that_nobody_reads_are_refreshed_when_they_are_due(deploy
         calls, now = deployment.sim.report().calls, datetime.now(UTC)
 
         stopping = asyncio.Event()
-        keeping = asyncio.create_task(Timekeeper(deployment.parts.timers.doorbell, [planner]).run(stopping))
+        keeping = asyncio.create_task(Timekeeper(deployment.parts.timers.wakeup, [planner]).run(stopping))
 
         async def all_are_fresh() -> bool:
             rows = [await deployment.row(key) for key in KEYS]

@@ -112,7 +112,7 @@ async def _situation(snapshots: Snapshots, subject: Subject) -> Situation:
 
     return Situation(
         trouble=await snapshots.parts.database.read(trouble_of, subject),
-        has_workers=await has_workers(snapshots.parts.presence, snapshots.recoverable),
+        has_workers=await has_workers(snapshots.parts.membership, snapshots.recoverable),
     )
 
 

@@ -186,7 +186,7 @@ function Servers({ servers, breakers }) {
   return html`<${Section} title="Servers and breakers">
     <${Table} caption="Servers" columns=${columns} rows=${servers} rowKey=${(one) => one.name} />
     ${breakers?.length > 0 && html`<ul class="plain-list">${breakers.map((one) => html`<li key=${one.name} class="row">
-      <span>Breaker of ${one.name}</span><${Badge}
+      <span>CircuitBreaker of ${one.name}</span><${Badge}
         state=${one.state}
         kind=${BREAKERS[one.state]?.[0]}
         label=${BREAKERS[one.state]?.[1]}

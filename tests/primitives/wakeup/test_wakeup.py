@@ -10,7 +10,7 @@ import pytest
 from tests.primitives.wakeup.waiters import until_blocked
 from tests.processes import start_warm
 from tidegate.core.errors import InvalidArgument
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.valkey import Key, Valkey
 
 RINGER = Path(__file__).with_name("ringer.py")
@@ -22,46 +22,46 @@ def key(valkey: Valkey) -> Key:
 
 
 @pytest.fixture
-def bell(valkey: Valkey, key: Key) -> Doorbell:
-    return Doorbell(valkey, key)
+def bell(valkey: Valkey, key: Key) -> Wakeup:
+    return Wakeup(valkey, key)
 
 
 @pytest.fixture
-async def bell_without_blocking(valkey: Valkey, key: Key) -> AsyncIterator[Doorbell]:
+async def bell_without_blocking(valkey: Valkey, key: Key) -> AsyncIterator[Wakeup]:
     """On a server that forbids blocking reads, as some managed ones do."""
     other = await Valkey.connect(valkey.url)
     other._info = dataclasses.replace(other.info, can_block=False)  # pyright: ignore[reportPrivateUsage]
-    yield Doorbell(other, key)
+    yield Wakeup(other, key)
     await other.close()
 
 
-async def test_a_ring_before_anybody_waits_is_heard(bell: Doorbell):
-    await bell.ring()
+async def test_a_ring_before_anybody_waits_is_heard(bell: Wakeup):
+    await bell.notify()
     assert await bell.wait(60)
 
 
-async def test_many_rings_before_anybody_waits_are_one(bell: Doorbell, valkey: Valkey, key: Key):
+async def test_many_rings_before_anybody_waits_are_one(bell: Wakeup, valkey: Valkey, key: Key):
     for _ in range(5):
-        await bell.ring()
+        await bell.notify()
     assert await valkey.execute("LLEN", key) == 1
     assert await bell.wait(60)
     assert not await bell.wait(0.001)
 
 
-async def test_a_ring_wakes_the_one_who_waits(bell: Doorbell, valkey: Valkey, key: Key):
+async def test_a_ring_wakes_the_one_who_waits(bell: Wakeup, valkey: Valkey, key: Key):
     waiting = asyncio.create_task(bell.wait(30))
     await until_blocked(valkey, key)
-    await bell.ring()
+    await bell.notify()
     assert await waiting, "woken, not ended by its limit"
 
 
-async def test_without_a_ring_the_wait_ends_in_time(bell: Doorbell):
+async def test_without_a_ring_the_wait_ends_in_time(bell: Wakeup):
     assert not await bell.wait(0.01)
 
 
 async def test_a_broken_connection_counts_as_a_ring(embedded: Valkey):
     key = embedded.unit("bell").key("wake")
-    bell = Doorbell(embedded, key)
+    bell = Wakeup(embedded, key)
     waiting = asyncio.create_task(bell.wait(30))
     await until_blocked(embedded, key)
     await embedded.execute("CLIENT", "KILL", "TYPE", "normal")
@@ -69,18 +69,18 @@ async def test_a_broken_connection_counts_as_a_ring(embedded: Valkey):
     assert not await bell.wait(0.01), "and the next wait has a new connection"
 
 
-async def test_a_waiter_that_is_cancelled_leaves_the_next_ring_to_others(bell: Doorbell, valkey: Valkey, key: Key):
+async def test_a_waiter_that_is_cancelled_leaves_the_next_ring_to_others(bell: Wakeup, valkey: Valkey, key: Key):
     waiting = asyncio.create_task(bell.wait(30))
     await until_blocked(valkey, key)
     waiting.cancel()
     with suppress(asyncio.CancelledError):
         await waiting
     await until_blocked(valkey, key, 0)
-    await bell.ring()
+    await bell.notify()
     assert await bell.wait(60)
 
 
-async def test_who_stops_waiting_passes_the_bell_on(bell: Doorbell, valkey: Valkey, key: Key):
+async def test_who_stops_waiting_passes_the_bell_on(bell: Wakeup, valkey: Valkey, key: Key):
     """Also while the server still takes the cancelled wait for a live one, and gives it the first ring."""
     ended = asyncio.create_task(valkey.execute_blocking("BLPOP", key, "60", within_s=60))
     await until_blocked(valkey, key)
@@ -90,7 +90,7 @@ async def test_who_stops_waiting_passes_the_bell_on(bell: Doorbell, valkey: Valk
 
 
 async def test_who_claims_the_bell_hears_the_next_ring_though_frozen_listeners_came_first(
-    bell: Doorbell, valkey: Valkey, key: Key
+    bell: Wakeup, valkey: Valkey, key: Key
 ):
     """A process that is stopped still waits at the server, and is served first."""
     frozen = [asyncio.create_task(valkey.execute_blocking("BLPOP", key, "60", within_s=60)) for _ in range(3)]
@@ -99,36 +99,36 @@ async def test_who_claims_the_bell_hears_the_next_ring_though_frozen_listeners_c
     await bell.claim()
     waiting = asyncio.create_task(bell.wait(10))
     await until_blocked(valkey, key)
-    await bell.ring()
+    await bell.notify()
 
     assert await waiting
     await asyncio.gather(*frozen)
 
 
-async def test_a_claim_takes_no_ring_away(bell: Doorbell):
-    await bell.ring()
+async def test_a_claim_takes_no_ring_away(bell: Wakeup):
+    await bell.notify()
     await bell.claim()
     assert await bell.wait(60)
     await bell.claim()
     assert not await bell.wait(0.01)
 
 
-async def test_without_blocking_reads_a_ring_is_heard_too(bell_without_blocking: Doorbell):
+async def test_without_blocking_reads_a_ring_is_heard_too(bell_without_blocking: Wakeup):
     assert not await bell_without_blocking.wait(0.02)
     waiting = asyncio.create_task(bell_without_blocking.wait(30))
-    await bell_without_blocking.ring()
+    await bell_without_blocking.notify()
     assert await waiting
 
 
 @pytest.mark.parametrize("within_s", [0, -1, float("nan")])
-async def test_a_wait_without_a_span_is_refused(bell: Doorbell, within_s: float):
+async def test_a_wait_without_a_span_is_refused(bell: Wakeup, within_s: float):
     with pytest.raises(InvalidArgument, match="within_s"):
         await bell.wait(within_s)
 
 
 @pytest.mark.race
 async def test_whoever_looks_after_each_wake_up_misses_nothing_that_several_processes_did(embedded: Valkey):
-    bell, processes, times = Doorbell(embedded, embedded.unit("bell").key("wake")), 3, 300
+    bell, processes, times = Wakeup(embedded, embedded.unit("bell").key("wake")), 3, 300
     ringers = [await start_warm(sys.executable, str(RINGER), embedded.url, str(times)) for _ in range(processes)]
     seen = 0
     while seen < processes * times:

@@ -58,14 +58,14 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 async def test_a_step_is_repeated_with_growing_pauses_until_it_succeeds(waits: Waits):
-    assert await Outage("x").outlast(Flaky(*[AWAY] * 4, *[REFUSED] * 3)) == "done"
+    assert await Outage("x").retry(Flaky(*[AWAY] * 4, *[REFUSED] * 3)) == "done"
     assert waits.asked == [1, 2, 3, 4, 5, 6, 7]
 
 
 async def test_an_outage_has_one_line_at_its_begin_and_one_at_its_end_for_all_parts_of_a_process(waits: Waits):
     parts = [Outage(f"part-{n}") for n in range(5)]
     with capture_logs() as lines:
-        await asyncio.gather(*(part.outlast(Flaky(*[REFUSED] * 5)) for part in parts for _ in range(20)))
+        await asyncio.gather(*(part.retry(Flaky(*[REFUSED] * 5)) for part in parts for _ in range(20)))
 
     assert lines_of_outage(lines) == ["server.refused", "server.back"]
     assert "Make it writable" in told(lines, "server.refused")[0]
@@ -92,7 +92,7 @@ async def test_a_server_that_comes_and_goes_is_logged_at_most_every_few_seconds(
     with capture_logs() as lines:
         for _ in range(100):
             time.now += 0.1
-            await outage.outlast(Flaky(AWAY))
+            await outage.retry(Flaky(AWAY))
 
     assert len(told(lines, "server.away")) == len(told(lines, "server.back")) == 2
 
@@ -149,19 +149,19 @@ async def test_a_part_that_was_cancelled_does_not_keep_an_outage_open(monkeypatc
 
 async def test_a_full_disk_is_waited_for_and_logged_by_the_disk_alone(waits: Waits):
     with capture_logs() as lines:
-        await Outage("x").outlast(Flaky(*[NoSpaceLeft("/data")] * 3))
+        await Outage("x").retry(Flaky(*[NoSpaceLeft("/data")] * 3))
 
     assert (waits.count, lines) == (3, [])
 
 
 async def test_other_errors_are_not_retried():
     with pytest.raises(ZeroDivisionError):
-        await Outage("x").outlast(Flaky(ZeroDivisionError()))
+        await Outage("x").retry(Flaky(ZeroDivisionError()))
 
 
 async def test_a_stop_ends_the_wait_with_the_last_error():
     stopping = asyncio.Event()
-    waiting = asyncio.create_task(Outage("x").outlast(Flaky(*[AWAY] * 1000), stopping=stopping))
+    waiting = asyncio.create_task(Outage("x").retry(Flaky(*[AWAY] * 1000), stopping=stopping))
     await asyncio.sleep(0)
     stopping.set()
     with pytest.raises(ValkeyUnavailable):

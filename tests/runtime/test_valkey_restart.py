@@ -3,7 +3,7 @@ import pytest
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.runtime.valkey_restart import Reunion
+from tidegate.runtime.valkey_restart import ValkeyRestartDetector
 from tidegate.storage.valkey.connection import connected
 
 
@@ -12,18 +12,18 @@ async def test_a_server_that_was_away_is_told_of_once_when_it_is_back():
     (port,) = free_ports(1)
     with ValkeyServer(port=port):
         async with Proxy(port) as wire, connected(f"redis://127.0.0.1:{wire.port}") as valkey:
-            reunion = Reunion(valkey, tell=[lambda: told.append("look")])
-            assert await reunion.fire() is None
+            restart_detector = ValkeyRestartDetector(valkey, tell=[lambda: told.append("look")])
+            assert await restart_detector.fire() is None
             assert told == []
 
             await wire.refuse()
             with pytest.raises(ValkeyUnavailable):
                 await valkey.execute("PING")
             with pytest.raises(ValkeyUnavailable):
-                await reunion.fire()
+                await restart_detector.fire()
             assert told == [], "it is not back yet"
 
             await wire.listen()
-            await reunion.fire()
-            await reunion.fire()
+            await restart_detector.fire()
+            await restart_detector.fire()
             assert told == ["look"]

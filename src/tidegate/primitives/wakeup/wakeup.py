@@ -14,20 +14,20 @@ _PAUSES_S = (0.01, 1.0)
 _CLAIM_TRIES = 64
 
 
-@lua_script("ring.lua")
-async def _ring(valkey: Valkey, *, wake: Key) -> None: ...
+@lua_script("send.lua")
+async def _send(valkey: Valkey, *, wake: Key) -> None: ...
 
 
-class Doorbell:
+class Wakeup:
     """The `wake` list of one unit, whose scripts ring it; one process waits at it at a time (the leader)."""
 
     def __init__(self, valkey: Valkey, key: Key) -> None:
         self._valkey, self._key = valkey, key
         self._failures = 0
 
-    async def ring(self) -> None:
+    async def notify(self) -> None:
         """Wake the one who waits, or the next one who comes to wait."""
-        await _ring(self._valkey, wake=self._key)
+        await _send(self._valkey, wake=self._key)
 
     async def wait(self, within_s: float) -> bool:
         """Block until somebody rang (True) or `within_s` seconds passed (False).
@@ -62,8 +62,8 @@ class Doorbell:
 
         Twice, because the server may not know yet that our wait ended, and give it the first.
         """
-        await self.ring()
-        await self.ring()
+        await self.notify()
+        await self.notify()
 
     async def _block(self, within_s: float) -> bool:
         timeout = max(within_s, _SHORTEST_BLOCK_S)

@@ -1,4 +1,4 @@
-"""Presence and election against a dictionary of ends and the name of a leader."""
+"""Membership and election against a dictionary of ends and the name of a leader."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -14,7 +14,7 @@ from tests.examples import examples
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import LeaseLost
 from tidegate.core.ids import new_id
-from tidegate.primitives.membership import Elected, Election, Following, Presence, PresenceSettings
+from tidegate.primitives.membership import Elected, Election, Following, Membership, MembershipSettings
 from tidegate.storage.valkey import Valkey
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ T = TypeVar("T")
 OWNERS = ["a", "b", "c", "d"]
 owners = st.sampled_from(OWNERS)
 LEASE_MS = 20
-SETTINGS = PresenceSettings(lease=timedelta(milliseconds=LEASE_MS), renew_every=timedelta(milliseconds=8))
+SETTINGS = MembershipSettings(lease=timedelta(milliseconds=LEASE_MS), renew_every=timedelta(milliseconds=8))
 PROOF_MS, GAP_MS = 6, 1_000
 
 
@@ -34,7 +34,7 @@ class PresenceMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.valkey = self.run(Valkey.connect(self.url))
         self.clock, unit = ManualClock(), self.valkey.unit(new_id())
-        self.presences = {each: Presence(self.valkey, unit, each, self.clock, SETTINGS) for each in OWNERS}
+        self.memberships = {each: Membership(self.valkey, unit, each, self.clock, SETTINGS) for each in OWNERS}
         self.elections = {each: Election(self.valkey, unit, each, self.clock, SETTINGS) for each in OWNERS}
         self.ends: dict[str, int] = {}
         self.leader: str | None = None
@@ -53,21 +53,21 @@ class PresenceMachine(RuleBasedStateMachine):
 
     @rule(owner=owners)
     def join(self, owner: str) -> None:
-        self.run(self.presences[owner].join())
+        self.run(self.memberships[owner].join())
         self.ends[owner] = self.clock.pinned_ms + LEASE_MS
 
     @rule(owner=owners)
     def renew(self, owner: str) -> None:
         if owner not in self.ends:
             with pytest.raises(LeaseLost):
-                self.run(self.presences[owner].renew())
+                self.run(self.memberships[owner].renew())
             return
-        assert self.run(self.presences[owner].renew()) == (self.remaining(owner) > 0)
+        assert self.run(self.memberships[owner].renew()) == (self.remaining(owner) > 0)
         self.ends[owner] = self.clock.pinned_ms + LEASE_MS
 
     @rule(owner=owners)
     def leave(self, owner: str) -> None:
-        self.run(self.presences[owner].leave())
+        self.run(self.memberships[owner].leave())
         self.ends.pop(owner, None)
 
     @rule(owner=owners)
@@ -76,7 +76,7 @@ class PresenceMachine(RuleBasedStateMachine):
         self.record_accepted_write()
         late = {each for each in self.ends if self.remaining(each) <= 0 and each != owner}
         dead = late if self.clock.pinned_ms - self.since >= PROOF_MS else set[str]()
-        expiry = self.run(self.presences[owner].expire())
+        expiry = self.run(self.memberships[owner].expire())
         assert set(expiry.owners) == dead
         for each in dead:
             del self.ends[each]
@@ -120,7 +120,7 @@ class PresenceMachine(RuleBasedStateMachine):
 
     @invariant()
     def everybody_is_known(self) -> None:
-        members = self.run(self.presences["a"].members())
+        members = self.run(self.memberships["a"].members())
         assert {each.owner: each.remaining_ms for each in members} == {each: self.remaining(each) for each in self.ends}
 
 

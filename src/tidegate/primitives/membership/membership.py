@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from tidegate.core.arguments import require_name
 from tidegate.core.clock import Clock, SystemClock, milliseconds, monotonic_ms
 from tidegate.core.errors import InvalidArgument, LeaseLost
-from tidegate.primitives.membership.keys import PresenceKeys
-from tidegate.primitives.membership.settings import PresenceSettings
+from tidegate.primitives.membership.keys import MembershipKeys
+from tidegate.primitives.membership.settings import MembershipSettings
 from tidegate.storage.valkey import Key, ScriptCall, Unit, Valkey, lua_script, run_apart
 
 T = TypeVar("T")
@@ -24,12 +24,12 @@ _ANSWER_WITHIN_S = 5.0
 
 
 @lua_script("join.lua")
-async def _join(valkey: Valkey, *, presence: Key, wake: Key, owner: str, ttl_ms: int, now_ms: int | None) -> int: ...
+async def _join(valkey: Valkey, *, membership: Key, wake: Key, owner: str, ttl_ms: int, now_ms: int | None) -> int: ...
 
 
 @lua_script("renew.lua")
 async def _renew(
-    valkey: Valkey, *, presence: Key, owner: str, known_ms: int, ttl_ms: int, now_ms: int | None
+    valkey: Valkey, *, membership: Key, owner: str, known_ms: int, ttl_ms: int, now_ms: int | None
 ) -> list[Any]: ...
 
 
@@ -37,7 +37,7 @@ async def _renew(
 async def _expire(
     valkey: Valkey,
     *,
-    presence: Key,
+    membership: Key,
     dead: Key,
     accepted_writes: Key,
     owner: str,
@@ -53,16 +53,16 @@ async def _expire(
 
 @lua_script("declare_dead.lua")
 async def _declare_dead(
-    valkey: Valkey, *, presence: Key, dead: Key, leader: Key, vacancy: Key, wake: Key, owner: str
+    valkey: Valkey, *, membership: Key, dead: Key, leader: Key, vacancy: Key, wake: Key, owner: str
 ) -> int: ...
 
 
 @lua_script("known_dead.lua")
-async def _known_dead(valkey: Valkey, *, presence: Key, dead: Key, limit: int) -> list[bytes]: ...
+async def _known_dead(valkey: Valkey, *, membership: Key, dead: Key, limit: int) -> list[bytes]: ...
 
 
 @lua_script("members.lua")
-async def _members(valkey: Valkey, *, presence: Key, now_ms: int | None) -> list[Any]: ...
+async def _members(valkey: Valkey, *, membership: Key, now_ms: int | None) -> list[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Expiry:
     """When to ask again; None when there is no other process, and `join` will ring."""
 
 
-class Presence:
+class Membership:
     """One process among the others of its unit."""
 
     def __init__(
@@ -93,14 +93,14 @@ class Presence:
         unit: Unit,
         owner: str,
         clock: Clock | None = None,
-        settings: PresenceSettings | None = None,
+        settings: MembershipSettings | None = None,
         *,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:
         """`stopwatch` measures, in ms, how far the server's clock should have moved. By default it is the monotonic
         clock of this process, or `clock` where that one pins the time of scripts."""
-        self.owner, self.settings = require_name("owner", owner), settings or PresenceSettings()
-        self._valkey, self._keys, self._clock = valkey, PresenceKeys(unit), clock or SystemClock()
+        self.owner, self.settings = require_name("owner", owner), settings or MembershipSettings()
+        self._valkey, self._keys, self._clock = valkey, MembershipKeys(unit), clock or SystemClock()
         self._ttl_ms = milliseconds(self.settings.lease)
         self._known_ms = 0
         self._began_ms, self._ends_ms = math.inf, 0.0
@@ -123,7 +123,7 @@ class Presence:
         """Begin to live, or begin anew, and tell the unit's timekeeper that there is one more to watch."""
         asked_ms, self._known_ms = await self._ask(
             _join.bind(
-                presence=self._keys.presence,
+                membership=self._keys.membership,
                 wake=self._keys.wake,
                 owner=self.owner,
                 ttl_ms=self._ttl_ms,
@@ -141,7 +141,7 @@ class Presence:
         """
         asked_ms, reply = await self._ask(
             _renew.bind(
-                presence=self._keys.presence,
+                membership=self._keys.membership,
                 owner=self.owner,
                 known_ms=self._known_ms,
                 ttl_ms=self._ttl_ms,
@@ -157,13 +157,13 @@ class Presence:
                 return how == b"renewed"
             case [b"removed"]:
                 self._known_ms, self._ends_ms = 0, 0.0
-                raise LeaseLost(f"presence of {self.owner}")
+                raise LeaseLost(f"membership of {self.owner}")
             case _:
                 raise AssertionError(f"renew.lua replied {reply!r}")
 
     async def leave(self) -> None:
         """End in good order: nobody will look for us. To be called when nothing is held any more."""
-        await self._valkey.execute("ZREM", self._keys.presence, self.owner)
+        await self._valkey.execute("ZREM", self._keys.membership, self.owner)
         self._known_ms, self._ends_ms = 0, 0.0
 
     async def expire(self) -> Expiry:
@@ -176,7 +176,7 @@ class Presence:
         self._was_refused = True  # unless the reply says otherwise
         owners, next_in_ms, server_ms = await _expire(
             self._valkey,
-            presence=self._keys.presence,
+            membership=self._keys.membership,
             dead=self._keys.dead,
             accepted_writes=self._keys.accepted_writes,
             owner=self.owner,
@@ -202,7 +202,7 @@ class Presence:
             raise InvalidArgument("owner", owner, "is ourselves; use leave")
         reply = await _declare_dead(
             self._valkey,
-            presence=self._keys.presence,
+            membership=self._keys.membership,
             dead=self._keys.dead,
             leader=self._keys.leader,
             vacancy=self._keys.vacancy,
@@ -213,7 +213,9 @@ class Presence:
 
     async def known_dead(self) -> list[str]:
         """Processes that were declared dead, and not forgotten since; never one that has joined again."""
-        owners = await _known_dead(self._valkey, presence=self._keys.presence, dead=self._keys.dead, limit=_MOST_LAPSED)
+        owners = await _known_dead(
+            self._valkey, membership=self._keys.membership, dead=self._keys.dead, limit=_MOST_LAPSED
+        )
         return [owner.decode() for owner in owners]
 
     async def forget_dead(self, owner: str) -> None:
@@ -222,7 +224,7 @@ class Presence:
 
     async def members(self) -> list[Member]:
         """Everybody who is registered, the one whose lease ends first at the head."""
-        found = await _members(self._valkey, presence=self._keys.presence, now_ms=self._clock.pinned_ms)
+        found = await _members(self._valkey, membership=self._keys.membership, now_ms=self._clock.pinned_ms)
         return [Member(owner.decode(), remaining_ms) for owner, remaining_ms in found]
 
     async def _ask(self, call: ScriptCall) -> tuple[float, Any]:

@@ -12,59 +12,59 @@ from tidegate.core.clock import ManualClock, to_ms
 from tidegate.core.errors import CircuitOpen, DatabaseUnavailable, InvalidArgument, NotFound, ValkeyUnavailable
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import configure
-from tidegate.primitives.circuit_breaker import Breaker, BreakerSettings, BreakerState
+from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerSettings, CircuitBreakerState
 
 HALF_MINUTE = timedelta(seconds=30)
 
 
 @pytest.fixture
-def breaker(clock: ManualClock) -> Breaker:
-    return Breaker("valkey", clock=clock, elapsed_ms=lambda: float(clock.pinned_ms))
+def breaker(clock: ManualClock) -> CircuitBreaker:
+    return CircuitBreaker("valkey", clock=clock, elapsed_ms=lambda: float(clock.pinned_ms))
 
 
-def succeed(breaker: Breaker, times: int = 1) -> None:
+def succeed(breaker: CircuitBreaker, times: int = 1) -> None:
     for _ in range(times):
         with breaker.attempt():
             pass
 
 
-def fail(breaker: Breaker, times: int = 1, error: Callable[[], BaseException] = ValkeyUnavailable) -> None:
+def fail(breaker: CircuitBreaker, times: int = 1, error: Callable[[], BaseException] = ValkeyUnavailable) -> None:
     for _ in range(times):
         raised = error()
         with pytest.raises(type(raised)), breaker.attempt():
             raise raised
 
 
-def trip(breaker: Breaker) -> None:
+def trip(breaker: CircuitBreaker) -> None:
     fail(breaker, times=10)
-    assert breaker.state is BreakerState.OPEN
+    assert breaker.state is CircuitBreakerState.OPEN
 
 
-def test_it_opens_when_half_of_the_last_ten_calls_failed(breaker: Breaker):
+def test_it_opens_when_half_of_the_last_ten_calls_failed(breaker: CircuitBreaker):
     succeed(breaker, times=5)
     fail(breaker, times=4)
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
 
     fail(breaker)
 
-    assert breaker.state is BreakerState.OPEN
+    assert breaker.state is CircuitBreakerState.OPEN
 
 
-def test_fewer_calls_than_the_window_do_not_open_it(breaker: Breaker):
+def test_fewer_calls_than_the_window_do_not_open_it(breaker: CircuitBreaker):
     fail(breaker, times=9)
 
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_calls_older_than_the_window_are_forgotten(breaker: Breaker):
+def test_calls_older_than_the_window_are_forgotten(breaker: CircuitBreaker):
     fail(breaker, times=4)
     succeed(breaker, times=10)
     fail(breaker, times=4)
 
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
 
 
-async def test_an_open_breaker_does_not_call_and_says_when_to_return(breaker: Breaker, clock: ManualClock):
+async def test_an_open_breaker_does_not_call_and_says_when_to_return(breaker: CircuitBreaker, clock: ManualClock):
     trip(breaker)
     clock.advance(timedelta(seconds=10))
     called = False
@@ -80,7 +80,7 @@ async def test_an_open_breaker_does_not_call_and_says_when_to_return(breaker: Br
     assert refused.value.retry_at_ms == to_ms(clock.now()) + 20_000
 
 
-def test_it_stays_open_until_the_last_moment_of_its_pause(breaker: Breaker, clock: ManualClock):
+def test_it_stays_open_until_the_last_moment_of_its_pause(breaker: CircuitBreaker, clock: ManualClock):
     trip(breaker)
 
     clock.advance(HALF_MINUTE - timedelta(milliseconds=1))
@@ -89,35 +89,35 @@ def test_it_stays_open_until_the_last_moment_of_its_pause(breaker: Breaker, cloc
     clock.advance(timedelta(milliseconds=1))
     succeed(breaker)
 
-    assert breaker.state is BreakerState.TRYING
+    assert breaker.state is CircuitBreakerState.TRYING
 
 
-def test_three_good_trials_of_five_close_it(breaker: Breaker, clock: ManualClock):
+def test_three_good_trials_of_five_close_it(breaker: CircuitBreaker, clock: ManualClock):
     """With three of five good, the failures cannot reach one half any more."""
     trip(breaker)
     clock.advance(HALF_MINUTE)
 
     succeed(breaker, times=2)
     fail(breaker, times=2)
-    assert breaker.state is BreakerState.TRYING
+    assert breaker.state is CircuitBreakerState.TRYING
     succeed(breaker)
 
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_three_bad_trials_of_five_open_it_for_a_whole_new_pause(breaker: Breaker, clock: ManualClock):
+def test_three_bad_trials_of_five_open_it_for_a_whole_new_pause(breaker: CircuitBreaker, clock: ManualClock):
     trip(breaker)
     clock.advance(HALF_MINUTE)
 
     fail(breaker, times=3)
 
-    assert breaker.state is BreakerState.OPEN
+    assert breaker.state is CircuitBreakerState.OPEN
     with pytest.raises(CircuitOpen) as refused:
         succeed(breaker)
     assert refused.value.retry_at_ms == to_ms(clock.now() + HALF_MINUTE)
 
 
-def test_it_closes_with_an_empty_window(breaker: Breaker, clock: ManualClock):
+def test_it_closes_with_an_empty_window(breaker: CircuitBreaker, clock: ManualClock):
     """Failures from before the outage must not open it again at the first hiccup."""
     trip(breaker)
     clock.advance(HALF_MINUTE)
@@ -126,12 +126,12 @@ def test_it_closes_with_an_empty_window(breaker: Breaker, clock: ManualClock):
     fail(breaker, times=4)
     succeed(breaker, times=6)
 
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
 
 
 @pytest.mark.smoke
 @pytest.mark.race
-async def test_of_a_crowd_only_five_try_at_once(breaker: Breaker, clock: ManualClock):
+async def test_of_a_crowd_only_five_try_at_once(breaker: CircuitBreaker, clock: ManualClock):
     trip(breaker)
     clock.advance(HALF_MINUTE)
     answered, at_once, most = asyncio.Event(), 0, 0
@@ -150,10 +150,10 @@ async def test_of_a_crowd_only_five_try_at_once(breaker: Breaker, clock: ManualC
 
     assert most == 5
     assert sum(isinstance(result, CircuitOpen) for result in results) == 35
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
 
 
-async def test_a_cancelled_call_counts_as_neither_and_frees_its_trial(breaker: Breaker, clock: ManualClock):
+async def test_a_cancelled_call_counts_as_neither_and_frees_its_trial(breaker: CircuitBreaker, clock: ManualClock):
     trip(breaker)
     clock.advance(HALF_MINUTE)
     for _ in range(20):
@@ -163,33 +163,33 @@ async def test_a_cancelled_call_counts_as_neither_and_frees_its_trial(breaker: B
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    assert breaker.state is BreakerState.TRYING
+    assert breaker.state is CircuitBreakerState.TRYING
     succeed(breaker, times=3)
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_an_answer_that_is_an_error_of_another_kind_is_a_success(breaker: Breaker):
+def test_an_answer_that_is_an_error_of_another_kind_is_a_success(breaker: CircuitBreaker):
     fail(breaker, times=20, error=lambda: NotFound("run", 7))
 
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
 
 
 def test_which_errors_count_is_the_callers_choice(clock: ManualClock):
-    breaker = Breaker("database", failures=(DatabaseUnavailable,), clock=clock)
+    breaker = CircuitBreaker("database", failures=(DatabaseUnavailable,), clock=clock)
 
     fail(breaker, times=10, error=ValkeyUnavailable)
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
     fail(breaker, times=5, error=DatabaseUnavailable)
-    assert breaker.state is BreakerState.OPEN
+    assert breaker.state is CircuitBreakerState.OPEN
 
 
-def test_the_refusal_of_an_inner_breaker_says_nothing_about_the_outer_server(breaker: Breaker):
+def test_the_refusal_of_an_inner_breaker_says_nothing_about_the_outer_server(breaker: CircuitBreaker):
     fail(breaker, times=20, error=lambda: CircuitOpen("inner", retry_at_ms=1))
 
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_stragglers_from_before_the_opening_change_nothing(breaker: Breaker, clock: ManualClock):
+def test_stragglers_from_before_the_opening_change_nothing(breaker: CircuitBreaker, clock: ManualClock):
     stragglers = [breaker.attempt() for _ in range(5)]
     for straggler in stragglers:
         straggler.__enter__()
@@ -200,10 +200,10 @@ def test_stragglers_from_before_the_opening_change_nothing(breaker: Breaker, clo
     for straggler in stragglers:
         straggler.__exit__(None, None, None)
 
-    assert breaker.state is BreakerState.TRYING
+    assert breaker.state is CircuitBreakerState.TRYING
 
 
-def test_trials_that_hang_do_not_keep_everybody_out_for_ever(breaker: Breaker, clock: ManualClock):
+def test_trials_that_hang_do_not_keep_everybody_out_for_ever(breaker: CircuitBreaker, clock: ManualClock):
     trip(breaker)
     clock.advance(HALF_MINUTE)
     hanging = [breaker.attempt() for _ in range(5)]
@@ -216,10 +216,10 @@ def test_trials_that_hang_do_not_keep_everybody_out_for_ever(breaker: Breaker, c
     clock.advance(HALF_MINUTE)
     succeed(breaker, times=3)
 
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_trials_that_have_just_begun_are_not_given_up(breaker: Breaker, clock: ManualClock):
+def test_trials_that_have_just_begun_are_not_given_up(breaker: CircuitBreaker, clock: ManualClock):
     """However long ago the first trials of the round ended: one call too many must not make the results void."""
     trip(breaker)
     clock.advance(HALF_MINUTE)
@@ -233,10 +233,10 @@ def test_trials_that_have_just_begun_are_not_given_up(breaker: Breaker, clock: M
         succeed(breaker)
     under_way[0].__exit__(None, None, None)
 
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_it_says_how_many_calls_would_decide(breaker: Breaker, clock: ManualClock):
+def test_it_says_how_many_calls_would_decide(breaker: CircuitBreaker, clock: ManualClock):
     assert breaker.wanted == 1
     trip(breaker)
     assert breaker.wanted == 5
@@ -245,20 +245,20 @@ def test_it_says_how_many_calls_would_decide(breaker: Breaker, clock: ManualCloc
     assert breaker.wanted == 3
 
 
-def test_rare_calls_close_it_too(breaker: Breaker, clock: ManualClock):
+def test_rare_calls_close_it_too(breaker: CircuitBreaker, clock: ManualClock):
     """Trials further apart than the pause still add up."""
     trip(breaker)
     for _ in range(3):
         clock.advance(10 * HALF_MINUTE)
         succeed(breaker)
 
-    assert breaker.state is BreakerState.CLOSED
+    assert breaker.state is CircuitBreakerState.CLOSED
 
 
 def test_every_change_is_logged_and_shown(clock: ManualClock):
     configure(level="info")
     gauge = metrics.Gauge("breaker_under_test", "For one test.", registry=None)
-    breaker = Breaker("database", state_gauge=gauge, clock=clock, elapsed_ms=lambda: float(clock.pinned_ms))
+    breaker = CircuitBreaker("database", state_gauge=gauge, clock=clock, elapsed_ms=lambda: float(clock.pinned_ms))
     refused = metrics.CIRCUIT_BREAKER_REFUSED.labels("database")
     before, shown = refused._value.get(), [gauge._value.get()]  # pyright: ignore[reportPrivateUsage]
 
@@ -282,9 +282,9 @@ def test_every_change_is_logged_and_shown(clock: ManualClock):
 
 def test_nonsense_is_refused():
     with pytest.raises(InvalidArgument, match="name"):
-        Breaker("")
+        CircuitBreaker("")
     with pytest.raises(InvalidArgument, match="failures"):
-        Breaker("valkey", failures=())
+        CircuitBreaker("valkey", failures=())
 
 
 @pytest.mark.parametrize(
@@ -300,4 +300,4 @@ def test_nonsense_is_refused():
 )
 def test_settings_without_meaning_are_refused(setting: str, value: object):
     with pytest.raises(ValidationError, match=setting):
-        BreakerSettings.model_validate({setting: value})
+        CircuitBreakerSettings.model_validate({setting: value})

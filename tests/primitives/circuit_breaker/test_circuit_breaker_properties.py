@@ -25,7 +25,7 @@ from tests.examples import examples
 
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import CircuitOpen, NotFound, ValkeyUnavailable
-from tidegate.primitives.circuit_breaker import Breaker, BreakerSettings
+from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerSettings
 
 Ending = Literal["success", "failure", "other error", "cancelled"]
 ERRORS: dict[Ending, BaseException | None] = {
@@ -123,9 +123,9 @@ class BreakerMachine(RuleBasedStateMachine):
     )
     def begin_closed(self, window: int, trials: int, percent: int, pause_ms: int) -> None:
         self.clock = ManualClock()
-        self.breaker = Breaker(
+        self.breaker = CircuitBreaker(
             "valkey",
-            BreakerSettings(
+            CircuitBreakerSettings(
                 window=window,
                 trials=trials,
                 failure_rate=percent / 100,

@@ -19,11 +19,11 @@ from tests.waiting import patience
 from tidegate.connections import open_context
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.primitives.membership import PresenceSettings
-from tidegate.primitives.wakeup import Doorbell
+from tidegate.primitives.membership import MembershipSettings
+from tidegate.primitives.wakeup import Wakeup
 from tidegate.process import build_process
 from tidegate.runtime.delivery import Handler
-from tidegate.runtime.outbox_notifier import Announcer, AttentiveRelay
+from tidegate.runtime.outbox_notifier import NotifiedRelay, OutboxNotifier
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.settings import Settings
@@ -32,7 +32,7 @@ from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
 
 ROOT = Path(__file__).parents[2]
-LEASE = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=500))
+LEASE = MembershipSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=500))
 
 COMMITTER = """
 import asyncio, os, signal, sys
@@ -41,15 +41,15 @@ from tidegate.process import build_process
 from tidegate.connections import open_context
 from tidegate.storage.sql import outbox
 from tidegate.storage.sql.outbox import Event
-from tidegate.primitives.membership import PresenceSettings
+from tidegate.primitives.membership import MembershipSettings
 from tidegate.settings import Settings
 from datetime import timedelta
 async def main():
-    lease = PresenceSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=500))
-    async with open_context(Settings(data_dir=Path(sys.argv[1]), presence=lease)) as parts:
+    lease = MembershipSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=500))
+    async with open_context(Settings(data_dir=Path(sys.argv[1]), membership=lease)) as parts:
         process = build_process(parts)
         running = asyncio.create_task(process.run())
-        while len(await parts.presence.members()) < 2:
+        while len(await parts.membership.members()) < 2:
             await asyncio.sleep(0.01)
         if sys.argv[2] == "mute":  # it dies between its commit and the ring
             def die(tx, event):
@@ -62,7 +62,7 @@ asyncio.run(main())
 """
 
 
-class Bell(Doorbell):
+class Bell(Wakeup):
     """Counts the rings, and lets something happen during each."""
 
     def __init__(self, valkey: Valkey) -> None:
@@ -70,8 +70,8 @@ class Bell(Doorbell):
         self.rings = 0
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
 
-    async def ring(self) -> None:
-        await super().ring()
+    async def notify(self) -> None:
+        await super().notify()
         self.rings += 1
         if self.meanwhile:
             meanwhile, self.meanwhile = self.meanwhile, None
@@ -93,20 +93,20 @@ async def test_a_commit_that_comes_with_the_stop_during_a_ring_is_announced(data
 
     bell.meanwhile = commit_and_stop
     async with patience():
-        await Announcer(database, bell, leads_here=lambda: False).run(stopping)
+        await OutboxNotifier(database, bell, leads_here=lambda: False).run(stopping)
     assert bell.rings == 2
 
 
 async def test_a_stop_while_the_server_is_away_is_not_held_up(database: Database, valkey: Valkey):
     class Broken(Bell):
-        async def ring(self) -> None:
+        async def notify(self) -> None:
             self.rings += 1
             stopping.set()
             raise ValkeyUnavailable("gone")
 
     bell, stopping = Broken(valkey), asyncio.Event()
     async with patience():
-        await Announcer(database, bell, leads_here=lambda: False).run(stopping)
+        await OutboxNotifier(database, bell, leads_here=lambda: False).run(stopping)
     assert bell.rings == 1
 
 
@@ -124,7 +124,7 @@ async def test_a_relay_that_can_hear_no_more_is_started_again_and_hears(
             return await super().wait(within_s)
 
     bell, stopping = GoesDeaf(valkey), asyncio.Event()
-    relay = AttentiveRelay(Relay(database, []), bell)
+    relay = NotifiedRelay(Relay(database, []), bell)
     at_once = Restarts(backoff=Backoff(first=timedelta(microseconds=1), most=timedelta(microseconds=1)))
     running = asyncio.create_task(keep_running("relay", relay, stopping, restarts=at_once))
     try:
@@ -138,12 +138,12 @@ async def test_a_relay_that_can_hear_no_more_is_started_again_and_hears(
 async def test_a_reader_that_is_unblocked_by_hand_hears_on(database: Database, valkey: Valkey):
     bell, stopping = Bell(valkey), asyncio.Event()
     key = valkey.unit("announcer").key("commits")
-    running = asyncio.create_task(AttentiveRelay(Relay(database, []), bell).run(stopping))
+    running = asyncio.create_task(NotifiedRelay(Relay(database, []), bell).run(stopping))
     await until_blocked(valkey, key)
     reader = re.search(rb"id=(\d+) .* cmd=blpop", await valkey.execute("CLIENT", "LIST"))
     assert reader
     assert await valkey.execute("CLIENT", "UNBLOCK", reader[1], "ERROR")
-    await bell.ring()
+    await bell.notify()
     async with patience():
         while await valkey.execute("LLEN", key):  # until the token was taken, which nobody announces
             await asyncio.sleep(0)
@@ -162,7 +162,7 @@ async def test_the_leader_delivers_what_another_process_committed(tmp_path: Path
         heard.set()
 
     await migrated_file(tmp_path / "tidegate.db")
-    async with open_context(Settings(data_dir=tmp_path, presence=LEASE)) as parts:
+    async with open_context(Settings(data_dir=tmp_path, membership=LEASE)) as parts:
         process = build_process(parts, handlers=[Handler("told", "listener", hear)])
         running = asyncio.create_task(process.run())
         await parts.database.transaction(outbox.add, Event("told", "first", {}))

@@ -1,7 +1,7 @@
 -- Somebody is about to commit jobs and then to offer them. If he does not come back, others must look for them.
 --
 ---@key promises  zset  promise, scored by when to look in ms
----@key wake      list  the timekeeper's doorbell
+---@key wake      list  the timekeeper's wakeup
 ---@arg promise   str
 ---@arg look_ms   int   how soon
 ---@arg now_ms    time
@@ -9,7 +9,7 @@
 -- Reply: 1
 -- Rings where it is the first to come due: the timekeeper may sleep for longer.
 
--- Promises of one slot of time come due together: a thousand commits that failed must not cause a thousand recoveries.
+-- EnqueueIntents of one slot of time come due together: a thousand commits that failed must not cause a thousand recoveries.
 local slot_ms = look_ms / 4
 local look_at = math.ceil((now_ms + look_ms) / slot_ms) * slot_ms
 local first = redis.call('ZRANGE', promises, 0, 0, 'WITHSCORES')[2]

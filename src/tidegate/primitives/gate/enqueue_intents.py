@@ -16,26 +16,26 @@ _MOST_LOOKS = 6
 """The pause doubles with each, so the last is five minutes after the promise: no commit takes that long."""
 
 
-@lua_script("promise.lua")
+@lua_script("record_intent.lua")
 async def _promise(
     valkey: Valkey, *, promises: Key, wake: Key, promise: str, look_ms: int, now_ms: int | None
 ) -> int: ...
 
 
-@lua_script("broken.lua")
+@lua_script("expired_intents.lua")
 async def _broken(
     valkey: Valkey, *, promises: Key, looks: Key, first_ms: int, most: int, now_ms: int | None
 ) -> list[int]: ...
 
 
-class Promises:
+class EnqueueIntents:
     """Those of one gate; `make` rings its timekeeper where that has to look earlier than it knows."""
 
     def __init__(self, valkey: Valkey, unit: Unit, *, wake: Key, clock: Clock) -> None:
         self._valkey, self._wake, self._clock = valkey, wake, clock
         self._promises, self._looks = promise_keys(unit)
 
-    async def make(self, look_after: timedelta | None = None) -> str:
+    async def record(self, look_after: timedelta | None = None) -> str:
         """Promise to offer what will be committed next; others look for it from `look_after` on."""
         promise, look_ms = new_id(), milliseconds(FIRST_LOOK if look_after is None else look_after)
         await _promise(
@@ -48,11 +48,11 @@ class Promises:
         )
         return promise
 
-    async def keep(self, promise: str) -> None:
+    async def confirm(self, promise: str) -> None:
         """It is offered, or was never committed: nobody needs to look."""
         await self._valkey.pipeline([("ZREM", self._promises, promise), ("HDEL", self._looks, promise)])
 
-    async def broken(self) -> tuple[int, int | None]:
+    async def expired(self) -> tuple[int, int | None]:
         """How many promises are so old that somebody should look now, and in how many ms to ask again, if at all."""
         due, next_in_ms = await _broken(
             self._valkey,

@@ -1,4 +1,4 @@
--- Promises whose time has come: whoever made them may have died between commit and offer, or may be slow.
+-- EnqueueIntents whose time has come: whoever made them may have died between commit and offer, or may be slow.
 --
 ---@key promises  zset  promise, scored by when to look in ms
 ---@key looks     hash  promise -> looks so far

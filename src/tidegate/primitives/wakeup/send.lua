@@ -1,4 +1,4 @@
--- Wake whoever waits at the doorbell, now or later.
+-- Wake whoever waits at the wakeup, now or later.
 --
 ---@key wake  list  at most one token
 ---@include send_wakeup

@@ -15,7 +15,7 @@ from tests.processes import WarmProcess, start_warm
 from tests.waiting import patience
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.runtime import process_deaths
-from tidegate.runtime.process_deaths import Neighbours
+from tidegate.runtime.process_deaths import ProcessDeathWatcher
 from tidegate.runtime.waiting import end
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ class Watching:
 @asynccontextmanager
 async def watching(folder: Path) -> AsyncGenerator[Watching]:
     us, stopping = Watching(folder), asyncio.Event()
-    running = asyncio.create_task(Neighbours(folder, "us", us.report, has_left=lambda: True).run(stopping))
+    running = asyncio.create_task(ProcessDeathWatcher(folder, "us", us.report, has_left=lambda: True).run(stopping))
     try:
         yield us
     finally:
@@ -132,7 +132,9 @@ async def test_a_process_that_ends_and_could_not_leave_is_reported(tmp_path: Pat
 
     async with watching(tmp_path) as us:
         stopping = asyncio.Event()
-        ending = asyncio.create_task(Neighbours(tmp_path, "ending", report, has_left=lambda: False).run(stopping))
+        ending = asyncio.create_task(
+            ProcessDeathWatcher(tmp_path, "ending", report, has_left=lambda: False).run(stopping)
+        )
         async with patience():
             while not (tmp_path / "ending").exists():
                 await asyncio.sleep(0)
@@ -158,7 +160,7 @@ async def test_a_service_that_falls_and_is_started_again_keeps_its_lock(tmp_path
     async def fail(owner: str) -> None:
         raise ZeroDivisionError(owner)
 
-    falling = Neighbours(tmp_path, "falling", fail, has_left=lambda: True)
+    falling = ProcessDeathWatcher(tmp_path, "falling", fail, has_left=lambda: True)
     with pytest.raises(ZeroDivisionError):
         await falling.run(asyncio.Event())
 

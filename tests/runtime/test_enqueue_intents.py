@@ -1,22 +1,22 @@
 from datetime import timedelta
 
 from tidegate.core.clock import ManualClock
-from tidegate.primitives.gate import Promises
-from tidegate.runtime.enqueue_intents import Promised
+from tidegate.primitives.gate import EnqueueIntents
+from tidegate.runtime.enqueue_intents import EnqueueIntentMonitor
 from tidegate.storage.valkey import Valkey
 
 
 async def test_a_promise_that_comes_due_is_told_of_and_one_that_was_kept_is_not(valkey: Valkey, clock: ManualClock):
     told: list[str] = []
     unit = valkey.unit("all")
-    promises = Promises(valkey, unit, wake=unit.key("wake"), clock=clock)
-    promised = Promised(promises, tell=[lambda: told.append("look")])
+    promises = EnqueueIntents(valkey, unit, wake=unit.key("wake"), clock=clock)
+    promised = EnqueueIntentMonitor(promises, tell=[lambda: told.append("look")])
     assert await promised.fire() is None
 
-    await promises.make()
-    kept = await promises.make(look_after=timedelta(seconds=5))
+    await promises.record()
+    kept = await promises.record(look_after=timedelta(seconds=5))
     assert await promised.fire() == 5_000
-    await promises.keep(kept)
+    await promises.confirm(kept)
     clock.advance(timedelta(seconds=9))
     assert await promised.fire() == 1_000
     assert told == []
@@ -30,10 +30,10 @@ async def test_many_broken_promises_cause_few_recoveries(valkey: Valkey, clock: 
     """A database that refuses for ten seconds leaves a promise for each attempt to begin a run."""
     recoveries: list[str] = []
     unit = valkey.unit("many")
-    promises = Promises(valkey, unit, wake=unit.key("wake"), clock=clock)
-    promised = Promised(promises, tell=[lambda: recoveries.append("recover")])
+    promises = EnqueueIntents(valkey, unit, wake=unit.key("wake"), clock=clock)
+    promised = EnqueueIntentMonitor(promises, tell=[lambda: recoveries.append("recover")])
     for _ in range(100):
-        await promises.make()
+        await promises.record()
         clock.advance(timedelta(milliseconds=100))
     for _ in range(200):
         await promised.fire()

@@ -22,7 +22,7 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import Gauge
 from tidegate.core.transitions import Moves
-from tidegate.primitives.circuit_breaker.settings import BreakerSettings
+from tidegate.primitives.circuit_breaker.settings import CircuitBreakerSettings
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,7 +30,7 @@ T = TypeVar("T")
 log = get_logger(__name__)
 
 
-class BreakerState(StrEnum):
+class CircuitBreakerState(StrEnum):
     """What happens to the next call."""
 
     CLOSED = "closed"  # passes
@@ -38,16 +38,16 @@ class BreakerState(StrEnum):
     TRYING = "trying"  # passes as a trial, refused when enough trials are under way
 
 
-MOVES: Moves[BreakerState] = {
-    BreakerState.CLOSED: {BreakerState.OPEN},
-    BreakerState.OPEN: {BreakerState.TRYING},
-    BreakerState.TRYING: {BreakerState.CLOSED, BreakerState.OPEN},
+MOVES: Moves[CircuitBreakerState] = {
+    CircuitBreakerState.CLOSED: {CircuitBreakerState.OPEN},
+    CircuitBreakerState.OPEN: {CircuitBreakerState.TRYING},
+    CircuitBreakerState.TRYING: {CircuitBreakerState.CLOSED, CircuitBreakerState.OPEN},
 }
 
-_GAUGE_VALUES = {BreakerState.CLOSED: 0, BreakerState.TRYING: 1, BreakerState.OPEN: 2}
+_GAUGE_VALUES = {CircuitBreakerState.CLOSED: 0, CircuitBreakerState.TRYING: 1, CircuitBreakerState.OPEN: 2}
 
 
-class Breaker:
+class CircuitBreaker:
     """Refuses calls to a server that keeps failing, and finds out gently whether it is back.
 
     `failures` are the errors that speak against the server. Any other error means that it answered, which is a success.
@@ -58,7 +58,7 @@ class Breaker:
     def __init__(
         self,
         name: str,
-        settings: BreakerSettings | None = None,
+        settings: CircuitBreakerSettings | None = None,
         *,
         failures: tuple[type[Exception], ...] = (Unavailable, OSError, TimeoutError),
         state_gauge: Gauge | None = None,
@@ -68,31 +68,31 @@ class Breaker:
         if not failures:
             raise InvalidArgument("failures", failures, "must name at least one kind of error")
         self.name = require_name("name", name)
-        self.settings = settings or BreakerSettings()
+        self.settings = settings or CircuitBreakerSettings()
         self._failures, self._gauge = failures, state_gauge
         self._clock, self._elapsed_ms = clock or SystemClock(), elapsed_ms
-        self._state, self._round = BreakerState.CLOSED, 0
+        self._state, self._round = CircuitBreakerState.CLOSED, 0
         self._begin_round()
         self._show_state()
 
     @property
-    def state(self) -> BreakerState:
+    def state(self) -> CircuitBreakerState:
         """The present state; one that is open stays so until the first call after its pause."""
         return self._state
 
     @property
     def wanted(self) -> int:
         """How many calls would decide the state: trials that are missing, or 1 where no trials are needed."""
-        if self._state is BreakerState.CLOSED:
+        if self._state is CircuitBreakerState.CLOSED:
             return 1
-        if self._state is BreakerState.OPEN:
+        if self._state is CircuitBreakerState.OPEN:
             return self.settings.trials
         return max(1, self.settings.trials - self._under_way - len(self._outcomes))
 
     @property
     def pause_left_s(self) -> float:
         """For how much longer calls are refused; 0 where it is not open."""
-        return max(0.0, self._pause_left_ms / 1000) if self._state is BreakerState.OPEN else 0.0
+        return max(0.0, self._pause_left_ms / 1000) if self._state is CircuitBreakerState.OPEN else 0.0
 
     @property
     def _pause_left_ms(self) -> float:
@@ -124,16 +124,16 @@ class Breaker:
 
     def _admit(self) -> None:
         """Let the next call begin, or raise `CircuitOpen`."""
-        if self._state is BreakerState.CLOSED:
+        if self._state is CircuitBreakerState.CLOSED:
             return
         pause_left_ms = self._pause_left_ms
-        if self._state is BreakerState.OPEN and pause_left_ms <= 0:
-            self._enter(BreakerState.TRYING)
+        if self._state is CircuitBreakerState.OPEN and pause_left_ms <= 0:
+            self._enter(CircuitBreakerState.TRYING)
             log.info("breaker.tried", breaker=self.name, trials=self.settings.trials)
         elif not self._is_trial_free() and pause_left_ms <= 0:
             # Trials that hang would otherwise keep all calls out forever; as many again may follow them.
             self._begin_round()
-        if self._state is BreakerState.OPEN or not self._is_trial_free():
+        if self._state is CircuitBreakerState.OPEN or not self._is_trial_free():
             metrics.CIRCUIT_BREAKER_REFUSED.labels(self.name).inc()
             raise CircuitOpen(self.name, retry_at_ms=to_ms(self._clock.now()) + math.ceil(pause_left_ms))
         self._under_way += 1
@@ -146,12 +146,12 @@ class Breaker:
         """Book how a call ended (None: it says nothing) and move on where that decides something."""
         if began_in != self._round:
             return
-        if self._state is BreakerState.TRYING:
+        if self._state is CircuitBreakerState.TRYING:
             self._under_way -= 1
         if failed is None:
             return
         self._outcomes.append(failed)
-        if self._state is BreakerState.CLOSED:
+        if self._state is CircuitBreakerState.CLOSED:
             self._judge_window()
         else:
             self._judge_trials()
@@ -168,12 +168,12 @@ class Breaker:
         if failed / size >= self.settings.failure_rate:
             self._open()
         elif (failed + missing) / size < self.settings.failure_rate:
-            self._enter(BreakerState.CLOSED)
+            self._enter(CircuitBreakerState.CLOSED)
             log.info("breaker.closed", breaker=self.name)
 
     def _open(self) -> None:
         failed, calls = sum(self._outcomes), len(self._outcomes)
-        self._enter(BreakerState.OPEN)
+        self._enter(CircuitBreakerState.OPEN)
         log.warning(
             "breaker.opened",
             breaker=self.name,
@@ -182,7 +182,7 @@ class Breaker:
             open_for_ms=milliseconds(self.settings.open_for),
         )
 
-    def _enter(self, target: BreakerState) -> None:
+    def _enter(self, target: CircuitBreakerState) -> None:
         assert target in MOVES[self._state], f"{self._state} -> {target}"
         self._state = target
         self._begin_round()
@@ -193,7 +193,9 @@ class Breaker:
         self._round += 1
         self._began_ms = self._elapsed_ms()
         self._under_way = 0
-        self._outcomes: deque[bool] = deque(maxlen=self.settings.window if self._state is BreakerState.CLOSED else None)
+        self._outcomes: deque[bool] = deque(
+            maxlen=self.settings.window if self._state is CircuitBreakerState.CLOSED else None
+        )
 
     def _show_state(self) -> None:
         if self._gauge is not None:

@@ -7,12 +7,12 @@ from pydantic import ValidationError
 from tests.waiting import patience, until_due
 from tidegate.core.clock import ManualClock, monotonic_ms
 from tidegate.core.errors import InvalidArgument, LeaseLost
-from tidegate.primitives.membership import Expiry, Member, Presence, PresenceKeys, PresenceSettings
+from tidegate.primitives.membership import Expiry, Member, Membership, MembershipKeys, MembershipSettings
 from tidegate.storage.valkey import Unit, Valkey
 
 A_MS = timedelta(milliseconds=1)
 LEASE = timedelta(seconds=10)
-PROOF = PresenceSettings().proof
+PROOF = MembershipSettings().proof
 
 
 @pytest.fixture
@@ -21,18 +21,18 @@ def unit(valkey: Valkey) -> Unit:
 
 
 @pytest.fixture
-def us(valkey: Valkey, unit: Unit, clock: ManualClock) -> Presence:
-    return Presence(valkey, unit, "us", clock)
+def us(valkey: Valkey, unit: Unit, clock: ManualClock) -> Membership:
+    return Membership(valkey, unit, "us", clock)
 
 
 @pytest.fixture
-def them(valkey: Valkey, unit: Unit, clock: ManualClock) -> Presence:
-    return Presence(valkey, unit, "them", clock)
+def them(valkey: Valkey, unit: Unit, clock: ManualClock) -> Membership:
+    return Membership(valkey, unit, "them", clock)
 
 
-async def watched(presence: Presence, clock: ManualClock, span: timedelta) -> list[str]:
-    """Time passes, and `presence` looks whenever it was told to; whom it declared dead."""
-    declared, expiry = list[str](), await presence.expire()
+async def watched(membership: Membership, clock: ManualClock, span: timedelta) -> list[str]:
+    """Time passes, and `membership` looks whenever it was told to; whom it declared dead."""
+    declared, expiry = list[str](), await membership.expire()
     while True:
         declared += expiry.owners
         if span <= timedelta(0):
@@ -40,10 +40,10 @@ async def watched(presence: Presence, clock: ManualClock, span: timedelta) -> li
         step = span if expiry.next_in_ms is None else min(span, max(A_MS, expiry.next_in_ms * A_MS))
         clock.advance(step)
         span -= step
-        expiry = await presence.expire()
+        expiry = await membership.expire()
 
 
-async def test_a_process_lives_for_ten_seconds_after_each_sign(us: Presence, them: Presence, clock: ManualClock):
+async def test_a_process_lives_for_ten_seconds_after_each_sign(us: Membership, them: Membership, clock: ManualClock):
     await us.join()
     await them.join()
     assert await watched(us, clock, LEASE - A_MS) == []
@@ -53,7 +53,7 @@ async def test_a_process_lives_for_ten_seconds_after_each_sign(us: Presence, the
     assert await us.known_dead() == ["them"]
 
 
-async def test_nobody_is_looked_at_while_all_renew_in_time(us: Presence, them: Presence, clock: ManualClock):
+async def test_nobody_is_looked_at_while_all_renew_in_time(us: Membership, them: Membership, clock: ManualClock):
     await us.join()
     assert await us.expire() == Expiry([], next_in_ms=None)
     await them.join()
@@ -63,7 +63,9 @@ async def test_nobody_is_looked_at_while_all_renew_in_time(us: Presence, them: P
     assert await us.expire() == Expiry([], next_in_ms=8_500)
 
 
-async def test_a_lease_does_not_end_because_it_could_not_be_renewed(us: Presence, them: Presence, clock: ManualClock):
+async def test_a_lease_does_not_end_because_it_could_not_be_renewed(
+    us: Membership, them: Membership, clock: ManualClock
+):
     """Nobody heard of the server for a minute: it was away, or refused all requests."""
     await them.join()
     await watched(us, clock, LEASE / 2)
@@ -73,7 +75,7 @@ async def test_a_lease_does_not_end_because_it_could_not_be_renewed(us: Presence
 
 
 async def test_whoever_was_refused_begins_anew(
-    us: Presence, them: Presence, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    us: Membership, them: Membership, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
     """Between two looks that succeeded, however near to each other."""
     await them.join()
@@ -92,8 +94,8 @@ async def test_a_server_clock_that_jumps_forward_ends_no_lease_of_a_living_proce
     """A living process had no reason to renew early, and renews in its usual time."""
     jumped = timedelta(0)
     stopwatch = lambda: clock.pinned_ms - jumped / A_MS  # noqa: E731
-    us = Presence(valkey, unit, "us", clock, stopwatch=stopwatch)
-    them, dying = Presence(valkey, unit, "them", clock), Presence(valkey, unit, "dying", clock)
+    us = Membership(valkey, unit, "us", clock, stopwatch=stopwatch)
+    them, dying = Membership(valkey, unit, "them", clock), Membership(valkey, unit, "dying", clock)
     for each in (us, them, dying):
         await each.join()
     assert await watched(us, clock, timedelta(seconds=5)) == []
@@ -108,7 +110,7 @@ async def test_a_server_clock_that_jumps_forward_ends_no_lease_of_a_living_proce
 
 
 async def test_a_dead_process_is_found_one_lease_after_the_server_clock_was_set_back(
-    us: Presence, them: Presence, clock: ManualClock
+    us: Membership, them: Membership, clock: ManualClock
 ):
     await them.join()
     await watched(us, clock, timedelta(seconds=1))
@@ -119,7 +121,7 @@ async def test_a_dead_process_is_found_one_lease_after_the_server_clock_was_set_
 
 
 async def test_a_sign_of_life_waits_for_no_other_command_of_the_process(embedded: Valkey):
-    us = Presence(embedded, embedded.unit("house"), "us")
+    us = Membership(embedded, embedded.unit("house"), "us")
     await us.join()
     turns = embedded._turns  # pyright: ignore[reportPrivateUsage]
     for _ in range(64):
@@ -133,7 +135,9 @@ async def test_a_sign_of_life_waits_for_no_other_command_of_the_process(embedded
 
 async def test_a_lease_that_was_broken_has_not_lasted(valkey: Valkey, unit: Unit, clock: ManualClock):
     """What was held before the break may be with others, though the lease was renewed."""
-    brief = Presence(valkey, unit, "us", clock, PresenceSettings(lease=timedelta(seconds=2), renew_every=A_MS * 500))
+    brief = Membership(
+        valkey, unit, "us", clock, MembershipSettings(lease=timedelta(seconds=2), renew_every=A_MS * 500)
+    )
     before_ms = monotonic_ms()
     assert not brief.lasted_since(before_ms)
     await brief.join()
@@ -146,7 +150,7 @@ async def test_a_lease_that_was_broken_has_not_lasted(valkey: Valkey, unit: Unit
     assert brief.lasted_since(monotonic_ms())
 
 
-async def test_nobody_declares_itself_dead(us: Presence, them: Presence, clock: ManualClock):
+async def test_nobody_declares_itself_dead(us: Membership, them: Membership, clock: ManualClock):
     """If we die, it is not we who notice."""
     await us.join()
     await them.join()
@@ -154,7 +158,7 @@ async def test_nobody_declares_itself_dead(us: Presence, them: Presence, clock: 
     assert [member.owner for member in await us.members()] == ["us"]
 
 
-async def test_one_who_was_slow_lives_on_and_is_told(us: Presence, clock: ManualClock):
+async def test_one_who_was_slow_lives_on_and_is_told(us: Membership, clock: ManualClock):
     await us.join()
     clock.advance(LEASE - A_MS)
     assert await us.renew() is True
@@ -163,7 +167,7 @@ async def test_one_who_was_slow_lives_on_and_is_told(us: Presence, clock: Manual
     assert await us.renew() is True
 
 
-async def test_one_that_was_declared_dead_is_told_so(us: Presence, them: Presence, clock: ManualClock):
+async def test_one_that_was_declared_dead_is_told_so(us: Membership, them: Membership, clock: ManualClock):
     await them.join()
     await watched(us, clock, LEASE)
     for _ in range(2):
@@ -173,14 +177,14 @@ async def test_one_that_was_declared_dead_is_told_so(us: Presence, them: Presenc
     assert await them.renew()
 
 
-async def test_one_whose_server_lost_everything_is_told_so(us: Presence, valkey: Valkey, unit: Unit):
+async def test_one_whose_server_lost_everything_is_told_so(us: Membership, valkey: Valkey, unit: Unit):
     await us.join()
-    await valkey.execute("DEL", PresenceKeys(unit).presence)
+    await valkey.execute("DEL", MembershipKeys(unit).membership)
     with pytest.raises(LeaseLost):
         await us.renew()
 
 
-async def test_one_who_left_is_not_looked_for(us: Presence, them: Presence, clock: ManualClock):
+async def test_one_who_left_is_not_looked_for(us: Membership, them: Membership, clock: ManualClock):
     await them.join()
     await them.leave()
     await them.leave()
@@ -188,24 +192,24 @@ async def test_one_who_left_is_not_looked_for(us: Presence, them: Presence, cloc
     assert await us.members() == []
 
 
-async def test_everybody_is_listed_with_what_remains(us: Presence, them: Presence, clock: ManualClock):
+async def test_everybody_is_listed_with_what_remains(us: Membership, them: Membership, clock: ManualClock):
     await them.join()
     clock.advance(timedelta(seconds=11))
     await us.join()
     assert await us.members() == [Member("them", -1_000), Member("us", 10_000)]
 
 
-async def test_joining_rings_for_whoever_watches_over_the_others(us: Presence, valkey: Valkey, unit: Unit):
+async def test_joining_rings_for_whoever_watches_over_the_others(us: Membership, valkey: Valkey, unit: Unit):
     """The leader may have found nobody to watch, and sleep without an end."""
     await us.join()
-    assert await valkey.execute("LLEN", PresenceKeys(unit).wake) == 1
+    assert await valkey.execute("LLEN", MembershipKeys(unit).wake) == 1
 
 
 async def test_a_crowd_that_died_together_is_found_in_parts(
-    us: Presence, valkey: Valkey, unit: Unit, clock: ManualClock
+    us: Membership, valkey: Valkey, unit: Unit, clock: ManualClock
 ):
     for n in range(101):
-        await Presence(valkey, unit, f"p{n}", clock).join()
+        await Membership(valkey, unit, f"p{n}", clock).join()
     await us.join()
     assert await watched(us, clock, LEASE - A_MS) == []
     clock.advance(A_MS)
@@ -215,7 +219,7 @@ async def test_a_crowd_that_died_together_is_found_in_parts(
     assert (len(expiry.owners), expiry.next_in_ms) == (1, None)
 
 
-async def test_a_process_knows_how_long_it_certainly_lives(us: Presence):
+async def test_a_process_knows_how_long_it_certainly_lives(us: Membership):
     assert us.remaining_ms == 0
     await us.join()
     assert 0 < us.remaining_ms <= 10_000
@@ -225,7 +229,7 @@ async def test_a_process_knows_how_long_it_certainly_lives(us: Presence):
 
 async def test_a_sign_of_life_costs_the_server_three_commands(embedded: Valkey):
     """The call, TIME and ZADD: at one in seven seconds, the greatest part of what an idle process may cost."""
-    us = Presence(embedded, embedded.unit("house"), "us")
+    us = Membership(embedded, embedded.unit("house"), "us")
     await us.join()
     await us.renew()
     await until_due(2)  # a second renewal in the same millisecond is compared twice
@@ -244,16 +248,18 @@ async def calls(valkey: Valkey) -> Counter[str]:
     return Counter({command: each["calls"] for command, each in stats.items()})
 
 
-async def test_nonsense_is_refused(us: Presence, valkey: Valkey, unit: Unit):
+async def test_nonsense_is_refused(us: Membership, valkey: Valkey, unit: Unit):
     with pytest.raises(InvalidArgument, match="owner"):
-        Presence(valkey, unit, "")
+        Membership(valkey, unit, "")
     with pytest.raises(ValidationError, match="renew_every"):
-        PresenceSettings(lease=timedelta(seconds=5))
+        MembershipSettings(lease=timedelta(seconds=5))
     with pytest.raises(ValidationError, match="lease"):
-        PresenceSettings(lease=timedelta(0))
+        MembershipSettings(lease=timedelta(0))
 
 
-async def test_a_process_that_is_declared_dead_is_listed_until_it_is_forgotten_or_lives(us: Presence, them: Presence):
+async def test_a_process_that_is_declared_dead_is_listed_until_it_is_forgotten_or_lives(
+    us: Membership, them: Membership
+):
     await us.join()
     await them.join()
 
@@ -269,7 +275,7 @@ async def test_a_process_that_is_declared_dead_is_listed_until_it_is_forgotten_o
     assert await us.known_dead() == []
 
 
-async def test_one_that_left_or_never_came_cannot_be_declared_dead(us: Presence, them: Presence):
+async def test_one_that_left_or_never_came_cannot_be_declared_dead(us: Membership, them: Membership):
     await them.join()
     await them.leave()
 
@@ -280,10 +286,12 @@ async def test_one_that_left_or_never_came_cannot_be_declared_dead(us: Presence,
         await us.declare_dead("us")
 
 
-async def test_the_timekeeper_is_woken_when_a_process_is_declared_dead(us: Presence, them: Presence, valkey: Valkey):
+async def test_the_timekeeper_is_woken_when_a_process_is_declared_dead(
+    us: Membership, them: Membership, valkey: Valkey
+):
     await them.join()
-    await valkey.execute("DEL", PresenceKeys(valkey.unit("house")).wake)
+    await valkey.execute("DEL", MembershipKeys(valkey.unit("house")).wake)
 
     await us.declare_dead("them")
 
-    assert await valkey.execute("LLEN", PresenceKeys(valkey.unit("house")).wake) == 1
+    assert await valkey.execute("LLEN", MembershipKeys(valkey.unit("house")).wake) == 1
