@@ -146,11 +146,13 @@ def find_terms(text: str, pattern: re.Pattern[str] | None) -> Iterator[Text]:
 
 
 def brief_docstrings(text: str) -> Iterator[Text]:
-    """Docstrings of public modules, classes and functions that have fewer than four words."""
+    """Docstrings of public classes and functions of fewer than four words, without references (See `Protocol`)."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
             docstring = ast.get_docstring(node)
-            if docstring is not None and len(docstring.split()) < SHORTEST_DOCSTRING:
+            if docstring is None or docstring.startswith("See `"):
+                continue
+            if len(docstring.split()) < SHORTEST_DOCSTRING:
                 yield Text(node.lineno, f"{node.name}: {docstring}")
 
 

@@ -13,7 +13,12 @@ def test_a_failure_from_before_the_space_was_freed_is_not_reported_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     free = [0]
-    monkeypatch.setattr(disks, "free_mb", lambda _folder: free[0])
+
+    def free_mb(folder: Path) -> int:
+        del folder
+        return free[0]
+
+    monkeypatch.setattr(disks, "free_mb", free_mb)
     disk = Disk("the data folder", tmp_path)
     with capture_logs() as lines:
         disk.refused()
