@@ -8,11 +8,16 @@ from reference.commands import describe_commands
 from reference.events import describe_events
 from reference.figures import describe_figures
 from reference.operations import describe_operations
+from reference.public_api import describe_api
 from reference.server import openapi
 from reference.tables import describe_tables
 from tidegate.settings.reference import describe_settings
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+
+
+async def _api() -> str:
+    return describe_api()
 
 
 async def _cli() -> str:
@@ -40,6 +45,7 @@ async def _tables() -> str:
 
 
 PAGES: dict[str, Callable[[], Coroutine[Any, Any, str]]] = {
+    "api": _api,
     "cli": _cli,
     "http": _http,
     "settings": _settings,

@@ -52,3 +52,6 @@ async def open_application(settings: Settings, names: Sequence[str] | None = Non
             await require_system_tables(context.database, owners)
         opened = {system.name: await stack.enter_async_context(system.open(context)) for system in systems}
         yield Application(context, opened)
+
+
+open = open_application  # noqa: A001 - `tidegate.open(...)`

@@ -34,7 +34,7 @@ UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class TidegateError(Exception):
-    """The root of the tree."""
+    """Base class of all errors that Tidegate raises."""
 
     problem: ClassVar[str] = ""
     """Name of the `ProblemType` that an HTTP caller is answered with; empty: an internal server error."""
@@ -181,7 +181,7 @@ class GrantVoid(TidegateError):
 
 
 class TooManyWaiting(TidegateError):
-    """`most` already wait in this process; whoever comes now is refused at once."""
+    """`most` callers already wait in this process; further ones are refused at once."""
 
     problem = "too_many"
 
@@ -191,7 +191,7 @@ class TooManyWaiting(TidegateError):
 
 
 class NoCredential(TidegateError):
-    """A call cannot be made by anybody, because there is no valid secret for it; the message says for what."""
+    """There is no valid credential for a call; the message says for which."""
 
     problem = "no_credential"
 

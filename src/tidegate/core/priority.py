@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Priority(StrEnum):
-    """HIGH: somebody waits for it. LOW: nobody does, so it may be slowed down, and is never stopped."""
+    """HIGH: a user waits for the result. LOW: background work, which may be slowed down but is never stopped."""
 
     HIGH = "high"
     LOW = "low"

@@ -178,7 +178,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(Protocol):
-    """One upstream."""
+    """Knows one upstream: which requests to make, and what the answers mean."""
 
     @property
     def name(self) -> str:

@@ -69,7 +69,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class WaitingRoom:
-    """One room. Whoever waits or is inside shows the pass that he was last given.
+    """One waiting room. Visitors show the pass that they were given last.
 
     Where the server is away, or hangs, the methods that need it raise `ValkeyUnavailable` within seconds.
     """

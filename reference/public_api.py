@@ -1,0 +1,63 @@
+"""The page of the public API: every name that `import tidegate` gives, with its docstring."""
+
+import inspect
+from collections.abc import Iterator
+
+import tidegate
+from reference.markdown import MADE, anchor, code, page
+
+_HEAD = f"""# Python API
+
+{MADE}
+
+`import tidegate` gives these names; they are the public API. Everything else is private and may change without
+notice. Modules are imported when one of their names is first used.
+"""
+
+
+def describe_api() -> str:
+    """The page, as Markdown."""
+    names = tidegate.__all__
+    lines = [_HEAD]
+    lines += [f"- [{code(name)}](#{anchor(name)}): {_first_line(name)}" for name in names]
+    for name in names:
+        lines += ["", f"## {name}", "", *_described(name)]
+    return page(lines)
+
+
+def _first_line(name: str) -> str:
+    return (inspect.getdoc(getattr(tidegate, name)) or "").partition("\n")[0].replace("<", "&lt;")
+
+
+def _described(name: str) -> Iterator[str]:
+    found = getattr(tidegate, name)
+    yield from ("", inspect.getdoc(found) or "", "")
+    if inspect.isclass(found):
+        for method, function in _public_methods(found):
+            said = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
+            if said and not said.startswith("See `"):
+                yield f"- `{method}{_signature(function)}`: {said}"
+
+
+def _public_methods(kind: type) -> Iterator[tuple[str, object]]:
+    for name, member in vars(kind).items():
+        function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        if not name.startswith("_") and inspect.isfunction(function):
+            yield name, function
+
+
+def _signature(function: object) -> str:
+    """Names and defaults without types, which the docstring and the source have."""
+    assert callable(function)
+    parameters = [
+        each.replace(annotation=inspect.Parameter.empty)
+        for each in inspect.signature(function).parameters.values()
+        if each.name not in ("self", "cls")
+    ]
+    return str(inspect.Signature([_plain(each) for each in parameters]))
+
+
+def _plain(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Without a default that has no short text of its own, which could differ from run to run."""
+    is_shown = parameter.default is inspect.Parameter.empty or isinstance(parameter.default, str | int | float | None)
+    return parameter if is_shown else parameter.replace(default=...)
