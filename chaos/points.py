@@ -23,7 +23,7 @@ from tidegate.storage.sql import Database, Transaction
 _STEPS: dict[str, tuple[type, str]] = {
     "read": (Consumer, "read"),
     "call": (UpstreamClient, "fetch"),
-    "offer": (Gate, "offer"),
+    "offer": (Gate, "enqueue"),
     "settle": (Gate, "settle"),
     "rebuild": (Gate, "rebuild"),
     "complete": (Completion, "complete"),

@@ -118,7 +118,7 @@ async def test_one_trace_leads_from_the_request_over_two_workers_to_the_statisti
         assert_parts_of_a_job(collector, job)
 
     statistics = collector.one("statistics")
-    chain = ["statistics", "complete run", "event collection.run_ended", "begin run", "POST /v1/runs"]
+    chain = ["statistics", "complete run", "event collection.run_ended.github", "begin run", "POST /v1/runs"]
     assert collector.chain(statistics) == chain
     assert collector.one("complete run").facts["tidegate.jobs"] == ended["total_jobs"]
     assert variables["GITHUB_TOKEN"].encode() not in collector.raw
