@@ -6,10 +6,12 @@ from datetime import timedelta
 import pytest
 
 from tests.primitives.limiter.conftest import SECOND, NewLimiter
+from tests.waiting import until
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.primitives.limiter import Limit, Limiter, LimiterSettings
 from tidegate.primitives.limiter.keys import LimiterKeys
+from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Unit, Valkey
 
 TEN = Limit(name="ten", permits=10, window=SECOND)
@@ -33,7 +35,8 @@ async def test_callers_of_different_keys_do_not_wait_for_each_other(new_limiter:
     (await limiter.acquire("user:43")).use()
 
     assert not waiting.done()
-    waiting.cancel()
+    await end(waiting)
+    await until(lambda: all(queue.is_idle for queue in limiter._queues.values()))  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_a_new_key_is_granted_at_once_where_the_server_has_its_data(
@@ -63,10 +66,15 @@ async def test_a_server_clock_that_was_set_back_does_not_hold_new_keys_up(
 
 async def test_keys_leave_no_trace_on_the_server_or_in_memory(valkey: Valkey, unit: Unit, new_limiter: NewLimiter):
     limiter = new_limiter(Limit(name="second", permits=10, window=SECOND))
-    for number in range(1_100):
+    await limiter.pause(timedelta(hours=1), "paused")
+    waiting = asyncio.create_task(limiter.acquire("paused"))
+    await until(lambda: limiter._waiting.callers == 1)  # pyright: ignore[reportPrivateUsage]
+    for number in range(2_100):
         await limiter.take(1, f"token-{number}")
 
-    assert len(limiter._queues) <= 1_000  # pyright: ignore[reportPrivateUsage]
+    assert len(limiter._queues) <= 1_001  # pyright: ignore[reportPrivateUsage]
+    await end(waiting)
+    await until(lambda: all(queue.is_idle for queue in limiter._queues.values()))  # pyright: ignore[reportPrivateUsage]
     keys = LimiterKeys(unit, "token-7")
     assert "token-7" not in keys.state
     assert 0 < await valkey.execute("PTTL", keys.state) <= 120_000

@@ -65,6 +65,7 @@ class Limiter:
         self._plan = make_plan(self.settings)
         self._waiting = WaitingCount()
         self._queues: OrderedDict[str, PermitQueue] = OrderedDict()
+        self._most_kept = _IDLE_KEYS_KEPT
 
     async def run(
         self,
@@ -122,9 +123,17 @@ class Limiter:
             ledger = Ledger(self._valkey, keys, self._clock, self._plan, self._stopwatch)
             queue = PermitQueue(self._unit.name, ledger, self.settings, self._stopwatch, self._waiting)
         self._queues[key] = queue
-        while len(self._queues) > _IDLE_KEYS_KEPT and (oldest := next(iter(self._queues.items())))[1].is_idle:
-            del self._queues[oldest[0]]
+        if len(self._queues) > self._most_kept:
+            self._forget_idle_queues()
         return queue
+
+    def _forget_idle_queues(self) -> None:
+        """Keep the queues of the keys that were used last, and those in which a caller waits."""
+        idle = [key for key, queue in self._queues.items() if queue.is_idle]
+        for key in idle[: len(idle) - _IDLE_KEYS_KEPT // 2]:
+            del self._queues[key]
+        # Only after as many new keys again: each search reads all keys.
+        self._most_kept = len(self._queues) + _IDLE_KEYS_KEPT // 2
 
     def _affordable(self, priority: Priority, units: int) -> int:
         """A request for more than a rule can ever give would wait for ever."""

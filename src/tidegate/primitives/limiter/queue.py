@@ -141,8 +141,9 @@ class PermitQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no caller waits and no request is still to be counted."""
-        return not any(self._lines) and not self._uncounted
+        """Whether no caller waits, no request is still to be counted, and the task that asks the server has ended."""
+        is_asking = self._dispatcher is not None and not self._dispatcher.done()
+        return not any(self._lines) and not self._uncounted and not is_asking
 
     async def acquire(self, priority: Priority, units: int) -> Grant:
         """Wait for a permit that is valid at this moment."""
