@@ -133,7 +133,8 @@ class EventDeliverer:
             for counter in (OUTBOX_DELIVERED, OUTBOX_RETRIED, OUTBOX_BURIED):
                 counter.labels(kind)  # told as 0 from the beginning: an alert sees the first one as an increase
         self._clock, self._retries, self._timeout = clock, retries, timeout
-        self._outages = {handler.name: Outage(f"relay.{handler.name}") for handler in handlers}
+        # By kind too: that events of another kind succeed does not prove that the server serves this one.
+        self._outages = {(handler.kind, handler.name): Outage(f"relay.{handler.name}") for handler in handlers}
         self.stopping = asyncio.Event()
         """When it is set, no handler waits for a server any more."""
 
@@ -157,7 +158,7 @@ class EventDeliverer:
                 await handler.handle(event)
 
         try:
-            await self._outages[handler.name].retry(handle, stopping=self.stopping, within_s=_OUTLAST_S)
+            await self._outages[handler.kind, handler.name].retry(handle, stopping=self.stopping, within_s=_OUTLAST_S)
         except Unavailable as error:
             return _Failure(handler, _told(error), final=False, is_outage=True)
         except Exception as error:
