@@ -79,6 +79,22 @@ async def test_a_source_of_the_settings_is_collected_and_exported_by_commands(tm
     await runner.cleanup()
 
 
+async def test_stored_credentials_of_a_source_are_listed_replaced_and_removed(tmp_path: Path):
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    shell = Shell(await migrated_folder(data_dir), "http://127.0.0.1:9")
+    store = ("credentials", "add", "counter", "--source", "bookshop", "--from-env", "SHOP_TOKEN")
+    for token in ("mistyped", "right"):
+        ended = await shell.tidegate(*store, SHOP_TOKEN=token)
+        assert ended[0] == 0, ended[1]
+
+    listed = await shell.tidegate("credentials", "list")
+    assert ("bookshop" in listed[1], listed[1].count("counter")) == (True, 1)
+    removed = await shell.tidegate("credentials", "remove", "counter", "--source", "bookshop")
+    assert removed[0] == 0, removed[1]
+    assert "There are no credentials" in (await shell.tidegate("credentials", "list", "--source", "bookshop"))[1]
+
+
 async def test_every_process_of_the_installation_works_on_a_source_of_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -93,9 +93,13 @@ def add(
 
 
 @app.command("list")
-def list_(*, as_json: bool = _JSON) -> None:
-    """Show the credentials: whose they are, whom they serve, and whether they are good. Never a secret."""
-    found = run(_list(load_settings()))
+def list_(
+    *,
+    source: str | None = typer.Option(None, "--source", help="Only those of this source."),
+    as_json: bool = _JSON,
+) -> None:
+    """Show the credentials of all sources: account, users they serve, and whether they are valid. Never a secret."""
+    found = run(_list(load_settings(), source))
     if as_json:
         typer.echo(msgspec.json.encode({"credentials": found}))
     elif not found:
@@ -105,9 +109,11 @@ def list_(*, as_json: bool = _JSON) -> None:
 
 
 @app.command()
-def remove(name: str = typer.Argument(help="As `list` shows it."), *, as_json: bool = _JSON) -> None:
-    """Delete a credential; nobody uses it any more. Calls under way end. It is not revoked at GitHub."""
-    removed = run(_remove(load_settings(), name))
+def remove(
+    name: str = typer.Argument(help="As `list` shows it."), *, source: str = _SOURCE, as_json: bool = _JSON
+) -> None:
+    """Delete a credential, so that no process uses it. Calls under way end. It is not revoked at the upstream."""
+    removed = run(_remove(load_settings(), name, source))
     if as_json:
         typer.echo(msgspec.json.encode({"removed": removed}))
     else:
@@ -179,16 +185,22 @@ async def _add(settings: Settings, given: _Given, secret: str) -> Credential:
         )
 
 
-async def _list(settings: Settings) -> Sequence[Credential]:
+async def _list(settings: Settings, source: str | None) -> Sequence[Credential]:
+    from tidegate.connections import open_database
+    from tidegate.engine.credentials import records
+
+    async with open_database(settings) as database:
+        return [stored.credential for stored in await database.read(records.everything, source)]
+
+
+async def _remove(settings: Settings, name: str, source: str) -> Credential:
     from tidegate.app.credentials import open_credentials
 
-    async with open_credentials(settings) as book:
-        return await book.list()
+    if source != _GITHUB:
+        from tidegate.app.sources import open_source_credentials
 
-
-async def _remove(settings: Settings, name: str) -> Credential:
-    from tidegate.app.credentials import open_credentials
-
+        async with open_source_credentials(settings, source) as book:
+            return await book.remove(name)
     async with open_credentials(settings) as book:
         return await book.remove(name)
 
@@ -284,11 +296,14 @@ def _print_table(credentials: Sequence[Credential]) -> None:
 
     now = datetime.now(UTC)
     elsewhere = ["sent to"] if any(one.audience != API_URL for one in credentials) else []
-    table = Table("name", "what", "owner", "serves", *elsewhere, "checked", "state", box=None, pad_edge=False)
+    sources = ["source"] if any(one.source != _GITHUB for one in credentials) else []
+    columns = (*sources, "name", "what", "owner", "serves", *elsewhere, "checked", "state")
+    table = Table(*columns, box=None, pad_edge=False)
     for one in credentials:
         checked = "never" if one.checked_at is None else clock(one.checked_at, now)
         where = [one.audience] if elsewhere else []
-        row = (one.name, _described(one), one.owner, _served(one), *where, checked, _state(one, now))
+        of = [one.source] if sources else []
+        row = (*of, one.name, _described(one), one.owner, _served(one), *where, checked, _state(one, now))
         table.add_row(*(escape(text) for text in row))
     print_table(table)
 

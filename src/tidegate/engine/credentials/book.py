@@ -90,7 +90,7 @@ class CredentialBook:
         """
         token = require_token(secret)
         checked = await self._authority.check(token, identify=True) if check else None
-        account = await self._account_of(token, checked)
+        account = await self._account_of(token, checked, name)
         if owner is None and checked is None:
             raise InvalidArgument("owner", None, "must be given where the upstream is not asked")
         return await self._add(
@@ -272,8 +272,12 @@ class CredentialBook:
         variable = token_variable(self.source)
         return f" ({variable} was removed or refused while this process ran; a new start tries it again)"
 
-    async def _account_of(self, token: str, checked: Checked | None) -> Account:
+    async def _account_of(self, token: str, checked: Checked | None, name: str | None) -> Account:
+        """The account of a token. Where the upstream is not asked, the same name stands for the same account."""
         if checked is None:
+            present = None if name is None else await self._database.read(records.find, self.source, name)
+            if present is not None and present.credential.kind is Kind.TOKEN:
+                return Account(allowance=present.credential.allowance, login=present.credential.account)
             unknown = f"token-{(await self._vault.fingerprint(token))[:16]}"
             return Account(allowance=unknown, login="unknown")
         if checked.account is None:
