@@ -6,10 +6,13 @@
 them. The shop stands beside them, so that the example runs without the internet.
 """
 
+import asyncio
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -211,7 +214,19 @@ async def main(folder: str) -> None:
     await runner.cleanup()
 
 
+async def stay_open() -> None:
+    """Serve the shop until Ctrl-C, for `tidegate collect --source bookshop`."""
+    _, url = await serve(Bookshop({"maps": 25, "novels": 142, "poems": 8}))
+    source = """TIDEGATE_SOURCES='["examples.own_source:BookshopSource"]'"""
+    print(f"export BOOKSHOP_URL={url} SHOP_TOKEN={Bookshop.TOKEN} PYTHONPATH=. {source}", flush=True)
+    await asyncio.Event().wait()
+
+
 if __name__ == "__main__":
     configure(level="warning")
+    if sys.argv[1:] == ["--serve"]:
+        with suppress(KeyboardInterrupt):
+            uvloop.run(stay_open())
+        sys.exit()
     with tempfile.TemporaryDirectory() as folder:
         uvloop.run(main(folder))
