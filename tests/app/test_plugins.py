@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
 import zipfile
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from pathlib import Path
 
 import aiohttp
@@ -146,3 +148,64 @@ async def test_mistakes_in_settings_of_systems_are_named(
 
     assert code == 1
     assert said in told
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """Two installed distributions: a module that cannot be imported, and a command whose name exists already."""
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "spoilt.py").write_text("import a_module_that_is_missing\n")
+    (folder / "twin.py").write_text(
+        "from tidegate.system import Command, System\n"
+        "class Twin(System):\n"
+        "    name = 'twin'\n"
+        "    commands = {'runs': Command('twin:runs', 'A second command of this name.')}\n"
+    )
+    for name, place in (("spoilt", "spoilt:Spoilt"), ("twin", "twin:Twin")):
+        metadata = folder / f"{name}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-distribution\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text(f"[tidegate.systems]\n{name} = {place}\n")
+    return folder
+
+
+async def test_a_system_that_cannot_be_loaded_is_reported_and_ends_no_other_command(broken: Path, tmp_path: Path):
+    left_out = environment(tmp_path, PYTHONPATH=str(broken), TIDEGATE_SYSTEMS='["campaigns"]')
+    (tmp_path / "data").mkdir()
+    await migrated_folder(tmp_path / "data")
+    reason = "cannot be loaded: ModuleNotFoundError: No module named 'a_module_that_is_missing'"
+
+    code, listed = await tidegate(left_out, "--help")
+    words = " ".join(listed.split())
+    assert (code, "Make, start and stop campaigns" in words, reason in words) == (0, True, True), listed
+    assert "its command 'runs' cannot be used: tidegate itself has one of this name" in words, listed
+    code, said = await tidegate(left_out, "spoil")
+    assert (code, "No such command 'spoil'" in said, reason in said) == (2, True, True), said
+    for command in ("settings --json", "campaign list --json", "runs list --json"):
+        code, said = await tidegate(left_out, *command.split())
+        assert code == 0, said
+    code, said = await tidegate({**left_out, "TIDEGATE_SPOILT__TIMEOUT": "7s"}, "campaign", "list")
+    assert (code, reason in said) == (1, True), "its settings cannot be checked"
+
+    used = environment(tmp_path, PYTHONPATH=str(broken))
+    code, said = await tidegate(used, "up", "--port", "0")
+    assert (code, reason in said, "TIDEGATE_SYSTEMS" in said) == (1, True, True), "a system that is used has to load"
+
+
+async def test_no_key_is_made_while_a_system_that_cannot_be_loaded_has_tables(broken: Path, tmp_path: Path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    await migrated_folder(folder)
+    given = environment(tmp_path, PYTHONPATH=str(broken), TIDEGATE_SYSTEMS='["campaigns"]', TOKEN="ghp_" + "a" * 36)
+    add = ["credentials", "add", "me", "--owner", "me", "--no-check", "--from-env", "TOKEN"]
+    with closing(sqlite3.connect(folder / "tidegate.db")) as database:
+        database.execute("CREATE TABLE spoilt_secrets (id INTEGER)")
+
+    code, said = await tidegate(given, *add)
+    assert (code, "the system 'spoilt'" in said) == (1, True), "its table may need a key that is lost"
+
+    with closing(sqlite3.connect(folder / "tidegate.db")) as database:
+        database.execute("DROP TABLE spoilt_secrets")
+    code, said = await tidegate(given, *add)
+    assert code == 0, said

@@ -46,10 +46,13 @@ def lazy_group(
     *,
     find: Callable[[str], Command | None] = lambda _: None,
     everything: Callable[[], Mapping[str, Command]] | None = None,
+    problems: Callable[[], Mapping[str, str]] = dict[str, str],
 ) -> type[TyperGroup]:
     """The class of a group that has these commands: `Typer(cls=lazy_group({...}))`.
 
-    `find` looks a further command up by its name; `everything` lists all commands, for the help page.
+    `find` looks a further command up by its name; `everything` lists all commands, for the help page. `problems` names
+    the systems whose commands are missing, and why: the help page ends with them, and so does the error for a command
+    that does not exist.
     """
 
     class LazyGroup(TyperGroup):
@@ -65,7 +68,17 @@ def lazy_group(
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             if cmd_name not in self.commands and (found := find(cmd_name)) is not None:
                 self._add({cmd_name: found})
-            return super().get_command(ctx, cmd_name)
+            command = super().get_command(ctx, cmd_name)
+            if command is None:
+                for system, reason in problems().items():
+                    typer.echo(f"{system}: {reason}", err=True)
+            return command
+
+        def format_epilog(self, ctx: Any, formatter: Any) -> None:
+            super().format_epilog(ctx, formatter)
+            if found := problems():
+                with formatter.section("Systems with errors"):
+                    formatter.write_dl(list(found.items()))
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             name, command, rest = super().resolve_command(ctx, args)

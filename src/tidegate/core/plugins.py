@@ -8,7 +8,7 @@ Finding a system reads only the metadata of installed distributions. A distribut
 The name of the entry point is the name of the system. Here a system is only loaded; `tidegate.system` says what it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -49,14 +49,40 @@ def load_system(name: str) -> Any:
         raise InvalidSettings(f"no system {name!r} is installed; installed are: {known}")
     try:
         system = point.load()()
+        own_name = system.name
     except Exception as error:  # code of another distribution: name it, whatever is wrong
         raise InvalidSettings(
             f"the system {name!r} of the distribution {_distribution(point)} cannot be loaded: "
-            f"{type(error).__name__}: {error}"
+            f"{type(error).__name__}: {error}. Repair or uninstall it, or leave it out of TIDEGATE_SYSTEMS"
         ) from error
-    if system.name != name:
-        raise InvalidSettings(f"the system {name!r} calls itself {system.name!r}; both names must be the same")
+    if own_name != name:
+        raise InvalidSettings(f"the system {name!r} calls itself {own_name!r}; both names must be the same")
     return system
+
+
+def loadable_systems() -> Iterator[Any]:
+    """The installed systems, each imported when the iterator reaches it, without those that cannot be loaded.
+
+    For questions to all systems, whether they are used or not; `broken_systems` names those that are missing here.
+    """
+    for name in installed_systems():
+        try:
+            system = load_system(name)
+        except InvalidSettings:
+            continue
+        yield system
+
+
+@cache
+def broken_systems() -> Mapping[str, str]:
+    """Installed systems that cannot be loaded, and why. Imports every installed system."""
+    reasons: dict[str, str] = {}
+    for name in installed_systems():
+        try:
+            load_system(name)
+        except InvalidSettings as error:
+            reasons[name] = str(error)
+    return reasons
 
 
 def load_place(place: str) -> Any:
@@ -69,19 +95,18 @@ def load_place(place: str) -> Any:
 def section_class(section: str) -> Any:
     """The class of a section of the settings; None when no installed system has a section of this name.
 
-    Imports as few systems as possible: the one with the name of the section first.
+    Imports as few systems as possible: the one with the name of the section first. Raises `InvalidSettings` when that
+    one cannot be loaded, since its settings cannot be checked.
     """
-    names = sorted(installed_systems(), key=lambda name: name != section)
-    for name in names:
-        place = load_system(name).sections.get(section)
-        if place is not None:
-            return load_place(place)
-    return None
+    if section in installed_systems() and (place := load_system(section).sections.get(section)) is not None:
+        return load_place(place)
+    places = (system.sections.get(section) for system in loadable_systems())
+    return next((load_place(place) for place in places if place is not None), None)
 
 
 def all_sections() -> Mapping[str, Any]:
-    """The classes of all sections of all installed systems. Imports every installed system."""
-    names = [section for name in installed_systems() for section in load_system(name).sections]
+    """The classes of all sections of all systems that can be loaded. Imports every installed system."""
+    names = [section for system in loadable_systems() for section in system.sections]
     return {name: section_class(name) for name in sorted(names)}
 
 

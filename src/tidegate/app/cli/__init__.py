@@ -5,14 +5,15 @@ Exit codes: 0 done; 1 something is wrong and was told; 2 the command line itself
 
 import sys
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import typer
 
 from tidegate import __version__
 from tidegate.cli.lazy import PLAIN, lazy_group
-from tidegate.core.errors import InvalidSettings, TidegateError
-from tidegate.core.plugins import installed_systems
-from tidegate.system import Command, find_system
+from tidegate.core.errors import TidegateError
+from tidegate.core.plugins import broken_systems, loadable_systems
+from tidegate.system import Command
 
 COMMANDS = {
     "collect": Command("tidegate.cli.collect:collect", "Collect what users did on GitHub."),
@@ -37,26 +38,45 @@ COMMANDS = {
 """Each is imported when it is run: the start of a command takes as long as its own imports."""
 
 
+class _Listing(NamedTuple):
+    """The commands that can be used, and what is wrong with the systems whose commands cannot."""
+
+    commands: dict[str, Command]
+    problems: dict[str, str]
+
+
+def _list_everything() -> _Listing:
+    """Look through all installed systems. A mistake in one of them is a problem to report, and not an error."""
+    found, owners = dict(COMMANDS), dict.fromkeys(COMMANDS, "tidegate itself")
+    problems = dict(broken_systems())
+    for system in loadable_systems():
+        for name, command in system.commands.items():
+            if name in found:
+                problems[system.name] = f"its command {name!r} cannot be used: {owners[name]} has one of this name"
+            else:
+                found[name], owners[name] = command, f"the system {system.name}"
+    return _Listing(dict(sorted(found.items())), problems)
+
+
 def _find(name: str) -> Command | None:
     """A command of a system; systems are imported only until it is found."""
-    return next((found for each in installed_systems() if (found := find_system(each).commands.get(name))), None)
+    return next((found for system in loadable_systems() if (found := system.commands.get(name))), None)
 
 
 def all_commands() -> Mapping[str, Command]:
-    """Every command by name. Raises `InvalidSettings` when two systems have a command of the same name."""
-    found, owners = dict(COMMANDS), dict.fromkeys(COMMANDS, "tidegate itself")
-    for system in map(find_system, installed_systems()):
-        for name, command in system.commands.items():
-            if name in found:
-                raise InvalidSettings(f"the command {name!r} of the system {system.name} is one of {owners[name]}")
-            found[name], owners[name] = command, f"the system {system.name}"
-    return dict(sorted(found.items()))
+    """Every command by name. Where two systems have a command of the same name, it is that of the first."""
+    return _list_everything().commands
+
+
+def _problems() -> Mapping[str, str]:
+    """Systems with commands that cannot be used, and why."""
+    return _list_everything().problems
 
 
 app = typer.Typer(
     name="tidegate",
     help="Stands between crowds and quotas: exceeds no limit, loses nothing, polls nothing.",
-    cls=lazy_group(COMMANDS, find=_find, everything=all_commands),
+    cls=lazy_group(COMMANDS, find=_find, everything=all_commands, problems=_problems),
     no_args_is_help=True,
     rich_markup_mode=PLAIN,
     pretty_exceptions_enable=False,

@@ -1,8 +1,8 @@
 """The vault of an installation, put together: one key for everything that is secret, whoever keeps it."""
 
-from sqlalchemy import literal, select, table
+from sqlalchemy import inspect, literal, select, table
 
-from tidegate.core.plugins import installed_systems
+from tidegate.core.plugins import broken_systems, loadable_systems
 from tidegate.engine.credentials import KeySource, records
 from tidegate.engine.credentials.vault import Vault
 from tidegate.settings import Settings
@@ -23,9 +23,17 @@ def key_source(settings: Settings) -> KeySource:
 
 
 def _needs_key(tx: Transaction) -> bool:
-    """Whether a stored secret needs the key. Systems that are installed and not used count too: their data is there."""
-    names = [name for system in map(find_system, installed_systems()) for name in system.encrypted_tables]
-    return records.has_secrets(tx) or any(_has_rows(tx, name) for name in names)
+    """Whether a stored secret needs the key. Systems that are installed and not used count too: their data is there.
+
+    Raises `InvalidSettings` when a system that has tables cannot be loaded, since it may have encrypted some of them.
+    """
+    names = [name for system in loadable_systems() for name in system.encrypted_tables]
+    if records.has_secrets(tx) or any(_has_rows(tx, name) for name in names):
+        return True
+    for system in broken_systems():
+        if any(name.startswith(f"{system}_") for name in inspect(tx.connection).get_table_names()):
+            find_system(system)
+    return False
 
 
 def _has_rows(tx: Transaction, name: str) -> bool:
