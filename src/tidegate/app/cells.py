@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 
 from tidegate.connections import build_context
 from tidegate.core.errors import Unavailable
+from tidegate.engine.committer import Moved
 from tidegate.engine.lifecycle import ACTIVE_RUNS
+from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.runs import Run
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.waiting import first_of
@@ -32,6 +34,12 @@ def cell_context(context: Context, source: str) -> Context:
 def cell_of(parts: Context, source: str) -> Context:
     """The parts with which the jobs of a source are offered, dispatched and executed."""
     return parts if source in SHARED_SOURCES else cell_context(parts, source)
+
+
+def orchestrator_of(parts: Context, source: str, *, on_moved: Moved = lambda _: None) -> Orchestrator:
+    """Retries and cancels runs of a source, also in a process that does not know the source; it begins none."""
+    cell = cell_of(parts, source)
+    return Orchestrator(cell.database, cell.gate, {}, on_moved=on_moved)
 
 
 async def why_waiting(parts: Context, runs: Sequence[Run]) -> dict[int, str]:
