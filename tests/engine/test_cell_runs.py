@@ -7,27 +7,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert, select
 
 from tests.engine.cell_process import NamedShelfSource, tokens_of
 from tests.engine.shelf import ShelfUpstream
 from tests.engine.test_crash import serve
+from tests.primitives.wakeup.waiters import until_blocked
 from tests.servers.migrated import migrated_folder
 from tests.waiting import until
 from tidegate.app import Collection, SourceCollection, open_sources
 from tidegate.app.application import open_application
 from tidegate.app.opened_collection import OpenCollection
 from tidegate.cli.runs import cancel_run, retry_runs
+from tidegate.engine.accounts import ended_key, run_ended
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
 from tidegate.engine.progress import jobs_of
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Subject
+from tidegate.engine.tables import collection_runs
 from tidegate.http.channel import Seats
+from tidegate.http.dead_letters import DeadLetters
 from tidegate.http.feed import RunFeed
 from tidegate.http.jobs import Jobs
 from tidegate.http.runs import Runs
 from tidegate.http.views import RunViews
 from tidegate.settings import Settings
-from tidegate.storage.sql import Transaction
+from tidegate.storage.sql import Transaction, outbox
+from tidegate.storage.sql.outbox import Event
 
 BOOKSHOP = "bookshop"
 LAST_PAGE = "/shelves/ada-shelf/1"
@@ -150,3 +156,41 @@ async def test_a_canceled_run_leaves_the_gate_of_its_cell(
         assert await gate.lengths() == (1, 0)
         await cancel(shop.settings, run_id)
         assert await gate.lengths() == (0, 0)
+
+
+def bury_an_end(tx: Transaction) -> tuple[int, int]:
+    """A run without jobs whose end failed for good: the run, and its dead letter."""
+    counters = [column.name for column in collection_runs.c if column.name.endswith(("jobs", "calls", "documents"))]
+    row = dict.fromkeys([*counters, "skipped_items"], 0) | {
+        "source": BOOKSHOP,
+        "user_id": "ada",
+        "login": "ada",
+        "pool": BOOKSHOP,
+        "status": RunState.FINALIZING,
+        "active_key": "ada",
+        "triggered_by": "manual",
+        "options": {},
+        "created_at": tx.now,
+    }
+    tx.execute(insert(collection_runs).values(row))
+    run_id = tx.execute(select(collection_runs.c.id)).scalar_one()
+    outbox.add(tx, Event(run_ended(BOOKSHOP), key=ended_key(run_id), payload={"run_id": run_id}))
+    (event,) = outbox.pending_page(tx)
+    outbox.bury(tx, event.id, attempts=1, error="a defect")
+    return run_id, event.id
+
+
+async def test_a_dead_letter_that_another_process_replays_wakes_the_leader_of_the_cell(tmp_path: Path):
+    async with open_bookshop(tmp_path) as shop, open_application(shop.settings, ["collection"]) as application:
+        database, opened = application.context.database, application.find(OpenCollection)
+        run_id, letter = await database.transaction(bury_an_end)
+        cell, other = shop.collection.cells[BOOKSHOP].parts, application.process(works=False)
+        running = asyncio.create_task(other.run())
+        async with working(shop.collection):
+            await until_blocked(cell.valkey, cell.unit.key("commits"))  # its relay has nothing to do
+            assert opened is not None
+            await DeadLetters(opened.collection).replay_dead_letter(f"outbox-{letter}")
+            await shop.until_over(run_id)
+            assert (await shop.collection.show(run_id)).status is RunState.COMPLETED
+        other.stop()
+        await running
