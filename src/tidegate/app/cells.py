@@ -6,13 +6,19 @@ leads its cell, enrols its credentials and offers everything unfinished.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from tidegate.connections import build_context
 from tidegate.core.errors import Unavailable
+from tidegate.engine.accounts import run_ended
+from tidegate.engine.committer import Moved
 from tidegate.engine.lifecycle import ACTIVE_RUNS
+from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.runs import Run
+from tidegate.runtime.outage import Outage
 from tidegate.runtime.supervisor import Supervisor
-from tidegate.runtime.waiting import first_of
+from tidegate.runtime.waiting import first_of, unless
+from tidegate.storage.sql import outbox
 from tidegate.system import Context
 
 SHARED_SOURCES = frozenset({"github", "crawl"})
@@ -34,6 +40,12 @@ def cell_of(parts: Context, source: str) -> Context:
     return parts if source in SHARED_SOURCES else cell_context(parts, source)
 
 
+def orchestrator_of(parts: Context, source: str, *, on_moved: Moved = lambda _: None) -> Orchestrator:
+    """Retries and cancels runs of a source, also in a process that does not know the source; it begins none."""
+    cell = cell_of(parts, source)
+    return Orchestrator(cell.database, cell.gate, {}, on_moved=on_moved)
+
+
 async def why_waiting(parts: Context, runs: Sequence[Run]) -> dict[int, str]:
     """Those of `runs` that wait because no process knows their source, by number, with the reason.
 
@@ -49,6 +61,62 @@ async def why_waiting(parts: Context, runs: Sequence[Run]) -> dict[int, str]:
 
 async def _is_known(parts: Context, source: str) -> bool:
     return any(member.remaining_ms > 0 for member in await cell_of(parts, source).membership.members())
+
+
+class CellNotifier:
+    """A service of processes outside the cells: wakes the leader of a cell after a commit with an event for it.
+
+    Such events are the ends of runs that are retried, and replayed dead letters. `look` finds those that a process
+    committed before it died; it is called when this service starts, and by the leader after a death.
+    """
+
+    def __init__(self, parts: Context) -> None:
+        self._parts, self._outage = parts, Outage("announcer.cells")
+        self._prefix = run_ended("")
+        self._sources: set[str] = set()
+        self._changed, self._must_look = asyncio.Event(), True
+
+    def look(self) -> None:
+        """Wake the leaders of all cells that have events to handle."""
+        self._must_look = True
+        self._changed.set()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Wake leaders after commits, until told to stop; those of commits until then are woken."""
+        silence = self._parts.database.subscribe_prefix(outbox.topic_of(self._prefix), self._note)
+        self.look()
+        try:
+            while self._changed.is_set() or not stopping.is_set():
+                await unless(stopping, self._changed.wait())
+                if self._changed.is_set():
+                    self._changed.clear()
+                    with suppress(Unavailable):  # told to stop meanwhile: the leader looks after the death
+                        await self._outage.retry(self._wake, stopping=stopping)
+        finally:
+            silence()
+
+    def _note(self, topic: str) -> None:
+        self._sources.add(topic.removeprefix(outbox.topic_of(self._prefix)))
+        self._changed.set()
+
+    async def _wake(self) -> None:
+        # What is reported during an await is kept for the next turn, and what fails is done again.
+        if self._must_look:
+            self._must_look = False
+            try:
+                kinds = await self._parts.database.read(outbox.pending_kinds, self._prefix)
+            except Unavailable:
+                self._must_look = True
+                raise
+            self._sources |= {kind.removeprefix(self._prefix) for kind in kinds}
+        for source in sorted(self._sources - SHARED_SOURCES):
+            self._sources.discard(source)
+            try:
+                await cell_of(self._parts, source).commits.notify()
+            except Unavailable:
+                self._sources.add(source)
+                raise
+        self._sources -= SHARED_SOURCES
 
 
 class CellService:

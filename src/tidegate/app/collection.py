@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from tidegate.app.cells import SHARED_SOURCES, orchestrator_of
 from tidegate.app.collecting import Addition, Collecting, put_schedules_together
 from tidegate.app.crawl import Crawl, put_crawl_together
 from tidegate.app.credentials import Stranding, put_book_together
@@ -14,10 +15,12 @@ from tidegate.app.opened_collection import OpenCollection
 from tidegate.app.preflight import check_before_migration
 from tidegate.app.token_check import check_token
 from tidegate.connections import open_context
-from tidegate.core.errors import InvalidSettings
+from tidegate.core.errors import InvalidSettings, NotFound
+from tidegate.engine import ledger, runs
 from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.credentials import CredentialBook
+from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.places import OtherPlace, settle_place
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.sqs import open_aws
@@ -48,6 +51,23 @@ class Collection(Collecting):
     """The door through which crawls begin."""
     late_token: LateToken | None = None
     """The token of whoever started the process, where the upstream was away at the start: a service to be run."""
+
+    async def orchestrator_of(self, run_id: int) -> Orchestrator:
+        """Retries and cancels a run of any source: its jobs are offered to the gate that its workers read.
+
+        Raises `NotFound`.
+        """
+        run = await self.parts.database.read(runs.get, run_id)
+        if run.source in SHARED_SOURCES:
+            return self.orchestrator
+        return orchestrator_of(self.parts, run.source, on_moved=self.bulletin.moved)
+
+    async def run_of(self, job_id: int) -> int:
+        """The run of a job. Raises `NotFound`."""
+        found = await self.parts.database.read(ledger.runs_of, [job_id])
+        if not found:
+            raise NotFound("job", job_id)
+        return found[0]
 
     def opened(self) -> OpenCollection:
         """What it contributes to a process."""

@@ -1,8 +1,9 @@
 """What collection contributes to a process. Transitional, as `collection_system`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.app.cells import CellNotifier
 from tidegate.app.collecting import OpenEngine
 from tidegate.runtime.retention import RetentionRule
 from tidegate.runtime.service import Service
@@ -18,11 +19,20 @@ class OpenCollection(OpenEngine):
     def __init__(self, collection: "Collection") -> None:
         super().__init__(collection)
         self.collection = collection
+        self._cells = CellNotifier(collection.parts)
 
     def services(self) -> Mapping[str, Service]:
         """Notifiers, queues of AWS, and the token that is tried again."""
         late = self.collection.late_token
-        return {**super().services(), **({} if late is None else {"late-token": late})}
+        return {
+            **super().services(),
+            "announcer of cells": self._cells,
+            **({} if late is None else {"late-token": late}),
+        }
+
+    def on_loss(self) -> Sequence[Callable[[], object]]:
+        """Enqueue everything unfinished again, and wake the leaders of cells that have events to handle."""
+        return [*super().on_loss(), self._cells.look]
 
     def retention_rules(self) -> Sequence[RetentionRule]:
         """Runs, cursors and firings; pages and identities of the crawl."""

@@ -17,7 +17,6 @@ from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
 from tidegate.systems import crawl
 
 if TYPE_CHECKING:
-    from tidegate.engine.orchestrator import Orchestrator
     from tidegate.engine.progress import Failure, JobView, KindProgress
     from tidegate.engine.runs import Run
     from tidegate.settings import Settings
@@ -142,7 +141,7 @@ def show(
 @app.command()
 def cancel(number: int = _RUN, *, as_json: bool = _JSON) -> None:
     """Begin nothing more of a run. Calls under way end, and change nothing; what was collected stays."""
-    canceled = run(_cancel(load_settings(), number))
+    canceled = run(cancel_run(load_settings(), number))
     if as_json:
         typer.echo(msgspec.json.encode(canceled))
     elif canceled.was_active:
@@ -164,7 +163,7 @@ def retry(
     """
     if job is not None and len(numbers) > 1:
         raise InvalidArgument("job", job, "it belongs to one run: name that one alone")
-    for retried in run(_retry(load_settings(), list(dict.fromkeys(numbers)), job)):
+    for retried in run(retry_runs(load_settings(), list(dict.fromkeys(numbers)), job)):
         typer.echo(msgspec.json.encode(retried) if as_json else "\n".join(_told(retried)))
 
 
@@ -242,16 +241,16 @@ async def _show(settings: Settings, number: int, states: Sequence[JobState] | No
         )
 
 
-async def _cancel(settings: Settings, number: int) -> Canceled:
+async def cancel_run(settings: Settings, number: int) -> Canceled:
     """SQL decides. Where the gate cannot be told, its jobs leave it when their turn comes, without a call."""
+    from tidegate.app.cells import orchestrator_of
     from tidegate.connections import open_context, open_database
     from tidegate.engine import runs as records
-    from tidegate.engine.orchestrator import Orchestrator
 
     try:
         async with open_context(settings) as parts:
             before = await parts.database.read(records.get, number)
-            await Orchestrator(parts.database, parts.gate, {}).cancel(number)
+            await orchestrator_of(parts, before.source).cancel(number)
             return await _canceled(parts.database, before)
     except ValkeyUnavailable:
         async with open_database(settings) as database:
@@ -267,30 +266,30 @@ async def _canceled(database: Database, before: Run) -> Canceled:
     return Canceled(run=run_, was_active=before.status in ACTIVE_RUNS and run_.status is RunState.CANCELED)
 
 
-async def _retry(settings: Settings, numbers: Sequence[int], job: int | None) -> list[_Retried]:
+async def retry_runs(settings: Settings, numbers: Sequence[int], job: int | None) -> list[_Retried]:
     """All of them, or none where one is not there."""
     from tidegate.connections import open_context
-    from tidegate.engine.orchestrator import Orchestrator
+    from tidegate.engine import runs as records
 
     async with open_context(settings) as parts:
-        orchestrator = Orchestrator(parts.database, parts.gate, {})
-        for number in numbers:
-            await orchestrator.show(number)
+        found = [await parts.database.read(records.get, number) for number in numbers]
         if job is not None:
             await parts.database.read(_require_job, numbers[0], job)
-        retried = [await _retry_one(parts, orchestrator, number, job) for number in numbers]
-        await parts.commits.notify()
-        return retried
+        return [await _retry_one(parts, each, job) for each in found]
 
 
-async def _retry_one(parts: Context, orchestrator: Orchestrator, number: int, job: int | None) -> _Retried:
+async def _retry_one(parts: Context, found: Run, job: int | None) -> _Retried:
+    """Retry a run in the cell of its source: that is where its jobs are executed and its end is handled."""
+    from tidegate.app.cells import cell_of, orchestrator_of
     from tidegate.engine.failed_completions import buried
     from tidegate.engine.recovery import Recovery
 
+    number, cell, orchestrator = found.id, cell_of(parts, found.source), orchestrator_of(parts, found.source)
     computes = job is None and number in await parts.database.read(buried, [number])
     again = await orchestrator.retry(number) if job is None else int(await orchestrator.retry_job(job))
     # Whoever asked before may have died between the commit and the offer; offering again is always right.
-    await Recovery(parts.database, parts.gate).offer_run(number)
+    await Recovery(cell.database, cell.gate).offer_run(number)
+    await cell.commits.notify()
     return _Retried(run=await orchestrator.show(number), jobs=again, statistics=computes)
 
 

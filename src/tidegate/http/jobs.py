@@ -87,9 +87,10 @@ class Jobs:
 
     async def retry_job(self, job_id: Id) -> Retried:
         """Try one failed job again. Its run goes on. A job that has not failed is refused with 409."""
-        if not await self._collection.orchestrator.retry_job(job_id):
+        run_id = await self._collection.run_of(job_id)
+        orchestrator = await self._collection.orchestrator_of(run_id)
+        if not await orchestrator.retry_job(job_id):
             raise Trouble(ProblemType.CONFLICT, f"the job {job_id} has not failed")
-        [run_id] = await self._database.read(ledger.runs_of, [job_id])
         return Retried(run_id=run_id, jobs=1)
 
 

@@ -193,8 +193,7 @@ class Runs:
 
         Asking again changes nothing. A run that is over otherwise is refused with 409.
         """
-        orchestrator = self._collection.orchestrator
-        await orchestrator.show(run_id)
+        orchestrator = await self._collection.orchestrator_of(run_id)
         await orchestrator.cancel(run_id)
         run = await orchestrator.show(run_id)
         if run.status is not RunState.CANCELED:
@@ -208,7 +207,8 @@ class Runs:
 
         The run goes on; asking again finds nothing to do.
         """
-        return Retried(run_id=run_id, jobs=await self._collection.orchestrator.retry(run_id))
+        orchestrator = await self._collection.orchestrator_of(run_id)
+        return Retried(run_id=run_id, jobs=await orchestrator.retry(run_id))
 
     async def _begin(self, login: str, options: Mapping[str, Any], trigger: str) -> int:
         subject = Subject(user_id=login, login=login, options=options)

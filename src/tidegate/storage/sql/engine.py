@@ -51,6 +51,7 @@ class Database:
         self._disk = _disk_under(address)
         self._conflicts_within_s = conflicts_within.total_seconds()
         self._listeners: dict[str, list[Listener]] = {}
+        self._topic_listeners: list[tuple[str, Callable[[str], object]]] = []
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -144,6 +145,12 @@ class Database:
         listeners.append(listener)
         return partial(listeners.remove, listener)
 
+    def subscribe_prefix(self, prefix: str, listener: Callable[[str], object]) -> Callable[[], None]:
+        """Like `subscribe`, for all topics that begin with `prefix`; `listener` is given the topic."""
+        entry = (require_name("prefix", prefix), listener)
+        self._topic_listeners.append(entry)
+        return partial(self._topic_listeners.remove, entry)
+
     async def describe(self) -> Server:
         """Which server this is, its version, and what it can do."""
         return await self.transaction(ask_server)
@@ -235,6 +242,9 @@ class Database:
         for topic in tx.topics:
             for listener in list(self._listeners.get(topic, ())):
                 _call_safely(listener)
+            for prefix, told in list(self._topic_listeners):
+                if topic.startswith(prefix):
+                    _call_safely(partial(told, topic))
 
 
 def _disk_under(address: Address) -> Disk:

@@ -39,6 +39,7 @@ from tidegate.storage.sql.transaction import Transaction
 
 COMMITTED = "outbox"
 """The topic announced by every transaction that added or replayed events."""
+_KIND = f"{COMMITTED}:"
 
 LARGEST_PAYLOAD = 256 * 1024
 """In bytes. The relay keeps many events in memory; what is larger belongs into a table, and its id into the event."""
@@ -107,12 +108,17 @@ class Depth:
     oldest: datetime | None
 
 
+def topic_of(kind: str) -> str:
+    """The topic announced by transactions that added or replayed events of a kind."""
+    return _KIND + kind
+
+
 def add(tx: Transaction, *events: Event) -> None:
     """Write `events` in the caller's transaction, and have the relay rung after its commit."""
     if not events:
         return
     tx.insert_many(outbox_events, [_row(event, tx.now) for event in events])
-    tx.announce(COMMITTED)
+    _announce(tx, {event.kind for event in events})
 
 
 def pending_page(
@@ -160,6 +166,13 @@ def retrying(tx: Transaction, kinds: Collection[str]) -> dict[str, int]:
     ]
     counted = select(outbox_events.c.kind, func.count()).where(*waiting).group_by(outbox_events.c.kind)
     return dict.fromkeys(kinds, 0) | {row[0]: row[1] for row in tx.execute(counted)}
+
+
+def pending_kinds(tx: Transaction, prefix: str) -> list[str]:
+    """The kinds of pending events that begin with `prefix`."""
+    kind = outbox_events.c.kind
+    found = select(kind).where(_is(EventState.PENDING), kind.startswith(prefix, autoescape=True)).distinct()
+    return sorted(row.kind for row in tx.execute(found))
 
 
 def remove(tx: Transaction, ids: Collection[int]) -> int:
@@ -225,9 +238,10 @@ def replay(
     if kind is not None:
         which.append(outbox_events.c.kind == kind)
     change = {"state": EventState.PENDING, "attempts": 0, "not_before": None}
+    kinds = [row.kind for row in tx.execute(select(outbox_events.c.kind).where(*which).distinct())]
     replayed = tx.execute(update(outbox_events).where(*which).values(change)).rowcount
     if replayed:
-        tx.announce(COMMITTED)
+        _announce(tx, kinds)
         tx.after_commit(lambda: log.info("outbox.replayed", events=replayed, kind=kind))
     return replayed
 
@@ -254,6 +268,12 @@ def depth(tx: Transaction) -> Depth:
     first = select(outbox_events.c.created_at).where(_is(EventState.PENDING)).order_by(outbox_events.c.id).limit(1)
     oldest = tx.execute(first).scalar_one_or_none()
     return Depth(counts.get(EventState.PENDING, 0), counts.get(EventState.DEAD, 0), oldest)
+
+
+def _announce(tx: Transaction, kinds: Collection[str]) -> None:
+    tx.announce(COMMITTED)
+    for kind in sorted(kinds):
+        tx.announce(topic_of(kind))
 
 
 def _row(event: Event, now: datetime) -> dict[str, Any]:
