@@ -2,20 +2,25 @@
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_collect import simulator, token_of
 from tests.cli.test_commands import tidegate
+from tests.servers.migrated import migrated_folder
 from tests.servers.valkey import free_ports
 from tidegate.app.cli import doctor_files
 from tidegate.app.cli.doctor_files import installation, permissions
+from tidegate.app.cli.doctor_servers import database
 from tidegate.app.cli.doctor_upstreams import credentials, upstreams
 from tidegate.app.cli.findings import Finding
+from tidegate.core.clock import ManualClock
 from tidegate.engine.credentials import KeySource
 from tidegate.settings import Settings
-from tidegate.storage.sql import Database
+from tidegate.storage.sql import Database, Transaction, outbox
+from tidegate.storage.sql.outbox import Event
 
 
 async def found(check: Callable[[Settings], AsyncIterator[Finding]], settings: Settings) -> dict[str, Finding]:
@@ -70,6 +75,29 @@ async def test_a_token_is_tried_and_its_upstream_reached(tmp_path: Path, monkeyp
         monkeypatch.setenv("GITHUB_TOKEN", "ghp_0123456789abcdefghij0123456789abcdef")
         refused = (await found(credentials, settings))["credentials"]
         assert (refused.verdict, "401" in refused.found) == ("failed", True)
+
+
+async def test_events_that_no_process_handles_are_named_by_kind(tmp_path: Path):
+    settings = Settings(data_dir=tmp_path)
+    await migrated_folder(tmp_path)
+    clock = ManualClock(datetime.now(UTC) - timedelta(hours=1))
+
+    def write(tx: Transaction) -> None:
+        kinds = {"left.out": ("a", "b"), "failing": ("c",), "behind": ("c",)}
+        outbox.add(tx, *(Event(kind, key, payload={}) for kind, keys in kinds.items() for key in keys))
+        (failing,) = (row for row in outbox.pending_page(tx) if row.kind == "failing")
+        outbox.postpone(tx, failing.id, attempts=1, not_before=tx.now, error="refused")
+
+    async with await Database.open(settings.effective_database_url, clock=clock) as past:
+        await past.transaction(write)
+    async with await Database.open(settings.effective_database_url) as present:
+        await present.transaction(outbox.add, Event("on.its.way", "d", payload={}))
+
+    events = [each async for each in database(settings) if each.check.endswith("events")]
+
+    assert [each.verdict for each in events] == ["advice"]
+    assert events[0].found.startswith("2 event(s) of kind left.out wait since")
+    assert "`systems`" in events[0].remedy
 
 
 async def test_an_upstream_that_cannot_be_reached_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -258,3 +258,17 @@ async def test_a_lower_id_that_commits_after_a_higher_one_is_seen_by_the_next_pa
         await db.transaction(slow)
         seen.append([row.event_id for row in await pending(db)])
         assert seen == [["higher"], ["lower", "higher"]]
+
+
+async def test_untried_events_are_counted_by_kind_without_those_behind_a_failed_one(
+    db: Database, clock: ManualClock
+) -> None:
+    added_at = clock.now()
+    (failed, *_) = await add(db, "a", "a", "b", "c")
+    await db.transaction(lambda tx: outbox.postpone(tx, failed, attempts=1, not_before=tx.now, error="refused"))
+    clock.advance(MINUTE)
+    await add(db, "d")
+
+    untried = await db.read(lambda tx: outbox.untried(tx, before=clock.now()))
+
+    assert untried == [outbox.Untried("kind", 2, added_at)]

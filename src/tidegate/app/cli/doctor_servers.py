@@ -1,6 +1,7 @@
 """What the doctor finds at the servers: which they are, what they can do, and what could be better."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 from tidegate.app.cli.findings import Finding, Verdict, failure
 from tidegate.connections import open_valkey
@@ -8,12 +9,14 @@ from tidegate.core.errors import TidegateError
 from tidegate.engine.sqs.settings import AwsSettings
 from tidegate.settings import Settings
 from tidegate.storage.documents.opening import check_documents
-from tidegate.storage.sql import Database
+from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.migrate import pending_migrations
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.settings import SnapshotSettings
 
 _ERRORS = (TidegateError, OSError)
+_UNTRIED_AFTER = timedelta(minutes=10)
+"""Events that were committed later may be on their way."""
 
 
 async def valkey(settings: Settings) -> AsyncIterator[Finding]:
@@ -39,6 +42,8 @@ async def database(settings: Settings) -> AsyncIterator[Finding]:
             missing = await pending_migrations(opened)
             if not missing:
                 yield Finding(f"{name}: schema", Verdict.OK, "up to date")
+                for untried in await opened.read(_untried):
+                    yield _not_handled(name, untried)
             elif settings.migrates_at_start:
                 yield Finding(f"{name}: schema", Verdict.OK, f"{len(missing)} migration(s) will run at the next start")
             else:
@@ -108,6 +113,21 @@ async def queues(settings: Settings) -> AsyncIterator[Finding]:
             yield Finding("queue", Verdict.OK, url)
     except _ERRORS as error:
         yield failure("queue", error, "Are the queue's address and the credentials of AWS right?")
+
+
+def _untried(tx: Transaction) -> list[outbox.Untried]:
+    return outbox.untried(tx, before=tx.now - _UNTRIED_AFTER)
+
+
+def _not_handled(name: str, untried: outbox.Untried) -> Finding:
+    """Events stay pending while the leader's process has no handler for their kind, or while no process runs."""
+    since = f"{untried.oldest:%Y-%m-%d %H:%M} UTC"
+    return Finding(
+        f"{name}: events",
+        Verdict.ADVICE,
+        f"{untried.events:,} event(s) of kind {untried.kind} wait since {since}, and no process has handled them",
+        "Run a process whose setting `systems` includes the system that handles this kind; without the setting, all do",
+    )
 
 
 def _describe(opened: Valkey) -> str:

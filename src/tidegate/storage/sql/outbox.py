@@ -108,6 +108,15 @@ class Depth:
     oldest: datetime | None
 
 
+@dataclass(frozen=True)
+class Untried:
+    """Pending events of one kind that no handler was called for."""
+
+    kind: str
+    events: int
+    oldest: datetime
+
+
 def topic_of(kind: str) -> str:
     """The topic announced by transactions that added or replayed events of a kind."""
     return _KIND + kind
@@ -166,6 +175,19 @@ def retrying(tx: Transaction, kinds: Collection[str]) -> dict[str, int]:
     ]
     counted = select(outbox_events.c.kind, func.count()).where(*waiting).group_by(outbox_events.c.kind)
     return dict.fromkeys(kinds, 0) | {row[0]: row[1] for row in tx.execute(counted)}
+
+
+def untried(tx: Transaction, *, before: datetime, limit: int = 10) -> list[Untried]:
+    """Kinds with pending events from before `before` that no handler was called for; those with the most first.
+
+    Events behind one of the same key that failed are left out: they wait for it, and not for a handler.
+    """
+    failing = outbox_events.alias()
+    held_up = select(failing.c.event_key).where(failing.c.state == EventState.PENDING, failing.c.attempts > 0)
+    c, events = outbox_events.c, func.count()
+    waiting = [_is(EventState.PENDING), c.attempts == 0, c.created_at < before, c.event_key.not_in(held_up)]
+    kinds = select(c.kind, events, func.min(c.created_at)).where(*waiting).group_by(c.kind)
+    return [Untried(*row) for row in tx.execute(kinds.order_by(events.desc(), c.kind).limit(limit))]
 
 
 def pending_kinds(tx: Transaction, prefix: str) -> list[str]:
