@@ -13,9 +13,10 @@ from tests.engine.cell_process import NamedShelfSource, tokens_of
 from tests.engine.shelf import ShelfUpstream
 from tests.engine.test_crash import serve
 from tests.servers.migrated import migrated_folder
-from tests.waiting import until
+from tests.waiting import patience, until
 from tidegate.app import Collection, SourceCollection, open_sources
 from tidegate.app.application import Application, open_application
+from tidegate.app.cells import CellService
 from tidegate.app.opened_collection import OpenCollection
 from tidegate.app.source_system import OpenSources
 from tidegate.cli.runs import cancel_run, retry_runs
@@ -33,6 +34,7 @@ from tidegate.http.feed import RunFeed
 from tidegate.http.jobs import Jobs
 from tidegate.http.runs import Runs
 from tidegate.http.views import RunViews
+from tidegate.runtime.supervisor import Supervisor
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
@@ -237,3 +239,27 @@ def sources_of(application: Application) -> SourceCollection:
     assert opened is not None
     assert opened.collection is not None
     return opened.collection
+
+
+async def test_a_process_reports_that_a_service_of_a_cell_failed_to_drain():
+    started = asyncio.Event()
+
+    class FailsToDrain:
+        async def run(self, stopping: asyncio.Event) -> None:
+            started.set()
+            await stopping.wait()
+            raise ZeroDivisionError
+
+    def cell() -> Supervisor:
+        supervisor = Supervisor()
+        supervisor.add("worker", FailsToDrain())
+        return supervisor
+
+    process = Supervisor()
+    process.add("source bookshop", CellService(cell))
+    running = asyncio.create_task(process.run())
+    async with patience():
+        await started.wait()
+    process.stop()
+    report = await running
+    assert report.failed == ("source bookshop",)
