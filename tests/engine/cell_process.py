@@ -23,6 +23,13 @@ class NamedShelfSource(RemoteShelfSource):
         self.name = name
 
 
+class UnreachableBookshop(NamedShelfSource):
+    """A source for the setting `sources`; no upstream answers at its address."""
+
+    def __init__(self) -> None:
+        super().__init__("bookshop", "http://127.0.0.1:1")
+
+
 def tokens_of(source: str) -> Tokens:
     return Tokens(source, {"librarian": "secret"}, limits=LIMITS)
 

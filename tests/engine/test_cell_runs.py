@@ -13,12 +13,16 @@ from tests.engine.cell_process import NamedShelfSource, tokens_of
 from tests.engine.shelf import ShelfUpstream
 from tests.engine.test_crash import serve
 from tests.servers.migrated import migrated_folder
-from tests.waiting import until
+from tests.waiting import patience, until
 from tidegate.app import Collection, SourceCollection, open_sources
-from tidegate.app.application import open_application
+from tidegate.app.application import Application, open_application
+from tidegate.app.cells import CellService
 from tidegate.app.opened_collection import OpenCollection
+from tidegate.app.source_system import OpenSources
 from tidegate.cli.runs import cancel_run, retry_runs
+from tidegate.core.errors import NoCredential
 from tidegate.engine.accounts import ended_key, run_ended
+from tidegate.engine.credentials import CredentialBook, records
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
 from tidegate.engine.progress import jobs_of
 from tidegate.engine.settings import CollectSettings
@@ -30,6 +34,7 @@ from tidegate.http.feed import RunFeed
 from tidegate.http.jobs import Jobs
 from tidegate.http.runs import Runs
 from tidegate.http.views import RunViews
+from tidegate.runtime.supervisor import Supervisor
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
@@ -75,7 +80,7 @@ async def open_bookshop(tmp_path: Path) -> AsyncGenerator[Bookshop]:
 
 
 @asynccontextmanager
-async def working(collection: SourceCollection) -> AsyncGenerator[None]:
+async def working(collection: SourceCollection | Application) -> AsyncGenerator[None]:
     process = collection.process()
     running = asyncio.create_task(process.run())
     try:
@@ -193,3 +198,68 @@ async def test_a_dead_letter_that_another_process_replays_wakes_the_leader_of_th
             assert (await shop.collection.show(run_id)).status is RunState.COMPLETED
         other.stop()
         await running
+
+
+async def test_a_run_whose_last_credential_is_gone_fails_with_the_advice_for_its_source(tmp_path: Path):
+    configured = ("tests.engine.cell_process:UnreachableBookshop",)
+    settings = Settings(data_dir=await migrated_folder(tmp_path), sources=configured)
+    advice = "tidegate credentials add --source bookshop"
+    async with open_application(settings, ["sources"]) as application:
+        collection, subject = sources_of(application), Subject(user_id="ada", login="ada")
+        with pytest.raises(NoCredential, match=advice):
+            await collection.begin(BOOKSHOP, subject)
+        book = collection.cells[BOOKSHOP].credentials
+        assert isinstance(book, CredentialBook)
+        await book.add_token("abcdefgh12345678", owner="ada", name="one", check=False)
+        run_id = await collection.begin(BOOKSHOP, subject)
+        # `credentials remove` dies after its commit
+        await application.context.database.transaction(records.remove, BOOKSHOP, "one")
+
+    async with open_application(settings, ["sources"]) as application:
+        collection, opened = sources_of(application), application.find(OpenCollection)
+        assert opened is not None
+
+        async def is_over() -> bool:
+            return (await collection.show(run_id)).status not in ACTIVE_RUNS
+
+        async with working(application):
+            await until(is_over)
+        failed = await collection.show(run_id)
+        assert (failed.status, failed.calls) == (RunState.FAILED, 0)
+        assert advice in (failed.last_error or "")
+
+        assert (await runs_desk(opened.collection).retry_run(run_id)).jobs == 1
+        again = await collection.show(run_id)
+        assert (again.status, again.last_error) == (RunState.FAILED, failed.last_error)
+        assert await collection.cells[BOOKSHOP].parts.gate.lengths() == (0, 0)
+
+
+def sources_of(application: Application) -> SourceCollection:
+    opened = application.find(OpenSources)
+    assert opened is not None
+    assert opened.collection is not None
+    return opened.collection
+
+
+async def test_a_process_reports_that_a_service_of_a_cell_failed_to_drain():
+    started = asyncio.Event()
+
+    class FailsToDrain:
+        async def run(self, stopping: asyncio.Event) -> None:
+            started.set()
+            await stopping.wait()
+            raise ZeroDivisionError
+
+    def cell() -> Supervisor:
+        supervisor = Supervisor()
+        supervisor.add("worker", FailsToDrain())
+        return supervisor
+
+    process = Supervisor()
+    process.add("source bookshop", CellService(cell))
+    running = asyncio.create_task(process.run())
+    async with patience():
+        await started.wait()
+    process.stop()
+    report = await running
+    assert report.failed == ("source bookshop",)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from tidegate.connections import build_context
-from tidegate.core.errors import Unavailable
+from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.engine.accounts import run_ended
 from tidegate.engine.committer import Moved
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.runs import Run
 from tidegate.runtime.outage import Outage
-from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.supervisor import StopReport, Supervisor
 from tidegate.runtime.waiting import first_of, unless
 from tidegate.storage.sql import outbox
 from tidegate.system import Context
@@ -119,6 +119,13 @@ class CellNotifier:
         self._sources -= SHARED_SOURCES
 
 
+class CellCutOff(TidegateError):
+    """Services of a cell did not finish what they had begun; other processes of the cell take it over."""
+
+    def __init__(self, report: StopReport) -> None:
+        super().__init__(f"did not stop in good order: {', '.join([*report.failed, *report.cancelled])}")
+
+
 class CellService:
     """A service that is a process of a cell; started again, it begins with a new supervisor."""
 
@@ -126,16 +133,20 @@ class CellService:
         self._build = build
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Run until told to stop, then stop all services of the cell in order; a cancelled one stops at once."""
+        """Run until told to stop, then stop all services of the cell in order; a cancelled one stops at once.
+
+        Raises `CellCutOff` when a service did not finish, so that the process reports it."""
         process, ended = self._build(), asyncio.Event()
         running = asyncio.create_task(process.run(), name="cell")
         running.add_done_callback(lambda _: ended.set())
         try:
             await first_of(stopping, ended)
             process.stop()
-            await asyncio.shield(running)
+            report = await asyncio.shield(running)
         except asyncio.CancelledError:
             process.stop()
             process.stop()
             await running
             raise
+        if not report.in_good_order:
+            raise CellCutOff(report)

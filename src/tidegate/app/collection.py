@@ -9,11 +9,13 @@ from functools import partial
 from tidegate.app.cells import SHARED_SOURCES, orchestrator_of
 from tidegate.app.collecting import Addition, Collecting, put_schedules_together
 from tidegate.app.crawl import Crawl, put_crawl_together
-from tidegate.app.credentials import Stranding, put_book_together
+from tidegate.app.credentials import put_book_together
 from tidegate.app.deferred_token import AWAY, LateToken
 from tidegate.app.opened_collection import OpenCollection
 from tidegate.app.preflight import check_before_migration
+from tidegate.app.sources import SourceCollection
 from tidegate.app.token_check import check_token
+from tidegate.app.unserved_runs import UnservedRuns
 from tidegate.connections import open_context
 from tidegate.core.errors import InvalidSettings, NotFound
 from tidegate.engine import ledger, runs
@@ -60,6 +62,9 @@ class Collection(Collecting):
         run = await self.parts.database.read(runs.get, run_id)
         if run.source in SHARED_SOURCES:
             return self.orchestrator
+        known = self.parts.shared.get(SourceCollection)
+        if isinstance(known, SourceCollection) and run.source in known.cells:
+            return known.cells[run.source].orchestrator
         return orchestrator_of(self.parts, run.source, on_moved=self.bulletin.moved)
 
     async def run_of(self, job_id: int) -> int:
@@ -106,8 +111,8 @@ async def open_collection_on(
         stack.push_async_callback(documents.close)
         bulletin = ChangeFeed(parts.valkey, parts.unit)
         stack.push_async_callback(bulletin.close)
-        stranding = Stranding(parts.database, parts.gate, on_moved=bulletin.moved)
-        book = put_book_together(settings, parts, client, stranding.look_at)
+        unserved = UnservedRuns(parts, GithubSource.name, on_moved=bulletin.moved)
+        book = put_book_together(settings, parts, client, unserved.look_at)
         stack.push_async_callback(book.close)
         # First of all: whoever may not be here must not have taken the place of another one's token.
         await _require_one_place(parts.database, settings.section(GithubSettings))
@@ -119,7 +124,7 @@ async def open_collection_on(
             await book.enrol()
             await crawl.identities.enrol()
             if late is None or not late.is_awaited:
-                await stranding.look_everywhere()
+                await unserved.look_everywhere()
 
         github = GithubSource(settings.section(GithubSettings).api_url, settings.section(GithubSettings).include)
         crawl = put_crawl_together(parts, client)
@@ -135,7 +140,7 @@ async def open_collection_on(
             secrets=book,
             enrol_credentials=enrol,
             finalizers=[statistics.finalize, crawl.finalizer.finalize],
-            after_offer=stranding.look_at,
+            after_offer=unserved.look_at,
             ways={crawl.source.name: crawl.way},
             writers={crawl.source.name: crawl.writer},
             records_executions={crawl.source.name},

@@ -53,4 +53,5 @@ class SourcesSystem(System):
         from tidegate.app.sources import open_configured
 
         async with open_configured(context) as collection:
+            context.share(collection)
             yield OpenSources(collection)

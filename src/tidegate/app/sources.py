@@ -16,6 +16,7 @@ from typing import Protocol
 
 from tidegate.app.cells import SHARED_SOURCES, CellService, cell_context
 from tidegate.app.collecting import Collecting, put_schedules_together
+from tidegate.app.unserved_runs import UnservedRuns
 from tidegate.connections import open_context
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine import runs, unserved_pools
@@ -24,7 +25,7 @@ from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.committer import Moved
 from tidegate.engine.completion import Finalizer
-from tidegate.engine.credentials import CredentialBook, how_to_get_one, token_variable
+from tidegate.engine.credentials import CredentialBook, token_variable
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.credentials.token_authority import TokenAuthority
 from tidegate.engine.firings import Firing
@@ -250,12 +251,20 @@ async def open_configured(context: Context, names: Sequence[str] | None = None) 
         cells: dict[str, SourceCell] = {}
         for name, source in chosen.items():
             cell = cell_context(context, name)
-            book = source_book(cell, name, bulletin.moved)
+            unserved = UnservedRuns(cell, name, on_moved=bulletin.moved)
+            book = source_book(cell, name, unserved)
             stack.push_async_callback(book.close)
             if token := os.environ.get(token_variable(name)):
                 await book.borrow(token)
             cells[name] = _put_cell_together(
-                cell, source, book, documents=documents, client=client, bulletin=bulletin, finalizers=()
+                cell,
+                source,
+                book,
+                documents=documents,
+                client=client,
+                bulletin=bulletin,
+                finalizers=(),
+                unserved=unserved,
             )
         yield _collection(context, cells, documents, bulletin)
 
@@ -266,7 +275,8 @@ async def open_source_credentials(settings: Settings, source: str) -> AsyncGener
     require_known(load_sources(settings.sources, taken=SHARED_SOURCES), source, others=SHARED_SOURCES)
     async with open_context(settings) as context:
         bulletin = ChangeFeed(context.valkey, context.unit)
-        book = source_book(cell_context(context, source), source, bulletin.moved)
+        cell = cell_context(context, source)
+        book = source_book(cell, source, UnservedRuns(cell, source, on_moved=bulletin.moved))
         try:
             yield book
         finally:
@@ -274,26 +284,17 @@ async def open_source_credentials(settings: Settings, source: str) -> AsyncGener
             await bulletin.close()
 
 
-def source_book(cell: Context, source: str, on_moved: Moved) -> CredentialBook:
+def source_book(cell: Context, source: str, unserved: UnservedRuns) -> CredentialBook:
     """The stored credentials of a source, known to the gate of its cell."""
-    database, recovery = cell.database, Recovery(cell.database, cell.gate, sources=[source])
-
-    async def fail_unserved(pool: str) -> None:
-        how = how_to_get_one(source, f"tidegate credentials add --source {source}")
-        why = f"no valid credential for pool {pool!r}: {how}, and retry the run"
-        failed = await database.transaction(unserved_pools.fail, pool, why)
-        on_moved(failed)
-        await recovery.forget_jobs([job_id for ids in failed.values() for job_id in ids])
-
     return CredentialBook(
-        database,
+        cell.database,
         cell.gate,
-        open_vault(cell.settings, database),
+        open_vault(cell.settings, cell.database),
         TokenAuthority(source),
         source=source,
         limits=cell.settings.gate,
-        on_unserved=fail_unserved,
-        before_enrolment=recovery.remind_gate,
+        on_unserved=unserved.look_at,
+        before_enrolment=Recovery(cell.database, cell.gate, sources=[source]).remind_gate,
     )
 
 
@@ -352,14 +353,23 @@ def _put_cell_together(
     client: UpstreamClient,
     bulletin: ChangeFeed,
     finalizers: Sequence[Finalizer],
+    unserved: UnservedRuns | None = None,
 ) -> SourceCell:
+    """A cell; `unserved` fails runs without a stored credential, and is left out for tokens of a program."""
+
+    async def enrol() -> None:
+        await credentials.enrol()
+        if unserved is not None:
+            await unserved.look_everywhere()
+
     collector = Collector(
         Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
         [source],
         caller=client,
         secrets=credentials,
-        enrol_credentials=credentials.enrol,
+        enrol_credentials=enrol,
         finalizers=finalizers,
+        after_offer=None if unserved is None else unserved.look_at,
         on_moved=bulletin.moved,
         settings=parts.section(CollectSettings),
     )

@@ -4,6 +4,8 @@ from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument
 
 _LONGEST_USER_ID = 80
+_DEFAULT_SOURCE = "github"
+"""The source of commands without `--source`."""
 
 
 def pool_of(source: str, user_id: str | None = None) -> str:
@@ -26,9 +28,14 @@ def token_variable(source: str) -> str:
     return f"{source.upper().replace('-', '_')}_TOKEN"
 
 
-def how_to_get_one(source: str, command: str = "tidegate credentials add") -> str:
-    """What to do where a source has no credential; `command` stores one."""
-    return f"set {token_variable(source)} to a token, or store one with `{command}`"
+def command_to_add(source: str) -> str:
+    """The command that stores a credential for a source."""
+    return "tidegate credentials add" + ("" if source == _DEFAULT_SOURCE else f" --source {source}")
+
+
+def how_to_get_one(source: str) -> str:
+    """What to do where a source has no credential."""
+    return f"set {token_variable(source)} to a token, or store one with `{command_to_add(source)}`"
 
 
 def _prefix(source: str) -> str:

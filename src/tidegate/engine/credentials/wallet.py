@@ -17,6 +17,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import redact_text
 from tidegate.engine.credentials import records
 from tidegate.engine.credentials.authority import Authority, Installation, SecretRefused
+from tidegate.engine.credentials.pools import command_to_add
 from tidegate.engine.credentials.records import Credential, Kind, Stored
 from tidegate.engine.credentials.renewal import RenewedToken
 from tidegate.engine.credentials.vault import Vault
@@ -32,10 +33,10 @@ _MOST_KEPT = 1_000
 class SecretElsewhere(Unavailable):
     """A token that other processes have in memory, and this one has not: one of them may do the job in a while."""
 
-    def __init__(self, variable: str) -> None:
+    def __init__(self, variable: str, source: str) -> None:
         super().__init__(
             f"this process was not given {variable}, with which others work. Give it to every process, or store the "
-            "token with `tidegate credentials add`"
+            f"token with `{command_to_add(source)}`"
         )
 
 
@@ -143,7 +144,7 @@ class Wallet:
     async def _lack_of(self, allowance: str) -> TidegateError:
         """Why there is no secret."""
         for stored in await self._in_memory(allowance):
-            return SecretElsewhere(stored.credential.name)
+            return SecretElsewhere(stored.credential.name, stored.credential.source)
         return NoCredential(f"there is no valid secret for {allowance}")
 
     async def _read(self, allowance: str) -> _Held | None:

@@ -1,0 +1,50 @@
+"""Runs of a source whose pool has no valid credential: they fail with the reason, instead of waiting for ever."""
+
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine import unserved_pools
+from tidegate.engine.committer import Moved
+from tidegate.engine.credentials import how_to_get_one, records
+from tidegate.engine.credentials.pools import has_credentials
+from tidegate.engine.places import at_place
+from tidegate.engine.recovery import Recovery
+from tidegate.storage.sql import Transaction
+from tidegate.system import Context
+
+log = get_logger(__name__)
+
+
+class UnservedRuns:
+    """Fails the runs of one source whose pool has no valid credential, stored or in the memory of a process.
+
+    Their jobs can be retried as soon as there is one. `parts` are those of the cell of the source.
+    """
+
+    def __init__(self, parts: Context, source: str, *, on_moved: Moved) -> None:
+        self._database, self._source, self._on_moved = parts.database, source, on_moved
+        self._recovery = Recovery(parts.database, parts.gate)
+
+    async def look_everywhere(self) -> None:
+        """Look at all pools of the source: a process may have removed a credential and died before it looked."""
+        for pool in await self._database.read(unserved_pools.pools_in_use):
+            await self.look_at(pool)
+
+    async def look_at(self, pool: str) -> None:
+        """Fail the runs of a pool if it has no valid credential; pools of other sources are left alone."""
+        if not has_credentials(self._source, pool) or await self._database.read(self._is_served, pool):
+            return
+        failed = await self._database.transaction(self._fail, pool)
+        if failed:
+            self._on_moved(failed)
+            jobs = [job_id for ids in failed.values() for job_id in ids]
+            await self._recovery.forget_jobs(jobs)
+            log.error("credentials.runs_failed", pool=pool, runs=len(failed), jobs=len(jobs))
+
+    def _is_served(self, tx: Transaction, pool: str) -> bool:
+        """By a credential for the address from which the runs collect, whatever address this process was given."""
+        return bool(at_place(tx, self._source, records.audiences_of(tx, pool)))
+
+    def _fail(self, tx: Transaction, pool: str) -> dict[int, list[int]]:
+        if self._is_served(tx, pool):
+            return {}
+        why = f"no valid credential for pool {pool!r}: {how_to_get_one(self._source)}, and retry the run"
+        return unserved_pools.fail(tx, pool, why)
