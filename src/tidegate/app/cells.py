@@ -66,7 +66,7 @@ async def _is_known(parts: Context, source: str) -> bool:
 class CellNotifier:
     """A service of processes outside the cells: wakes the leader of a cell after a commit with an event for it.
 
-    Such events are the ends of runs that are retried, and replayed dead letters. `look` finds those that a process
+    Such events are the ends of runs that are retried, and replayed dead letters. `check` finds those that a process
     committed before it died; it is called when this service starts, and by the leader after a death.
     """
 
@@ -74,23 +74,23 @@ class CellNotifier:
         self._parts, self._outage = parts, Outage("announcer.cells")
         self._prefix = run_ended("")
         self._sources: set[str] = set()
-        self._changed, self._must_look = asyncio.Event(), True
+        self._changed, self._must_check = asyncio.Event(), True
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Wake the leaders of all cells that have events to handle."""
-        self._must_look = True
+        self._must_check = True
         self._changed.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Wake leaders after commits, until told to stop; those of commits until then are woken."""
         silence = self._parts.database.subscribe_prefix(outbox.topic_of(self._prefix), self._note)
-        self.look()
+        self.check()
         try:
             while self._changed.is_set() or not stopping.is_set():
                 await unless(stopping, self._changed.wait())
                 if self._changed.is_set():
                     self._changed.clear()
-                    with suppress(Unavailable):  # told to stop meanwhile: the leader looks after the death
+                    with suppress(Unavailable):  # stopped meanwhile: a leader checks after the death
                         await self._outage.retry(self._wake, stopping=stopping)
         finally:
             silence()
@@ -101,12 +101,12 @@ class CellNotifier:
 
     async def _wake(self) -> None:
         # What is reported during an await is kept for the next turn, and what fails is done again.
-        if self._must_look:
-            self._must_look = False
+        if self._must_check:
+            self._must_check = False
             try:
                 kinds = await self._parts.database.read(outbox.pending_kinds, self._prefix)
             except Unavailable:
-                self._must_look = True
+                self._must_check = True
                 raise
             self._sources |= {kind.removeprefix(self._prefix) for kind in kinds}
         for source in sorted(self._sources - SHARED_SOURCES):

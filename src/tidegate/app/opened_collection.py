@@ -32,7 +32,7 @@ class OpenCollection(OpenEngine):
 
     def on_loss(self) -> Sequence[Callable[[], object]]:
         """Enqueue everything unfinished again, and wake the leaders of cells that have events to handle."""
-        return [*super().on_loss(), self._cells.look]
+        return [*super().on_loss(), self._cells.check]
 
     def retention_rules(self) -> Sequence[RetentionRule]:
         """Runs, cursors and firings; pages and identities of the crawl."""
