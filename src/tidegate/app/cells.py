@@ -71,7 +71,7 @@ class CellNotifier:
     """
 
     def __init__(self, parts: Context) -> None:
-        self._parts, self._outage = parts, Outage("announcer.cells")
+        self._parts, self._outage = parts, Outage("cells.notify")
         self._prefix = run_ended("")
         self._sources: set[str] = set()
         self._changed, self._must_check = asyncio.Event(), True
@@ -123,7 +123,7 @@ class CellCutOff(TidegateError):
     """Services of a cell did not finish what they had begun; other processes of the cell take it over."""
 
     def __init__(self, report: StopReport) -> None:
-        super().__init__(f"did not stop in good order: {', '.join([*report.failed, *report.cancelled])}")
+        super().__init__(f"did not stop in time: {', '.join([*report.failed, *report.cancelled])}")
 
 
 class CellService:

@@ -37,7 +37,7 @@ class Crawl:
     processor: RawProcessor
     finalizer: CrawlFinalizer
     way: Way
-    """Who makes its calls, with whose headers."""
+    """How its calls are made, and with which headers."""
     eligibility: Eligibility
     """Which identities must not make a call."""
     addition: Addition

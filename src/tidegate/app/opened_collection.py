@@ -26,7 +26,7 @@ class OpenCollection(OpenEngine):
         late = self.collection.late_token
         return {
             **super().services(),
-            "announcer of cells": self._cells,
+            "cell notifier": self._cells,
             **({} if late is None else {"late-token": late}),
         }
 

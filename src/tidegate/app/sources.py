@@ -72,7 +72,7 @@ class CallCredentials(Protocol):
 
 
 class _Lent:
-    """Tokens in the hands of workers: when the last is refused, runs fail, since they would wait for ever."""
+    """Tokens that workers use: when the last one is refused, runs fail, since they would wait for ever."""
 
     def __init__(self, tokens: Tokens, parts: Context, on_moved: Moved) -> None:
         self._tokens, self._parts, self._on_moved = tokens, parts, on_moved
@@ -155,8 +155,8 @@ class SourceCollection:
     async def collect(self, source: str, subjects: Sequence[Subject], *, handle_signals: bool = False) -> list[Run]:
         """Collect all of `subjects`, with workers of this process, until their runs are over.
 
-        With `handle_signals`, SIGINT and SIGTERM stop it in good order: then some runs are not over, and the same call
-        goes on with them. A caller that is cancelled stops it in good order too.
+        With `handle_signals`, SIGINT and SIGTERM stop it gracefully: then some runs are not over, and the same call
+        goes on with them. A caller that is cancelled stops it gracefully too.
         """
         run_ids = [await self.begin(source, subject) for subject in subjects]
         process = self._cell(source).process()
