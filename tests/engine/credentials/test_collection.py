@@ -193,9 +193,10 @@ async def test_a_given_token_that_is_revoked_ends_the_run_with_the_reason(settin
 
 
 @pytest.mark.full
+@pytest.mark.full
 async def test_an_apps_token_is_renewed_while_a_run_goes_on(settings: MakeSettings):
     private, public = app_key()
-    async with simulator(latency_ms=150, installation_token_s=2) as sim:
+    async with simulator(latency_ms=400, installation_token_s=5) as sim:
         sim.credentials.register_app(APP, public, {INSTALLATION: (1, 1)})
         login = sim.world.logins()[0]
         async with at_work(settings(sim)) as collection:
