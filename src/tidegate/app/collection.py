@@ -23,8 +23,8 @@ from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.credentials import CredentialBook
 from tidegate.engine.orchestrator import Orchestrator
-from tidegate.engine.places import OtherPlace, settle_place
 from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source_addresses import SourceAddressConflict, register_source_address
 from tidegate.engine.sqs import open_aws
 from tidegate.engine.sqs.settings import AwsSettings
 from tidegate.engine.upstream import UpstreamClient
@@ -198,8 +198,8 @@ async def _borrow(
 async def _require_one_place(database: Database, github: GithubSettings) -> None:
     """Two GitHubs in one database would overwrite each other's items."""
     try:
-        await database.transaction(settle_place, GithubSource.name, github.api_url, github.moved_from)
-    except OtherPlace as other:
+        await database.transaction(register_source_address, GithubSource.name, github.api_url, github.moved_from)
+    except SourceAddressConflict as other:
         raise InvalidSettings(
             f"github.api_url is {other.wanted}, but the data in {database.name} was collected from {other.present}. "
             "Both in one database would overwrite each other: give this one its own data folder (TIDEGATE_DATA_DIR) or "

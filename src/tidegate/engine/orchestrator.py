@@ -13,10 +13,10 @@ from tidegate.engine.firings import ScheduleInactive
 from tidegate.engine.ledger import StoredJob
 from tidegate.engine.offers import Barred, none_barred, to_gate_jobs
 from tidegate.engine.parking import Parked
-from tidegate.engine.places import OtherPlace
 from tidegate.engine.runs import Run, RunActive, RunCanceled
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source, Subject
+from tidegate.engine.source_addresses import SourceAddressConflict
 from tidegate.primitives.gate import Gate
 from tidegate.storage.sql import Database, Transaction
 
@@ -54,7 +54,7 @@ class Orchestrator:
     async def begin(self, source: str, subject: Subject, *, pool: str, trigger: Trigger = Trigger.MANUAL) -> int:
         """Begin a run; raise `RunActive` where the user has one that is not over. Returns its number.
 
-        Raises `OtherPlace` where the data is to come from another address than this process collects from.
+        Raises `SourceAddressConflict` where the data is to come from another address than this process collects from.
         """
         require_name("pool", pool)
         require_name("user_id", subject.user_id)
@@ -133,7 +133,7 @@ class Orchestrator:
         promise = await self._gate.intents.record()
         try:
             yield
-        except (RunActive, RunCanceled, OtherPlace, NotFound, ScheduleInactive):
+        except (RunActive, RunCanceled, SourceAddressConflict, NotFound, ScheduleInactive):
             await self._keep(promise)
             raise
         await self._keep(promise)

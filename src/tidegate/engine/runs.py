@@ -26,9 +26,9 @@ from tidegate.engine.lifecycle import (
     JobState,
     RunState,
 )
-from tidegate.engine.places import Placed, require_place
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Source, Subject
+from tidegate.engine.source_addresses import AddressedSource, require_source_address
 from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.storage.sql import Transaction
 
@@ -124,7 +124,10 @@ class Beginning(msgspec.Struct, frozen=True):
         traceparent: str | None = None,
     ) -> "Beginning":
         """As the source would have it."""
-        address, tries = source.address if isinstance(source, Placed) else None, (settings or _USUAL).max_attempts
+        address, tries = (
+            source.address if isinstance(source, AddressedSource) else None,
+            (settings or _USUAL).max_attempts,
+        )
         specs = list(source.first_jobs(subject))
         return cls(source.name, subject, pool, triggered_by, specs, address, tries, traceparent)
 
@@ -132,11 +135,11 @@ class Beginning(msgspec.Struct, frozen=True):
 def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
     """Write the run and its first jobs; raise `RunActive` where the user has one that is not over.
 
-    Raises `OtherPlace` where somebody has moved the source's place, which is possible until there is a run.
+    Raises `SourceAddressConflict` where somebody has moved the source's place, which is possible until there is a run.
     """
     source, subject, pool = beginning.source, beginning.subject, beginning.pool
     if beginning.address is not None:
-        require_place(tx, source, beginning.address)
+        require_source_address(tx, source, beginning.address)
     active_key = _active_key(source, subject.user_id)
     _refuse_second(tx, subject.user_id, active_key)
     values = {
