@@ -15,7 +15,7 @@ from tidegate.app.sources import open_sources
 from tidegate.core.clock import ManualClock
 from tidegate.engine.calls import Calls, Way
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.parking import Parked
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Subject, Task
 from tidegate.engine.tables import page_jobs
@@ -56,7 +56,9 @@ async def test_an_answer_that_kills_its_readers_is_read_no_more_often_than_a_job
     """It is parked, so that no call is needed; it still must not kill one worker after the other."""
     calls = Calls({"shelves": ShelfSource()}, Way(ShelfUpstream({}), Secrets("")), clock)
     read = await ShelfUpstream({}).fetch(Request(url=HOST + PATH, purpose="USER"))
-    kept = msgspec.structs.replace(claim_of(), parked=Parked("c", read.pack(), clock.now()), attempt=5, max_attempts=5)
+    kept = msgspec.structs.replace(
+        claim_of(), parked=ParkedAnswer("c", read.pack(), clock.now()), attempt=5, max_attempts=5
+    )
     taken_over = msgspec.structs.replace(ADMITTED, deliveries=2)
 
     assert (await calls.make(kept, taken_over)).ending.state is JobState.SUCCEEDED

@@ -13,7 +13,7 @@ from tidegate.core.clock import Clock, milliseconds
 from tidegate.core.errors import GrantVoid, InvalidArgument, TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.ledger import Claim
-from tidegate.engine.parking import Parked
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.refusals import Secrets, from_lack, heed
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Reading, Source, Task, Verdict
@@ -98,7 +98,7 @@ class Way:
     fails, or takes its process down with it, is given the stored answer again, and no call is repeated."""
 
 
-Keep = Callable[[Claim, Parked], Awaitable[bool]]
+Keep = Callable[[Claim, ParkedAnswer], Awaitable[bool]]
 """Stores an answer with its job; see `Committer.keep`."""
 
 
@@ -212,7 +212,7 @@ class Calls:
         """The claim with its answer, once that is stored; unchanged where the source does not ask for that."""
         if self._keep is None or not way.keeps_answers or answer.status != _WHOLE:
             return claim
-        parked = Parked(admitted.credential, answer.pack(), self._clock.now())
+        parked = ParkedAnswer(admitted.credential, answer.pack(), self._clock.now())
         return msgspec.structs.replace(claim, parked=parked) if await self._keep(claim, parked) else claim
 
     def _said(self, source: str, task: Task, failure: UpstreamFailed) -> Reading | None:

@@ -32,7 +32,7 @@ from tidegate.engine.commit_policy import Terms
 from tidegate.engine.job_log import log_jobs
 from tidegate.engine.ledger import Claim
 from tidegate.engine.offers import Barred, none_barred
-from tidegate.engine.parking import Parked
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.rounds import Group, Round, Written, take, write_round
 from tidegate.engine.settling import Settling
@@ -67,7 +67,7 @@ class _Claiming(msgspec.Struct, frozen=True):
 
 class _Keeping(msgspec.Struct, frozen=True):
     claim: Claim
-    parked: Parked
+    parked: ParkedAnswer
     done: asyncio.Future[bool]
 
 
@@ -113,7 +113,7 @@ class Committer:
         self._note_plenty()
         return await answer
 
-    async def keep(self, claim: Claim, parked: Parked) -> bool:
+    async def keep(self, claim: Claim, parked: ParkedAnswer) -> bool:
         """Store an answer in the next transaction, before it is read. False where the database does not take it."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._keepings.append(_Keeping(claim, parked, done))

@@ -7,12 +7,12 @@ from enum import StrEnum
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.core.telemetry import traces
-from tidegate.engine import failed_completions, parking, runs
+from tidegate.engine import failed_completions, parked_answer_store, runs
 from tidegate.engine.committer import Moved
 from tidegate.engine.firings import ScheduleInactive
 from tidegate.engine.ledger import StoredJob
 from tidegate.engine.offers import Barred, none_barred, to_gate_jobs
-from tidegate.engine.parking import Parked
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.runs import Run, RunActive, RunCanceled
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source, Subject
@@ -109,7 +109,7 @@ class Orchestrator:
             await self.offer(jobs)
         return bool(jobs)
 
-    async def read_again(self, job_id: int, parked: Parked) -> bool:
+    async def read_again(self, job_id: int, parked: ParkedAnswer) -> bool:
         """Do one failed job again with an answer that is there already: no call is made. Else as `retry_job`."""
         async with self.promised():
             jobs = await self._database.transaction(_read_again, job_id, parked)
@@ -149,10 +149,10 @@ def _retry(tx: Transaction, run_id: int) -> list[StoredJob]:
     return jobs
 
 
-def _read_again(tx: Transaction, job_id: int, parked: Parked) -> list[StoredJob]:
+def _read_again(tx: Transaction, job_id: int, parked: ParkedAnswer) -> list[StoredJob]:
     jobs = runs.retry_job(tx, job_id)
     if jobs:
-        parking.park(tx, job_id, parked)
+        parked_answer_store.park(tx, job_id, parked)
     return jobs
 
 

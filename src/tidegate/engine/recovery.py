@@ -7,7 +7,7 @@ for one run, when a message turns out to belong to a job that has ended.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
-from tidegate.engine import ledger, notes, parking, runs
+from tidegate.engine import ledger, notes, parked_answer_store, runs
 from tidegate.engine.ledger import StoredJob
 from tidegate.engine.lifecycle import OPEN_RUNS
 from tidegate.engine.offers import Barred, none_barred, to_gate_jobs
@@ -86,7 +86,7 @@ class Recovery:
 
 def _sweep(tx: Transaction) -> None:
     """Throw away what means nothing any more."""
-    parking.sweep(tx)
+    parked_answer_store.sweep(tx)
     notes.sweep(tx)
 
 

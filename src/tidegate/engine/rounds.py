@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tidegate.engine import executions, ledger, notes, parking
+from tidegate.engine import executions, ledger, notes, parked_answer_store
 from tidegate.engine.accounts import account_for
 from tidegate.engine.commit_policy import Terms, write_effects
 from tidegate.engine.ledger import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.parking import Parked
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.verdicts import Finished
 from tidegate.storage.documents import Staged
 from tidegate.storage.sql import Transaction
@@ -32,7 +32,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs to be claimed."""
     callers: Mapping[int, str] = {}
     """Who is to make the calls of those, where somebody wants to know."""
-    kept: Sequence[tuple[Claim, Parked]] = ()
+    kept: Sequence[tuple[Claim, ParkedAnswer]] = ()
     """Answers to be stored before they are read."""
     groups: Sequence[Group] = ()
     late: Sequence[Finished] = ()
@@ -73,7 +73,7 @@ def write_round(tx: Transaction, this: Round, terms: Terms) -> Written:
             return Written(overtaken=[one for one, is_ours in zip(finished, ours, strict=False) if not is_ours])
         is_kept = zip(this.kept, ours[len(finished) :], strict=True)
         if kept := {claim.job.id: parked for (claim, parked), is_ours in is_kept if is_ours}:
-            parking.park_all(tx, kept)
+            parked_answer_store.park_all(tx, kept)
     for group in this.groups:
         if group.staged is not None:
             group.staged.apply(tx)

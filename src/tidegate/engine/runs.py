@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from tidegate.core.errors import Conflict, NotFound, TidegateError
 from tidegate.core.telemetry.logs import is_enabled
 from tidegate.core.transitions import sources_of
-from tidegate.engine import parking
+from tidegate.engine import parked_answer_store
 from tidegate.engine.accounts import explain, lock_runs
 from tidegate.engine.additions import add_jobs, key_of
 from tidegate.engine.executions import ExecutionOutcome, abandon_run
@@ -216,7 +216,7 @@ def cancel(tx: Transaction, run_id: int) -> list[int] | None:
         .where(job.run_id == run_id, job.status.in_(sources_of(JOB_MOVES, JobState.CANCELED)))
         .values(status=JobState.CANCELED, completed_at=tx.now)
     )
-    parking.forget_run(tx, run_id)
+    parked_answer_store.forget_run(tx, run_id)
     over = {"status": RunState.CANCELED, "completed_at": tx.now, "active_key": None}
     counted = {"canceled_jobs": run.canceled_jobs + canceled.rowcount}
     tx.execute(update(collection_runs).where(run.id == run_id).values(over | counted))

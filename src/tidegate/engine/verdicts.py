@@ -9,7 +9,7 @@ import msgspec
 from tidegate.core.backoff import Backoff
 from tidegate.engine.ledger import Claim, Ending
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.parking import Parked
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Reading, Verdict
 from tidegate.engine.upstream import Answer, UpstreamFailed
@@ -149,7 +149,7 @@ def to_parked(finished: Finished, why: str, now: datetime) -> Finished:
     claim, answer = finished.ending.claim, finished.answer
     parked = claim.parked
     if parked is None and answer is not None:
-        parked = Parked(finished.settlement.credential, answer.pack(), now)
+        parked = ParkedAnswer(finished.settlement.credential, answer.pack(), now)
     age = timedelta() if parked is None else now - parked.parked_at
     wait = min(max(_ASK_AGAIN, age), _LONGEST_PARKED)
     caller = finished.ending.credential

@@ -14,7 +14,7 @@ from tidegate.app import Collection as Opened
 from tidegate.app import open_collection
 from tidegate.engine import runs
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.parking import Parked
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.engine.runs import RunActive
 from tidegate.engine.upstream import UpstreamSettings
@@ -109,7 +109,7 @@ async def test_an_answer_that_took_down_every_worker_is_a_dead_letter(local: Sta
     job_id = await local.job(run_id, STAGES[1], "p1")
     written = await local.database.transaction(write_round, Round(wanted=[job_id]), local.terms)
     claim = written.claimed[job_id]
-    parked = Parked("crawl:ada", answered({"said": "deadly"}).pack(), local.database.clock.now())
+    parked = ParkedAnswer("crawl:ada", answered({"said": "deadly"}).pack(), local.database.clock.now())
     await local.database.transaction(write_round, Round(kept=[(claim, parked)]), local.terms)
 
     (again,) = (await local.database.transaction(write_round, Round(wanted=[job_id]), local.terms)).claimed.values()
@@ -134,7 +134,7 @@ async def test_an_answer_is_not_kept_for_a_job_that_passed_to_another(local: Sta
         (await local.database.transaction(write_round, Round(wanted=[job_id]), local.terms)).claimed[job_id]
         for _ in range(2)
     ]
-    parked = Parked("crawl:ada", answered({"said": "late"}).pack(), local.database.clock.now())
+    parked = ParkedAnswer("crawl:ada", answered({"said": "late"}).pack(), local.database.clock.now())
     await local.database.transaction(write_round, Round(kept=[(first, parked)]), local.terms)
 
     (third,) = (await local.database.transaction(write_round, Round(wanted=[job_id]), local.terms)).claimed.values()
