@@ -7,7 +7,7 @@ from tidegate.engine.calls import Caller, Calls, Way
 from tidegate.engine.commit_policy import Terms, Writer
 from tidegate.engine.committer import Committer, Moved
 from tidegate.engine.completion import Completion, Finalizer
-from tidegate.engine.offers import Barred, none_barred
+from tidegate.engine.gate_jobs import Barred, none_barred
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.recovery import Recovery, RecoveryDuty
 from tidegate.engine.refusals import Secrets

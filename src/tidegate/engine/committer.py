@@ -29,9 +29,9 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import COLLECT_RESULTS_REFUSED
 from tidegate.engine import tracing
 from tidegate.engine.commit_policy import Terms
+from tidegate.engine.gate_jobs import Barred, none_barred
 from tidegate.engine.job_log import log_jobs
 from tidegate.engine.ledger import Claim
-from tidegate.engine.offers import Barred, none_barred
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.rounds import Group, Round, Written, take, write_round

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 from tidegate.engine import ledger, notes, parked_answer_store, runs
+from tidegate.engine.gate_jobs import Barred, none_barred, to_gate_jobs
 from tidegate.engine.ledger import StoredJob
 from tidegate.engine.lifecycle import OPEN_RUNS
-from tidegate.engine.offers import Barred, none_barred, to_gate_jobs
 from tidegate.primitives.gate import Gate, Job
 from tidegate.runtime.waiting import unless
 from tidegate.storage.sql import Database, Transaction

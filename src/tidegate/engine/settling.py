@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from tidegate.core.clock import Clock
+from tidegate.engine.gate_jobs import Barred, none_barred, to_gate_jobs
 from tidegate.engine.ledger import StoredJob
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.offers import Barred, none_barred, to_gate_jobs
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.verdicts import Finished
 from tidegate.primitives.gate import Gate
