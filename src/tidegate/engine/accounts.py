@@ -12,8 +12,8 @@ from sqlalchemy import exists, update
 
 from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.engine.additions import add_jobs
 from tidegate.engine.commit_policy import Planning, Terms
+from tidegate.engine.job_insertion import add_jobs
 from tidegate.engine.ledger import LONGEST_REASON, Ending, StoredJob
 from tidegate.engine.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState, RunState
 from tidegate.engine.source import JobSpec

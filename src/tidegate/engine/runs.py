@@ -14,8 +14,8 @@ from tidegate.core.telemetry.logs import is_enabled
 from tidegate.core.transitions import sources_of
 from tidegate.engine import parked_answer_store
 from tidegate.engine.accounts import explain, lock_runs
-from tidegate.engine.additions import add_jobs, key_of
 from tidegate.engine.executions import ExecutionOutcome, abandon_run
+from tidegate.engine.job_insertion import add_jobs, key_of
 from tidegate.engine.job_log import log_ended, log_resumed, log_started
 from tidegate.engine.ledger import StoredJob, stored_jobs
 from tidegate.engine.lifecycle import (
