@@ -6,11 +6,11 @@ from typing import Any
 from sqlalchemy import func, select
 
 from tidegate.engine import runs
-from tidegate.engine.accounts import run_ended
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.ledger import Claim, Ending
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.rounds import Group, Round, Written, write_round
+from tidegate.engine.run_counters import run_ended
 from tidegate.engine.runs import Beginning, Run
 from tidegate.engine.source import JobSpec, Subject
 from tidegate.engine.tables import page_jobs

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tidegate.engine import executions, ledger, notes, parked_answer_store
-from tidegate.engine.accounts import account_for
 from tidegate.engine.commit_policy import Terms, write_effects
 from tidegate.engine.ledger import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.parked_answer_store import ParkedAnswer
+from tidegate.engine.run_counters import update_runs
 from tidegate.engine.verdicts import Finished
 from tidegate.storage.documents import Staged
 from tidegate.storage.sql import Transaction
@@ -84,7 +84,7 @@ def write_round(tx: Transaction, this: Round, terms: Terms) -> Written:
     claimed = ledger.claim(tx, this.wanted)
     if terms.recorded:
         executions.record(tx, endings, claimed.values(), this.callers, terms.recorded)
-    added = account_for(tx, endings, terms, late=[one.ending for one in this.late])
+    added = update_runs(tx, endings, terms, late=[one.ending for one in this.late])
     notes.write(tx, (*finished, *this.late))
     again = [
         msgspec.structs.replace(

@@ -13,7 +13,6 @@ from tidegate.core.errors import Conflict, NotFound, TidegateError
 from tidegate.core.telemetry.logs import is_enabled
 from tidegate.core.transitions import sources_of
 from tidegate.engine import parked_answer_store
-from tidegate.engine.accounts import explain, lock_runs
 from tidegate.engine.executions import ExecutionOutcome, abandon_run
 from tidegate.engine.job_insertion import add_jobs, key_of
 from tidegate.engine.job_log import log_ended, log_resumed, log_started
@@ -26,6 +25,7 @@ from tidegate.engine.lifecycle import (
     JobState,
     RunState,
 )
+from tidegate.engine.run_counters import explain, lock_runs
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Source, Subject
 from tidegate.engine.source_addresses import AddressedSource, require_source_address

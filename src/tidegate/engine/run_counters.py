@@ -71,7 +71,7 @@ def explain(kind: str, resource: str, reason: str | None) -> str:
     return f"{kind} of {resource}: {reason or 'no reason was given'}"
 
 
-def account_for(
+def update_runs(
     tx: Transaction, endings: Sequence[Ending], terms: Terms, *, late: Sequence[Ending] = ()
 ) -> list[StoredJob]:
     """Add the follow-ups of jobs that ended, move their runs' counters, and end the runs that have no job left.
