@@ -12,17 +12,17 @@ from tidegate.engine import executions, runs, unserved_pools
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.executions import Execution
 from tidegate.engine.executions import ExecutionOutcome as Came
+from tidegate.engine.job_results import JobResult
 from tidegate.engine.ledger import Claim
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.engine.tables import collection_runs, job_executions
-from tidegate.engine.verdicts import Finished
 from tidegate.storage.sql import Database, Transaction
 
 RECORDED = Terms(recorded=frozenset({"shelves"}))
 
 
-async def write(database: Database, *results: Finished, wanted: dict[int, str] | None = None, terms: Terms = RECORDED):
+async def write(database: Database, *results: JobResult, wanted: dict[int, str] | None = None, terms: Terms = RECORDED):
     """A round in which jobs are claimed for somebody."""
     callers = wanted or {}
     this = Round(wanted=list(callers), callers=callers, groups=[Group(results)] if results else [])

@@ -9,11 +9,11 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from tests.engine.shelf import HOST, LIMIT, ShelfSource, ShelfUpstream
 from tidegate.core.clock import SystemClock
 from tidegate.engine.calls import Calls, Way
+from tidegate.engine.job_results import JobResult
 from tidegate.engine.ledger import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec, Reading, Task
 from tidegate.engine.upstream import Answer, Head, Request, Truncated
-from tidegate.engine.verdicts import Finished
 from tidegate.primitives.gate import Admitted, Outcome
 
 PATH = "/users/ada"
@@ -37,7 +37,7 @@ class Guessing(ShelfSource):
         return msgspec.structs.replace(super().read(task, answer), is_guess=True)
 
 
-async def finished(trouble: int | Exception, source: ShelfSource | None = None) -> Finished:
+async def finished(trouble: int | Exception, source: ShelfSource | None = None) -> JobResult:
     """What comes of the one call of a job that ends so."""
     upstream = ShelfUpstream({})
     upstream.trouble[PATH].append(trouble)

@@ -8,14 +8,14 @@ import pytest
 from tests.engine.rounds import begun, claimed, finished, shelf_job, write
 from tidegate.core.ids import new_id
 from tidegate.engine import notes
-from tidegate.engine.verdicts import Finished
+from tidegate.engine.job_results import JobResult
 from tidegate.primitives.gate import Learned, Memory, Note
 from tidegate.storage.sql import Database, Transaction
 
 WINDOW = 1_900_000_000
 
 
-def saying(one: Finished, **said: int | None) -> Finished:
+def saying(one: JobResult, **said: int | None) -> JobResult:
     """The result of a call whose answer said something about the allowance."""
     settled = {"limit": 5000, "window": WINDOW, "resets_in_ms": 600_000, **said} if "remaining" in said else said
     return msgspec.structs.replace(one, settlement=msgspec.structs.replace(one.settlement, **settled))

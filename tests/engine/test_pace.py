@@ -11,16 +11,16 @@ from tests.waiting import patience
 from tidegate.engine import committer as committer_module
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.committer import Committer
+from tidegate.engine.job_results import JobResult
 from tidegate.engine.ledger import Claim
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.rounds import Round
-from tidegate.engine.verdicts import Finished
 from tidegate.storage.documents import Document
 
 PLENTY = committer_module._PLENTY  # pyright: ignore[reportPrivateUsage]
 
 
-def result(claim: Claim, *, with_document: bool) -> Finished:
+def result(claim: Claim, *, with_document: bool) -> JobResult:
     document = Document.of("item", str(claim.job.id), owner="ada", resource="shelf", body={})
     return msgspec.structs.replace(finished(claim), documents=[document] if with_document else [])
 

@@ -18,7 +18,7 @@ from tests.servers.proxy import Proxy
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
 from tidegate.core.clock import ManualClock
-from tidegate.engine import parked_answer_store, runs, staging, verdicts
+from tidegate.engine import job_results, parked_answer_store, runs, staging
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.tables import page_jobs, parked_answers
@@ -44,7 +44,7 @@ async def shelved(
 ) -> AsyncGenerator[Library]:
     """A library whose documents are in a MongoDB behind a wire that can be cut."""
     monkeypatch.setattr(mongo_module, "_FIND_WITHIN_MS", 2500)  # the driver looks again after 500 ms
-    monkeypatch.setattr(verdicts, "_ASK_AGAIN", SOON)
+    monkeypatch.setattr(job_results, "_ASK_AGAIN", SOON)
     monkeypatch.setattr(staging, "_REST", SOON)
     async with await Database.open(await migrated_file(tmp_path / "jobs.db")) as database, mongo_database() as url:
         name = url.rpartition("/")[2]
@@ -185,7 +185,7 @@ async def test_pauses_grow_with_the_age_of_the_answer(still: Database):
     for age in (0, 4, 20, 300):
         kept = ParkedAnswer("librarian", answer().pack(), now - timedelta(seconds=age))
         tried = finished(msgspec.structs.replace(claim, parked=kept))
-        ending = verdicts.to_parked(tried, "away", now).ending
+        ending = job_results.to_parked(tried, "away", now).ending
         assert (ending.state, ending.is_attempt, ending.parked) == (JobState.READY, False, kept)
         assert ending.not_before is not None
         pauses.append((ending.not_before - now).total_seconds())

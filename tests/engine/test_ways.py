@@ -12,11 +12,11 @@ from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.calls import Caller, Calls, NotCalled, Way
+from tidegate.engine.job_results import JobResult
 from tidegate.engine.ledger import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer, Head, Permit, Request, Truncated
-from tidegate.engine.verdicts import Finished
 from tidegate.primitives.gate import Admitted, Outcome
 
 PATH = "/users/ada"
@@ -57,7 +57,7 @@ def claim_of(source: str = "shelves") -> Claim:
     return Claim(job, source, "ada", fence=1, attempt=1, max_attempts=5, cursor=None)
 
 
-async def made(caller: Caller, clock: ManualClock, source: ShelfSource | None = None) -> Finished:
+async def made(caller: Caller, clock: ManualClock, source: ShelfSource | None = None) -> JobResult:
     calls = Calls({"shelves": source or ShelfSource()}, Way(caller, Secrets("")), clock)
     return await calls.make(claim_of(), ADMITTED)
 

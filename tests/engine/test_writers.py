@@ -17,13 +17,13 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.engine import unwritable_results
 from tidegate.engine.commit_policy import Terms
+from tidegate.engine.job_results import from_success
 from tidegate.engine.ledger import Ending
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Reading, Task, Verdict
 from tidegate.engine.tables import collection_places
 from tidegate.engine.upstream import Answer
-from tidegate.engine.verdicts import from_success
 from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql import Database, Transaction
 

@@ -31,6 +31,7 @@ from tidegate.engine import tracing
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.gate_jobs import Barred, none_barred
 from tidegate.engine.job_log import log_jobs
+from tidegate.engine.job_results import PAUSES, JobResult, to_refused, without_calls
 from tidegate.engine.ledger import Claim
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.recovery import Recovery
@@ -38,7 +39,6 @@ from tidegate.engine.rounds import Group, Round, Written, take, write_round
 from tidegate.engine.settling import Settling
 from tidegate.engine.staging import Staging
 from tidegate.engine.unwritable_results import Stubborn
-from tidegate.engine.verdicts import PAUSES, Finished, to_refused, without_calls
 from tidegate.primitives.gate import Admitted, Gate
 from tidegate.primitives.stream import Intake
 from tidegate.runtime.outage import Outage
@@ -96,7 +96,7 @@ class Committer:
         self._claimings: list[_Claiming] = []
         self._keepings: list[_Keeping] = []
         self._groups: deque[Group] = deque()
-        self._plain: deque[Finished] = deque()
+        self._plain: deque[JobResult] = deque()
         self._held: dict[str, int] = {}
         """The messages of results that are not settled, with what they hold in bytes."""
         self._held_bytes = 0
@@ -121,13 +121,13 @@ class Committer:
         self._note_plenty()
         return await done
 
-    async def finish(self, finished: Finished) -> None:
+    async def finish(self, finished: JobResult) -> None:
         """Have the end of a job written; waits while too much is waiting already, as when the database is away."""
         while not self._room.is_set():
             await self._room.wait()
         self._hold(finished)
 
-    def _hold(self, finished: Finished) -> None:
+    def _hold(self, finished: JobResult) -> None:
         needs_store, size = finished.needs_store, finished.size
         self._held[finished.settlement.message] = size
         self._held_bytes += size
@@ -242,7 +242,7 @@ class Committer:
             if not claiming.answer.done():
                 claiming.answer.set_exception(error)
 
-    async def _write_alone(self, one: Finished) -> None:
+    async def _write_alone(self, one: JobResult) -> None:
         """In a round of its own; if that fails, without what it brought, and at last without its source's writer."""
         try:
             await self._write(Round(groups=[await self._staging.stage([one])]), [])
@@ -260,7 +260,7 @@ class Committer:
                 log.exception("collect.end_refused", job=one.ending.claim.job.id)
         self._put_by(last)
 
-    def _put_by(self, one: Finished) -> None:
+    def _put_by(self, one: JobResult) -> None:
         """Its end is tried again later. Where too many wait for that, another worker gets its message in due time."""
         COLLECT_RESULTS_REFUSED.labels("unwritten").inc()
         if self._stubborn.keep(one):
@@ -304,7 +304,7 @@ class Committer:
                 is_unsure = is_unsure or isinstance(error, CommitUnknown)
                 await self._outage.pause(error, tries, began=began)
 
-    async def _without(self, this: Round, overtaken: Collection[Finished], *, counts: bool) -> Round:
+    async def _without(self, this: Round, overtaken: Collection[JobResult], *, counts: bool) -> Round:
         """The round without results that are not ours; `counts` is False where their calls may be counted already."""
         late = {id(one) for one in overtaken}
         groups: list[Group] = []
@@ -316,7 +316,7 @@ class Committer:
         groups = [group for group in groups if group.finished]
         return msgspec.structs.replace(this, groups=groups, late=[*this.late, *told])
 
-    def _let_go(self, finished: Sequence[Finished]) -> None:
+    def _let_go(self, finished: Sequence[JobResult]) -> None:
         """These need no more work of ours."""
         messages = [one.settlement.message for one in finished]
         self._consumer.settled(messages)

@@ -7,11 +7,11 @@ import msgspec
 
 from tidegate.engine import executions, ledger, notes, parked_answer_store
 from tidegate.engine.commit_policy import Terms, write_effects
+from tidegate.engine.job_results import JobResult
 from tidegate.engine.ledger import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.run_counters import update_runs
-from tidegate.engine.verdicts import Finished
 from tidegate.storage.documents import Staged
 from tidegate.storage.sql import Transaction
 
@@ -21,7 +21,7 @@ _MOST_WEIGHT = 500
 class Group(msgspec.Struct, frozen=True):
     """Results whose documents are written together."""
 
-    finished: Sequence[Finished]
+    finished: Sequence[JobResult]
     staged: Staged | None = None
 
 
@@ -35,18 +35,18 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     kept: Sequence[tuple[Claim, ParkedAnswer]] = ()
     """Answers to be stored before they are read."""
     groups: Sequence[Group] = ()
-    late: Sequence[Finished] = ()
+    late: Sequence[JobResult] = ()
     """Results that came too late, whose calls count all the same."""
 
     @property
-    def finished(self) -> list[Finished]:
+    def finished(self) -> list[JobResult]:
         """The results of all groups."""
         return [one for group in self.groups for one in group.finished]
 
 
-def take(waiting: deque[Finished]) -> list[Finished]:
+def take(waiting: deque[JobResult]) -> list[JobResult]:
     """As many as one round should have, so that it does not take long; what is taken is not waiting any more."""
-    taken, weight = list[Finished](), 0
+    taken, weight = list[JobResult](), 0
     while waiting and weight < _MOST_WEIGHT:
         taken.append(waiting.popleft())
         weight += taken[-1].weight
@@ -59,7 +59,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     claimed: dict[int, Claim] = {}
     offers: Sequence[StoredJob] = ()
     """Jobs that the gate has to be told of."""
-    overtaken: Sequence[Finished] = ()
+    overtaken: Sequence[JobResult] = ()
     """Results that are not ours to write. If there are some, nothing was: their documents stand among the others."""
 
 

@@ -12,13 +12,13 @@ from sqlalchemy import select
 from tidegate.core.clock import ManualClock
 from tidegate.engine import runs
 from tidegate.engine.commit_policy import Terms
+from tidegate.engine.job_results import JobResult, from_reading
 from tidegate.engine.ledger import Claim
 from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.engine.runs import Beginning, Run
 from tidegate.engine.source import FIRST_PAGE, Task
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import Answer
-from tidegate.engine.verdicts import Finished, from_reading
 from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl.finalizing import CrawlFinalizer
@@ -149,12 +149,12 @@ class Stall:
         """The page is not there."""
         await self.end(await self.job(run_id, stage, product), answered(None, status))
 
-    async def end(self, job_id: int, answer: Answer) -> Finished:
+    async def end(self, job_id: int, answer: Answer) -> JobResult:
         """Claim a job and end it with an answer, as the committer does."""
         (finished,) = await self.end_all({job_id: answer})
         return finished
 
-    async def end_all(self, answers: Mapping[int, Answer]) -> list[Finished]:
+    async def end_all(self, answers: Mapping[int, Answer]) -> list[JobResult]:
         """The same for several jobs, in one round."""
         written = await self.database.transaction(write_round, Round(wanted=list(answers)), self.terms)
         claims, now = written.claimed, self.database.clock.now()
@@ -206,7 +206,7 @@ def admitted(claim: Claim) -> Admitted:
     )
 
 
-def finish(source: CrawlSource, claim: Claim, answer: Answer, now: datetime) -> Finished:
+def finish(source: CrawlSource, claim: Claim, answer: Answer, now: datetime) -> JobResult:
     """What the worker makes of an answer."""
     return from_reading(claim, admitted(claim), source.read(task_of(claim), answer), answer, now)
 

@@ -13,12 +13,12 @@ from tests.waiting import look_again, patience
 from tidegate.app import Collection as Opened
 from tidegate.app import open_collection
 from tidegate.engine import runs
+from tidegate.engine.job_results import from_poison
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.engine.runs import RunActive
 from tidegate.engine.upstream import UpstreamSettings
-from tidegate.engine.verdicts import from_poison
 from tidegate.settings import Settings
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.raws import Raw
