@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from tidegate.engine import runs
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.job_results import JobResult
-from tidegate.engine.ledger import Claim, Ending
+from tidegate.engine.job_store import Claim, Ending
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.rounds import Group, Round, Written, write_round
 from tidegate.engine.run_counters import run_ended

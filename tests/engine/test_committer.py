@@ -19,7 +19,7 @@ from tidegate.engine import committer as committer_module
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.committer import Committer
 from tidegate.engine.job_results import JobResult
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_store import Claim
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.settings import CollectSettings

@@ -13,7 +13,7 @@ from tidegate.engine.commit_policy import Terms
 from tidegate.engine.executions import Execution
 from tidegate.engine.executions import ExecutionOutcome as Came
 from tidegate.engine.job_results import JobResult
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_store import Claim
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.engine.tables import collection_runs, job_executions

@@ -10,7 +10,7 @@ from tests.engine.shelf import HOST, LIMIT, ShelfSource, ShelfUpstream
 from tidegate.core.clock import SystemClock
 from tidegate.engine.calls import Calls, Way
 from tidegate.engine.job_results import JobResult
-from tidegate.engine.ledger import Claim, StoredJob
+from tidegate.engine.job_store import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec, Reading, Task
 from tidegate.engine.upstream import Answer, Head, Request, Truncated

@@ -12,7 +12,7 @@ from tidegate.engine import committer as committer_module
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.committer import Committer
 from tidegate.engine.job_results import JobResult
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_store import Claim
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.rounds import Round
 from tidegate.storage.documents import Document

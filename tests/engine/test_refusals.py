@@ -5,7 +5,7 @@ from datetime import timedelta
 from tests.engine.rounds import begun, claimed, write
 from tidegate.core.errors import Unavailable
 from tidegate.engine.job_results import JobResult
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_store import Claim
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.refusals import from_lack
 from tidegate.primitives.gate import Admitted

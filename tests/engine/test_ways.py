@@ -13,7 +13,7 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.calls import Caller, Calls, NotCalled, Way
 from tidegate.engine.job_results import JobResult
-from tidegate.engine.ledger import Claim, StoredJob
+from tidegate.engine.job_store import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer, Head, Permit, Request, Truncated

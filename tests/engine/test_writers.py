@@ -18,7 +18,7 @@ from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.engine import unwritable_results
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.job_results import from_success
-from tidegate.engine.ledger import Ending
+from tidegate.engine.job_store import Ending
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Reading, Task, Verdict

@@ -18,7 +18,7 @@ from tidegate.app.token_check import check_token
 from tidegate.app.unserved_runs import UnservedRuns
 from tidegate.connections import open_context
 from tidegate.core.errors import InvalidSettings, NotFound
-from tidegate.engine import ledger, runs
+from tidegate.engine import job_store, runs
 from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.credentials import CredentialBook
@@ -69,7 +69,7 @@ class Collection(Collecting):
 
     async def run_of(self, job_id: int) -> int:
         """The run of a job. Raises `NotFound`."""
-        found = await self.parts.database.read(ledger.runs_of, [job_id])
+        found = await self.parts.database.read(job_store.runs_of, [job_id])
         if not found:
             raise NotFound("job", job_id)
         return found[0]

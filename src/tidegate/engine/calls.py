@@ -23,7 +23,7 @@ from tidegate.engine.job_results import (
     from_redirect,
     from_success,
 )
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_store import Claim
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.refusals import Secrets, from_lack, heed
 from tidegate.engine.settings import CollectSettings

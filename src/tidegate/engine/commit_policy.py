@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from tidegate.engine.job_results import JobResult
-from tidegate.engine.ledger import Ending
+from tidegate.engine.job_store import Ending
 from tidegate.engine.settings import CollectSettings
 from tidegate.storage.sql import Transaction
 

@@ -32,7 +32,7 @@ from tidegate.engine.commit_policy import Terms
 from tidegate.engine.gate_jobs import Barred, none_barred
 from tidegate.engine.job_log import log_jobs
 from tidegate.engine.job_results import PAUSES, JobResult, to_refused, without_calls
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_store import Claim
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.rounds import Group, Round, Written, take, write_round

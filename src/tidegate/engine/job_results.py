@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.core.backoff import Backoff
-from tidegate.engine.ledger import Claim, Ending
+from tidegate.engine.job_store import Claim, Ending
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.settings import CollectSettings

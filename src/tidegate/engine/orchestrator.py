@@ -11,7 +11,7 @@ from tidegate.engine import failed_completions, parked_answer_store, runs
 from tidegate.engine.committer import Moved
 from tidegate.engine.firings import ScheduleInactive
 from tidegate.engine.gate_jobs import Barred, none_barred, to_gate_jobs
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine.job_store import StoredJob
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.runs import Run, RunActive, RunCanceled
 from tidegate.engine.settings import CollectSettings

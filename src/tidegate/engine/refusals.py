@@ -8,7 +8,7 @@ import msgspec
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import NoCredential, TidegateError, Unavailable
 from tidegate.engine.job_results import PAUSES, JobResult, from_defect
-from tidegate.engine.ledger import Claim, Ending
+from tidegate.engine.job_store import Claim, Ending
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import Reading, Verdict
 from tidegate.primitives.gate import Admitted, Outcome, settlement

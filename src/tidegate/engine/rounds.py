@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tidegate.engine import executions, ledger, notes, parked_answer_store
+from tidegate.engine import executions, job_store, notes, parked_answer_store
 from tidegate.engine.commit_policy import Terms, write_effects
 from tidegate.engine.job_results import JobResult
-from tidegate.engine.ledger import Claim, StoredJob
+from tidegate.engine.job_store import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.run_counters import update_runs
@@ -68,7 +68,7 @@ def write_round(tx: Transaction, this: Round, terms: Terms) -> Written:
     finished = this.finished
     claims = [one.ending.claim for one in finished] + [claim for claim, _ in this.kept]
     if claims:
-        ours = ledger.still_ours(tx, claims)
+        ours = job_store.still_ours(tx, claims)
         if not all(ours[: len(finished)]):
             return Written(overtaken=[one for one, is_ours in zip(finished, ours, strict=False) if not is_ours])
         is_kept = zip(this.kept, ours[len(finished) :], strict=True)
@@ -80,8 +80,8 @@ def write_round(tx: Transaction, this: Round, terms: Terms) -> Written:
     if terms.writers:
         write_effects(tx, finished, terms.writers)
     endings = [one.ending for one in finished]
-    ledger.write_endings(tx, endings)
-    claimed = ledger.claim(tx, this.wanted)
+    job_store.write_endings(tx, endings)
+    claimed = job_store.claim(tx, this.wanted)
     if terms.recorded:
         executions.record(tx, endings, claimed.values(), this.callers, terms.recorded)
     added = update_runs(tx, endings, terms, late=[one.ending for one in this.late])

@@ -14,7 +14,7 @@ from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine.commit_policy import Planning, Terms
 from tidegate.engine.job_insertion import add_jobs
-from tidegate.engine.ledger import LONGEST_REASON, Ending, StoredJob
+from tidegate.engine.job_store import LONGEST_REASON, Ending, StoredJob
 from tidegate.engine.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState, RunState
 from tidegate.engine.source import JobSpec
 from tidegate.engine.tables import collection_runs, page_jobs

@@ -16,7 +16,7 @@ from tidegate.engine import parked_answer_store
 from tidegate.engine.executions import ExecutionOutcome, abandon_run
 from tidegate.engine.job_insertion import add_jobs, key_of
 from tidegate.engine.job_log import log_ended, log_resumed, log_started
-from tidegate.engine.ledger import StoredJob, stored_jobs
+from tidegate.engine.job_store import StoredJob, stored_jobs
 from tidegate.engine.lifecycle import (
     ACTIVE_RUNS,
     JOB_MOVES,

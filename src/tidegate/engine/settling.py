@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from tidegate.core.clock import Clock
 from tidegate.engine.gate_jobs import Barred, none_barred, to_gate_jobs
 from tidegate.engine.job_results import JobResult
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine.job_store import StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.recovery import Recovery
 from tidegate.primitives.gate import Gate

@@ -22,7 +22,7 @@ from tidegate.core.telemetry import traces
 from tidegate.engine.executions import ExecutionOutcome, outcome_of
 from tidegate.engine.firings import Firing, FiringOutcome
 from tidegate.engine.job_results import JobResult
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_store import Claim
 from tidegate.engine.runs import Run
 from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql.outbox import Event

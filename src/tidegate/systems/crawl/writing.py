@@ -34,7 +34,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import CRAWL_PAGES, CRAWL_RAWS
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine.cursors import Move, move_cursors
-from tidegate.engine.ledger import LONGEST_REASON, Ending
+from tidegate.engine.job_store import LONGEST_REASON, Ending
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import Cursor
 from tidegate.engine.upstream import Answer

@@ -13,7 +13,7 @@ from tidegate.core.clock import ManualClock
 from tidegate.engine import runs
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.job_results import JobResult, from_reading
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_store import Claim
 from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.engine.runs import Beginning, Run
 from tidegate.engine.source import FIRST_PAGE, Task

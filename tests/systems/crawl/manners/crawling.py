@@ -14,7 +14,7 @@ from tidegate.connections import build_context
 from tidegate.engine.calls import Way
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.credentials.opening import open_vault
-from tidegate.engine.ledger import Ending
+from tidegate.engine.job_store import Ending
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.tables import page_jobs
