@@ -7,7 +7,7 @@ for one run, when a message turns out to belong to a job that has ended.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
-from tidegate.engine import job_store, notes, parked_answer_store, runs
+from tidegate.engine import allowance_records, job_store, parked_answer_store, runs
 from tidegate.engine.gate_jobs import Barred, none_barred, to_gate_jobs
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.lifecycle import OPEN_RUNS
@@ -60,7 +60,7 @@ class Recovery:
 
         One that has not is not changed. To ask it first would be in vain: it may forget in the very next moment.
         """
-        for memory in await self._database.read(notes.memories, self._sources):
+        for memory in await self._database.read(allowance_records.memories, self._sources):
             await self._gate.remind(memory)
 
     async def offer_everything(self) -> int:
@@ -87,7 +87,7 @@ class Recovery:
 def _sweep(tx: Transaction) -> None:
     """Throw away what means nothing any more."""
     parked_answer_store.sweep(tx)
-    notes.sweep(tx)
+    allowance_records.sweep(tx)
 
 
 class RecoveryDuty:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tidegate.engine import executions, job_store, notes, parked_answer_store
+from tidegate.engine import allowance_records, executions, job_store, parked_answer_store
 from tidegate.engine.commit_policy import Terms, write_effects
 from tidegate.engine.job_results import JobResult
 from tidegate.engine.job_store import Claim, StoredJob
@@ -85,7 +85,7 @@ def write_round(tx: Transaction, this: Round, terms: Terms) -> Written:
     if terms.recorded:
         executions.record(tx, endings, claimed.values(), this.callers, terms.recorded)
     added = update_runs(tx, endings, terms, late=[one.ending for one in this.late])
-    notes.write(tx, (*finished, *this.late))
+    allowance_records.write(tx, (*finished, *this.late))
     again = [
         msgspec.structs.replace(
             ending.claim.job, not_before=ending.not_before, spec=ending.spec or ending.claim.job.spec
