@@ -6,11 +6,11 @@ from typing import Any
 from sqlalchemy import func, select
 
 from tidegate.engine import runs
+from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, Group, write_batch
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.job_results import JobResult
 from tidegate.engine.job_store import Claim, Ending
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.rounds import Group, Round, Written, write_round
 from tidegate.engine.run_counters import run_ended
 from tidegate.engine.runs import Beginning, Run
 from tidegate.engine.source import JobSpec, Subject
@@ -60,10 +60,10 @@ async def write(
     late: Sequence[JobResult] = (),
     staged: Staged | None = None,
     terms: Terms = TERMS,
-) -> Written:
+) -> CommitOutcome:
     """One round; results that are not ours any more count as late."""
-    this = Round(wanted=wanted, groups=[Group(results, staged)] if results else [], late=late)
-    written = await database.transaction(write_round, this, terms)
+    this = CommitBatch(wanted=wanted, groups=[Group(results, staged)] if results else [], late=late)
+    written = await database.transaction(write_batch, this, terms)
     if not written.overtaken:
         return written
     overtaken = {id(one) for one in written.overtaken}

@@ -11,10 +11,10 @@ from sqlalchemy import select
 
 from tidegate.core.clock import ManualClock
 from tidegate.engine import runs
+from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
 from tidegate.engine.commit_policy import Terms
 from tidegate.engine.job_results import JobResult, from_reading
 from tidegate.engine.job_store import Claim
-from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.engine.runs import Beginning, Run
 from tidegate.engine.source import FIRST_PAGE, Task
 from tidegate.engine.tables import page_jobs
@@ -156,10 +156,10 @@ class Stall:
 
     async def end_all(self, answers: Mapping[int, Answer]) -> list[JobResult]:
         """The same for several jobs, in one round."""
-        written = await self.database.transaction(write_round, Round(wanted=list(answers)), self.terms)
+        written = await self.database.transaction(write_batch, CommitBatch(wanted=list(answers)), self.terms)
         claims, now = written.claimed, self.database.clock.now()
         finished = [finish(self.source, claims[job_id], answer, now) for job_id, answer in answers.items()]
-        await self.database.transaction(write_round, Round(groups=[Group(finished)]), self.terms)
+        await self.database.transaction(write_batch, CommitBatch(groups=[Group(finished)]), self.terms)
         return finished
 
     async def jobs(self, run_id: int) -> dict[tuple[str, str], int]:

@@ -25,7 +25,7 @@ class Group(msgspec.Struct, frozen=True):
     staged: Staged | None = None
 
 
-class Round(msgspec.Struct, frozen=True, kw_only=True):
+class CommitBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What to write."""
 
     wanted: Sequence[int] = ()
@@ -53,7 +53,7 @@ def take(waiting: deque[JobResult]) -> list[JobResult]:
     return taken
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class CommitOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What was written."""
 
     claimed: dict[int, Claim] = {}
@@ -63,14 +63,14 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     """Results that are not ours to write. If there are some, nothing was: their documents stand among the others."""
 
 
-def write_round(tx: Transaction, this: Round, terms: Terms) -> Written:
+def write_batch(tx: Transaction, this: CommitBatch, terms: Terms) -> CommitOutcome:
     """Write a round, unless some of its results are not ours any more: then say which."""
     finished = this.finished
     claims = [one.ending.claim for one in finished] + [claim for claim, _ in this.kept]
     if claims:
         ours = job_store.still_ours(tx, claims)
         if not all(ours[: len(finished)]):
-            return Written(overtaken=[one for one, is_ours in zip(finished, ours, strict=False) if not is_ours])
+            return CommitOutcome(overtaken=[one for one, is_ours in zip(finished, ours, strict=False) if not is_ours])
         is_kept = zip(this.kept, ours[len(finished) :], strict=True)
         if kept := {claim.job.id: parked for (claim, parked), is_ours in is_kept if is_ours}:
             parked_answer_store.park_all(tx, kept)
@@ -93,4 +93,4 @@ def write_round(tx: Transaction, this: Round, terms: Terms) -> Written:
         for ending in endings
         if ending.state is JobState.READY
     ]
-    return Written(claimed=claimed, offers=[*added, *again])
+    return CommitOutcome(claimed=claimed, offers=[*added, *again])
