@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 
 from tidegate.engine import runs
 from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, Group, write_batch
-from tidegate.engine.commit_policy import Terms
+from tidegate.engine.commit_policy import CommitPolicy
 from tidegate.engine.job_results import JobResult
 from tidegate.engine.job_store import Claim, Ending
 from tidegate.engine.lifecycle import JobState
@@ -20,7 +20,7 @@ from tidegate.storage.documents import Staged
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.schema import outbox_events
 
-TERMS = Terms(planning={"shelves": frozenset({"USER"})})
+TERMS = CommitPolicy(planning={"shelves": frozenset({"USER"})})
 
 
 def shelf_job(name: str, page: int = 0) -> JobSpec:
@@ -59,7 +59,7 @@ async def write(
     *,
     late: Sequence[JobResult] = (),
     staged: Staged | None = None,
-    terms: Terms = TERMS,
+    terms: CommitPolicy = TERMS,
 ) -> CommitOutcome:
     """One round; results that are not ours any more count as late."""
     this = CommitBatch(wanted=wanted, groups=[Group(results, staged)] if results else [], late=late)

@@ -16,7 +16,7 @@ from tests.servers.proxy import Proxy
 from tests.waiting import is_pending, patience
 from tidegate.connections import build_context
 from tidegate.engine import committer as committer_module
-from tidegate.engine.commit_policy import Terms
+from tidegate.engine.commit_policy import CommitPolicy
 from tidegate.engine.committer import Committer
 from tidegate.engine.job_results import JobResult
 from tidegate.engine.job_store import Claim
@@ -49,7 +49,7 @@ def committer(local: Library) -> Committer:
     parts = local.parts
     consumer = parts.jobs.consumer("test")
     recovery = Recovery(parts.database, parts.gate)
-    return Committer(parts.database, parts.gate, local.documents, consumer, recovery, terms=Terms())
+    return Committer(parts.database, parts.gate, local.documents, consumer, recovery, terms=CommitPolicy())
 
 
 async def test_a_result_that_cannot_be_written_fails_alone(local: Library, monkeypatch: pytest.MonkeyPatch):

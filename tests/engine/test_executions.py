@@ -10,7 +10,7 @@ from tests.engine.rounds import begun, finished, shelf_job
 from tests.engine.shelf import ShelfUpstream
 from tidegate.engine import executions, runs, unserved_pools
 from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
-from tidegate.engine.commit_policy import Terms
+from tidegate.engine.commit_policy import CommitPolicy
 from tidegate.engine.executions import Execution
 from tidegate.engine.executions import ExecutionOutcome as Came
 from tidegate.engine.job_results import JobResult
@@ -19,10 +19,12 @@ from tidegate.engine.lifecycle import JobState
 from tidegate.engine.tables import collection_runs, job_executions
 from tidegate.storage.sql import Database, Transaction
 
-RECORDED = Terms(recorded=frozenset({"shelves"}))
+RECORDED = CommitPolicy(recorded=frozenset({"shelves"}))
 
 
-async def write(database: Database, *results: JobResult, wanted: dict[int, str] | None = None, terms: Terms = RECORDED):
+async def write(
+    database: Database, *results: JobResult, wanted: dict[int, str] | None = None, terms: CommitPolicy = RECORDED
+):
     """A round in which jobs are claimed for somebody."""
     callers = wanted or {}
     this = CommitBatch(wanted=list(callers), callers=callers, groups=[Group(results)] if results else [])
@@ -106,7 +108,7 @@ async def test_what_is_under_way_ends_with_its_run(database: Database, end: Any,
 @pytest.mark.every_server
 async def test_they_go_with_their_jobs_and_others_are_not_recorded(database: Database):
     run_id, (job_id,) = await begun(database)
-    await write(database, wanted={job_id: "a"}, terms=Terms(recorded=frozenset({"others"})))
+    await write(database, wanted={job_id: "a"}, terms=CommitPolicy(recorded=frozenset({"others"})))
     assert await database.read(rows) == []
     await write(database, wanted={job_id: "a"})
     assert len(await database.read(rows)) == 1

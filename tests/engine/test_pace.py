@@ -10,7 +10,7 @@ from tests.engine.rounds import begun, claimed, finished, shelf_job
 from tests.waiting import patience
 from tidegate.engine import committer as committer_module
 from tidegate.engine.commit_batch import CommitBatch
-from tidegate.engine.commit_policy import Terms
+from tidegate.engine.commit_policy import CommitPolicy
 from tidegate.engine.committer import Committer
 from tidegate.engine.job_results import JobResult
 from tidegate.engine.job_store import Claim
@@ -48,7 +48,7 @@ async def test_the_first_result_is_written_at_once_and_the_following_together(
         local.documents,
         parts.jobs.consumer("test"),
         Recovery(database, parts.gate),
-        terms=Terms(),
+        terms=CommitPolicy(),
     )
     stopping = asyncio.Event()
     running = asyncio.create_task(committer.run(stopping))

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.engine.calls import Caller, Calls, Way
-from tidegate.engine.commit_policy import Terms, Writer
+from tidegate.engine.commit_policy import CommitPolicy, Writer
 from tidegate.engine.committer import Committer, Moved
 from tidegate.engine.completion import Completion, Finalizer
 from tidegate.engine.gate_jobs import Barred, none_barred
@@ -65,7 +65,7 @@ class Collector:
     ) -> None:
         settings = settings or CollectSettings()
         by_name = {source.name: source for source in sources}
-        terms = Terms(
+        terms = CommitPolicy(
             planning={name: source.planning_kinds for name, source in by_name.items()},
             writers=writers or {},
             recorded=frozenset(records_executions),

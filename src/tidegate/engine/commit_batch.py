@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tidegate.engine import allowance_records, executions, job_store, parked_answer_store
-from tidegate.engine.commit_policy import Terms, write_effects
+from tidegate.engine.commit_policy import CommitPolicy, write_effects
 from tidegate.engine.job_results import JobResult
 from tidegate.engine.job_store import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
@@ -63,7 +63,7 @@ class CommitOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Results that are not ours to write. If there are some, nothing was: their documents stand among the others."""
 
 
-def write_batch(tx: Transaction, this: CommitBatch, terms: Terms) -> CommitOutcome:
+def write_batch(tx: Transaction, this: CommitBatch, terms: CommitPolicy) -> CommitOutcome:
     """Write a round, unless some of its results are not ours any more: then say which."""
     finished = this.finished
     claims = [one.ending.claim for one in finished] + [claim for claim, _ in this.kept]

@@ -28,7 +28,7 @@ class Writer(Protocol):
         ...
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class CommitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What is wanted of every round."""
 
     planning: Planning = {}

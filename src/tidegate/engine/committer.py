@@ -29,7 +29,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import COLLECT_RESULTS_REFUSED
 from tidegate.engine import tracing
 from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, Group, take, write_batch
-from tidegate.engine.commit_policy import Terms
+from tidegate.engine.commit_policy import CommitPolicy
 from tidegate.engine.gate_jobs import Barred, none_barred
 from tidegate.engine.job_log import log_jobs
 from tidegate.engine.job_results import PAUSES, JobResult, to_refused, without_calls
@@ -82,7 +82,7 @@ class Committer:
         consumer: Intake,
         recovery: Recovery,
         *,
-        terms: Terms,
+        terms: CommitPolicy,
         pauses: Backoff = PAUSES,
         on_moved: Moved = lambda _: None,
         barred: Barred = none_barred,

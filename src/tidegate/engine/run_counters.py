@@ -12,7 +12,7 @@ from sqlalchemy import exists, update
 
 from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.engine.commit_policy import Planning, Terms
+from tidegate.engine.commit_policy import CommitPolicy, Planning
 from tidegate.engine.job_insertion import add_jobs
 from tidegate.engine.job_store import LONGEST_REASON, Ending, StoredJob
 from tidegate.engine.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState, RunState
@@ -72,7 +72,7 @@ def explain(kind: str, resource: str, reason: str | None) -> str:
 
 
 def update_runs(
-    tx: Transaction, endings: Sequence[Ending], terms: Terms, *, late: Sequence[Ending] = ()
+    tx: Transaction, endings: Sequence[Ending], terms: CommitPolicy, *, late: Sequence[Ending] = ()
 ) -> list[StoredJob]:
     """Add the follow-ups of jobs that ended, move their runs' counters, and end the runs that have no job left.
 

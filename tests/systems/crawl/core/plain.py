@@ -12,7 +12,7 @@ from sqlalchemy import select
 from tidegate.core.clock import ManualClock
 from tidegate.engine import runs
 from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
-from tidegate.engine.commit_policy import Terms
+from tidegate.engine.commit_policy import CommitPolicy
 from tidegate.engine.job_results import JobResult, from_reading
 from tidegate.engine.job_store import Claim
 from tidegate.engine.runs import Beginning, Run
@@ -110,7 +110,7 @@ class Stall:
         self.database, self.site = database, site or PlainSite()
         # Whoever fetches is never sick: what cannot be read when it is fetched is another story.
         self.source = CrawlSource(Sites([PlainSite()]), SETTINGS)
-        self.terms = Terms(planning={"crawl": self.source.planning_kinds}, writers={"crawl": CrawlWriter()})
+        self.terms = CommitPolicy(planning={"crawl": self.source.planning_kinds}, writers={"crawl": CrawlWriter()})
         self.processor = RawProcessor(database, Sites([self.site]), SETTINGS)
         self.finalizer = CrawlFinalizer(database, self.processor)
         self.products, self.raws = Products(database), PartRaws(database)
