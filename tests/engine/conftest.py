@@ -13,7 +13,7 @@ from tests.processes.at_work import at_work, collecting
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
-from tidegate.engine.calls import Way
+from tidegate.engine.calls import CallRoute
 from tidegate.engine.collector import Collector, Ground
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
@@ -49,7 +49,7 @@ class Library:
         self.librarians, self.moved = ["librarian"], list[int]()
         self.source = source or ShelfSource()
         if keeps_answers:
-            wishes["ways"] = {self.source.name: Way(upstream, self, keeps_answers=True)}
+            wishes["ways"] = {self.source.name: CallRoute(upstream, self, keeps_answers=True)}
         ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, self.documents)
         self.collector = Collector(
             ground,

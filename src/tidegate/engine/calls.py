@@ -88,7 +88,7 @@ class NotCalled(TidegateError):
 
 
 @dataclass(frozen=True)
-class Way:
+class CallRoute:
     """How the calls of a source are made."""
 
     caller: Caller
@@ -108,10 +108,10 @@ class Calls:
     def __init__(
         self,
         sources: Mapping[str, Source],
-        way: Way,
+        way: CallRoute,
         clock: Clock,
         *,
-        ways: Mapping[str, Way] | None = None,
+        ways: Mapping[str, CallRoute] | None = None,
         settings: CollectSettings | None = None,
         most_redirects: int = MOST_REDIRECTS,
         keep: Keep | None = None,
@@ -162,7 +162,7 @@ class Calls:
         return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
 
     async def _call(
-        self, claim: Claim, admitted: Admitted, way: Way, secret: str, permit: GatePermit | None
+        self, claim: Claim, admitted: Admitted, way: CallRoute, secret: str, permit: GatePermit | None
     ) -> JobResult:
         task, calls = _task(claim, admitted.credential), 0
         try:
@@ -208,7 +208,7 @@ class Calls:
             return f"redirected more than {self._most_redirects} times"
         return msgspec.structs.replace(spec, redirects=(*spec.redirects, target))
 
-    async def _kept(self, claim: Claim, admitted: Admitted, way: Way, answer: Answer) -> Claim:
+    async def _kept(self, claim: Claim, admitted: Admitted, way: CallRoute, answer: Answer) -> Claim:
         """The claim with its answer, once that is stored; unchanged where the source does not ask for that."""
         if self._keep is None or not way.keeps_answers or answer.status != _WHOLE:
             return claim

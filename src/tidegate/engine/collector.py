@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.engine.calls import Caller, Calls, Way
+from tidegate.engine.calls import Caller, CallRoute, Calls
 from tidegate.engine.commit_policy import CommitPolicy, Writer
 from tidegate.engine.committer import Committer, Moved
 from tidegate.engine.completion import Completion, Finalizer
@@ -53,7 +53,7 @@ class Collector:
         enrol_credentials: Callable[[], Awaitable[None]],
         finalizers: Sequence[Finalizer] = (),
         after_offer: Callable[[str], Awaitable[None]] | None = None,
-        ways: Mapping[str, Way] | None = None,
+        ways: Mapping[str, CallRoute] | None = None,
         writers: Mapping[str, Writer] | None = None,
         records_executions: Collection[str] = (),
         on_moved: Moved = lambda _: None,
@@ -87,7 +87,7 @@ class Collector:
             on_moved=on_moved,
             barred=barred,
         )
-        way = Way(caller, secrets)
+        way = CallRoute(caller, secrets)
         calls = Calls(
             by_name,
             way,
