@@ -14,7 +14,7 @@ from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
 from tidegate.engine.calls import CallRoute
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
@@ -50,7 +50,7 @@ class Library:
         self.source = source or ShelfSource()
         if keeps_answers:
             wishes["ways"] = {self.source.name: CallRoute(upstream, self, keeps_answers=True)}
-        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, self.documents)
+        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, self.documents)
         self.collector = Collector(
             ground,
             [self.source],

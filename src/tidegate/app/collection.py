@@ -20,7 +20,7 @@ from tidegate.connections import open_context
 from tidegate.core.errors import InvalidSettings, NotFound
 from tidegate.engine import job_store, runs
 from tidegate.engine.change_feed import ChangeFeed
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.credentials import CredentialBook
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.settings import CollectSettings
@@ -134,7 +134,7 @@ async def open_collection_on(
             open_aws(settings.section(AwsSettings), Passage(parts.valkey, parts.jobs), parts.owner)
         )
         collector = Collector(
-            Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
+            CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, documents),
             sources,
             caller=client,
             secrets=book,

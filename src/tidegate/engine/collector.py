@@ -24,7 +24,7 @@ from tidegate.storage.sql import Database
 
 
 @dataclass(frozen=True)
-class Ground:
+class CollectDependencies:
     """What collection stands on."""
 
     database: Database
@@ -45,7 +45,7 @@ class Collector:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: CollectDependencies,
         sources: Sequence[Source],
         *,
         caller: Caller,

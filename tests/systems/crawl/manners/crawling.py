@@ -12,7 +12,7 @@ from tests.processes.at_work import at_work, collecting
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
 from tidegate.engine.calls import CallRoute
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.job_store import Ending
 from tidegate.engine.lifecycle import RunState
@@ -80,7 +80,7 @@ class Crawler:
             parts.database, parts.gate, open_vault(settings, parts.database), settings.section(CrawlSettings)
         )
         way = CallRoute(PoliteCaller(client, self.book.hosts), self.book)
-        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
+        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
         source = PageSource(settings.section(CrawlSettings))
         self.collector = Collector(
             ground,
