@@ -21,7 +21,7 @@ from bench.figures import Figure, Section
 from bench.server import tcp_server
 from bench.stream import PEER_JOBS, peer_rates
 from tidegate.connections import open_context
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
 from tidegate.engine.upstream import Answer, Permit, Request
@@ -137,7 +137,7 @@ async def _measure_on(name: SqlName, jobs: int) -> Measured | None:
 async def _measure(jobs: int, settings: Settings) -> Measured:
     async with open_context(settings) as parts:
         source, ended = NoNetwork(jobs), asyncio.Event()
-        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
+        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
 
         async def enrol() -> None:
             await parts.gate.enrol("token", pool="pool", limits=LIMITS)

@@ -15,7 +15,7 @@ from statistics import median
 from bench.engine import ANSWER, REQUEST, SAID
 from bench.figures import Figure, Section
 from tidegate.connections import open_context
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
@@ -115,7 +115,7 @@ async def measure() -> Section:
                 await parts.gate.enrol("token", pool="pool", limits=LIMITS)
 
             collector = Collector(
-                Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)),
+                CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)),
                 [source],
                 caller=source,
                 secrets=source,

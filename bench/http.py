@@ -23,7 +23,7 @@ from bench.engine import LIMITS, SAID
 from bench.figures import Figure, Section
 from bench.server import tcp_server
 from tidegate.connections import open_context
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
 from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamSettings
@@ -154,7 +154,7 @@ async def _tidegate(url: str, upstream: str) -> Measured:
                 ended.set()
 
             collector = Collector(
-                Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
+                CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, documents),
                 [source],
                 caller=client,
                 secrets=source,

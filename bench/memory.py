@@ -17,7 +17,7 @@ from bench.engine import LIMITS, NoNetwork
 from bench.figures import Figure, Section
 from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.source import Subject
 from tidegate.process import build_process
@@ -75,7 +75,7 @@ async def _work(folder: Path) -> list[Sample]:
     """Do all the jobs, and look now and then."""
     async with open_context(Settings(data_dir=folder)) as parts:
         source = NoNetwork(JOBS)
-        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
+        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
 
         async def enrol() -> None:
             await parts.gate.enrol("token", pool="pool", limits=LIMITS)

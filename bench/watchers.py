@@ -22,7 +22,7 @@ from bench.engine import LIMITS, Measured, NoNetwork
 from bench.figures import Figure, Section
 from bench.whole_site import open_site
 from tidegate.app import Collection, open_collection
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.http.settings import HttpSettings
@@ -103,7 +103,7 @@ def _collector(collection: Collection) -> tuple[Collector, _Bench]:
         await bench.note_end(run)
 
     collector = Collector(
-        Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)),
+        CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)),
         [source],
         caller=source,
         secrets=source,

@@ -7,8 +7,8 @@ import msgspec
 from sqlalchemy import func, select
 
 from chaos import audit
-from tidegate.engine.accounts import run_ended
 from tidegate.engine.lifecycle import UNFINISHED_JOBS, RunState
+from tidegate.engine.run_counters import run_ended
 from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.storage.documents import DocumentStore
 from tidegate.storage.sql import Transaction, outbox

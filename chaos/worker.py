@@ -11,7 +11,7 @@ from chaos.orders import Order
 from chaos.points import die_at
 from tidegate.app import Collection, open_collection
 from tidegate.core.telemetry.logs import configure
-from tidegate.engine import staging, verdicts
+from tidegate.engine import job_results, staging
 from tidegate.engine.source import Subject
 from tidegate.primitives.gate import enqueue_intents
 from tidegate.runtime.supervisor import Supervisor
@@ -30,7 +30,7 @@ def work(order: Order, *, lifeline: int, say: Say) -> int:
         die_at(order.die_at)
     if order.first_pause_ms is not None:
         pause = timedelta(milliseconds=order.first_pause_ms)
-        verdicts._ASK_AGAIN = pause  # pyright: ignore[reportPrivateUsage]
+        job_results._ASK_AGAIN = pause  # pyright: ignore[reportPrivateUsage]
         staging._REST = pause  # pyright: ignore[reportPrivateUsage]
         enqueue_intents.FIRST_LOOK = pause
     if order.drain_s is not None:

@@ -10,7 +10,7 @@ import tidegate
 from reference.markdown import MADE, code, page, prose, table
 from reference.schemas import in_words
 from tidegate.core.telemetry.catalogue import EVENTS
-from tidegate.engine.accounts import RUN_ENDED
+from tidegate.engine.run_counters import RUN_ENDED
 
 _SOURCE = Path(tidegate.__file__).parent
 _LEVELS = ("debug", "info", "warning", "error", "exception", "critical")

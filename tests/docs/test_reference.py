@@ -11,7 +11,7 @@ from reference.server import EVERYTHING, document_at
 
 from tests.docs.pages import ROOT, anchors_of, prose_of
 from tests.http.processes import started
-from tidegate.engine.accounts import RUN_ENDED
+from tidegate.engine.run_counters import RUN_ENDED
 
 OUTDATED = "it is not what the code says any more: run `make reference`"
 OF_THE_SERVER = {"http", "events"}

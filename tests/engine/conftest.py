@@ -13,8 +13,8 @@ from tests.processes.at_work import at_work, collecting
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
-from tidegate.engine.calls import Way
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.calls import CallRoute
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
@@ -49,8 +49,8 @@ class Library:
         self.librarians, self.moved = ["librarian"], list[int]()
         self.source = source or ShelfSource()
         if keeps_answers:
-            wishes["ways"] = {self.source.name: Way(upstream, self, keeps_answers=True)}
-        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, self.documents)
+            wishes["ways"] = {self.source.name: CallRoute(upstream, self, keeps_answers=True)}
+        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, self.documents)
         self.collector = Collector(
             ground,
             [self.source],

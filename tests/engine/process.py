@@ -11,7 +11,7 @@ from tests.engine.conftest import LIMITS, POOL
 from tests.engine.shelf import HOST, ShelfSource
 from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.source import Task
 from tidegate.engine.upstream import Request, UpstreamClient
 from tidegate.primitives.membership import MembershipSettings
@@ -48,7 +48,7 @@ class Secrets:
 async def main(data_dir: Path, url: str, lease: timedelta) -> None:
     membership = MembershipSettings(lease=lease, renew_every=lease * 0.7)
     async with open_context(Settings(data_dir=data_dir, membership=membership)) as parts, UpstreamClient() as client:
-        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
+        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
 
         async def enrol() -> None:
             await parts.gate.enrol("librarian", pool=POOL, limits=LIMITS)

@@ -6,21 +6,21 @@ from typing import Any
 from sqlalchemy import func, select
 
 from tidegate.engine import runs
-from tidegate.engine.accounts import run_ended
-from tidegate.engine.commit_policy import Terms
-from tidegate.engine.ledger import Claim, Ending
+from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, Group, write_batch
+from tidegate.engine.commit_policy import CommitPolicy
+from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import Claim, Ending
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.rounds import Group, Round, Written, write_round
+from tidegate.engine.run_counters import run_ended
 from tidegate.engine.runs import Beginning, Run
 from tidegate.engine.source import JobSpec, Subject
 from tidegate.engine.tables import page_jobs
-from tidegate.engine.verdicts import Finished
 from tidegate.primitives.gate import Admitted, settlement
 from tidegate.storage.documents import Staged
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.schema import outbox_events
 
-TERMS = Terms(planning={"shelves": frozenset({"USER"})})
+TERMS = CommitPolicy(planning={"shelves": frozenset({"USER"})})
 
 
 def shelf_job(name: str, page: int = 0) -> JobSpec:
@@ -35,7 +35,7 @@ async def begun(database: Database, user: str = "ada", specs: Sequence[JobSpec] 
     return run_id, [job.id for job in jobs]
 
 
-def finished(claim: Claim, state: JobState = JobState.SUCCEEDED, **ending: Any) -> Finished:
+def finished(claim: Claim, state: JobState = JobState.SUCCEEDED, **ending: Any) -> JobResult:
     """A result of one call."""
     job = str(claim.job.id)
     admitted = Admitted(
@@ -49,21 +49,21 @@ def finished(claim: Claim, state: JobState = JobState.SUCCEEDED, **ending: Any) 
         payload="",
         deliveries=1,
     )
-    return Finished(ending=Ending(claim=claim, state=state, calls=1, **ending), settlement=settlement(admitted))
+    return JobResult(ending=Ending(claim=claim, state=state, calls=1, **ending), settlement=settlement(admitted))
 
 
 async def write(
     database: Database,
-    results: Sequence[Finished] = (),
+    results: Sequence[JobResult] = (),
     wanted: Sequence[int] = (),
     *,
-    late: Sequence[Finished] = (),
+    late: Sequence[JobResult] = (),
     staged: Staged | None = None,
-    terms: Terms = TERMS,
-) -> Written:
+    terms: CommitPolicy = TERMS,
+) -> CommitOutcome:
     """One round; results that are not ours any more count as late."""
-    this = Round(wanted=wanted, groups=[Group(results, staged)] if results else [], late=late)
-    written = await database.transaction(write_round, this, terms)
+    this = CommitBatch(wanted=wanted, groups=[Group(results, staged)] if results else [], late=late)
+    written = await database.transaction(write_batch, this, terms)
     if not written.overtaken:
         return written
     overtaken = {id(one) for one in written.overtaken}

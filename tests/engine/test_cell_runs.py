@@ -21,10 +21,10 @@ from tidegate.app.opened_collection import OpenCollection
 from tidegate.app.source_system import OpenSources
 from tidegate.cli.runs import cancel_run, retry_runs
 from tidegate.core.errors import NoCredential
-from tidegate.engine.accounts import ended_key, run_ended
 from tidegate.engine.credentials import CredentialBook, records
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
 from tidegate.engine.progress import jobs_of
+from tidegate.engine.run_counters import ended_key, run_ended
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import collection_runs

@@ -16,15 +16,15 @@ from tests.servers.proxy import Proxy
 from tests.waiting import is_pending, patience
 from tidegate.connections import build_context
 from tidegate.engine import committer as committer_module
-from tidegate.engine.commit_policy import Terms
+from tidegate.engine.commit_policy import CommitPolicy
 from tidegate.engine.committer import Committer
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import Claim
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Reading, Task
 from tidegate.engine.upstream import Answer
-from tidegate.engine.verdicts import Finished
 from tidegate.settings import Settings
 from tidegate.storage.documents import Document
 from tidegate.storage.sql import Database
@@ -49,7 +49,7 @@ def committer(local: Library) -> Committer:
     parts = local.parts
     consumer = parts.jobs.consumer("test")
     recovery = Recovery(parts.database, parts.gate)
-    return Committer(parts.database, parts.gate, local.documents, consumer, recovery, terms=Terms())
+    return Committer(parts.database, parts.gate, local.documents, consumer, recovery, terms=CommitPolicy())
 
 
 async def test_a_result_that_cannot_be_written_fails_alone(local: Library, monkeypatch: pytest.MonkeyPatch):
@@ -65,7 +65,7 @@ async def test_a_result_that_cannot_be_written_fails_alone(local: Library, monke
     assert [item for item in await local.items() if "poems" in item] == []
 
 
-async def written(committer: Committer, results: Sequence[Finished]) -> None:
+async def written(committer: Committer, results: Sequence[JobResult]) -> None:
     """As the service does it, until all is settled."""
     stopping = asyncio.Event()
     running = asyncio.create_task(committer.run(stopping))
@@ -82,7 +82,7 @@ async def test_documents_of_an_overtaken_result_are_left_out_of_their_round(loca
     late, good = await claimed(database, *job_ids)
     await claimed(database, late.job.id)
 
-    def result(claim: committer_module.Claim, item: str) -> Finished:
+    def result(claim: committer_module.Claim, item: str) -> JobResult:
         document = Document.of("item", item, owner="ada", resource="shelf", body={})
         return msgspec.structs.replace(finished(claim), documents=[document])
 
@@ -116,7 +116,7 @@ async def test_a_claim_that_was_ended_twice_in_one_round_counts_once(local: Libr
     assert (run.status, run.succeeded_jobs, run.calls) == (RunState.PLANNING, 1, 2), "the other job is not done"
 
 
-def unwritable(claim: Claim) -> Finished:
+def unwritable(claim: Claim) -> JobResult:
     return finished(claim, follow_ups=[JobSpec(kind="X", resource="x", params={"x": object()})])
 
 

@@ -14,8 +14,8 @@ from sqlalchemy import func, select
 from tests.engine.rounds import TERMS, assert_counted, begun, finished, recount, shelf_job, shown, told_ends, write
 from tests.examples import examples
 from tidegate.core.errors import DatabaseUnavailable
-from tidegate.engine import ledger, runs
-from tidegate.engine.ledger import Claim
+from tidegate.engine import job_store, runs
+from tidegate.engine.job_store import Claim
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, JobState, RunState
 from tidegate.engine.runs import RunCanceled
 from tidegate.engine.tables import collection_runs, page_jobs
@@ -50,7 +50,7 @@ class History:
     ends: int = 0
 
     async def claim(self, first: int, most: int) -> None:
-        jobs = await self.database.read(ledger.unfinished, [self.run_id], 0, 100)
+        jobs = await self.database.read(job_store.unfinished, [self.run_id], 0, 100)
         wanted = [job.id for job in jobs[first % len(jobs) :][:most]] if jobs else []
         self.claims += (await write(self.database, wanted=wanted)).claimed.values()
 
@@ -130,7 +130,7 @@ async def work(database: Database, run_id: int, seed: int) -> int:
     """One of several committers: claims whatever is unfinished, also from others, and ends it; how many it ended."""
     draw, ended = random.Random(seed), 0
     while (await shown(database, run_id)).status in OPEN_RUNS:
-        jobs = await database.read(ledger.unfinished, [run_id], 0, 100)
+        jobs = await database.read(job_store.unfinished, [run_id], 0, 100)
         wanted = [job.id for job in draw.sample(jobs, min(len(jobs), 6))]
         try:
             claims = (await write(database, wanted=wanted)).claimed.values()
@@ -143,7 +143,7 @@ async def work(database: Database, run_id: int, seed: int) -> int:
     return ended
 
 
-def _next(claim: Claim) -> list[ledger.JobSpec]:
+def _next(claim: Claim) -> list[job_store.JobSpec]:
     name, _, page = claim.job.spec.resource.removeprefix("shelf:").partition(" ")
     number = int(claim.job.spec.page.removeprefix("page ")) if claim.job.spec.page != "first" else 0
     return [shelf_job(f"{name} {page}".strip(), number + 1)] if number < 3 else []

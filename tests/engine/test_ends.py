@@ -12,11 +12,11 @@ from tests.engine.rounds import assert_counted, begun, claimed, finished, shelf_
 from tests.engine.shelf import ShelfUpstream, broken
 from tidegate.core.errors import NotFound
 from tidegate.engine import runs
+from tidegate.engine.job_results import to_refused
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.runs import RunActive, RunCanceled
 from tidegate.engine.source import Cursor, JobSpec
 from tidegate.engine.tables import page_jobs
-from tidegate.engine.verdicts import to_refused
 from tidegate.storage.sql import Database
 
 USERS = frozenset({"USER"})

@@ -9,24 +9,26 @@ from tests.engine.conftest import Library
 from tests.engine.rounds import begun, finished, shelf_job
 from tests.engine.shelf import ShelfUpstream
 from tidegate.engine import executions, runs, unserved_pools
-from tidegate.engine.commit_policy import Terms
+from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
+from tidegate.engine.commit_policy import CommitPolicy
 from tidegate.engine.executions import Execution
 from tidegate.engine.executions import ExecutionOutcome as Came
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import Claim
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.engine.tables import collection_runs, job_executions
-from tidegate.engine.verdicts import Finished
 from tidegate.storage.sql import Database, Transaction
 
-RECORDED = Terms(recorded=frozenset({"shelves"}))
+RECORDED = CommitPolicy(recorded=frozenset({"shelves"}))
 
 
-async def write(database: Database, *results: Finished, wanted: dict[int, str] | None = None, terms: Terms = RECORDED):
+async def write(
+    database: Database, *results: JobResult, wanted: dict[int, str] | None = None, terms: CommitPolicy = RECORDED
+):
     """A round in which jobs are claimed for somebody."""
     callers = wanted or {}
-    this = Round(wanted=list(callers), callers=callers, groups=[Group(results)] if results else [])
-    return (await database.transaction(write_round, this, terms)).claimed
+    this = CommitBatch(wanted=list(callers), callers=callers, groups=[Group(results)] if results else [])
+    return (await database.transaction(write_batch, this, terms)).claimed
 
 
 async def executed(database: Database, job_id: int) -> list[Execution]:
@@ -65,7 +67,7 @@ async def test_what_a_dead_worker_left_open_is_ended_as_lost_by_the_next_claim(d
     old = (await write(database, wanted={job_id: "dead"}))[job_id]
     new = (await write(database, wanted={job_id: "heir"}))[job_id]
 
-    overtaken = await database.transaction(write_round, Round(groups=[Group([finished(old)])]), RECORDED)
+    overtaken = await database.transaction(write_batch, CommitBatch(groups=[Group([finished(old)])]), RECORDED)
     assert overtaken.overtaken, "the dead one comes back, and is told that it is too late"
     await write(database, finished(new, JobState.READY, reason="status 500"))
     third = (await write(database, wanted={job_id: "third"}))[job_id]
@@ -106,7 +108,7 @@ async def test_what_is_under_way_ends_with_its_run(database: Database, end: Any,
 @pytest.mark.every_server
 async def test_they_go_with_their_jobs_and_others_are_not_recorded(database: Database):
     run_id, (job_id,) = await begun(database)
-    await write(database, wanted={job_id: "a"}, terms=Terms(recorded=frozenset({"others"})))
+    await write(database, wanted={job_id: "a"}, terms=CommitPolicy(recorded=frozenset({"others"})))
     assert await database.read(rows) == []
     await write(database, wanted={job_id: "a"})
     assert len(await database.read(rows)) == 1

@@ -8,12 +8,12 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.engine.shelf import HOST, LIMIT, ShelfSource, ShelfUpstream
 from tidegate.core.clock import SystemClock
-from tidegate.engine.calls import Calls, Way
-from tidegate.engine.ledger import Claim, StoredJob
+from tidegate.engine.calls import CallRoute, Calls
+from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec, Reading, Task
 from tidegate.engine.upstream import Answer, Head, Request, Truncated
-from tidegate.engine.verdicts import Finished
 from tidegate.primitives.gate import Admitted, Outcome
 
 PATH = "/users/ada"
@@ -37,11 +37,11 @@ class Guessing(ShelfSource):
         return msgspec.structs.replace(super().read(task, answer), is_guess=True)
 
 
-async def finished(trouble: int | Exception, source: ShelfSource | None = None) -> Finished:
+async def finished(trouble: int | Exception, source: ShelfSource | None = None) -> JobResult:
     """What comes of the one call of a job that ends so."""
     upstream = ShelfUpstream({})
     upstream.trouble[PATH].append(trouble)
-    calls = Calls({"shelves": source or ShelfSource()}, Way(upstream, Secrets()), SystemClock())
+    calls = Calls({"shelves": source or ShelfSource()}, CallRoute(upstream, Secrets()), SystemClock())
     job = StoredJob(1, 1, "pool", JobSpec(kind="USER", resource="user:ada", params={"path": PATH}))
     claim = Claim(job, "shelves", "ada", fence=1, attempt=1, max_attempts=5, cursor=None)
     admitted = Admitted(

@@ -7,15 +7,15 @@ import pytest
 
 from tests.engine.rounds import begun, claimed, finished, shelf_job, write
 from tidegate.core.ids import new_id
-from tidegate.engine import notes
-from tidegate.engine.verdicts import Finished
+from tidegate.engine import allowance_records
+from tidegate.engine.job_results import JobResult
 from tidegate.primitives.gate import Learned, Memory, Note
 from tidegate.storage.sql import Database, Transaction
 
 WINDOW = 1_900_000_000
 
 
-def saying(one: Finished, **said: int | None) -> Finished:
+def saying(one: JobResult, **said: int | None) -> JobResult:
     """The result of a call whose answer said something about the allowance."""
     settled = {"limit": 5000, "window": WINDOW, "resets_in_ms": 600_000, **said} if "remaining" in said else said
     return msgspec.structs.replace(one, settlement=msgspec.structs.replace(one.settlement, **settled))
@@ -29,7 +29,7 @@ async def told(database: Database, *answers: dict[str, int]) -> None:
 
 
 async def remembered(database: Database) -> list[Note]:
-    return [note for memory in await database.read(notes.memories) for note in memory.notes]
+    return [note for memory in await database.read(allowance_records.memories) for note in memory.notes]
 
 
 async def test_that_little_is_left_is_noted_and_that_much_is_left_is_not(database: Database):
@@ -84,7 +84,7 @@ async def test_notes_are_thrown_away_when_they_mean_nothing_any_more(database: D
 
     def later(tx: Transaction) -> None:
         tx.now += timedelta(seconds=1)
-        notes.sweep(tx)
+        allowance_records.sweep(tx)
 
     await database.transaction(later)
     assert await remembered(database) == []
@@ -95,11 +95,11 @@ async def test_calls_of_the_last_minute_and_those_under_way_are_counted_by_pool(
     claims = await claimed(database, *job_ids[:3])
     await write(database, [finished(claims[0])])
 
-    assert await database.read(notes.memories) == [Memory(pool="pool", started=3, running=2, notes=[])]
+    assert await database.read(allowance_records.memories) == [Memory(pool="pool", started=3, running=2, notes=[])]
 
     def in_a_minute(tx: Transaction) -> list[Memory]:
         tx.now += timedelta(seconds=61)
-        return notes.memories(tx)
+        return allowance_records.memories(tx)
 
     assert await database.read(in_a_minute) == [Memory(pool="pool", started=0, running=2, notes=[])]
 
@@ -115,7 +115,7 @@ async def test_what_a_refusal_taught_is_noted_until_it_has_no_effect_any_more(da
     for claim, learned in zip(claims, (lesson(9, 900_000), lesson(4, 600_000), None), strict=True):
         told = saying(finished(claim), blocked_ms=1)
         await write(database, [msgspec.structs.replace(told, learned=learned)])
-    await database.transaction(notes.sweep)
+    await database.transaction(allowance_records.sweep)
     (note,) = await remembered(database)
     assert note.learned is not None
     assert (note.learned.concurrency, note.learned.every_ms) == (4, 120_000)
@@ -126,5 +126,5 @@ async def test_what_a_refusal_taught_is_noted_until_it_has_no_effect_any_more(da
     (claim,) = await claimed(database, *job_ids)
     over = saying(finished(claim), blocked_ms=1)
     await write(database, [msgspec.structs.replace(over, learned=lesson(2, 0))])
-    await database.transaction(notes.sweep)
+    await database.transaction(allowance_records.sweep)
     assert await remembered(database) == []

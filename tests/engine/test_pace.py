@@ -9,18 +9,18 @@ from tests.engine.conftest import Library
 from tests.engine.rounds import begun, claimed, finished, shelf_job
 from tests.waiting import patience
 from tidegate.engine import committer as committer_module
-from tidegate.engine.commit_policy import Terms
+from tidegate.engine.commit_batch import CommitBatch
+from tidegate.engine.commit_policy import CommitPolicy
 from tidegate.engine.committer import Committer
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import Claim
 from tidegate.engine.recovery import Recovery
-from tidegate.engine.rounds import Round
-from tidegate.engine.verdicts import Finished
 from tidegate.storage.documents import Document
 
 PLENTY = committer_module._PLENTY  # pyright: ignore[reportPrivateUsage]
 
 
-def result(claim: Claim, *, with_document: bool) -> Finished:
+def result(claim: Claim, *, with_document: bool) -> JobResult:
     document = Document.of("item", str(claim.job.id), owner="ada", resource="shelf", body={})
     return msgspec.structs.replace(finished(claim), documents=[document] if with_document else [])
 
@@ -31,13 +31,13 @@ async def test_the_first_result_is_written_at_once_and_the_following_together(
 ):
     monkeypatch.setattr(committer_module, "_PACE_S", 3600)
     sizes: list[int] = []
-    write_round = committer_module.write_round
+    write_batch = committer_module.write_batch
 
-    def counting(tx: object, this: Round, terms: object) -> object:
+    def counting(tx: object, this: CommitBatch, terms: object) -> object:
         sizes.append(len(this.finished))
-        return write_round(tx, this, terms)  # pyright: ignore[reportArgumentType]
+        return write_batch(tx, this, terms)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(committer_module, "write_round", counting)
+    monkeypatch.setattr(committer_module, "write_batch", counting)
     parts, database = local.parts, local.parts.database
     following = PLENTY + with_document  # a first one of these is staged, and the others behind it together
     _, job_ids = await begun(database, specs=[shelf_job(f"shelf {n}") for n in range(1 + following)])
@@ -48,7 +48,7 @@ async def test_the_first_result_is_written_at_once_and_the_following_together(
         local.documents,
         parts.jobs.consumer("test"),
         Recovery(database, parts.gate),
-        terms=Terms(),
+        terms=CommitPolicy(),
     )
     stopping = asyncio.Event()
     running = asyncio.create_task(committer.run(stopping))

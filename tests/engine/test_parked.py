@@ -18,9 +18,9 @@ from tests.servers.proxy import Proxy
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
 from tidegate.core.clock import ManualClock
-from tidegate.engine import parking, runs, staging, verdicts
+from tidegate.engine import job_results, parked_answer_store, runs, staging
 from tidegate.engine.lifecycle import JobState, RunState
-from tidegate.engine.parking import Parked
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.tables import page_jobs, parked_answers
 from tidegate.engine.upstream import Answer
 from tidegate.settings import Settings
@@ -44,7 +44,7 @@ async def shelved(
 ) -> AsyncGenerator[Library]:
     """A library whose documents are in a MongoDB behind a wire that can be cut."""
     monkeypatch.setattr(mongo_module, "_FIND_WITHIN_MS", 2500)  # the driver looks again after 500 ms
-    monkeypatch.setattr(verdicts, "_ASK_AGAIN", SOON)
+    monkeypatch.setattr(job_results, "_ASK_AGAIN", SOON)
     monkeypatch.setattr(staging, "_REST", SOON)
     async with await Database.open(await migrated_file(tmp_path / "jobs.db")) as database, mongo_database() as url:
         name = url.rpartition("/")[2]
@@ -125,7 +125,7 @@ async def parked_job(database: Database, body: bytes = b"{}", user: str = "ada")
     """A run with a job whose answer is parked."""
     run_id, (job_id,) = await begun(database, user, [shelf_job("novels")])
     (claim,) = await claimed(database, job_id)
-    kept = Parked("librarian", answer(body).pack(), database.clock.now())
+    kept = ParkedAnswer("librarian", answer(body).pack(), database.clock.now())
     await write(database, [finished(claim, JobState.READY, is_attempt=False, parked=kept)])
     return run_id, job_id
 
@@ -166,7 +166,7 @@ async def removed(database: Database, run_id: int, _job_id: int) -> None:
 async def grown_old(database: Database, _run_id: int, _job_id: int) -> None:
     assert isinstance(database.clock, ManualClock)
     database.clock.advance(timedelta(minutes=61))
-    await database.transaction(parking.sweep)
+    await database.transaction(parked_answer_store.sweep)
 
 
 async def test_an_answer_is_not_kept_longer_than_needed(still: Database):
@@ -183,9 +183,9 @@ async def test_pauses_grow_with_the_age_of_the_answer(still: Database):
     now = still.clock.now()
     pauses: list[float] = []
     for age in (0, 4, 20, 300):
-        kept = Parked("librarian", answer().pack(), now - timedelta(seconds=age))
+        kept = ParkedAnswer("librarian", answer().pack(), now - timedelta(seconds=age))
         tried = finished(msgspec.structs.replace(claim, parked=kept))
-        ending = verdicts.to_parked(tried, "away", now).ending
+        ending = job_results.to_parked(tried, "away", now).ending
         assert (ending.state, ending.is_attempt, ending.parked) == (JobState.READY, False, kept)
         assert ending.not_before is not None
         pauses.append((ending.not_before - now).total_seconds())

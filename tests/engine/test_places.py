@@ -7,15 +7,15 @@ import pytest
 from tests.engine.rounds import begun
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine import runs
-from tidegate.engine.places import OtherPlace, settle_place
 from tidegate.engine.source import JobSpec, Subject
+from tidegate.engine.source_addresses import SourceAddressConflict, register_source_address
 from tidegate.storage.sql import Database
 
 HERE, THERE = "https://api.example.com", "https://ghe.example.com/api/v3"
 
 
 async def settle(database: Database, address: str, moved_from: str | None = None) -> bool:
-    return await database.transaction(settle_place, "shelves", address, moved_from)
+    return await database.transaction(register_source_address, "shelves", address, moved_from)
 
 
 async def test_the_first_place_stays_once_there_are_runs(database: Database):
@@ -24,10 +24,10 @@ async def test_the_first_place_stays_once_there_are_runs(database: Database):
     assert not await settle(database, HERE)
     await begun(database)
 
-    with pytest.raises(OtherPlace, match=f"is from {HERE}, and {THERE} is another place"):
+    with pytest.raises(SourceAddressConflict, match=f"is from {HERE}, and {THERE} is another place"):
         await settle(database, THERE)
     assert not await settle(database, HERE)
-    assert await database.transaction(settle_place, "other", THERE), "another source has a place of its own"
+    assert await database.transaction(register_source_address, "other", THERE), "another source has a place of its own"
 
 
 async def test_the_same_place_may_be_written_in_several_ways(database: Database):
@@ -35,7 +35,7 @@ async def test_the_same_place_may_be_written_in_several_ways(database: Database)
     await begun(database)
 
     assert not await settle(database, "HTTPS://Api.Example.com/")
-    with pytest.raises(OtherPlace):
+    with pytest.raises(SourceAddressConflict):
         await settle(database, "http://api.example.com")
 
 
@@ -43,11 +43,11 @@ async def test_an_upstream_that_moved_takes_its_data_along(database: Database):
     await settle(database, HERE)
     await begun(database)
 
-    with pytest.raises(OtherPlace):
+    with pytest.raises(SourceAddressConflict):
         await settle(database, THERE, "https://elsewhere.example.com")
     assert await settle(database, THERE, f"{HERE}/")
     assert not await settle(database, THERE, HERE), "and may go on saying so"
-    with pytest.raises(OtherPlace):
+    with pytest.raises(SourceAddressConflict):
         await settle(database, HERE)
 
 
@@ -61,7 +61,7 @@ async def test_who_settled_a_place_that_was_moved_since_begins_no_run(database: 
     await settle(database, HERE)
     await settle(database, THERE)
 
-    with pytest.raises(OtherPlace, match=f"is from {THERE}, and {HERE} is another place"):
+    with pytest.raises(SourceAddressConflict, match=f"is from {THERE}, and {HERE} is another place"):
         await begin(database, "ada", HERE)
     await begin(database, "ada", f"{THERE}/")
     await begin(database, "ben", None)
@@ -78,7 +78,7 @@ async def test_runs_begin_at_one_place_whoever_comes_at_once(database: Database)
         try:
             await settle(database, address)
             await begin(database, f"user-{number}", address)
-        except OtherPlace:
+        except SourceAddressConflict:
             return False
         return True
 

@@ -11,7 +11,7 @@ from tests.engine.shelf import ShelfSource
 from tests.waiting import patience
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.engine import runs
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.source import Subject
 from tidegate.primitives.gate import Gate, enqueue_intents

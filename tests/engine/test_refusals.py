@@ -4,15 +4,15 @@ from datetime import timedelta
 
 from tests.engine.rounds import begun, claimed, write
 from tidegate.core.errors import Unavailable
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import Claim
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.refusals import from_lack
-from tidegate.engine.verdicts import Finished
 from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql import Database
 
 
-def lacking(claim: Claim, database: Database) -> Finished:
+def lacking(claim: Claim, database: Database) -> JobResult:
     admitted = Admitted(
         message=f"{claim.fence}-0",
         job=str(claim.job.id),

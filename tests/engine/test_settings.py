@@ -13,9 +13,9 @@ from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
 from tests.engine.test_ways import ADMITTED, PATH, Secrets, claim_of
 from tidegate.app.sources import open_sources
 from tidegate.core.clock import ManualClock
-from tidegate.engine.calls import Calls, Way
+from tidegate.engine.calls import CallRoute, Calls
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.parking import Parked
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Subject, Task
 from tidegate.engine.tables import page_jobs
@@ -43,7 +43,7 @@ async def test_a_job_is_tried_as_often_as_the_settings_say_and_so_is_what_follow
 
 async def test_a_job_that_kills_its_workers_is_tried_as_often_as_one_that_fails(clock: ManualClock):
     upstream = ShelfUpstream({})
-    calls = Calls({"shelves": ShelfSource()}, Way(upstream, Secrets("")), clock)
+    calls = Calls({"shelves": ShelfSource()}, CallRoute(upstream, Secrets("")), clock)
     taken_over = msgspec.structs.replace(ADMITTED, deliveries=2)
 
     last = msgspec.structs.replace(claim_of(), attempt=5, max_attempts=5)
@@ -54,9 +54,11 @@ async def test_a_job_that_kills_its_workers_is_tried_as_often_as_one_that_fails(
 
 async def test_an_answer_that_kills_its_readers_is_read_no_more_often_than_a_job_is_tried(clock: ManualClock):
     """It is parked, so that no call is needed; it still must not kill one worker after the other."""
-    calls = Calls({"shelves": ShelfSource()}, Way(ShelfUpstream({}), Secrets("")), clock)
+    calls = Calls({"shelves": ShelfSource()}, CallRoute(ShelfUpstream({}), Secrets("")), clock)
     read = await ShelfUpstream({}).fetch(Request(url=HOST + PATH, purpose="USER"))
-    kept = msgspec.structs.replace(claim_of(), parked=Parked("c", read.pack(), clock.now()), attempt=5, max_attempts=5)
+    kept = msgspec.structs.replace(
+        claim_of(), parked=ParkedAnswer("c", read.pack(), clock.now()), attempt=5, max_attempts=5
+    )
     taken_over = msgspec.structs.replace(ADMITTED, deliveries=2)
 
     assert (await calls.make(kept, taken_over)).ending.state is JobState.SUCCEEDED
@@ -66,7 +68,7 @@ async def test_an_answer_that_kills_its_readers_is_read_no_more_often_than_a_job
 
 async def test_the_permit_of_a_dead_worker_is_not_used_again(clock: ManualClock):
     upstream = ShelfUpstream({})
-    calls = Calls({"shelves": ShelfSource()}, Way(upstream, Secrets("")), clock)
+    calls = Calls({"shelves": ShelfSource()}, CallRoute(upstream, Secrets("")), clock)
 
     taken_over = await calls.make(claim_of(), msgspec.structs.replace(ADMITTED, deliveries=2))
 

@@ -11,12 +11,12 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.calls import Caller, Calls, NotCalled, Way
-from tidegate.engine.ledger import Claim, StoredJob
+from tidegate.engine.calls import Caller, CallRoute, Calls, NotCalled
+from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer, Head, Permit, Request, Truncated
-from tidegate.engine.verdicts import Finished
 from tidegate.primitives.gate import Admitted, Outcome
 
 PATH = "/users/ada"
@@ -57,15 +57,15 @@ def claim_of(source: str = "shelves") -> Claim:
     return Claim(job, source, "ada", fence=1, attempt=1, max_attempts=5, cursor=None)
 
 
-async def made(caller: Caller, clock: ManualClock, source: ShelfSource | None = None) -> Finished:
-    calls = Calls({"shelves": source or ShelfSource()}, Way(caller, Secrets("")), clock)
+async def made(caller: Caller, clock: ManualClock, source: ShelfSource | None = None) -> JobResult:
+    calls = Calls({"shelves": source or ShelfSource()}, CallRoute(caller, Secrets("")), clock)
     return await calls.make(claim_of(), ADMITTED)
 
 
 async def test_each_source_goes_its_own_way(clock: ManualClock):
     usual, own = ShelfUpstream({}), ShelfUpstream({})
     sources: dict[str, Any] = {"shelves": ShelfSource(), "attic": ShelfSource()}
-    calls = Calls(sources, Way(usual, Secrets("usual ")), clock, ways={"attic": Way(own, Secrets("own "))})
+    calls = Calls(sources, CallRoute(usual, Secrets("usual ")), clock, ways={"attic": CallRoute(own, Secrets("own "))})
 
     for name in ("shelves", "attic"):
         assert (await calls.make(claim_of(name), ADMITTED)).ending.state is JobState.SUCCEEDED

@@ -16,14 +16,14 @@ from tests.waiting import look_again, patience
 from tidegate.core.backoff import Backoff
 from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.engine import unwritable_results
-from tidegate.engine.commit_policy import Terms
-from tidegate.engine.ledger import Ending
+from tidegate.engine.commit_policy import CommitPolicy
+from tidegate.engine.job_results import from_success
+from tidegate.engine.job_store import Ending
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Reading, Task, Verdict
 from tidegate.engine.tables import collection_places
 from tidegate.engine.upstream import Answer
-from tidegate.engine.verdicts import from_success
 from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql import Database, Transaction
 
@@ -76,7 +76,7 @@ def stamped(local: Library, writer: Stamps, **wishes: Any) -> Library:
 @pytest.mark.every_server
 async def test_effects_are_written_with_the_end_of_their_job_and_not_without_it(database: Database):
     writer = Stamps()
-    terms = Terms(writers={"shelves": writer, "others": Stamps(lambda _: True)})
+    terms = CommitPolicy(writers={"shelves": writer, "others": Stamps(lambda _: True)})
     _, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     late, good = await claimed(database, *job_ids)
     await claimed(database, late.job.id)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.http.serving import Served
 from tests.waiting import look_again, patience
-from tidegate.engine.accounts import run_ended
+from tidegate.engine.run_counters import run_ended
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 

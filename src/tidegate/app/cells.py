@@ -10,10 +10,10 @@ from contextlib import suppress
 
 from tidegate.connections import build_context
 from tidegate.core.errors import TidegateError, Unavailable
-from tidegate.engine.accounts import run_ended
 from tidegate.engine.committer import Moved
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.orchestrator import Orchestrator
+from tidegate.engine.run_counters import run_ended
 from tidegate.engine.runs import Run
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.supervisor import StopReport, Supervisor

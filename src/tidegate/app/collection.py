@@ -18,13 +18,13 @@ from tidegate.app.token_check import check_token
 from tidegate.app.unserved_runs import UnservedRuns
 from tidegate.connections import open_context
 from tidegate.core.errors import InvalidSettings, NotFound
-from tidegate.engine import ledger, runs
+from tidegate.engine import job_store, runs
 from tidegate.engine.change_feed import ChangeFeed
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.credentials import CredentialBook
 from tidegate.engine.orchestrator import Orchestrator
-from tidegate.engine.places import OtherPlace, settle_place
 from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source_addresses import SourceAddressConflict, register_source_address
 from tidegate.engine.sqs import open_aws
 from tidegate.engine.sqs.settings import AwsSettings
 from tidegate.engine.upstream import UpstreamClient
@@ -69,7 +69,7 @@ class Collection(Collecting):
 
     async def run_of(self, job_id: int) -> int:
         """The run of a job. Raises `NotFound`."""
-        found = await self.parts.database.read(ledger.runs_of, [job_id])
+        found = await self.parts.database.read(job_store.runs_of, [job_id])
         if not found:
             raise NotFound("job", job_id)
         return found[0]
@@ -134,7 +134,7 @@ async def open_collection_on(
             open_aws(settings.section(AwsSettings), Passage(parts.valkey, parts.jobs), parts.owner)
         )
         collector = Collector(
-            Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
+            CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, documents),
             sources,
             caller=client,
             secrets=book,
@@ -198,8 +198,8 @@ async def _borrow(
 async def _require_one_place(database: Database, github: GithubSettings) -> None:
     """Two GitHubs in one database would overwrite each other's items."""
     try:
-        await database.transaction(settle_place, GithubSource.name, github.api_url, github.moved_from)
-    except OtherPlace as other:
+        await database.transaction(register_source_address, GithubSource.name, github.api_url, github.moved_from)
+    except SourceAddressConflict as other:
         raise InvalidSettings(
             f"github.api_url is {other.wanted}, but the data in {database.name} was collected from {other.present}. "
             "Both in one database would overwrite each other: give this one its own data folder (TIDEGATE_DATA_DIR) or "

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tidegate.app.collecting import Addition
-from tidegate.engine.calls import Caller, Way
+from tidegate.engine.calls import Caller, CallRoute
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.settings import CollectSettings
 from tidegate.primitives.wakeup import Wakeup
@@ -36,7 +36,7 @@ class Crawl:
     writer: CrawlWriter
     processor: RawProcessor
     finalizer: CrawlFinalizer
-    way: Way
+    way: CallRoute
     """How its calls are made, and with which headers."""
     eligibility: Eligibility
     """Which identities must not make a call."""
@@ -65,7 +65,7 @@ def put_crawl_together(parts: Context, client: Caller) -> Crawl:
         writer=CrawlWriter(note),
         processor=processor,
         finalizer=CrawlFinalizer(database, processor),
-        way=Way(PoliteCaller(client, identities.hosts), identities, keeps_answers=True),
+        way=CallRoute(PoliteCaller(client, identities.hosts), identities, keeps_answers=True),
         addition=Addition(
             services={"raws-announcer": announcer},
             duties={"raws": NotifiedRelay(processor, bell)},

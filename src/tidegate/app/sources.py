@@ -22,7 +22,7 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.engine import runs, unserved_pools
 from tidegate.engine import schedules as schedule_records
 from tidegate.engine.change_feed import ChangeFeed
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.committer import Moved
 from tidegate.engine.completion import Finalizer
 from tidegate.engine.credentials import CredentialBook, token_variable
@@ -363,7 +363,7 @@ def _put_cell_together(
             await unserved.look_everywhere()
 
     collector = Collector(
-        Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
+        CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, documents),
         [source],
         caller=client,
         secrets=credentials,

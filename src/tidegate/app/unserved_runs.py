@@ -5,8 +5,8 @@ from tidegate.engine import unserved_pools
 from tidegate.engine.committer import Moved
 from tidegate.engine.credentials import how_to_get_one, records
 from tidegate.engine.credentials.pools import has_credentials
-from tidegate.engine.places import at_place
 from tidegate.engine.recovery import Recovery
+from tidegate.engine.source_addresses import matching_addresses
 from tidegate.storage.sql import Transaction
 from tidegate.system import Context
 
@@ -41,7 +41,7 @@ class UnservedRuns:
 
     def _is_served(self, tx: Transaction, pool: str) -> bool:
         """By a credential for the address from which the runs collect, whatever address this process was given."""
-        return bool(at_place(tx, self._source, records.audiences_of(tx, pool)))
+        return bool(matching_addresses(tx, self._source, records.audiences_of(tx, pool)))
 
     def _fail(self, tx: Transaction, pool: str) -> dict[int, list[int]]:
         if self._is_served(tx, pool):

@@ -12,16 +12,8 @@ from tidegate.core.arguments import require_not_negative
 from tidegate.core.clock import Clock, milliseconds
 from tidegate.core.errors import GrantVoid, InvalidArgument, TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine.ledger import Claim
-from tidegate.engine.parking import Parked
-from tidegate.engine.refusals import Secrets, from_lack, heed
-from tidegate.engine.settings import CollectSettings
-from tidegate.engine.source import JobSpec, Reading, Source, Task, Verdict
-from tidegate.engine.upstream import AddressRefused, Answer, Head, Permit, Request, UpstreamFailed
-from tidegate.engine.upstream.redirects import MOST_REDIRECTS, may_follow, redirected, target_of
-from tidegate.engine.upstream.tracing import called
-from tidegate.engine.verdicts import (
-    Finished,
+from tidegate.engine.job_results import (
+    JobResult,
     from_defect,
     from_failure,
     from_omission,
@@ -31,6 +23,14 @@ from tidegate.engine.verdicts import (
     from_redirect,
     from_success,
 )
+from tidegate.engine.job_store import Claim
+from tidegate.engine.parked_answer_store import ParkedAnswer
+from tidegate.engine.refusals import Secrets, from_lack, heed
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source import JobSpec, Reading, Source, Task, Verdict
+from tidegate.engine.upstream import AddressRefused, Answer, Head, Permit, Request, UpstreamFailed
+from tidegate.engine.upstream.redirects import MOST_REDIRECTS, may_follow, redirected, target_of
+from tidegate.engine.upstream.tracing import called
 from tidegate.primitives.gate import Admitted, Clearances, GatePermit, PermitWithdrawn
 
 log = get_logger(__name__)
@@ -88,7 +88,7 @@ class NotCalled(TidegateError):
 
 
 @dataclass(frozen=True)
-class Way:
+class CallRoute:
     """How the calls of a source are made."""
 
     caller: Caller
@@ -98,7 +98,7 @@ class Way:
     fails, or takes its process down with it, is given the stored answer again, and no call is repeated."""
 
 
-Keep = Callable[[Claim, Parked], Awaitable[bool]]
+Keep = Callable[[Claim, ParkedAnswer], Awaitable[bool]]
 """Stores an answer with its job; see `Committer.keep`."""
 
 
@@ -108,10 +108,10 @@ class Calls:
     def __init__(
         self,
         sources: Mapping[str, Source],
-        way: Way,
+        way: CallRoute,
         clock: Clock,
         *,
-        ways: Mapping[str, Way] | None = None,
+        ways: Mapping[str, CallRoute] | None = None,
         settings: CollectSettings | None = None,
         most_redirects: int = MOST_REDIRECTS,
         keep: Keep | None = None,
@@ -129,7 +129,7 @@ class Calls:
             with suppress(Unavailable):  # each of them asks again, and says what that means
                 await self._clearances.clear(admitted)
 
-    async def make(self, claim: Claim, admitted: Admitted) -> Finished:
+    async def make(self, claim: Claim, admitted: Admitted) -> JobResult:
         """Work on one job, and say what came of it."""
         permit = None if self._clearances is None else self._clearances.permit(admitted)
         is_taken_over = admitted.deliveries > 1
@@ -155,15 +155,15 @@ class Calls:
         said = msgspec.structs.replace(said, is_reported=True)
         return msgspec.structs.replace(finished, settlement=said, learned=told.learned)
 
-    def _ask_anew(self, claim: Claim, admitted: Admitted) -> Finished:
+    def _ask_anew(self, claim: Claim, admitted: Admitted) -> JobResult:
         """Whoever had it before died, and may have called: the permit is spent, for all we know, and the call needs
         another. With that one deliveries begin anew, so deaths are counted as attempts."""
         said = Reading(verdict=Verdict.LATER, reason="a worker died with it, and may have called", delay_ms=0)
         return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
 
     async def _call(
-        self, claim: Claim, admitted: Admitted, way: Way, secret: str, permit: GatePermit | None
-    ) -> Finished:
+        self, claim: Claim, admitted: Admitted, way: CallRoute, secret: str, permit: GatePermit | None
+    ) -> JobResult:
         task, calls = _task(claim, admitted.credential), 0
         try:
             source = self._sources[claim.source]
@@ -208,11 +208,11 @@ class Calls:
             return f"redirected more than {self._most_redirects} times"
         return msgspec.structs.replace(spec, redirects=(*spec.redirects, target))
 
-    async def _kept(self, claim: Claim, admitted: Admitted, way: Way, answer: Answer) -> Claim:
+    async def _kept(self, claim: Claim, admitted: Admitted, way: CallRoute, answer: Answer) -> Claim:
         """The claim with its answer, once that is stored; unchanged where the source does not ask for that."""
         if self._keep is None or not way.keeps_answers or answer.status != _WHOLE:
             return claim
-        parked = Parked(admitted.credential, answer.pack(), self._clock.now())
+        parked = ParkedAnswer(admitted.credential, answer.pack(), self._clock.now())
         return msgspec.structs.replace(claim, parked=parked) if await self._keep(claim, parked) else claim
 
     def _said(self, source: str, task: Task, failure: UpstreamFailed) -> Reading | None:
@@ -224,7 +224,7 @@ class Calls:
         except Exception:  # many a body must not be empty; that the call failed is told anyway
             return None
 
-    def _read_again(self, claim: Claim, admitted: Admitted) -> Finished:
+    def _read_again(self, claim: Claim, admitted: Admitted) -> JobResult:
         """The answer is there; whoever got it counts as the reader."""
         assert claim.parked is not None
         try:
@@ -234,7 +234,7 @@ class Calls:
         except Exception as error:
             return self._defect(claim, admitted, error, 0)
 
-    def _defect(self, claim: Claim, admitted: Admitted, error: Exception, calls: int) -> Finished:
+    def _defect(self, claim: Claim, admitted: Admitted, error: Exception, calls: int) -> JobResult:
         kind, job = claim.job.spec.kind, claim.job.id
         log.error("collect.source_failed", source=claim.source, kind=kind, job=job, exc_info=error)
         return from_defect(claim, admitted, error, self._clock.now(), pauses=self._pauses, calls=calls)

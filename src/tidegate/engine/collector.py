@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.engine.calls import Caller, Calls, Way
-from tidegate.engine.commit_policy import Terms, Writer
+from tidegate.engine.calls import Caller, CallRoute, Calls
+from tidegate.engine.commit_policy import CommitPolicy, Writer
 from tidegate.engine.committer import Committer, Moved
 from tidegate.engine.completion import Completion, Finalizer
-from tidegate.engine.offers import Barred, none_barred
+from tidegate.engine.gate_jobs import Barred, none_barred
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.recovery import Recovery, RecoveryDuty
 from tidegate.engine.refusals import Secrets
@@ -24,7 +24,7 @@ from tidegate.storage.sql import Database
 
 
 @dataclass(frozen=True)
-class Ground:
+class CollectDependencies:
     """What collection stands on."""
 
     database: Database
@@ -45,7 +45,7 @@ class Collector:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: CollectDependencies,
         sources: Sequence[Source],
         *,
         caller: Caller,
@@ -53,7 +53,7 @@ class Collector:
         enrol_credentials: Callable[[], Awaitable[None]],
         finalizers: Sequence[Finalizer] = (),
         after_offer: Callable[[str], Awaitable[None]] | None = None,
-        ways: Mapping[str, Way] | None = None,
+        ways: Mapping[str, CallRoute] | None = None,
         writers: Mapping[str, Writer] | None = None,
         records_executions: Collection[str] = (),
         on_moved: Moved = lambda _: None,
@@ -65,7 +65,7 @@ class Collector:
     ) -> None:
         settings = settings or CollectSettings()
         by_name = {source.name: source for source in sources}
-        terms = Terms(
+        terms = CommitPolicy(
             planning={name: source.planning_kinds for name, source in by_name.items()},
             writers=writers or {},
             recorded=frozenset(records_executions),
@@ -87,7 +87,7 @@ class Collector:
             on_moved=on_moved,
             barred=barred,
         )
-        way = Way(caller, secrets)
+        way = CallRoute(caller, secrets)
         calls = Calls(
             by_name,
             way,

@@ -6,9 +6,9 @@ from typing import Protocol
 
 import msgspec
 
-from tidegate.engine.ledger import Ending
+from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import Ending
 from tidegate.engine.settings import CollectSettings
-from tidegate.engine.verdicts import Finished
 from tidegate.storage.sql import Transaction
 
 Planning = Mapping[str, frozenset[str]]
@@ -28,7 +28,7 @@ class Writer(Protocol):
         ...
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class CommitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What is wanted of every round."""
 
     planning: Planning = {}
@@ -40,7 +40,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """How often follow-ups are tried."""
 
 
-def write_effects(tx: Transaction, finished: Sequence[Finished], writers: Mapping[str, Writer]) -> None:
+def write_effects(tx: Transaction, finished: Sequence[JobResult], writers: Mapping[str, Writer]) -> None:
     """Have each source that has a writer write its part; results that have to do without it are left out."""
     by_source: defaultdict[str, list[Ending]] = defaultdict(list)
     for one in finished:

@@ -28,17 +28,17 @@ from tidegate.core.errors import CommitUnknown, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import COLLECT_RESULTS_REFUSED
 from tidegate.engine import tracing
-from tidegate.engine.commit_policy import Terms
+from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, Group, take, write_batch
+from tidegate.engine.commit_policy import CommitPolicy
+from tidegate.engine.gate_jobs import Barred, none_barred
 from tidegate.engine.job_log import log_jobs
-from tidegate.engine.ledger import Claim
-from tidegate.engine.offers import Barred, none_barred
-from tidegate.engine.parking import Parked
+from tidegate.engine.job_results import PAUSES, JobResult, to_refused, without_calls
+from tidegate.engine.job_store import Claim
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.recovery import Recovery
-from tidegate.engine.rounds import Group, Round, Written, take, write_round
 from tidegate.engine.settling import Settling
 from tidegate.engine.staging import Staging
 from tidegate.engine.unwritable_results import Stubborn
-from tidegate.engine.verdicts import PAUSES, Finished, to_refused, without_calls
 from tidegate.primitives.gate import Admitted, Gate
 from tidegate.primitives.stream import Intake
 from tidegate.runtime.outage import Outage
@@ -67,7 +67,7 @@ class _Claiming(msgspec.Struct, frozen=True):
 
 class _Keeping(msgspec.Struct, frozen=True):
     claim: Claim
-    parked: Parked
+    parked: ParkedAnswer
     done: asyncio.Future[bool]
 
 
@@ -82,7 +82,7 @@ class Committer:
         consumer: Intake,
         recovery: Recovery,
         *,
-        terms: Terms,
+        terms: CommitPolicy,
         pauses: Backoff = PAUSES,
         on_moved: Moved = lambda _: None,
         barred: Barred = none_barred,
@@ -96,7 +96,7 @@ class Committer:
         self._claimings: list[_Claiming] = []
         self._keepings: list[_Keeping] = []
         self._groups: deque[Group] = deque()
-        self._plain: deque[Finished] = deque()
+        self._plain: deque[JobResult] = deque()
         self._held: dict[str, int] = {}
         """The messages of results that are not settled, with what they hold in bytes."""
         self._held_bytes = 0
@@ -113,7 +113,7 @@ class Committer:
         self._note_plenty()
         return await answer
 
-    async def keep(self, claim: Claim, parked: Parked) -> bool:
+    async def keep(self, claim: Claim, parked: ParkedAnswer) -> bool:
         """Store an answer in the next transaction, before it is read. False where the database does not take it."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._keepings.append(_Keeping(claim, parked, done))
@@ -121,13 +121,13 @@ class Committer:
         self._note_plenty()
         return await done
 
-    async def finish(self, finished: Finished) -> None:
+    async def finish(self, finished: JobResult) -> None:
         """Have the end of a job written; waits while too much is waiting already, as when the database is away."""
         while not self._room.is_set():
             await self._room.wait()
         self._hold(finished)
 
-    def _hold(self, finished: Finished) -> None:
+    def _hold(self, finished: JobResult) -> None:
         needs_store, size = finished.needs_store, finished.size
         self._held[finished.settlement.message] = size
         self._held_bytes += size
@@ -221,12 +221,12 @@ class Committer:
             for one in this.finished:
                 await self._write_alone(one)
 
-    def _round(self, claimings: Sequence[_Claiming], groups: Sequence[Group]) -> Round:
+    def _round(self, claimings: Sequence[_Claiming], groups: Sequence[Group]) -> CommitBatch:
         wanted = [job_id for claiming in claimings for job_id in claiming.job_ids]
         if not self._terms.recorded:
-            return Round(wanted=wanted, groups=groups)
+            return CommitBatch(wanted=wanted, groups=groups)
         callers = {job_id: one.credential for claiming in claimings for job_id, one in claiming.admitted.items()}
-        return Round(wanted=wanted, groups=groups, callers=callers)
+        return CommitBatch(wanted=wanted, groups=groups, callers=callers)
 
     async def _claim_alone(self, claimings: Sequence[_Claiming], error: Exception, *, has_company: bool) -> None:
         """In a round of their own, if the fault may be another's. If not, or if that fails too, they are told of it."""
@@ -242,10 +242,10 @@ class Committer:
             if not claiming.answer.done():
                 claiming.answer.set_exception(error)
 
-    async def _write_alone(self, one: Finished) -> None:
+    async def _write_alone(self, one: JobResult) -> None:
         """In a round of its own; if that fails, without what it brought, and at last without its source's writer."""
         try:
-            await self._write(Round(groups=[await self._staging.stage([one])]), [])
+            await self._write(CommitBatch(groups=[await self._staging.stage([one])]), [])
             return
         except Exception as error:
             log.exception("collect.result_refused", job=one.ending.claim.job.id)
@@ -254,13 +254,13 @@ class Committer:
         last = one
         for last in (refused, msgspec.structs.replace(refused, has_writer=False)) if one.has_writer else ():
             try:
-                await self._write(Round(groups=[Group([last])]), [])
+                await self._write(CommitBatch(groups=[Group([last])]), [])
                 return
             except Exception:
                 log.exception("collect.end_refused", job=one.ending.claim.job.id)
         self._put_by(last)
 
-    def _put_by(self, one: Finished) -> None:
+    def _put_by(self, one: JobResult) -> None:
         """Its end is tried again later. Where too many wait for that, another worker gets its message in due time."""
         COLLECT_RESULTS_REFUSED.labels("unwritten").inc()
         if self._stubborn.keep(one):
@@ -269,7 +269,7 @@ class Committer:
             log.error("collect.result_lost", job=one.ending.claim.job.id)
             self._let_go([one])
 
-    async def _write(self, this: Round, claimings: Sequence[_Claiming]) -> None:
+    async def _write(self, this: CommitBatch, claimings: Sequence[_Claiming]) -> None:
         """Write a round, however long it takes, and tell everybody."""
         began_ns = time_ns()
         this, written = await self._patiently(this)
@@ -288,13 +288,13 @@ class Committer:
         self._on_moved({one.ending.claim.job.run_id for one in (*finished, *this.late)})
         await self._settling.begin(finished, this.late, written.offers)
 
-    async def _patiently(self, this: Round) -> tuple[Round, Written]:
+    async def _patiently(self, this: CommitBatch) -> tuple[CommitBatch, CommitOutcome]:
         """The round as it was written: without those results that are not ours any more."""
         tries, is_unsure = 0, False
         while True:
             began = monotonic()
             try:
-                written = await self._database.transaction(write_round, this, self._terms)
+                written = await self._database.transaction(write_batch, this, self._terms)
                 self._outage.over()
                 if not written.overtaken:
                     return this, written
@@ -304,7 +304,7 @@ class Committer:
                 is_unsure = is_unsure or isinstance(error, CommitUnknown)
                 await self._outage.pause(error, tries, began=began)
 
-    async def _without(self, this: Round, overtaken: Collection[Finished], *, counts: bool) -> Round:
+    async def _without(self, this: CommitBatch, overtaken: Collection[JobResult], *, counts: bool) -> CommitBatch:
         """The round without results that are not ours; `counts` is False where their calls may be counted already."""
         late = {id(one) for one in overtaken}
         groups: list[Group] = []
@@ -316,7 +316,7 @@ class Committer:
         groups = [group for group in groups if group.finished]
         return msgspec.structs.replace(this, groups=groups, late=[*this.late, *told])
 
-    def _let_go(self, finished: Sequence[Finished]) -> None:
+    def _let_go(self, finished: Sequence[JobResult]) -> None:
         """These need no more work of ours."""
         messages = [one.settlement.message for one in finished]
         self._consumer.settled(messages)

@@ -15,9 +15,9 @@ from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.engine import runs, tracing
-from tidegate.engine.accounts import run_ended
 from tidegate.engine.commit_policy import Planning
 from tidegate.engine.committer import Moved
+from tidegate.engine.run_counters import run_ended
 from tidegate.engine.runs import Run
 from tidegate.engine.settings import CollectSettings
 from tidegate.runtime.delivery import Handler, Retries

@@ -22,7 +22,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import SCHEDULES_FIRED
 from tidegate.engine import firings, runs, tracing
 from tidegate.engine.firings import Firing, FiringOutcome, due_key
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Trigger
 from tidegate.engine.runs import Beginning, RunActive
 from tidegate.engine.schedule_tables import collection_schedules

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import select, update
 
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.engine.ledger import LONGEST_REASON, Claim, Ending
+from tidegate.engine.job_store import LONGEST_REASON, Claim, Ending
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.tables import job_executions, page_jobs
 from tidegate.storage.sql import Transaction

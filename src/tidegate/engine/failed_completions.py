@@ -5,7 +5,7 @@ A replay of the event computes them.
 
 from collections.abc import Sequence
 
-from tidegate.engine.accounts import RUN_ENDED, ended_key
+from tidegate.engine.run_counters import RUN_ENDED, ended_key
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import StoredEvent
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from tidegate.core.errors import NotFound
-from tidegate.engine import executions, ledger, runs
+from tidegate.engine import executions, job_store, runs
 from tidegate.engine.executions import Execution
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.progress import JobView, jobs_of
@@ -22,7 +22,7 @@ class JobDetail(JobView, frozen=True, kw_only=True):
 
 def job_of(tx: Transaction, job_id: int) -> JobDetail:
     """One job; raise `NotFound`."""
-    run_ids = ledger.runs_of(tx, [job_id])
+    run_ids = job_store.runs_of(tx, [job_id])
     if not run_ids:
         raise NotFound("job", job_id)
     run, [view] = runs.get(tx, run_ids[0]), jobs_of(tx, run_ids[0], after=job_id - 1, limit=1)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate.core.telemetry.logs import get_logger, is_enabled
+from tidegate.engine.job_results import JobResult
 from tidegate.engine.lifecycle import JobState, RunState
-from tidegate.engine.verdicts import Finished
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 
-def timed(finished: Finished, took_s: float) -> Finished:
+def timed(finished: JobResult, took_s: float) -> JobResult:
     """The same result with the time that the job took, where a line will tell it."""
     is_success = finished.ending.state is JobState.SUCCEEDED
     if not is_enabled("debug" if is_success else "info"):
@@ -29,7 +29,7 @@ def timed(finished: Finished, took_s: float) -> Finished:
     return msgspec.structs.replace(finished, duration_ms=round(took_s * 1000, 1))
 
 
-def log_jobs(finished: Sequence[Finished]) -> None:
+def log_jobs(finished: Sequence[JobResult]) -> None:
     """Tell of jobs whose ends were committed."""
     if not is_enabled("info"):
         return
@@ -77,7 +77,7 @@ def log_resumed(run: "Run", jobs: int) -> None:
     log.info("run.resumed", run_id=run.id, source=run.source, subject=run.login, status=run.status.value, jobs=jobs)
 
 
-def _facts(one: Finished) -> dict[str, Any]:
+def _facts(one: JobResult) -> dict[str, Any]:
     claim = one.ending.claim
     return {
         "run_id": claim.job.run_id,

@@ -7,16 +7,16 @@ from enum import StrEnum
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.core.telemetry import traces
-from tidegate.engine import failed_completions, parking, runs
+from tidegate.engine import failed_completions, parked_answer_store, runs
 from tidegate.engine.committer import Moved
 from tidegate.engine.firings import ScheduleInactive
-from tidegate.engine.ledger import StoredJob
-from tidegate.engine.offers import Barred, none_barred, to_gate_jobs
-from tidegate.engine.parking import Parked
-from tidegate.engine.places import OtherPlace
+from tidegate.engine.gate_jobs import Barred, none_barred, to_gate_jobs
+from tidegate.engine.job_store import StoredJob
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.runs import Run, RunActive, RunCanceled
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source, Subject
+from tidegate.engine.source_addresses import SourceAddressConflict
 from tidegate.primitives.gate import Gate
 from tidegate.storage.sql import Database, Transaction
 
@@ -54,7 +54,7 @@ class Orchestrator:
     async def begin(self, source: str, subject: Subject, *, pool: str, trigger: Trigger = Trigger.MANUAL) -> int:
         """Begin a run; raise `RunActive` where the user has one that is not over. Returns its number.
 
-        Raises `OtherPlace` where the data is to come from another address than this process collects from.
+        Raises `SourceAddressConflict` where the data is to come from another address than this process collects from.
         """
         require_name("pool", pool)
         require_name("user_id", subject.user_id)
@@ -109,7 +109,7 @@ class Orchestrator:
             await self.offer(jobs)
         return bool(jobs)
 
-    async def read_again(self, job_id: int, parked: Parked) -> bool:
+    async def read_again(self, job_id: int, parked: ParkedAnswer) -> bool:
         """Do one failed job again with an answer that is there already: no call is made. Else as `retry_job`."""
         async with self.promised():
             jobs = await self._database.transaction(_read_again, job_id, parked)
@@ -133,7 +133,7 @@ class Orchestrator:
         promise = await self._gate.intents.record()
         try:
             yield
-        except (RunActive, RunCanceled, OtherPlace, NotFound, ScheduleInactive):
+        except (RunActive, RunCanceled, SourceAddressConflict, NotFound, ScheduleInactive):
             await self._keep(promise)
             raise
         await self._keep(promise)
@@ -149,10 +149,10 @@ def _retry(tx: Transaction, run_id: int) -> list[StoredJob]:
     return jobs
 
 
-def _read_again(tx: Transaction, job_id: int, parked: Parked) -> list[StoredJob]:
+def _read_again(tx: Transaction, job_id: int, parked: ParkedAnswer) -> list[StoredJob]:
     jobs = runs.retry_job(tx, job_id)
     if jobs:
-        parking.park(tx, job_id, parked)
+        parked_answer_store.park(tx, job_id, parked)
     return jobs
 
 

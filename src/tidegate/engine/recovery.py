@@ -7,10 +7,10 @@ for one run, when a message turns out to belong to a job that has ended.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
-from tidegate.engine import ledger, notes, parking, runs
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine import allowance_records, job_store, parked_answer_store, runs
+from tidegate.engine.gate_jobs import Barred, none_barred, to_gate_jobs
+from tidegate.engine.job_store import StoredJob
 from tidegate.engine.lifecycle import OPEN_RUNS
-from tidegate.engine.offers import Barred, none_barred, to_gate_jobs
 from tidegate.primitives.gate import Gate, Job
 from tidegate.runtime.waiting import unless
 from tidegate.storage.sql import Database, Transaction
@@ -43,7 +43,7 @@ class Recovery:
         """Offer those of these jobs that are unfinished; return how many of them were missing."""
         missing = 0
         for start in range(0, len(job_ids), _PAGE):
-            jobs = await self._database.read(ledger.unfinished_of, job_ids[start : start + _PAGE])
+            jobs = await self._database.read(job_store.unfinished_of, job_ids[start : start + _PAGE])
             missing += await self._gate.enqueue(self._to_gate(jobs)) if jobs else 0
         return missing
 
@@ -60,7 +60,7 @@ class Recovery:
 
         One that has not is not changed. To ask it first would be in vain: it may forget in the very next moment.
         """
-        for memory in await self._database.read(notes.memories, self._sources):
+        for memory in await self._database.read(allowance_records.memories, self._sources):
             await self._gate.remind(memory)
 
     async def offer_everything(self) -> int:
@@ -77,7 +77,7 @@ class Recovery:
     async def _unfinished(self, run_ids: list[int]) -> AsyncIterator[list[Job]]:
         after = 0
         while run_ids:
-            jobs = await self._database.read(ledger.unfinished, run_ids, after, _PAGE)
+            jobs = await self._database.read(job_store.unfinished, run_ids, after, _PAGE)
             yield self._to_gate(jobs)
             if len(jobs) < _PAGE:
                 return
@@ -86,8 +86,8 @@ class Recovery:
 
 def _sweep(tx: Transaction) -> None:
     """Throw away what means nothing any more."""
-    parking.sweep(tx)
-    notes.sweep(tx)
+    parked_answer_store.sweep(tx)
+    allowance_records.sweep(tx)
 
 
 class RecoveryDuty:

@@ -7,10 +7,10 @@ import msgspec
 
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import NoCredential, TidegateError, Unavailable
-from tidegate.engine.ledger import Claim, Ending
+from tidegate.engine.job_results import PAUSES, JobResult, from_defect
+from tidegate.engine.job_store import Claim, Ending
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import Reading, Verdict
-from tidegate.engine.verdicts import PAUSES, Finished, from_defect
 from tidegate.primitives.gate import Admitted, Outcome, settlement
 
 _ASK_AGAIN = Backoff(first=timedelta(seconds=5), most=timedelta(minutes=1), jitter=0.2)
@@ -51,7 +51,7 @@ async def heed(reading: Reading, secrets: Secrets, credential: str, secret: str)
 
 def from_lack(
     claim: Claim, admitted: Admitted, lack: TidegateError, now: datetime, *, pauses: Backoff = PAUSES
-) -> Finished:
+) -> JobResult:
     """The call was not made, for want of a secret.
 
     Where there is none any more, the gate retires the credential, and the job goes to another one. Where it cannot be
@@ -76,4 +76,4 @@ def from_lack(
         credential=admitted.credential,
     )
     unused = settlement(admitted, Outcome.UNUSED, retired=isinstance(lack, NoCredential))
-    return Finished(ending=ending, settlement=unused)
+    return JobResult(ending=ending, settlement=unused)

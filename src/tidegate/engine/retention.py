@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import delete, exists, or_, select
 
-from tidegate.engine import parking
+from tidegate.engine import parked_answer_store
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.schedule_tables import schedule_firings
 from tidegate.engine.tables import allowance_notes, collection_cursors, collection_runs, page_jobs, parked_answers
@@ -72,7 +72,9 @@ def rules(database: Database, *, runs: timedelta, cursors: timedelta, firings: t
             unused=[~asked_for.exists()],
         ),
         TableRule(database, schedule_firings, firings, lambda before: [schedule_firings.c.fired_at < before]),
-        TableRule(database, parked_answers, parking.KEPT_FOR, lambda before: [parked_answers.c.parked_at < before]),
+        TableRule(
+            database, parked_answers, parked_answer_store.KEPT_FOR, lambda before: [parked_answers.c.parked_at < before]
+        ),
         TableRule(
             database,
             allowance_notes,

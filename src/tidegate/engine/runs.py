@@ -12,12 +12,11 @@ from sqlalchemy.exc import IntegrityError
 from tidegate.core.errors import Conflict, NotFound, TidegateError
 from tidegate.core.telemetry.logs import is_enabled
 from tidegate.core.transitions import sources_of
-from tidegate.engine import parking
-from tidegate.engine.accounts import explain, lock_runs
-from tidegate.engine.additions import add_jobs, key_of
+from tidegate.engine import parked_answer_store
 from tidegate.engine.executions import ExecutionOutcome, abandon_run
+from tidegate.engine.job_insertion import add_jobs, key_of
 from tidegate.engine.job_log import log_ended, log_resumed, log_started
-from tidegate.engine.ledger import StoredJob, stored_jobs
+from tidegate.engine.job_store import StoredJob, stored_jobs
 from tidegate.engine.lifecycle import (
     ACTIVE_RUNS,
     JOB_MOVES,
@@ -26,9 +25,10 @@ from tidegate.engine.lifecycle import (
     JobState,
     RunState,
 )
-from tidegate.engine.places import Placed, require_place
+from tidegate.engine.run_counters import explain, lock_runs
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Source, Subject
+from tidegate.engine.source_addresses import AddressedSource, require_source_address
 from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.storage.sql import Transaction
 
@@ -124,7 +124,10 @@ class Beginning(msgspec.Struct, frozen=True):
         traceparent: str | None = None,
     ) -> "Beginning":
         """As the source would have it."""
-        address, tries = source.address if isinstance(source, Placed) else None, (settings or _USUAL).max_attempts
+        address, tries = (
+            source.address if isinstance(source, AddressedSource) else None,
+            (settings or _USUAL).max_attempts,
+        )
         specs = list(source.first_jobs(subject))
         return cls(source.name, subject, pool, triggered_by, specs, address, tries, traceparent)
 
@@ -132,11 +135,11 @@ class Beginning(msgspec.Struct, frozen=True):
 def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
     """Write the run and its first jobs; raise `RunActive` where the user has one that is not over.
 
-    Raises `OtherPlace` where somebody has moved the source's place, which is possible until there is a run.
+    Raises `SourceAddressConflict` where somebody has moved the source's place, which is possible until there is a run.
     """
     source, subject, pool = beginning.source, beginning.subject, beginning.pool
     if beginning.address is not None:
-        require_place(tx, source, beginning.address)
+        require_source_address(tx, source, beginning.address)
     active_key = _active_key(source, subject.user_id)
     _refuse_second(tx, subject.user_id, active_key)
     values = {
@@ -213,7 +216,7 @@ def cancel(tx: Transaction, run_id: int) -> list[int] | None:
         .where(job.run_id == run_id, job.status.in_(sources_of(JOB_MOVES, JobState.CANCELED)))
         .values(status=JobState.CANCELED, completed_at=tx.now)
     )
-    parking.forget_run(tx, run_id)
+    parked_answer_store.forget_run(tx, run_id)
     over = {"status": RunState.CANCELED, "completed_at": tx.now, "active_key": None}
     counted = {"canceled_jobs": run.canceled_jobs + canceled.rowcount}
     tx.execute(update(collection_runs).where(run.id == run_id).values(over | counted))

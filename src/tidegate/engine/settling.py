@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from tidegate.core.clock import Clock
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine.gate_jobs import Barred, none_barred, to_gate_jobs
+from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import StoredJob
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.offers import Barred, none_barred, to_gate_jobs
 from tidegate.engine.recovery import Recovery
-from tidegate.engine.verdicts import Finished
 from tidegate.primitives.gate import Gate
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end
@@ -25,7 +25,7 @@ class Settling:
         gate: Gate,
         recovery: Recovery,
         clock: Clock,
-        on_settled: Callable[[Sequence[Finished]], None],
+        on_settled: Callable[[Sequence[JobResult]], None],
         *,
         barred: Barred = none_barred,
     ) -> None:
@@ -35,7 +35,9 @@ class Settling:
         self._running: set[asyncio.Task[None]] = set()
         self._outage = Outage("collect.settle")
 
-    async def begin(self, finished: Sequence[Finished], late: Sequence[Finished], offers: Sequence[StoredJob]) -> None:
+    async def begin(
+        self, finished: Sequence[JobResult], late: Sequence[JobResult], offers: Sequence[StoredJob]
+    ) -> None:
         """Settle what was committed, as soon as there is room. Of `late` results, whatever they led to is offered."""
         await self._room.acquire()
         task = asyncio.create_task(self._run(finished, late, offers), name="settle")
@@ -50,7 +52,7 @@ class Settling:
         self._running.discard(task)
         self._room.release()
 
-    async def _run(self, finished: Sequence[Finished], late: Sequence[Finished], offers: Sequence[StoredJob]) -> None:
+    async def _run(self, finished: Sequence[JobResult], late: Sequence[JobResult], offers: Sequence[StoredJob]) -> None:
         every = [*finished, *late]
 
         async def settle() -> None:
@@ -60,7 +62,7 @@ class Settling:
         await self._outage.retry(settle)
         self._on_settled(every)
 
-    async def _settle(self, every: Sequence[Finished], runs: set[int], offers: Sequence[StoredJob]) -> None:
+    async def _settle(self, every: Sequence[JobResult], runs: set[int], offers: Sequence[StoredJob]) -> None:
         """Offers first: after the acknowledgement nobody would come back to them."""
         for run_id in sorted(runs):
             await self._recovery.offer_run(run_id)
@@ -71,7 +73,7 @@ class Settling:
         follow_ups = to_gate_jobs(offers[last:], now=self._clock.now(), barred=self._barred)
         await self._gate.settle([one.settlement for one in every], follow_ups=follow_ups)
 
-    async def _offer_again(self, ended: Sequence[Finished]) -> None:
+    async def _offer_again(self, ended: Sequence[JobResult]) -> None:
         """Until now these were inside: whoever had one of them done again meanwhile offered it in vain."""
         if ended:
             await self._recovery.offer_jobs([one.ending.claim.job.id for one in ended])

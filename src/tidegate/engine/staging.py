@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from tidegate.core.clock import Clock
 from tidegate.core.errors import Unavailable
-from tidegate.engine.rounds import Group, take
-from tidegate.engine.verdicts import Finished, to_parked
+from tidegate.engine.commit_batch import Group, take
+from tidegate.engine.job_results import JobResult, to_parked
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end
 from tidegate.storage.documents import Documents, Staged, Written
@@ -53,13 +53,13 @@ class Staging:
 
     def __init__(self, documents: Documents, clock: Clock, on_ready: Callable[[Group], None]) -> None:
         self._documents, self._clock, self._on_ready = documents, clock, on_ready
-        self._waiting: deque[Finished] = deque()
+        self._waiting: deque[JobResult] = deque()
         self._running: asyncio.Task[None] | None = None
         self._taken = asyncio.Event()
         self._away: tuple[datetime, str] | None = None
         self._outage = Outage("collect.documents")
 
-    def add(self, finished: Finished) -> None:
+    def add(self, finished: JobResult) -> None:
         """Stage the documents of a result, with those of others that come meanwhile."""
         self._waiting.append(finished)
         if self._running is None:
@@ -92,7 +92,7 @@ class Staging:
         finally:
             self._running = None
 
-    async def stage(self, batch: Sequence[Finished]) -> Group:
+    async def stage(self, batch: Sequence[JobResult]) -> Group:
         """One group, ready for a round: with its documents, or parked."""
         now = self._clock.now()
         if self._away is not None and now < self._away[0]:
@@ -108,7 +108,7 @@ class Staging:
         self._outage.over()
         return Group(batch, staged)
 
-    async def _stage_source(self, source: str, batch: Sequence[Finished]) -> Staged:
+    async def _stage_source(self, source: str, batch: Sequence[JobResult]) -> Staged:
         """The documents of one source: it can write nothing under the name of another one."""
         ours = [one for one in batch if one.source == source]
         return await self._documents.of(source).stage(
@@ -116,9 +116,9 @@ class Staging:
             completed=[listing for one in ours for listing in one.completed],
         )
 
-    def _park(self, batch: Sequence[Finished], why: str, now: datetime) -> Group:
+    def _park(self, batch: Sequence[JobResult], why: str, now: datetime) -> Group:
         return Group([to_parked(one, why, now) if one.needs_store else one for one in batch])
 
 
-def _sources_of(batch: Sequence[Finished]) -> list[str]:
+def _sources_of(batch: Sequence[JobResult]) -> list[str]:
     return sorted({one.source for one in batch if one.needs_store})

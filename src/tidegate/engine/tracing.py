@@ -21,9 +21,9 @@ from tidegate.core.clock import to_ms
 from tidegate.core.telemetry import traces
 from tidegate.engine.executions import ExecutionOutcome, outcome_of
 from tidegate.engine.firings import Firing, FiringOutcome
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import Claim
 from tidegate.engine.runs import Run
-from tidegate.engine.verdicts import Finished
 from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql.outbox import Event
 
@@ -94,15 +94,15 @@ def begin_job(claim: Claim, admitted: Admitted, read_ns: int) -> "Span | None":
 
 
 async def work_on(
-    make: Callable[[Claim, Admitted], Awaitable[Finished]], claim: Claim, admitted: Admitted, span: "Span"
-) -> Finished:
+    make: Callable[[Claim, Admitted], Awaitable[JobResult]], claim: Claim, admitted: Admitted, span: "Span"
+) -> JobResult:
     """Have a job worked on inside its span, which goes on with what came of it."""
     with span.current():
         finished = await make(claim, admitted)
     return msgspec.structs.replace(finished, span=span)
 
 
-def end_jobs(finished: Iterable[Finished], late: Sequence[Finished], began_ns: int) -> None:
+def end_jobs(finished: Iterable[JobResult], late: Sequence[JobResult], began_ns: int) -> None:
     """The spans of jobs whose results are written, or came too late to be."""
     for one in finished:
         if one.span is not None:
@@ -112,7 +112,7 @@ def end_jobs(finished: Iterable[Finished], late: Sequence[Finished], began_ns: i
             _end_job(one, one.span, ExecutionOutcome.LOST, began_ns)
 
 
-def _end_job(one: Finished, span: "Span", outcome: ExecutionOutcome, began_ns: int) -> None:
+def _end_job(one: JobResult, span: "Span", outcome: ExecutionOutcome, began_ns: int) -> None:
     span.child("commit", began_ns=began_ns)
     came = {"tidegate.storage.documents": one.ending.documents, "tidegate.follow_ups": len(one.ending.follow_ups)}
     span.note({"tidegate.outcome": outcome.value, **came})

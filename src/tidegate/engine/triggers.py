@@ -16,7 +16,7 @@ from tidegate.core.telemetry.metrics import SCHEDULES_FIRED
 from tidegate.engine import firings, tracing
 from tidegate.engine.due_schedules import PoolFor, begin_run
 from tidegate.engine.firings import Firing, ScheduleInactive, require_key
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.schedule_tables import collection_schedules
 from tidegate.engine.schedules import get, to_schedule

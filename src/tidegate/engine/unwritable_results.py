@@ -10,7 +10,7 @@ from datetime import timedelta
 from itertools import chain
 
 from tidegate.core.backoff import Backoff
-from tidegate.engine.verdicts import Finished
+from tidegate.engine.job_results import JobResult
 
 _PAUSES = Backoff(first=timedelta(seconds=1), most=timedelta(minutes=1), jitter=0.2)
 _MOST = 200
@@ -19,12 +19,12 @@ _MOST = 200
 class Stubborn:
     """Keeps such results, a limited number of them, and gives each to `on_due` when it is time to try it again."""
 
-    def __init__(self, on_due: Callable[[Finished], None]) -> None:
+    def __init__(self, on_due: Callable[[JobResult], None]) -> None:
         self._on_due = on_due
         self._tries: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    def keep(self, one: Finished) -> bool:
+    def keep(self, one: JobResult) -> bool:
         """Try it again later. False where there are too many already."""
         message = one.settlement.message
         if len(self._timers) >= _MOST:
@@ -35,7 +35,7 @@ class Stubborn:
         self._timers[message] = asyncio.get_running_loop().call_later(pause_s, self._due, one)
         return True
 
-    def written(self, *results: Sequence[Finished]) -> None:
+    def written(self, *results: Sequence[JobResult]) -> None:
         """These were taken, or are not ours any more."""
         if self._tries:
             for one in chain.from_iterable(results):
@@ -48,6 +48,6 @@ class Stubborn:
         self._timers.clear()
         self._tries.clear()
 
-    def _due(self, one: Finished) -> None:
+    def _due(self, one: JobResult) -> None:
         del self._timers[one.settlement.message]
         self._on_due(one)

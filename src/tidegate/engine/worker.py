@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from tidegate.core.arguments import require_positive
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine import ledger, tracing
+from tidegate.engine import job_store, tracing
 from tidegate.engine.calls import Calls
 from tidegate.engine.committer import Committer
 from tidegate.engine.job_log import timed
-from tidegate.engine.ledger import Claim
+from tidegate.engine.job_store import Claim
 from tidegate.engine.recovery import Recovery
 from tidegate.primitives.gate import Admitted, Gate, Outcome, settlement
 from tidegate.primitives.stream import Intake
@@ -159,7 +159,7 @@ class Worker:
     async def _give_back(self, unclaimed: list[Admitted]) -> None:
         """Offers first: after the acknowledgement nobody would come back to them."""
         job_ids = [int(one.job) for one in unclaimed]
-        for run_id in await self._database.read(ledger.runs_of, job_ids):
+        for run_id in await self._database.read(job_store.runs_of, job_ids):
             await self._recovery.offer_run(run_id)
         await self._gate.settle([settlement(one, Outcome.UNUSED) for one in unclaimed])
         self._consumer.settled(one.message for one in unclaimed)

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from tidegate.app import Collection
 from tidegate.core.errors import NotFound
-from tidegate.engine import executions, ledger, runs
+from tidegate.engine import executions, job_store, runs
 from tidegate.engine.executions import Execution
 from tidegate.engine.job_details import JobDetail, job_of
 from tidegate.engine.lifecycle import JobState
@@ -100,7 +100,7 @@ def _page(tx: Transaction, run_id: int, **wanted: Any) -> list[JobView]:
 
 
 def _executions(tx: Transaction, job_id: int) -> list[Execution]:
-    if not ledger.runs_of(tx, [job_id]):
+    if not job_store.runs_of(tx, [job_id]):
         raise NotFound("job", job_id)
     return executions.of_job(tx, job_id)
 

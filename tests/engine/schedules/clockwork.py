@@ -12,7 +12,7 @@ from tidegate.connections import build_context
 from tidegate.core.clock import Clock
 from tidegate.core.errors import NoCredential
 from tidegate.engine.due_schedules import DueSchedules
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.schedules import Schedule, Schedules
 from tidegate.engine.source import JobSpec, Reading, Source, Subject, Task

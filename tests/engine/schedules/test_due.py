@@ -15,7 +15,7 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.engine.due_schedules import fire_some
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine.job_store import StoredJob
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.schedule_tables import collection_schedules

@@ -11,7 +11,7 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.due_schedules import DueSchedules
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.schedules import Schedules
@@ -50,7 +50,7 @@ async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenera
             await parts.gate.enrol("clockmaker", pool=POOL, limits=CredentialLimits(floor=0))
 
         collector = Collector(
-            Ground(database, parts.gate, parts.jobs, parts.owner, SqlDocuments(database)),
+            CollectDependencies(database, parts.gate, parts.jobs, parts.owner, SqlDocuments(database)),
             list(FORGIVING.values()),
             caller=upstream,
             secrets=upstream,

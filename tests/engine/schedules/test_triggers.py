@@ -15,7 +15,7 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
 from tidegate.engine import firings, retention
 from tidegate.engine.firings import FiringOutcome, ScheduleInactive, due_key
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.schedule_tables import schedule_firings

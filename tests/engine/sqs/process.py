@@ -14,7 +14,7 @@ from tests.engine.process import Ready, RemoteShelfSource, Secrets
 from tests.servers.moto import REGION
 from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.sqs import AwsSettings, open_aws
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.membership import MembershipSettings
@@ -43,7 +43,7 @@ async def main(data_dir: Path, upstream: str, lease: timedelta, endpoint: str, q
             await parts.gate.enrol("librarian", pool=POOL, limits=LIMITS)
 
         collector = Collector(
-            Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)),
+            CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)),
             [RemoteShelfSource(upstream)],
             caller=client,
             secrets=Secrets(),

@@ -14,7 +14,7 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.waiting import WHOLE_RUN_S, look_again, patience
 from tidegate.connections import build_context
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
@@ -52,7 +52,7 @@ class Deployment:
         self.parts, self.sim, self._is_pooled = parts, sim, is_pooled
         documents = SqlDocuments(parts.database)
         self.documents = documents.of("github")
-        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents)
+        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, documents)
         self.limits = LIMITS
         source = GithubSource(sim.url, include)
         self.statistics = Statistics(parts.database, self.documents)

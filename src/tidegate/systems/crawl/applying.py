@@ -6,7 +6,7 @@ import msgspec
 
 from tidegate.core.backoff import Backoff
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.engine.ledger import LONGEST_REASON
+from tidegate.engine.job_store import LONGEST_REASON
 from tidegate.engine.lifecycle import UNFINISHED_JOBS, JobState
 from tidegate.storage.sql import Transaction
 from tidegate.systems.crawl.live import WAITS_AT_MOST, Key, Live, Parts, known_parts, let_go, live_raws

@@ -9,7 +9,7 @@ given back is not assigned to the same identity again.
 from collections.abc import Sequence
 from typing import Protocol
 
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine.job_store import StoredJob
 from tidegate.engine.source import JobSpec
 from tidegate.systems.crawl.host_book import POOL
 from tidegate.systems.crawl.identities import IdentityBook

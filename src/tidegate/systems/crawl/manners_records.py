@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import delete, select, update
 
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.engine.ledger import Ending
+from tidegate.engine.job_store import Ending
 from tidegate.engine.lifecycle import JobState
 from tidegate.storage.sql import Transaction
 from tidegate.systems.crawl import hosts

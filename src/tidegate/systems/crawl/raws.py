@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Row, func, select, update
 
 from tidegate.core.arguments import require_whole
 from tidegate.core.errors import NotFound, Unavailable
-from tidegate.engine.parking import Parked
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.upstream import Answer
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl import bodies
@@ -118,7 +118,7 @@ class Raws:
         _require_numbers(raw_ids)
         return await self._database.read(_dead_searches, raw_ids)
 
-    async def answer(self, raw_id: int) -> Parked:
+    async def answer(self, raw_id: int) -> ParkedAnswer:
         """A kept answer in the form in which its job reads it again; raises `NotFound`."""
         raw, body = await self.get(raw_id), await self.body(raw_id)
         answer = Answer(
@@ -129,7 +129,7 @@ class Raws:
             body=body,
             elapsed_ms=0.0,
         )
-        return Parked("crawl:replay", answer.pack(), self._database.clock.now())
+        return ParkedAnswer("crawl:replay", answer.pack(), self._database.clock.now())
 
     async def replay(self, raw_ids: Sequence[int] | None = None) -> int:
         """Let dead letters about products be tried again as if they were new: these, or all. How many there were.

@@ -12,7 +12,7 @@ All of it is in the transaction that ends the jobs, under their fences. So:
 
 If we die
 
-- before the answer is stored (`Way.keeps_answers`), nothing is there. The job is taken over, and called again;
+- before the answer is stored (`CallRoute.keeps_answers`), nothing is there. The job is taken over, and called again;
 - after that and before the commit, the stored answer is read by whoever takes the job over, without a call;
 - after the commit and before the ring, the answers are PENDING and nobody was told. Who rings is noticed to be dead,
   and then the leader looks (`on_death`); a leader that begins looks too.
@@ -34,7 +34,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import CRAWL_PAGES, CRAWL_RAWS
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine.cursors import Move, move_cursors
-from tidegate.engine.ledger import LONGEST_REASON, Ending
+from tidegate.engine.job_store import LONGEST_REASON, Ending
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import Cursor
 from tidegate.engine.upstream import Answer

@@ -11,14 +11,14 @@ from sqlalchemy import select
 
 from tidegate.core.clock import ManualClock
 from tidegate.engine import runs
-from tidegate.engine.commit_policy import Terms
-from tidegate.engine.ledger import Claim
-from tidegate.engine.rounds import Group, Round, write_round
+from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
+from tidegate.engine.commit_policy import CommitPolicy
+from tidegate.engine.job_results import JobResult, from_reading
+from tidegate.engine.job_store import Claim
 from tidegate.engine.runs import Beginning, Run
 from tidegate.engine.source import FIRST_PAGE, Task
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import Answer
-from tidegate.engine.verdicts import Finished, from_reading
 from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl.finalizing import CrawlFinalizer
@@ -110,7 +110,7 @@ class Stall:
         self.database, self.site = database, site or PlainSite()
         # Whoever fetches is never sick: what cannot be read when it is fetched is another story.
         self.source = CrawlSource(Sites([PlainSite()]), SETTINGS)
-        self.terms = Terms(planning={"crawl": self.source.planning_kinds}, writers={"crawl": CrawlWriter()})
+        self.terms = CommitPolicy(planning={"crawl": self.source.planning_kinds}, writers={"crawl": CrawlWriter()})
         self.processor = RawProcessor(database, Sites([self.site]), SETTINGS)
         self.finalizer = CrawlFinalizer(database, self.processor)
         self.products, self.raws = Products(database), PartRaws(database)
@@ -149,17 +149,17 @@ class Stall:
         """The page is not there."""
         await self.end(await self.job(run_id, stage, product), answered(None, status))
 
-    async def end(self, job_id: int, answer: Answer) -> Finished:
+    async def end(self, job_id: int, answer: Answer) -> JobResult:
         """Claim a job and end it with an answer, as the committer does."""
         (finished,) = await self.end_all({job_id: answer})
         return finished
 
-    async def end_all(self, answers: Mapping[int, Answer]) -> list[Finished]:
+    async def end_all(self, answers: Mapping[int, Answer]) -> list[JobResult]:
         """The same for several jobs, in one round."""
-        written = await self.database.transaction(write_round, Round(wanted=list(answers)), self.terms)
+        written = await self.database.transaction(write_batch, CommitBatch(wanted=list(answers)), self.terms)
         claims, now = written.claimed, self.database.clock.now()
         finished = [finish(self.source, claims[job_id], answer, now) for job_id, answer in answers.items()]
-        await self.database.transaction(write_round, Round(groups=[Group(finished)]), self.terms)
+        await self.database.transaction(write_batch, CommitBatch(groups=[Group(finished)]), self.terms)
         return finished
 
     async def jobs(self, run_id: int) -> dict[tuple[str, str], int]:
@@ -206,7 +206,7 @@ def admitted(claim: Claim) -> Admitted:
     )
 
 
-def finish(source: CrawlSource, claim: Claim, answer: Answer, now: datetime) -> Finished:
+def finish(source: CrawlSource, claim: Claim, answer: Answer, now: datetime) -> JobResult:
     """What the worker makes of an answer."""
     return from_reading(claim, admitted(claim), source.read(task_of(claim), answer), answer, now)
 

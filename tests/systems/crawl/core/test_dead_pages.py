@@ -13,12 +13,12 @@ from tests.waiting import look_again, patience
 from tidegate.app import Collection as Opened
 from tidegate.app import open_collection
 from tidegate.engine import runs
+from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
+from tidegate.engine.job_results import from_poison
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.parking import Parked
-from tidegate.engine.rounds import Group, Round, write_round
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.runs import RunActive
 from tidegate.engine.upstream import UpstreamSettings
-from tidegate.engine.verdicts import from_poison
 from tidegate.settings import Settings
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.raws import Raw
@@ -107,15 +107,17 @@ async def test_an_answer_that_took_down_every_worker_is_a_dead_letter(local: Sta
     """Such a job is given up by the engine, which knows nothing of pages; the stored answer must not go with it."""
     run_id = await local.begin("p1")
     job_id = await local.job(run_id, STAGES[1], "p1")
-    written = await local.database.transaction(write_round, Round(wanted=[job_id]), local.terms)
+    written = await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.terms)
     claim = written.claimed[job_id]
-    parked = Parked("crawl:ada", answered({"said": "deadly"}).pack(), local.database.clock.now())
-    await local.database.transaction(write_round, Round(kept=[(claim, parked)]), local.terms)
+    parked = ParkedAnswer("crawl:ada", answered({"said": "deadly"}).pack(), local.database.clock.now())
+    await local.database.transaction(write_batch, CommitBatch(kept=[(claim, parked)]), local.terms)
 
-    (again,) = (await local.database.transaction(write_round, Round(wanted=[job_id]), local.terms)).claimed.values()
+    (again,) = (
+        await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.terms)
+    ).claimed.values()
     assert again.parked == parked
     given_up = from_poison(again, admitted(again))
-    await local.database.transaction(write_round, Round(groups=[Group([given_up])]), local.terms)
+    await local.database.transaction(write_batch, CommitBatch(groups=[Group([given_up])]), local.terms)
 
     (letter,) = (await local.raws.dead()).raws
     assert (letter.stage, letter.product_id, letter.shop_id) == ("detail", "p1", "s1")
@@ -131,13 +133,15 @@ async def test_an_answer_is_not_kept_for_a_job_that_passed_to_another(local: Sta
     run_id = await local.begin("p1")
     job_id = await local.job(run_id, STAGES[1], "p1")
     first, second = [
-        (await local.database.transaction(write_round, Round(wanted=[job_id]), local.terms)).claimed[job_id]
+        (await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.terms)).claimed[job_id]
         for _ in range(2)
     ]
-    parked = Parked("crawl:ada", answered({"said": "late"}).pack(), local.database.clock.now())
-    await local.database.transaction(write_round, Round(kept=[(first, parked)]), local.terms)
+    parked = ParkedAnswer("crawl:ada", answered({"said": "late"}).pack(), local.database.clock.now())
+    await local.database.transaction(write_batch, CommitBatch(kept=[(first, parked)]), local.terms)
 
-    (third,) = (await local.database.transaction(write_round, Round(wanted=[job_id]), local.terms)).claimed.values()
+    (third,) = (
+        await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.terms)
+    ).claimed.values()
     assert (second.fence, third.parked) == (2, None)
 
 

@@ -11,8 +11,8 @@ from tests.servers.migrated import on_sqlite
 from tests.systems.crawl.core.plain import HOST, SETTINGS, Stall, answered, content, finish, later
 from tests.waiting import look_again, patience, simulated_delay
 from tidegate.core.clock import SystemClock
+from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.rounds import Group, Round, write_round
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl import applying
 from tidegate.systems.crawl.applying import Patience, Prepared
@@ -231,18 +231,18 @@ async def test_a_page_that_cannot_be_read_is_asked_for_again_and_then_kept_as_it
 async def test_a_round_that_is_rolled_back_leaves_no_answer(stall: Stall):
     run_id = await stall.begin("p1")
     job_id = await stall.job(run_id, MINI, "p1")
-    written = await stall.database.transaction(write_round, Round(wanted=[job_id]), stall.terms)
+    written = await stall.database.transaction(write_batch, CommitBatch(wanted=[job_id]), stall.terms)
     claim = written.claimed[job_id]
     finished = finish(stall.source, claim, answered({"said": "hello"}), stall.database.clock.now())
 
     def fail(tx: Transaction) -> None:
-        write_round(tx, Round(groups=[Group([finished])]), stall.terms)
+        write_batch(tx, CommitBatch(groups=[Group([finished])]), stall.terms)
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
         await stall.database.transaction(fail)
     assert await stall.all_raws() == []
-    await stall.database.transaction(write_round, Round(groups=[Group([finished])]), stall.terms)
-    late = await stall.database.transaction(write_round, Round(groups=[Group([finished])]), stall.terms)
+    await stall.database.transaction(write_batch, CommitBatch(groups=[Group([finished])]), stall.terms)
+    late = await stall.database.transaction(write_batch, CommitBatch(groups=[Group([finished])]), stall.terms)
     assert len(late.overtaken) == 1
     assert len(await stall.all_raws()) == 1

@@ -5,7 +5,7 @@ import pytest
 
 from tests.systems.crawl.core.plain import SETTINGS, Stall, answered, content, later
 from tidegate.engine import runs
-from tidegate.engine.commit_policy import Terms
+from tidegate.engine.commit_policy import CommitPolicy
 from tidegate.systems.crawl import finalizing
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import STAGES
@@ -166,7 +166,7 @@ async def test_the_end_of_a_run_lets_go_what_waits(stall: Stall):
     run_id = await stall.begin("p1")
     await stall.answer(run_id, OPTION, "p1")
     await stall.processor.drain()
-    stall.terms = Terms(planning=stall.terms.planning)  # nobody lets go
+    stall.terms = CommitPolicy(planning=stall.terms.planning)  # nobody lets go
     await stall.lack(run_id, MINI, "p1")
     await stall.lack(run_id, DETAIL, "p1")
     await stall.processor.drain()

@@ -12,7 +12,7 @@ from tests.processes.at_work import at_work
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.settings import CollectSettings
@@ -61,7 +61,7 @@ class Crawl:
         self.processor = RawProcessor(database, sites, crawling)
         self.products, self.raws = Products(database), Raws(database)
         self.collector = Collector(
-            Ground(database, self.parts.gate, self.parts.jobs, self.parts.owner, SqlDocuments(database)),
+            CollectDependencies(database, self.parts.gate, self.parts.jobs, self.parts.owner, SqlDocuments(database)),
             [CrawlSource(sites, crawling, tries=TRIES)],
             caller=client,
             secrets=self,

@@ -11,10 +11,10 @@ from sqlalchemy import select
 from tests.processes.at_work import at_work, collecting
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
-from tidegate.engine.calls import Way
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.calls import CallRoute
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.credentials.opening import open_vault
-from tidegate.engine.ledger import Ending
+from tidegate.engine.job_store import Ending
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.tables import page_jobs
@@ -79,8 +79,8 @@ class Crawler:
         self.book = IdentityBook(
             parts.database, parts.gate, open_vault(settings, parts.database), settings.section(CrawlSettings)
         )
-        way = Way(PoliteCaller(client, self.book.hosts), self.book)
-        ground = Ground(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
+        way = CallRoute(PoliteCaller(client, self.book.hosts), self.book)
+        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
         source = PageSource(settings.section(CrawlSettings))
         self.collector = Collector(
             ground,

@@ -10,7 +10,7 @@ from tests.systems.crawl.manners.visit import Visit
 from tidegate.app.crawl import put_crawl_together
 from tidegate.connections import build_context
 from tidegate.engine.calls import Calls, NotCalled
-from tidegate.engine.ledger import Claim, StoredJob
+from tidegate.engine.job_store import Claim, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Task, Verdict

@@ -11,7 +11,7 @@ from sqlalchemy import event, func, select
 
 from tests.examples import examples
 from tests.systems.crawl.manners.visit import Visit
-from tidegate.engine.ledger import Claim, Ending, StoredJob
+from tidegate.engine.job_store import Claim, Ending, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec
 from tidegate.primitives.gate import Admitted, Job, settlement

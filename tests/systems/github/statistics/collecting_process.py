@@ -13,7 +13,7 @@ import uvloop
 from tests.systems.github.deployment import LIMITS
 from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
-from tidegate.engine.collector import Collector, Ground
+from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.runs import Run
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.membership import MembershipSettings
@@ -48,7 +48,7 @@ async def main(data_dir: Path, url: str, token: str, *, stops: bool) -> None:
             await parts.gate.enrol("token", pool=POOL, limits=LIMITS)
 
         collector = Collector(
-            Ground(parts.database, parts.gate, parts.jobs, parts.owner, documents),
+            CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, documents),
             [GithubSource(url, ALL)],
             caller=client,
             secrets=Secrets(token),

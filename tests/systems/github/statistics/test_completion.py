@@ -14,10 +14,10 @@ from tests.waiting import look_again, patience
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.engine import runs
-from tidegate.engine.accounts import run_ended
 from tidegate.engine.completion import Completion
 from tidegate.engine.failed_completions import buried
 from tidegate.engine.lifecycle import JobState, RunState
+from tidegate.engine.run_counters import run_ended
 from tidegate.engine.runs import Run, RunActive
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import collection_runs, page_jobs

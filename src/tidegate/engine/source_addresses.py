@@ -18,7 +18,7 @@ from tidegate.storage.sql import Transaction
 _LONGEST = 500
 
 
-class OtherPlace(Conflict):
+class SourceAddressConflict(Conflict):
     """The data that is there was collected from another address."""
 
     def __init__(self, source: str, present: str, wanted: str) -> None:
@@ -32,7 +32,7 @@ class OtherPlace(Conflict):
 
 
 @runtime_checkable
-class Placed(Protocol):
+class AddressedSource(Protocol):
     """A source that has one address, which whoever opens it has settled."""
 
     @property
@@ -41,11 +41,11 @@ class Placed(Protocol):
         ...
 
 
-def settle_place(tx: Transaction, source: str, address: str, moved_from: str | None = None) -> bool:
-    """Remember that the data of `source` comes from `address`; True if that is new.
+def register_source_address(tx: Transaction, source: str, address: str, moved_from: str | None = None) -> bool:
+    """Record that the data of `source` comes from `address`. Returns True if that is new.
 
-    Raises `OtherPlace` where runs have collected from another one, unless that is the one it `moved_from`: the same
-    upstream, under a new address.
+    Raises `SourceAddressConflict` if runs have collected from another address. `moved_from` permits one change: it
+    names the recorded address, and says that the same upstream has a new address now.
     """
     wanted = _normal(address)
     place = collection_places.c
@@ -57,23 +57,23 @@ def settle_place(tx: Transaction, source: str, address: str, moved_from: str | N
         return False
     has_runs = tx.execute(select(collection_runs.c.id).where(collection_runs.c.source == source).limit(1)).first()
     if has_runs is not None and (moved_from is None or _normal(moved_from) != present):
-        raise OtherPlace(source, present, wanted)
+        raise SourceAddressConflict(source, present, wanted)
     tx.execute(update(collection_places).where(place.source == source).values(address=wanted))
     return True
 
 
-def require_place(tx: Transaction, source: str, address: str) -> None:
-    """Raise `OtherPlace` where the data of `source` is to come from another address by now.
+def require_source_address(tx: Transaction, source: str, address: str) -> None:
+    """Raise `SourceAddressConflict` where the data of `source` is to come from another address by now.
 
     Until the commit nobody can move it; many may ask at once.
     """
     place = collection_places.c
     present = tx.execute(select(place.address).where(place.source == source).with_for_update(read=True)).scalar()
     if present is not None and present != _normal(address):
-        raise OtherPlace(source, present, _normal(address))
+        raise SourceAddressConflict(source, present, _normal(address))
 
 
-def at_place(tx: Transaction, source: str, addresses: Iterable[str]) -> list[str]:
+def matching_addresses(tx: Transaction, source: str, addresses: Iterable[str]) -> list[str]:
     """Those of `addresses` at which the data of `source` is; all of them where no place is settled."""
     present = tx.execute(select(collection_places.c.address).where(collection_places.c.source == source)).scalar()
     return [address for address in addresses if present is None or _normal(address) == present]

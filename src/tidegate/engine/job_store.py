@@ -15,10 +15,10 @@ from sqlalchemy import ColumnElement, and_, select, update
 
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.core.transitions import sources_of
-from tidegate.engine import parking
+from tidegate.engine import parked_answer_store
 from tidegate.engine.cursors import Move, move_cursors
 from tidegate.engine.lifecycle import JOB_MOVES, UNFINISHED_JOBS, JobState
-from tidegate.engine.parking import Parked
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.source import FIRST_PAGE, Cursor, JobSpec
 from tidegate.engine.tables import collection_cursors, collection_runs, page_jobs
 from tidegate.storage.sql import Transaction
@@ -50,7 +50,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     max_attempts: int
     cursor: Cursor | None
-    parked: Parked | None = None
+    parked: ParkedAnswer | None = None
     """The answer to this job, if somebody got it already and could not write what it brought."""
     traceparent: str | None = None
     """The trace of its run, where that is traced."""
@@ -70,7 +70,7 @@ class Ending(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cursor: Cursor | None = None
     has_gaps: bool = False
     """An item of its list could not be read: the cursor moves only if that was so in the run before, too."""
-    parked: Parked | None = None
+    parked: ParkedAnswer | None = None
     """An answer to be kept for the next try."""
     spec: JobSpec | None = None
     """What the next try asks for, where that differs from this one: redirects change it."""
@@ -93,7 +93,7 @@ def claim(tx: Transaction, job_ids: Iterable[int]) -> dict[int, Claim]:
     _CLAIM.run(tx, ids=ids, now=tx.now)
     rows = _CLAIMED.rows(tx, ids=ids)
     waiting = [row[0] for row in rows if row[-1] is not None]
-    parked = parking.find(tx, waiting) if waiting else {}
+    parked = parked_answer_store.find(tx, waiting) if waiting else {}
     return {row[0]: _claim(row, parked.get(row[0])) for row in rows}
 
 
@@ -239,7 +239,7 @@ WHERE id IN :ids[]"""
 _decode_spec = msgspec.json.Decoder(JobSpec).decode
 
 
-def _claim(row: Sequence[Any], parked: Parked | None) -> Claim:
+def _claim(row: Sequence[Any], parked: ParkedAnswer | None) -> Claim:
     job_id, run_id, spec, fence, attempt, max_attempts, pool, source, user_id, left_by, *left, traceparent, _ = row
     cursor = holder = None
     if left_by is not None and any(value is not None for value in left):
@@ -253,7 +253,7 @@ def _write_parked(tx: Transaction, endings: Sequence[Ending]) -> None:
     """Keep what could not be written; forget what is no longer needed."""
     for ending in endings:
         if ending.parked is not None and ending.parked is not ending.claim.parked:
-            parking.park(tx, ending.claim.job.id, ending.parked)
+            parked_answer_store.park(tx, ending.claim.job.id, ending.parked)
     over = [ending.claim.job.id for ending in endings if ending.claim.parked is not None and ending.parked is None]
     if over:
-        parking.forget(tx, over)
+        parked_answer_store.forget(tx, over)

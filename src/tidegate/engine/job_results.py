@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.core.backoff import Backoff
-from tidegate.engine.ledger import Claim, Ending
+from tidegate.engine.job_store import Claim, Ending
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.parking import Parked
+from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Reading, Verdict
 from tidegate.engine.upstream import Answer, UpstreamFailed
@@ -29,7 +29,7 @@ _READS = 2
 _READ_AGAIN = timedelta(seconds=1)
 
 
-class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class JobResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A claimed job that was worked on: what to write, and how its permit ends."""
 
     ending: Ending
@@ -70,7 +70,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return 0 if self.answer is None else len(self.answer.body)
 
 
-def from_success(claim: Claim, admitted: Admitted, reading: Reading, answer: Answer, now: datetime) -> Finished:
+def from_success(claim: Claim, admitted: Admitted, reading: Reading, answer: Answer, now: datetime) -> JobResult:
     """The upstream answered what was asked.
 
     A page with unreadable items is stored and then asked for once more: most such items are faults of a moment. Where
@@ -95,18 +95,18 @@ def from_success(claim: Claim, admitted: Admitted, reading: Reading, answer: Ans
 
 def from_reading(
     claim: Claim, admitted: Admitted, reading: Reading, answer: Answer, now: datetime, *, pauses: Backoff = PAUSES
-) -> Finished:
+) -> JobResult:
     """The upstream answered something else."""
     settled = _settled(admitted, Outcome.ANSWERED, reading)
     if reading.verdict is Verdict.DONE:
         return _done(claim, reading, settled, answer, calls=1, credential=admitted.credential)
     ending = _undone(claim, admitted.credential, reading, now, pauses, calls=1)
-    return Finished(ending=ending, settlement=settled, status=answer.status)
+    return JobResult(ending=ending, settlement=settled, status=answer.status)
 
 
 def from_redirect(
     claim: Claim, admitted: Admitted, reading: Reading, following: JobSpec | str, now: datetime, *, pauses: Backoff
-) -> Finished:
+) -> JobResult:
     """The upstream redirected the call: the job waits for another permit, and asks at the new address.
 
     `following` may be the reason why it does not. Then it is tried again from the address where it began: where it was
@@ -118,38 +118,38 @@ def from_redirect(
     else:
         ending = _retry(claim, admitted.credential, f"{reading.reason}: {following}", now, pauses, calls=1)
         following = msgspec.structs.replace(claim.job.spec, redirects=())
-    return Finished(ending=msgspec.structs.replace(ending, spec=following), settlement=settled)
+    return JobResult(ending=msgspec.structs.replace(ending, spec=following), settlement=settled)
 
 
 def from_omission(
     claim: Claim, admitted: Admitted, reading: Reading, now: datetime, *, pauses: Backoff = PAUSES, calls: int = 0
-) -> Finished:
+) -> JobResult:
     """The caller would not make the call. Others that it made instead, with this permit, were answered."""
     settled = _settled(admitted, Outcome.ANSWERED if calls else Outcome.UNUSED, reading)
     ending = _undone(claim, admitted.credential, reading, now, pauses, calls=calls)
-    return Finished(ending=ending, settlement=settled)
+    return JobResult(ending=ending, settlement=settled)
 
 
 def from_parked(
     claim: Claim, admitted: Admitted, reading: Reading, answer: Answer, now: datetime, *, pauses: Backoff = PAUSES
-) -> Finished:
+) -> JobResult:
     """The answer was there already, and no call was made. One that may be better next time is asked for again."""
     unused = settlement(admitted, Outcome.UNUSED)
     caller = admitted.credential if claim.parked is None else claim.parked.credential
     if reading.verdict is Verdict.DONE:
         return _done(claim, reading, unused, answer, calls=0, credential=caller)
     if reading.verdict in (Verdict.GONE, Verdict.UNAVAILABLE):
-        return Finished(ending=_undone(claim, caller, reading, now, pauses, calls=0), settlement=unused)
+        return JobResult(ending=_undone(claim, caller, reading, now, pauses, calls=0), settlement=unused)
     ending = _uncounted(claim, caller, f"the parked answer: {reading.reason}", None)
-    return Finished(ending=ending, settlement=unused)
+    return JobResult(ending=ending, settlement=unused)
 
 
-def to_parked(finished: Finished, why: str, now: datetime) -> Finished:
+def to_parked(finished: JobResult, why: str, now: datetime) -> JobResult:
     """The documents cannot be written now: keep the answer, and try again soon, later and later."""
     claim, answer = finished.ending.claim, finished.answer
     parked = claim.parked
     if parked is None and answer is not None:
-        parked = Parked(finished.settlement.credential, answer.pack(), now)
+        parked = ParkedAnswer(finished.settlement.credential, answer.pack(), now)
     age = timedelta() if parked is None else now - parked.parked_at
     wait = min(max(_ASK_AGAIN, age), _LONGEST_PARKED)
     caller = finished.ending.credential
@@ -166,7 +166,7 @@ def from_failure(
     said: Reading | None = None,
     *,
     pauses: Backoff = PAUSES,
-) -> Finished:
+) -> JobResult:
     """No whole answer came. Unless it is certain that the call was not made, it counts as made.
 
     `said` is what its beginning said, if there was one: only what it tells of the credential counts.
@@ -175,31 +175,31 @@ def from_failure(
     settled = _settled(admitted, outcome if said.allowance is None else Outcome.ANSWERED, said, retires=False)
     calls = 0 if failure.was_sent is False else 1
     ending = _retry(claim, admitted.credential, failure.summary, now, pauses, calls=calls)
-    return Finished(ending=ending, settlement=settled, status=None if failure.head is None else failure.head.status)
+    return JobResult(ending=ending, settlement=settled, status=None if failure.head is None else failure.head.status)
 
 
 def from_defect(
     claim: Claim, admitted: Admitted, error: Exception, now: datetime, *, pauses: Backoff = PAUSES, calls: int = 0
-) -> Finished:
+) -> JobResult:
     """The source could not make the request, or not read the answer: unknown is transient, and bounded.
 
     An answer that is stored is read again, and not asked for again.
     """
     settled = settlement(admitted, Outcome.UNKNOWN if calls else Outcome.UNUSED)
     ending = _retry(claim, admitted.credential, _named(error), now, pauses, calls=calls)
-    return Finished(ending=_with_answer(ending), settlement=settled)
+    return JobResult(ending=_with_answer(ending), settlement=settled)
 
 
-def to_refused(finished: Finished, error: Exception, now: datetime, *, pauses: Backoff = PAUSES) -> Finished:
+def to_refused(finished: JobResult, error: Exception, now: datetime, *, pauses: Backoff = PAUSES) -> JobResult:
     """What it brought cannot be written, and not because somebody is away: tried again, a limited number of times."""
     ended = finished.ending
     ending = _retry(ended.claim, ended.credential, _named(error), now, pauses, calls=ended.calls)
     return _instead_of(finished, _with_answer(ending))
 
 
-def _instead_of(finished: Finished, ending: Ending) -> Finished:
+def _instead_of(finished: JobResult, ending: Ending) -> JobResult:
     """Another end of the same try, without what it brought."""
-    return Finished(
+    return JobResult(
         ending=ending,
         settlement=finished.settlement,
         span=finished.span,
@@ -208,16 +208,16 @@ def _instead_of(finished: Finished, ending: Ending) -> Finished:
     )
 
 
-def without_calls(finished: Finished) -> Finished:
+def without_calls(finished: JobResult) -> JobResult:
     """Its calls may be counted already."""
     ending = msgspec.structs.replace(finished.ending, calls=0, unchanged_calls=0)
     return msgspec.structs.replace(finished, ending=ending)
 
 
-def from_poison(claim: Claim, admitted: Admitted) -> Finished:
+def from_poison(claim: Claim, admitted: Admitted) -> JobResult:
     """It was tried as often as it may be, and the last worker that had it died; the next one does not try."""
     reason = f"a worker died with this job at its last try, of {claim.attempt - 1}"
-    return Finished(
+    return JobResult(
         ending=Ending(claim=claim, state=JobState.FAILED, reason=reason, credential=admitted.credential),
         settlement=settlement(admitted, Outcome.UNUSED),
     )
@@ -239,7 +239,7 @@ def _settled(admitted: Admitted, outcome: Outcome, said: Reading, *, retires: bo
 
 def _done(
     claim: Claim, reading: Reading, settled: Settlement, answer: Answer, *, calls: int, credential: str
-) -> Finished:
+) -> JobResult:
     spec, skipped = claim.job.spec, len(reading.skipped)
     documents, completed, follow_ups = reading.documents, reading.completed, reading.follow_ups
     has_gaps = skipped > 0 or spec.has_gaps
@@ -261,8 +261,8 @@ def _done(
         credential=credential,
     )
     if not documents and not completed and not reading.effects:
-        return Finished(ending=ending, settlement=settled, status=answer.status)
-    return Finished(
+        return JobResult(ending=ending, settlement=settled, status=answer.status)
+    return JobResult(
         ending=ending,
         settlement=settled,
         documents=documents,

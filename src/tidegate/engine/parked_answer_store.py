@@ -18,7 +18,7 @@ KEPT_FOR = timedelta(hours=1)
 _c = parked_answers.c
 
 
-class Parked(msgspec.Struct, frozen=True, gc=False):
+class ParkedAnswer(msgspec.Struct, frozen=True, gc=False):
     """An answer, as `Answer.pack` made it."""
 
     credential: str
@@ -27,12 +27,12 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
     parked_at: datetime
 
 
-def park(tx: Transaction, job_id: int, parked: Parked) -> None:
+def park(tx: Transaction, job_id: int, parked: ParkedAnswer) -> None:
     """Keep an answer for the next try of its job, in the place of any other."""
     park_all(tx, {job_id: parked})
 
 
-def park_all(tx: Transaction, answers: Mapping[int, Parked]) -> None:
+def park_all(tx: Transaction, answers: Mapping[int, ParkedAnswer]) -> None:
     """Keep answers for the next try of their jobs, by job, each in the place of any other."""
     forget(tx, list(answers))
     tx.insert_many(
@@ -40,13 +40,15 @@ def park_all(tx: Transaction, answers: Mapping[int, Parked]) -> None:
     )
 
 
-def find(tx: Transaction, job_ids: Sequence[int]) -> dict[int, Parked]:
+def find(tx: Transaction, job_ids: Sequence[int]) -> dict[int, ParkedAnswer]:
     """The answers of these jobs that still count; the others are forgotten."""
     rows = tx.execute(select(parked_answers).where(_c.job_id.in_(job_ids))).all()
     oldest = tx.now - KEPT_FOR
     if too_old := [row.job_id for row in rows if row.parked_at < oldest]:
         forget(tx, too_old)
-    return {row.job_id: Parked(row.credential, row.answer, row.parked_at) for row in rows if row.parked_at >= oldest}
+    return {
+        row.job_id: ParkedAnswer(row.credential, row.answer, row.parked_at) for row in rows if row.parked_at >= oldest
+    }
 
 
 def forget(tx: Transaction, job_ids: Sequence[int]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine.job_store import StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import FIRST_PAGE, JobSpec
 from tidegate.storage.sql import Transaction

@@ -13,9 +13,9 @@ import msgspec
 from sqlalchemy import ColumnElement, delete, func, or_, select, update
 
 from tidegate.core.clock import milliseconds
+from tidegate.engine.job_results import JobResult
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.engine.tables import allowance_notes, collection_runs, page_jobs
-from tidegate.engine.verdicts import Finished
 from tidegate.primitives.gate import Learned, Memory, Note, Settlement
 from tidegate.storage.sql import Transaction
 
@@ -45,7 +45,7 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
     learned_until: datetime | None = None
 
 
-def write(tx: Transaction, results: Iterable[Finished]) -> None:
+def write(tx: Transaction, results: Iterable[JobResult]) -> None:
     """Note what these results told of credentials that are scarce; the others cost nothing."""
     told: dict[tuple[str, str, str], _Told] = {}
     for one in results:
@@ -87,7 +87,7 @@ def _is_scarce(said: Settlement) -> bool:
     return said.blocked_ms is not None or (said.remaining is not None and said.remaining <= _LITTLE)
 
 
-def _told(one: Finished, now: datetime) -> _Told:
+def _told(one: JobResult, now: datetime) -> _Told:
     said = one.settlement
     told = _Told(pool=one.ending.claim.job.pool)
     if said.blocked_ms is not None:

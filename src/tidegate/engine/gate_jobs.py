@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from tidegate.core.clock import milliseconds
-from tidegate.engine.ledger import StoredJob
+from tidegate.engine.job_store import StoredJob
 from tidegate.primitives.gate import Job
 
 Barred = Callable[[StoredJob], Sequence[str]]

@@ -12,9 +12,9 @@ from sqlalchemy import exists, update
 
 from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.engine.additions import add_jobs
-from tidegate.engine.commit_policy import Planning, Terms
-from tidegate.engine.ledger import LONGEST_REASON, Ending, StoredJob
+from tidegate.engine.commit_policy import CommitPolicy, Planning
+from tidegate.engine.job_insertion import add_jobs
+from tidegate.engine.job_store import LONGEST_REASON, Ending, StoredJob
 from tidegate.engine.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState, RunState
 from tidegate.engine.source import JobSpec
 from tidegate.engine.tables import collection_runs, page_jobs
@@ -71,8 +71,8 @@ def explain(kind: str, resource: str, reason: str | None) -> str:
     return f"{kind} of {resource}: {reason or 'no reason was given'}"
 
 
-def account_for(
-    tx: Transaction, endings: Sequence[Ending], terms: Terms, *, late: Sequence[Ending] = ()
+def update_runs(
+    tx: Transaction, endings: Sequence[Ending], terms: CommitPolicy, *, late: Sequence[Ending] = ()
 ) -> list[StoredJob]:
     """Add the follow-ups of jobs that ended, move their runs' counters, and end the runs that have no job left.
 
