@@ -172,10 +172,10 @@ async def _quiet(ground: Ground) -> list[Figure]:
         commands, cpu_s = await _commands(ground.valkey), _cpu_s()
         await asyncio.sleep(QUIET_S)
         commands, cpu_s = await _commands(ground.valkey) - commands - 1, _cpu_s() - cpu_s
-        crews = len(ground.manager.crews)
+        pools = len(ground.manager.pools)
     share, per_5_s = cpu_s / QUIET_S * 100, commands / QUIET_S * 5
     return [
-        Figure(f"{QUIET:,} quiet campaigns: consumers", str(crews), "0", crews == 0),
+        Figure(f"{QUIET:,} quiet campaigns: consumers", str(pools), "0", pools == 0),
         Figure("the same: tasks of the whole service", str(tasks)),
         Figure("the same: server commands in 5 s", f"{per_5_s:.2f}", "≤ 1", per_5_s <= 1),
         Figure("the same: CPU of the process", f"{share:.2f} %", f"≤ {CPU_SHARE} %", share <= CPU_SHARE),

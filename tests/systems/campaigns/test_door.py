@@ -270,7 +270,7 @@ async def test_nonsense_is_refused_at_the_door(shop: Shop, attempt: dict[str, An
 
 
 async def bury_all(shop: Shop) -> None:
-    """As a crew does with what it cannot decide."""
+    """As a consumer pool does with what it cannot decide."""
     keys = shop.keys()
     for entry_id, fields in await shop.valkey.execute("XRANGE", keys["stream"], "-", "+"):
         added = ("dead.message", entry_id, "dead.deliveries", 5, "dead.reason", "it failed", "dead.at_ms", 1)

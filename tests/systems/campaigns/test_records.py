@@ -18,7 +18,7 @@ LATER = datetime(2999, 1, 1, tzinfo=UTC)
 
 
 def decide(tx: Transaction, *rows: tuple[str, int, str]) -> None:
-    """As a crew does."""
+    """As a consumer pool does."""
     values = {"campaign": "autumn", "epoch": 1, "entry_key": "k", "points": 0, "decided_at": tx.now}
     tx.execute(insert(campaign_entries), [{**values, "user_id": u, "number": n, "outcome": o} for u, n, o in rows])
 

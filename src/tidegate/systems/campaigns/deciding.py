@@ -1,4 +1,4 @@
-"""Group commit for one crew: batches that come while a transaction runs go into the next one, together.
+"""Group commit for one pool: batches that come while a transaction runs go into the next one, together.
 
     transaction committed -> settled on the server -> those who watch are told
 
@@ -56,7 +56,7 @@ class _Batch(NamedTuple):
 
 
 class Decider:
-    """Has entries of one campaign decided, for all consumers of a crew."""
+    """Has entries of one campaign decided, for all consumers of a pool."""
 
     def __init__(
         self,

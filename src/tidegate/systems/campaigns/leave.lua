@@ -1,4 +1,4 @@
--- A process leaves the crew of a campaign: because it has been quiet, because it stops, or because it died.
+-- A process leaves the consumer pool of a campaign: because it has been quiet, because it stops, or because it died.
 --
 ---@keyset keys
 ---@key served   set     campaigns that this process serves

@@ -1,11 +1,11 @@
-"""The campaigns that this process serves: it takes calls for hands, and lets crews come and go.
+"""The campaigns that this process serves: it takes calls for hands, and lets consumer pools come and go.
 
 One task listens for all campaigns, at one list on the server, where the one that waits longest is served: so calls go
 round among the processes. A call that was taken stands in a list of this process until it is answered; if the process
 dies before, others find it there.
 
-Whatever makes a crew come or go is done under a lock of its campaign, together with the script that tells the server.
-Otherwise a call could be answered for a crew that is just leaving, and the server would count on hands that are gone.
+A lock per campaign covers each start and stop of a consumer pool together with its script. Otherwise a call could be
+answered for a consumer pool that is just leaving, and the server would count on hands that are gone.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tidegate.runtime.waiting import end, only_our_cancellation
 from tidegate.systems.campaigns import scripts
 from tidegate.systems.campaigns.calls import Calls
 from tidegate.systems.campaigns.campaign import require_campaign
-from tidegate.systems.campaigns.crew import Crew
+from tidegate.systems.campaigns.consumer_pool import ConsumerPool
 from tidegate.systems.campaigns.install import Installer
 from tidegate.systems.campaigns.keys import GROUP, campaign_keys, hand_keys
 from tidegate.systems.campaigns.workshop import Workshop
@@ -36,12 +36,12 @@ _LAST_WORDS_WITHIN_S = 1.0
 _AFTER_CRASH = Backoff(first=timedelta(seconds=1), most=timedelta(minutes=1))
 _LOOK_AGAIN_S = 1.0
 """For a message that just came the reader need not wait; another may have been given it meanwhile."""
-_MOST_CREWS = 1000
+_MOST_POOLS = 1000
 """Each has a connection. More campaigns than this wait for others that have time, or for one that gets quiet."""
 
 
-class CrewStatus(NamedTuple):
-    """A crew of this process."""
+class ConsumerPoolStatus(NamedTuple):
+    """A consumer pool of this process."""
 
     campaign: str
     consumers: int
@@ -58,26 +58,26 @@ class CampaignManager:
         self._workshop, self._installer = workshop, installer
         self._valkey, self._hand = workshop.valkey, hand_keys(workshop.valkey, workshop.owner)
         self._calls = Calls(workshop)
-        self._crews: dict[str, Crew] = {}
+        self._pools: dict[str, ConsumerPool] = {}
         self._at_work: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        """The same, and those of crews that have left and are about to end."""
+        """The same, and those of consumer pools that have left and are about to end."""
         self._answering: set[asyncio.Task[None]] = set()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._freed = asyncio.Event()
         self._crashes: Counter[str] = Counter()
-        """How often the crews of a campaign crashed, one after the other."""
+        """How often the consumer pools of a campaign crashed, one after the other."""
 
     @property
-    def crews(self) -> list[CrewStatus]:
+    def pools(self) -> list[ConsumerPoolStatus]:
         """Those at work, by campaign."""
         return [
-            CrewStatus(each.campaign, each.consumers, each.in_hand, each.decided)
-            for _, each in sorted(self._crews.items())
+            ConsumerPoolStatus(each.campaign, each.consumers, each.in_hand, each.decided)
+            for _, each in sorted(self._pools.items())
         ]
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Take calls until told to stop; then all crews stop, in at most 5 seconds."""
+        """Take calls until told to stop; then all consumer pools stop, in at most 5 seconds."""
         listener = asyncio.create_task(self._listen(), name="listen for campaigns")
         told = asyncio.create_task(stopping.wait())
         try:
@@ -98,14 +98,14 @@ class CampaignManager:
     async def stop(self, campaign: str) -> None:
         """Have this process serve it no more, in at most 5 seconds; what it has not finished is done elsewhere.
 
-        Asked for by the crew itself it returns at once. Twice is harmless. A later message may start it again.
+        Asked for by the consumer pool itself it returns at once. Twice is harmless. A later message may start it again.
         """
-        crew, task = self._crews.get(campaign), self._at_work.get(campaign)
-        if crew is None or task is None:
+        pool, task = self._pools.get(campaign), self._at_work.get(campaign)
+        if pool is None or task is None:
             return
-        crew.stop()
+        pool.stop()
         caller = asyncio.current_task()
-        if caller is not task and not crew.is_run_by(caller):
+        if caller is not task and not pool.is_run_by(caller):
             await asyncio.wait([task], timeout=_STOP_WITHIN_S)
 
     async def _listen(self) -> None:
@@ -129,7 +129,7 @@ class CampaignManager:
     async def _catch_up(self) -> None:
         """Answer calls that we took and do not know of, and look for campaigns whose messages nobody reads."""
         taken, served, busy = await self._calls.taken(), await self._served(), await self._calls.busy()
-        for campaign in served - self._crews.keys():  # of an earlier life of this service: somebody counts on us
+        for campaign in served - self._pools.keys():  # of an earlier life of this service: somebody counts on us
             self._answer(campaign, if_needed=False)
         for campaign in taken:
             self._answer(campaign)
@@ -138,7 +138,7 @@ class CampaignManager:
             self._answer(campaign)
 
     async def _has_room(self) -> None:
-        while len(self._crews) + len(self._answering) >= _MOST_CREWS:
+        while len(self._pools) + len(self._answering) >= _MOST_POOLS:
             self._freed.clear()
             await self._freed.wait()
 
@@ -163,7 +163,7 @@ class CampaignManager:
             await outages.joining.retry(lambda: self._calls.decline(campaign))
 
     async def _join(self, campaign: str, *, if_needed: bool) -> None:
-        while (crew := self._crews.get(campaign)) is not None and crew.is_stopping:
+        while (pool := self._pools.get(campaign)) is not None and pool.is_stopping:
             await asyncio.wait([self._at_work[campaign]])
         async with self._lock(campaign):
             reply = await self._serve(campaign, if_needed)
@@ -192,34 +192,34 @@ class CampaignManager:
         )
 
     def _begin(self, campaign: str, total_count: int) -> None:
-        if campaign in self._crews:
+        if campaign in self._pools:
             return
-        crew = self._crews[campaign] = Crew(self._workshop, campaign, total_count, self._retire)
-        task = self._at_work[campaign] = asyncio.create_task(self._work(crew), name=f"crew of {campaign}")
+        pool = self._pools[campaign] = ConsumerPool(self._workshop, campaign, total_count, self._retire)
+        task = self._at_work[campaign] = asyncio.create_task(self._work(pool), name=f"consumer pool of {campaign}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        self._count_crews()
-        log.debug("campaign.crew_came", campaign=campaign, consumers=crew.consumers)
+        self._count_pools()
+        log.debug("campaign.consumers_started", campaign=campaign, consumers=pool.consumers)
 
-    async def _work(self, crew: Crew) -> None:
+    async def _work(self, pool: ConsumerPool) -> None:
         try:
-            pause_s = await self._run(crew)
-            if self._crews.get(crew.campaign) is crew:  # it was not quiet
+            pause_s = await self._run(pool)
+            if self._pools.get(pool.campaign) is pool:  # it was not quiet
                 leaving = self._workshop.outages.leaving
-                await leaving.retry(lambda: self._abandon(crew.campaign, crew.give_back))
+                await leaving.retry(lambda: self._abandon(pool.campaign, pool.give_back))
             await asyncio.sleep(pause_s)  # others may have it meanwhile; we are not to be the next
         finally:
-            self._gone(crew)
+            self._gone(pool)
 
-    async def _run(self, crew: Crew) -> float:
+    async def _run(self, pool: ConsumerPool) -> float:
         """Until it ends; how long this process lets others serve the campaign after that."""
         try:
-            await crew.run()
+            await pool.run()
         except Exception as error:  # a defect; the campaign calls again, and may have more luck
-            log.error("campaign.crew_crashed", campaign=crew.campaign, exc_info=error)
-            self._crashes[crew.campaign] += 1
-            return _AFTER_CRASH.delay(self._crashes[crew.campaign]).total_seconds()
-        self._crashes.pop(crew.campaign, None)
+            log.error("campaign.consumers_crashed", campaign=pool.campaign, exc_info=error)
+            self._crashes[pool.campaign] += 1
+            return _AFTER_CRASH.delay(self._crashes[pool.campaign]).total_seconds()
+        self._crashes.pop(pool.campaign, None)
         return 0.0
 
     async def _abandon(self, campaign: str, give_back: Callable[[], Awaitable[object]]) -> None:
@@ -229,12 +229,12 @@ class CampaignManager:
             if await self._leave(campaign, idle_ms=-1) is not None:
                 raise ValkeyUnavailable(f"campaign {campaign!r}: a read that was cancelled was served in spite of that")
 
-    async def _retire(self, crew: Crew) -> float | None:
+    async def _retire(self, pool: ConsumerPool) -> float | None:
         """See `Retire`."""
-        async with self._lock(crew.campaign):
-            wait_s = await self._leave(crew.campaign, idle_ms=milliseconds(self._workshop.settings.idle_timeout))
+        async with self._lock(pool.campaign):
+            wait_s = await self._leave(pool.campaign, idle_ms=milliseconds(self._workshop.settings.idle_timeout))
             if wait_s is None:
-                self._gone(crew)
+                self._gone(pool)
         return wait_s
 
     async def _leave(self, campaign: str, *, idle_ms: int) -> float | None:
@@ -251,7 +251,7 @@ class CampaignManager:
         )
         match reply:
             case [b"left" | b"torn_down" as how]:
-                log.debug("campaign.crew_left", campaign=campaign, torn_down=how == b"torn_down")
+                log.debug("campaign.consumers_stopped", campaign=campaign, torn_down=how == b"torn_down")
                 return None
             case [b"unread"]:
                 return _LOOK_AGAIN_S
@@ -262,15 +262,15 @@ class CampaignManager:
             case _:
                 raise AssertionError(f"leave.lua replied {reply!r}")
 
-    def _gone(self, crew: Crew) -> None:
-        if self._crews.get(crew.campaign) is crew:
-            del self._crews[crew.campaign], self._at_work[crew.campaign]
+    def _gone(self, pool: ConsumerPool) -> None:
+        if self._pools.get(pool.campaign) is pool:
+            del self._pools[pool.campaign], self._at_work[pool.campaign]
             self._freed.set()
-            self._count_crews()
+            self._count_pools()
 
     async def _stop_all(self) -> None:
-        for crew in self._crews.values():
-            crew.stop()
+        for pool in self._pools.values():
+            pool.stop()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_STOP_WITHIN_S - _LAST_WORDS_WITHIN_S)
         await end(*self._tasks)
@@ -282,7 +282,7 @@ class CampaignManager:
             log.warning("campaign.leaving_failed", error=str(error) or "no answer in time")
 
     async def _leave_nothing_behind(self) -> None:
-        """Crews that were cut short, and calls that were taken and not answered."""
+        """Consumer pools that were cut short, and calls that were taken and not answered."""
         await self._calls.give_back()
         await asyncio.gather(*(self._abandon_patiently(campaign) for campaign in await self._served()))
 
@@ -293,9 +293,9 @@ class CampaignManager:
     async def _served(self) -> set[str]:
         return {each.decode() for each in await self._valkey.execute("SMEMBERS", self._hand["served"])}
 
-    def _count_crews(self) -> None:
-        metrics.CAMPAIGN_CREWS.set(len(self._crews))
-        metrics.CAMPAIGN_CONSUMERS.set(sum(crew.consumers for crew in self._crews.values()))
+    def _count_pools(self) -> None:
+        metrics.CAMPAIGN_CREWS.set(len(self._pools))
+        metrics.CAMPAIGN_CONSUMERS.set(sum(pool.consumers for pool in self._pools.values()))
 
     def _lock(self, campaign: str) -> asyncio.Lock:
         lock = self._locks.get(campaign)

@@ -23,7 +23,7 @@ async def serve(
     if_needed: int,
     **keys: Unpack[CampaignKeys],
 ) -> list[Any]:
-    """Join a crew."""
+    """Join a pool."""
     ...
 
 
@@ -56,7 +56,7 @@ async def leave(
     now_ms: int | None,
     **keys: Unpack[CampaignKeys],
 ) -> list[Any]:
-    """Leave a crew."""
+    """Leave a pool."""
     ...
 
 

@@ -1,4 +1,4 @@
--- A process joins the crew of a campaign, as an answer to a call or of its own accord.
+-- A process joins the consumer pool of a campaign, as an answer to a call or of its own accord.
 --
 ---@keyset keys
 ---@key served   set     campaigns that this process serves

@@ -1,4 +1,4 @@
-"""What all crews of a process have in common."""
+"""What all consumer pools of a process have in common."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from tidegate.systems.campaigns.settings import CampaignSettings
 
 @dataclass(frozen=True)
 class Outages:
-    """What crews wait for. All campaigns of a process share these, so that the log tells once what they all meet."""
+    """Outages that consumer pools wait for; all campaigns of a process share them, so each is logged once."""
 
     listening: Outage = field(default_factory=lambda: Outage("campaigns.listen"))
     joining: Outage = field(default_factory=lambda: Outage("campaigns.join"))

@@ -21,13 +21,13 @@ from tidegate.systems.campaigns.workshop import Workshop
 
 log = get_logger(__name__)
 
-Retire = Callable[["Crew"], Awaitable[float | None]]
+Retire = Callable[["ConsumerPool"], Awaitable[float | None]]
 """Leave the campaign if it has been quiet; else after how many seconds without a message to ask again."""
 
 _AHEAD = 2
 """Batches for each consumer: one that is being decided, and the next."""
 _CROWD = 4
-"""A line this many times as long as what a crew has in hand is too long for it."""
+"""A line this many times as long as what a consumer pool has in hand is too long for it."""
 _MOST_RESTING = 1000
 """Entries that failed and rest are held beside those that are worked on, up to this many."""
 _LONGEST_READ_S = 300.0
@@ -35,7 +35,7 @@ _FINISH_WITHIN_S = 3.0
 _decoder = msgspec.json.Decoder(Entry)
 
 
-class Crew:
+class ConsumerPool:
     """Serves one campaign until it has been quiet, or until told to stop."""
 
     def __init__(self, workshop: Workshop, campaign: str, total_count: int, retire: Retire) -> None:
@@ -72,7 +72,7 @@ class Crew:
         return self._decider.decided
 
     def is_run_by(self, task: asyncio.Task[object] | None) -> bool:
-        """Whether this is one of the tasks that end with the crew: who waits for its end in one waits for himself."""
+        """Whether this is one of the tasks that end with the pool: who waits for its end in one waits for himself."""
         return task in self._tasks or task in self._decider.tasks
 
     def stop(self) -> None:
