@@ -31,7 +31,7 @@ from tidegate.systems.campaigns.campaign import (
     require_user,
 )
 from tidegate.systems.campaigns.dead_letters import CampaignLetters, LetterPage
-from tidegate.systems.campaigns.door import Door
+from tidegate.systems.campaigns.entry_service import EntryService
 from tidegate.systems.campaigns.install import Installer
 from tidegate.systems.campaigns.keys import GROUP, campaign_keys
 from tidegate.systems.campaigns.news import ResultNews
@@ -115,7 +115,7 @@ class Campaigns:
         self.news = ResultNews(valkey)
         self.installer = Installer(valkey, database)
         self.valkey, self.database, self._kinds = valkey, database, kinds
-        self._door = Door(valkey, self.installer.restore, self.settings, database.clock)
+        self._entry_service = EntryService(valkey, self.installer.restore, self.settings, database.clock)
         self._results = Results(valkey, database, self.news)
         self._letters = CampaignLetters(valkey, self.news, database.clock)
 
@@ -196,12 +196,12 @@ class Campaigns:
         ]
 
     async def enter(self, ident: str, user: str, key: str | None = None, data: Any = None) -> Entered:
-        """See `Door.enter`."""
-        return await self._door.enter(ident, user, key, data)
+        """See `EntryService.enter`."""
+        return await self._entry_service.enter(ident, user, key, data)
 
     def ask(self, ident: str, user: str, key: str | None = None, data: Any = None) -> asyncio.Future[Entered]:
-        """See `Door.ask`."""
-        return self._door.ask(ident, user, key, data)
+        """See `EntryService.ask`."""
+        return self._entry_service.ask(ident, user, key, data)
 
     async def result(self, ident: str, user: str) -> Result:
         """See `Results.of`."""
@@ -243,7 +243,7 @@ class Campaigns:
 
     async def close(self) -> None:
         """Answer those at the door, and tell what is left to tell."""
-        await self._door.close()
+        await self._entry_service.close()
         await self.news.close()
 
 
