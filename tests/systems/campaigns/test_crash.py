@@ -55,7 +55,7 @@ async def test_wherever_a_process_is_killed_each_entry_is_decided_once(step: str
         await works.instance("living")
         await works.enter(*USERS[30:])
 
-        await works.estate().take_over("doomed")
+        await works.recoverable().take_over("doomed")
         await works.until_decided(60)
 
         assert {outcome for outcome, _ in (await works.rows()).values()} == {"issued"}
@@ -72,13 +72,13 @@ async def test_a_stock_is_issued_exactly_while_processes_are_killed_again_and_ag
     users = [f"user-{n}" for n in range(3000)]
     async with opened(tmp_path, embedded) as (works, url):
         await works.open(total=2000, kind=FIRST_COME)
-        estate = works.estate()
+        recoverable = works.recoverable()
         crowd = asyncio.create_task(_come(works, users))
         for n in range(4):
             async with doomed(url, embedded, "work", f"doomed-{n}"), doomed(url, embedded, "work", f"fated-{n}"):
                 await works.until(partial(_has_decided, works, min(len(await works.rows()) + 100, 2000)))
             for name in (f"doomed-{n}", f"fated-{n}"):
-                await estate.take_over(name)
+                await recoverable.take_over(name)
         answers = await crowd
         await works.instance("last")
         await works.until_decided(2000)

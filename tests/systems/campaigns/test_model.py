@@ -28,7 +28,7 @@ from tidegate.systems.campaigns.campaign import Campaign, CampaignPlan, Decided,
 from tidegate.systems.campaigns.keys import GROUP, hand_keys
 from tidegate.systems.campaigns.kinds import Kinds
 from tidegate.systems.campaigns.points import Points
-from tidegate.systems.campaigns.recoverable_work import CampaignEstate
+from tidegate.systems.campaigns.recoverable_work import RecoverableCampaigns
 from tidegate.systems.campaigns.workshop import campaign_stream
 
 STOCK = 6
@@ -123,7 +123,7 @@ class Works(RuleBasedStateMachine):
         self.do(self.shop.campaigns.create(plan))
         self.do(self.shop.campaigns.start(self.campaign))
         membership = Membership(self.valkey, self.valkey.unit("all"), "leader", self.clock)
-        self.estate = CampaignEstate(self.valkey, membership, self.shop.campaigns.settings, self.clock)
+        self.recoverable = RecoverableCampaigns(self.valkey, membership, self.shop.campaigns.settings, self.clock)
         self.names = itertools.count(1)
         self.alive = [self.born() for _ in range(2)]
         self.dead: list[Process] = []
@@ -186,7 +186,7 @@ class Works(RuleBasedStateMachine):
     @rule()
     def recover(self) -> None:
         ghost = self.dead.pop(0)
-        self.do(self.estate.take_over(ghost.name))
+        self.do(self.recoverable.take_over(ghost.name))
         self.ghosts.append(ghost)
 
     @precondition(lambda self: self.ghosts)
@@ -202,7 +202,7 @@ class Works(RuleBasedStateMachine):
         """Those who live have given signs of life; hands that have not are taken for dead at the second look."""
         for each in self.alive:
             self.do(Membership(self.valkey, self.valkey.unit("all"), each.name, self.clock).join())
-        self.do(self.estate.sweep_idle())
+        self.do(self.recoverable.sweep_idle())
 
     @rule(is_replayed=st.booleans())
     def look_at_dead_letters(self, is_replayed: bool) -> None:
@@ -299,11 +299,11 @@ class Works(RuleBasedStateMachine):
     async def end_well(self) -> None:
         """From whatever state it is in: with one process that lives on, everything is decided and nothing is left."""
         for each in self.dead:
-            await self.estate.take_over(each.name)
+            await self.recoverable.take_over(each.name)
         self.dead = []
         for each in self.alive[1:]:
             await each.stop()
-        await self.estate.sweep_idle()
+        await self.recoverable.sweep_idle()
         last = self.alive[0]
         for _ in range(20):
             letters = (await self.shop.campaigns.dead(self.campaign)).letters

@@ -21,7 +21,7 @@ from tidegate.systems.campaigns.first_come import FirstCome
 from tidegate.systems.campaigns.kinds import CampaignKind, Kinds
 from tidegate.systems.campaigns.manager import CampaignManager
 from tidegate.systems.campaigns.points import Points
-from tidegate.systems.campaigns.recoverable_work import CampaignEstate
+from tidegate.systems.campaigns.recoverable_work import RecoverableCampaigns
 from tidegate.systems.campaigns.tables import campaign_entries
 from tidegate.systems.campaigns.workshop import Workshop
 
@@ -95,9 +95,9 @@ class Works(Shop):
         self.instances.append(instance)
         return instance
 
-    def estate(self) -> CampaignEstate:
+    def recoverable(self) -> RecoverableCampaigns:
         membership = Membership(self.valkey, self.valkey.unit("all"), "leader", self.database.clock)
-        return CampaignEstate(self.valkey, membership, self.campaigns.settings, self.database.clock)
+        return RecoverableCampaigns(self.valkey, membership, self.campaigns.settings, self.database.clock)
 
     async def enter(self, *users: str, campaign: str = CAMPAIGN) -> None:
         for user in users:

@@ -16,7 +16,7 @@ from tidegate.systems.campaigns.gauges import CampaignGauges, DeadLetterCounts
 from tidegate.systems.campaigns.kinds import Kinds, load_kind
 from tidegate.systems.campaigns.manager import CampaignManager
 from tidegate.systems.campaigns.points import Points
-from tidegate.systems.campaigns.recoverable_work import CampaignEstate
+from tidegate.systems.campaigns.recoverable_work import RecoverableCampaigns
 from tidegate.systems.campaigns.retention import CampaignRule
 from tidegate.systems.campaigns.settings import CampaignSettings
 from tidegate.systems.campaigns.workshop import Workshop
@@ -67,7 +67,7 @@ class OpenCampaigns(OpenSystem):
     def recoverable(self) -> Sequence[RecoverableWork]:
         """Entries and campaigns that dead processes held."""
         context = self._context
-        return [CampaignEstate(context.valkey, context.membership, self._settings, context.database.clock)]
+        return [RecoverableCampaigns(context.valkey, context.membership, self._settings, context.database.clock)]
 
     def retention_rules(self) -> Sequence[RetentionRule]:
         """Campaigns that ended long ago, with their entries."""

@@ -21,13 +21,13 @@ log = get_logger(__name__)
 _TRIES = 3
 
 
-class CampaignEstate:
+class RecoverableCampaigns:
     """See `RecoverableWork`: the leader's recoverer looks after it."""
 
     def __init__(
         self, valkey: Valkey, membership: Membership, settings: CampaignSettings, clock: Clock | None = None
     ) -> None:
-        self._valkey, self._presence, self._settings = valkey, membership, settings
+        self._valkey, self._membership, self._settings = valkey, membership, settings
         self._clock = clock or SystemClock()
         self._missing: set[str] = set()
         """Hands that were not among the living at the last look."""
@@ -52,7 +52,7 @@ class CampaignEstate:
             next_in_ms = min(next_in_ms, await self._stream(campaign).sweep_idle(counts=False))
             hands |= await self._look(campaign)
         await self._take_from_the_missing(hands)
-        return min(next_in_ms, milliseconds(self._presence.settings.lease)) if self._missing else next_in_ms
+        return min(next_in_ms, milliseconds(self._membership.settings.lease)) if self._missing else next_in_ms
 
     async def holders(self) -> set[str]:
         """The processes that hold messages or are counted on as hands."""
@@ -101,7 +101,7 @@ class CampaignEstate:
         if not hands:
             self._missing = set()
             return
-        missing = hands - {member.owner for member in await self._presence.members()}
+        missing = hands - {member.owner for member in await self._membership.members()}
         for owner in sorted(missing & self._missing):
             await self.take_over(owner)
         self._missing = missing - self._missing
