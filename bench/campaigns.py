@@ -20,11 +20,11 @@ from tidegate.storage.valkey.connection import connected
 from tidegate.systems.campaigns import records
 from tidegate.systems.campaigns.campaign import FIRST_COME, Answer, Campaign, CampaignPlan, Entry, Outcome, Verdict
 from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.first_come import FirstCome
 from tidegate.systems.campaigns.kinds import Kinds
 from tidegate.systems.campaigns.manager import CampaignManager
 from tidegate.systems.campaigns.settings import CampaignSettings
-from tidegate.systems.campaigns.workshop import Workshop
 
 ENTRIES, CALLERS = 30_000, 250
 FROM_ZERO, QUIET, QUIET_S = 200, 10_000, 30.0
@@ -93,8 +93,8 @@ async def _ground(name: SqlName, stopwatch: Stopwatch) -> AsyncGenerator[Ground]
         ):
             kinds, settings = Kinds([FirstCome(), stopwatch]), CampaignSettings(idle_timeout_seconds=1)
             campaigns = Campaigns(valkey, database, settings, kinds=kinds.names)
-            workshop = Workshop(valkey, database, "bench", kinds, settings, on_decided=campaigns.news.decided)
-            yield Ground(valkey, database, campaigns, CampaignManager(workshop, campaigns.installer))
+            context = ConsumerContext(valkey, database, "bench", kinds, settings, on_decided=campaigns.news.decided)
+            yield Ground(valkey, database, campaigns, CampaignManager(context, campaigns.installer))
             await campaigns.close()
 
 

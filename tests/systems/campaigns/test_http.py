@@ -17,10 +17,10 @@ from tidegate.core.errors import ValkeyUnavailable
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaign import FIRST_COME
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.first_come import FirstCome
 from tidegate.systems.campaigns.kinds import Kinds
 from tidegate.systems.campaigns.manager import CampaignManager
-from tidegate.systems.campaigns.workshop import Workshop
 
 PLACE = f"/v1/campaigns/{CAMPAIGN}"
 NEW: dict[str, Any] = {"id": CAMPAIGN, "kind": FIRST_COME, "total_count": 2}
@@ -146,8 +146,8 @@ def telling(shop: Works) -> CampaignManager:
     """One that tells those who listen."""
     kinds, campaigns = Kinds([FirstCome()]), shop.campaigns
     tell = campaigns.news.decided
-    workshop = Workshop(shop.valkey, shop.database, "worker", kinds, campaigns.settings, on_decided=tell)
-    return CampaignManager(workshop, campaigns.installer)
+    context = ConsumerContext(shop.valkey, shop.database, "worker", kinds, campaigns.settings, on_decided=tell)
+    return CampaignManager(context, campaigns.installer)
 
 
 async def test_whoever_listens_is_told_when_his_entry_is_decided(shop: Works, client: Client):

@@ -25,11 +25,11 @@ from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import records, scripts
 from tidegate.systems.campaigns.applying import Applied, apply_entries
 from tidegate.systems.campaigns.campaign import Campaign, CampaignPlan, Decided, Entry, Outcome, Verdict
+from tidegate.systems.campaigns.consumer_context import campaign_stream
 from tidegate.systems.campaigns.keys import GROUP, hand_keys
 from tidegate.systems.campaigns.kinds import Kinds
 from tidegate.systems.campaigns.points import Points
 from tidegate.systems.campaigns.recoverable_work import RecoverableCampaigns
-from tidegate.systems.campaigns.workshop import campaign_stream
 
 STOCK = 6
 IDLE_MS = 1000

@@ -13,8 +13,8 @@ from tidegate.core.clock import ManualClock
 from tidegate.primitives.stream import Consumer
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import scripts
+from tidegate.systems.campaigns.consumer_context import campaign_stream
 from tidegate.systems.campaigns.keys import GROUP, hand_keys
-from tidegate.systems.campaigns.workshop import campaign_stream
 
 IDLE_MS = 30_000
 QUIET = timedelta(milliseconds=IDLE_MS)

@@ -6,8 +6,8 @@ In the same step in which a call is taken it is noted as taken by this process, 
 import asyncio
 
 from tidegate.systems.campaigns import scripts
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.keys import busy_key, calls_key, campaign_keys, hand_keys
-from tidegate.systems.campaigns.workshop import Workshop
 
 _LISTEN_S = 120.0
 """How long one blocking read lasts: short enough to notice a connection that died in silence."""
@@ -18,10 +18,10 @@ _LONGEST_PAUSE_S = 1.0
 class Calls:
     """The calls of all campaigns."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._valkey, self._can_block = workshop.valkey, workshop.can_block
-        self._first_pause_s = workshop.settings.poll_interval_ms / 1000
-        self._calls, self._taken = calls_key(workshop.valkey), hand_keys(workshop.valkey, workshop.owner)["taken"]
+    def __init__(self, context: ConsumerContext) -> None:
+        self._valkey, self._can_block = context.valkey, context.can_block
+        self._first_pause_s = context.settings.poll_interval_ms / 1000
+        self._calls, self._taken = calls_key(context.valkey), hand_keys(context.valkey, context.owner)["taken"]
 
     async def next(self) -> str | None:
         """Take the call of the campaign that calls longest, once there is one; None after a while without any.

@@ -16,8 +16,8 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.stream import Message
 from tidegate.runtime.waiting import end, unless
 from tidegate.systems.campaigns.campaign import Entry
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.deciding import Decider, Task
-from tidegate.systems.campaigns.workshop import Workshop
 
 log = get_logger(__name__)
 
@@ -38,17 +38,17 @@ _decoder = msgspec.json.Decoder(Entry)
 class ConsumerPool:
     """Serves one campaign until it has been quiet, or until told to stop."""
 
-    def __init__(self, workshop: Workshop, campaign: str, total_count: int, retire: Retire) -> None:
-        self.campaign, self.consumers = campaign, workshop.settings.consumers_for(total_count)
-        self._retire, self._settings, self._outages = retire, workshop.settings, workshop.outages
-        self._consumer = workshop.stream(campaign).consumer(workshop.owner)
+    def __init__(self, context: ConsumerContext, campaign: str, total_count: int, retire: Retire) -> None:
+        self.campaign, self.consumers = campaign, context.settings.consumers_for(total_count)
+        self._retire, self._settings, self._outages = retire, context.settings, context.outages
+        self._consumer = context.stream(campaign).consumer(context.owner)
         self._most = min(self.consumers * self._settings.batch_size * _AHEAD, 1000)
         self._queue: deque[Task] = deque()
         self._more, self._room, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._crash: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._decider = Decider(
-            workshop,
+            context,
             campaign,
             self._consumer,
             crowd=self._most * _CROWD,

@@ -28,9 +28,9 @@ from tidegate.runtime.waiting import end
 from tidegate.systems.campaigns import records, scripts
 from tidegate.systems.campaigns.applying import Applied, apply_entries
 from tidegate.systems.campaigns.campaign import Entry
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.keys import GROUP, campaign_keys
 from tidegate.systems.campaigns.kinds import KindUnknown
-from tidegate.systems.campaigns.workshop import Workshop
 
 log = get_logger(__name__)
 
@@ -60,7 +60,7 @@ class Decider:
 
     def __init__(
         self,
-        workshop: Workshop,
+        context: ConsumerContext,
         campaign: str,
         consumer: Consumer,
         *,
@@ -72,9 +72,9 @@ class Decider:
 
         `on_room` is called when messages are out of our hands, `on_crash` after an error that only a defect can cause.
         """
-        self._workshop, self._campaign, self._consumer, self._crowd = workshop, campaign, consumer, crowd
+        self._context, self._campaign, self._consumer, self._crowd = context, campaign, consumer, crowd
         self._on_room, self._on_crash = on_room, on_crash
-        self._keys = campaign_keys(workshop.valkey, campaign)
+        self._keys = campaign_keys(context.valkey, campaign)
         self._waiting: list[_Batch] = []
         self._running: set[asyncio.Task[None]] = set()
         self._committing: asyncio.Task[None] | None = None
@@ -152,18 +152,16 @@ class Decider:
 
     async def _apply(self, tasks: Sequence[Task]) -> Applied:
         """Decide entries in one transaction, which is repeated while the database is away; raise `Unserved`."""
-        workshop, entries = self._workshop, [task.entry for task in tasks]
+        context, entries = self._context, [task.entry for task in tasks]
         is_proven = False
         while True:
             try:
-                return await workshop.outages.deciding.retry(
-                    lambda: workshop.database.transaction(apply_entries, workshop.kinds, self._campaign, entries),
+                return await context.outages.deciding.retry(
+                    lambda: context.database.transaction(apply_entries, context.kinds, self._campaign, entries),
                     within_s=_AWAY_S,
                 )
             except Unavailable as error:
-                await workshop.outages.proving.retry(
-                    lambda: workshop.database.transaction(records.touch, self._campaign)
-                )
+                await context.outages.proving.retry(lambda: context.database.transaction(records.touch, self._campaign))
                 if is_proven:
                     raise Unserved(error) from error
                 is_proven = True
@@ -173,16 +171,16 @@ class Decider:
             (task.message, decision.verdict, task.entry.user, decision.memory)
             for task, decision in zip(tasks, applied.decisions, strict=True)
         ]
-        await self._workshop.outages.settling.retry(
+        await self._context.outages.settling.retry(
             lambda: scripts.settle(
-                self._workshop.valkey,
+                self._context.valkey,
                 campaign=self._campaign,
                 group=GROUP,
                 settled=settled,
                 sold_out=applied.sold_out,
                 crowd=self._crowd,
                 pause_ms=_CALL_PAUSE_MS,
-                now_ms=self._workshop.database.clock.pinned_ms,
+                now_ms=self._context.database.clock.pinned_ms,
                 **self._keys,
             ),
         )
@@ -194,8 +192,8 @@ class Decider:
 
     async def _put_off(self, task: Task, error: Exception) -> None:
         """Keep it for a while, so that it is not tried again at once, and then let somebody try."""
-        is_last = task.deliveries >= self._workshop.settings.max_deliveries
-        pause = timedelta() if is_last else self._workshop.settings.retry_pauses.delay(task.deliveries)
+        is_last = task.deliveries >= self._context.settings.max_deliveries
+        pause = timedelta() if is_last else self._context.settings.retry_pauses.delay(task.deliveries)
         facts = {"campaign": self._campaign, "number": task.entry.number, "deliveries": task.deliveries}
         log.warning("campaign.entry_failed", **facts, is_last=is_last, exc_info=error)
         self.resting += 1
@@ -205,12 +203,12 @@ class Decider:
         finally:
             self.resting -= 1
         reason = f"{type(error).__name__}: {error}"
-        await self._workshop.outages.settling.retry(lambda: self._consumer.retry([task.message], reason))
+        await self._context.outages.settling.retry(lambda: self._consumer.retry([task.message], reason))
         self._let_go([task])
 
     def _let_go(self, tasks: Sequence[Task]) -> None:
         self._consumer.settled(task.message for task in tasks)
-        self._workshop.on_decided(self._campaign, [task.entry.user for task in tasks])
+        self._context.on_decided(self._campaign, [task.entry.user for task in tasks])
         self._on_room()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

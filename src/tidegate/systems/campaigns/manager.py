@@ -24,10 +24,10 @@ from tidegate.runtime.waiting import end, only_our_cancellation
 from tidegate.systems.campaigns import scripts
 from tidegate.systems.campaigns.calls import Calls
 from tidegate.systems.campaigns.campaign import require_campaign
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.consumer_pool import ConsumerPool
 from tidegate.systems.campaigns.install import Installer
 from tidegate.systems.campaigns.keys import GROUP, campaign_keys, hand_keys
-from tidegate.systems.campaigns.workshop import Workshop
 
 log = get_logger(__name__)
 
@@ -54,10 +54,10 @@ class ConsumerPoolStatus(NamedTuple):
 class CampaignManager:
     """A service of every process that works on campaigns."""
 
-    def __init__(self, workshop: Workshop, installer: Installer) -> None:
-        self._workshop, self._installer = workshop, installer
-        self._valkey, self._hand = workshop.valkey, hand_keys(workshop.valkey, workshop.owner)
-        self._calls = Calls(workshop)
+    def __init__(self, context: ConsumerContext, installer: Installer) -> None:
+        self._context, self._installer = context, installer
+        self._valkey, self._hand = context.valkey, hand_keys(context.valkey, context.owner)
+        self._calls = Calls(context)
         self._pools: dict[str, ConsumerPool] = {}
         self._at_work: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,7 +110,7 @@ class CampaignManager:
 
     async def _listen(self) -> None:
         """Take a call after the other; after a failure, see first what it may have hidden."""
-        failures, outage = 0, self._workshop.outages.listening
+        failures, outage = 0, self._context.outages.listening
         while True:
             try:
                 with only_our_cancellation():
@@ -155,7 +155,7 @@ class CampaignManager:
             log.error("campaign.answer_crashed", task=task.get_name(), exc_info=error)
 
     async def _answer_patiently(self, campaign: str, if_needed: bool) -> None:
-        outages = self._workshop.outages
+        outages = self._context.outages
         try:
             await outages.joining.retry(lambda: self._join(campaign, if_needed=if_needed))
         except NotFound:
@@ -185,7 +185,7 @@ class CampaignManager:
             self._valkey,
             **self._hand,
             campaign=campaign,
-            owner=self._workshop.owner,
+            owner=self._context.owner,
             group=GROUP,
             if_needed=int(if_needed),
             **campaign_keys(self._valkey, campaign),
@@ -194,7 +194,7 @@ class CampaignManager:
     def _begin(self, campaign: str, total_count: int) -> None:
         if campaign in self._pools:
             return
-        pool = self._pools[campaign] = ConsumerPool(self._workshop, campaign, total_count, self._retire)
+        pool = self._pools[campaign] = ConsumerPool(self._context, campaign, total_count, self._retire)
         task = self._at_work[campaign] = asyncio.create_task(self._work(pool), name=f"consumer pool of {campaign}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -205,7 +205,7 @@ class CampaignManager:
         try:
             pause_s = await self._run(pool)
             if self._pools.get(pool.campaign) is pool:  # it was not quiet
-                leaving = self._workshop.outages.leaving
+                leaving = self._context.outages.leaving
                 await leaving.retry(lambda: self._abandon(pool.campaign, pool.give_back))
             await asyncio.sleep(pause_s)  # others may have it meanwhile; we are not to be the next
         finally:
@@ -232,7 +232,7 @@ class CampaignManager:
     async def _retire(self, pool: ConsumerPool) -> float | None:
         """See `Retire`."""
         async with self._lock(pool.campaign):
-            wait_s = await self._leave(pool.campaign, idle_ms=milliseconds(self._workshop.settings.idle_timeout))
+            wait_s = await self._leave(pool.campaign, idle_ms=milliseconds(self._context.settings.idle_timeout))
             if wait_s is None:
                 self._gone(pool)
         return wait_s
@@ -243,10 +243,10 @@ class CampaignManager:
             self._valkey,
             served=self._hand["served"],
             campaign=campaign,
-            owner=self._workshop.owner,
+            owner=self._context.owner,
             group=GROUP,
             idle_ms=idle_ms,
-            now_ms=self._workshop.database.clock.pinned_ms,
+            now_ms=self._context.database.clock.pinned_ms,
             **campaign_keys(self._valkey, campaign),
         )
         match reply:
@@ -256,7 +256,7 @@ class CampaignManager:
             case [b"unread"]:
                 return _LOOK_AGAIN_S
             case [b"pending"]:
-                return self._workshop.settings.idle_timeout_seconds
+                return self._context.settings.idle_timeout_seconds
             case [b"early", int(wait_ms)]:
                 return wait_ms / 1000
             case _:
@@ -287,8 +287,8 @@ class CampaignManager:
         await asyncio.gather(*(self._abandon_patiently(campaign) for campaign in await self._served()))
 
     async def _abandon_patiently(self, campaign: str) -> None:
-        consumer = self._workshop.stream(campaign).consumer(self._workshop.owner)
-        await self._workshop.outages.leaving.retry(lambda: self._abandon(campaign, consumer.leave))
+        consumer = self._context.stream(campaign).consumer(self._context.owner)
+        await self._context.outages.leaving.retry(lambda: self._abandon(campaign, consumer.leave))
 
     async def _served(self) -> set[str]:
         return {each.decode() for each in await self._valkey.execute("SMEMBERS", self._hand["served"])}

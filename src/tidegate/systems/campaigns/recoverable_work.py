@@ -12,9 +12,9 @@ from tidegate.primitives.membership import Membership
 from tidegate.primitives.stream import Stream, StreamSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import scripts
+from tidegate.systems.campaigns.consumer_context import campaign_stream
 from tidegate.systems.campaigns.keys import GROUP, busy_key, calls_key, campaign_keys, hand_keys
 from tidegate.systems.campaigns.settings import CampaignSettings
-from tidegate.systems.campaigns.workshop import campaign_stream
 
 log = get_logger(__name__)
 

@@ -1,7 +1,6 @@
-"""The Lua of campaigns, with its Python face. Each script is one atomic step on one campaign.
+"""Typed stubs of the Lua scripts of campaigns. Each script is one atomic step on one campaign.
 
-The door's own script, `enter.lua`, is in `entry_service.py`. It writes a message of one field, `payload`: an `Entry` as JSON;
-sets `last_ms` in the book; and where it let somebody in and there are no hands, it calls for them (fragment `call`).
+`enter.lua` is in `entry_service.py`.
 """
 
 from collections.abc import Sequence

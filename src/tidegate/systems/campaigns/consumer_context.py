@@ -28,7 +28,7 @@ class Outages:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class ConsumerContext:
     """The servers, the settings, the kinds that can be worked on, and who we are."""
 
     valkey: Valkey
