@@ -22,7 +22,7 @@ async def test_the_first_entry_wakes_a_consumer_pool_and_when_it_is_quiet_nothin
     assert one.manager.pools == []
     keys = works.keys()
     assert await works.valkey.execute("SMEMBERS", keys["busy"]) == set()
-    assert await works.valkey.execute("EXISTS", keys["calls"], keys["called"], keys["hands"]) == 0
+    assert await works.valkey.execute("EXISTS", keys["wakeups"], keys["woken"], keys["processes"]) == 0
     assert (await works.status()).remembered == 2, "the door does not forget"
 
     await works.enter("eve")

@@ -17,7 +17,7 @@ from tests.systems.campaigns.working import Works, works_at
 from tests.waiting import patience, simulated_delay
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaign import FIRST_COME, POINTS
-from tidegate.systems.campaigns.keys import hand_keys
+from tidegate.systems.campaigns.keys import process_keys
 
 ROOT = Path(__file__).parents[2]
 USERS = [f"user-{n:03}" for n in range(60)]
@@ -62,7 +62,7 @@ async def test_wherever_a_process_is_killed_each_entry_is_decided_once(step: str
         assert [await works.campaigns.points_of(user) for user in USERS] == [1] * 60
         book = await embedded.execute("HGETALL", works.keys()["book"])
         assert (await works.status()).campaign.issued == int(book[b"issued"]) == 60
-        hand = hand_keys(embedded, "doomed")
+        hand = process_keys(embedded, "doomed")
         assert await embedded.execute("EXISTS", hand["served"], hand["taken"]) == 0
         assert (await works.status()).hands == ["living"]
 

@@ -188,12 +188,12 @@ async def test_the_first_one_calls_for_hands_and_the_next_do_not(shop: Shop):
     await shop.campaigns.enter("winter", "ann")
     await shop.campaigns.enter(CAMPAIGN, "ann")
 
-    assert await shop.calls() == [b"winter", CAMPAIGN.encode()]
+    assert await shop.wakeups() == [b"winter", CAMPAIGN.encode()]
 
-    await shop.valkey.execute("DEL", shop.keys()["calls"], shop.keys()["called"])
-    await shop.valkey.execute("SADD", shop.keys()["hands"], "somebody")
+    await shop.valkey.execute("DEL", shop.keys()["wakeups"], shop.keys()["woken"])
+    await shop.valkey.execute("SADD", shop.keys()["processes"], "somebody")
     await shop.campaigns.enter(CAMPAIGN, "zoe")
-    assert await shop.calls() == [], "whoever has hands calls for none"
+    assert await shop.wakeups() == [], "whoever has hands calls for none"
 
 
 async def test_a_campaign_that_nobody_knows_is_not_found(shop: Shop):

@@ -218,7 +218,7 @@ async def test_dead_letters_are_listed_replayed_and_discarded(shop: Works, clien
     keys = shop.keys()
     for n in range(2):
         await shop.valkey.execute("XADD", keys["stream"], "*", "payload", f"no JSON {n}")
-    await shop.valkey.execute("LPUSH", keys["calls"], CAMPAIGN)
+    await shop.valkey.execute("LPUSH", keys["wakeups"], CAMPAIGN)
     await shop.instance()
 
     async def are_dead() -> bool:

@@ -16,7 +16,7 @@ from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import consumer_pool as consumer_pool_module
 from tidegate.systems.campaigns import manager as manager_module
 from tidegate.systems.campaigns.consumer_pool import ConsumerPool
-from tidegate.systems.campaigns.keys import hand_keys
+from tidegate.systems.campaigns.keys import process_keys
 from tidegate.systems.campaigns.manager import CampaignManager
 
 
@@ -121,7 +121,7 @@ async def test_a_call_that_is_taken_by_the_process_whose_consumer_pool_is_leavin
 ):
     one = await works.instance("one")
     leave, has_left = one.manager._leave, asyncio.Event()  # pyright: ignore[reportPrivateUsage]
-    taken = hand_keys(works.valkey, "one")["taken"]
+    taken = process_keys(works.valkey, "one")["taken"]
 
     async def is_taken() -> bool:
         return await works.valkey.execute("LLEN", taken) == 1
@@ -170,16 +170,16 @@ async def test_what_is_idle_costs_no_task_and_no_command(waiting: Works):
 async def test_a_call_for_what_does_not_exist_is_declined(works: Works):
     await works.open()
     keys = works.keys()
-    await works.valkey.execute("LPUSH", keys["calls"], "gone")
-    await works.valkey.execute("SADD", keys["called"], "gone", "gone-too")
-    await works.valkey.execute("LPUSH", hand_keys(works.valkey, "one")["taken"], "gone-too")
+    await works.valkey.execute("LPUSH", keys["wakeups"], "gone")
+    await works.valkey.execute("SADD", keys["woken"], "gone", "gone-too")
+    await works.valkey.execute("LPUSH", process_keys(works.valkey, "one")["taken"], "gone-too")
     await works.instance("one")
     await works.enter("ann")
     await works.until_decided(1)
 
     async def is_forgotten() -> bool:
-        taken = hand_keys(works.valkey, "one")["taken"]
-        return not await works.valkey.execute("EXISTS", taken, keys["calls"], keys["called"])
+        taken = process_keys(works.valkey, "one")["taken"]
+        return not await works.valkey.execute("EXISTS", taken, keys["wakeups"], keys["woken"])
 
     await works.until(is_forgotten)
 
@@ -188,7 +188,7 @@ async def test_what_an_earlier_life_of_the_service_took_upon_itself_is_done(work
     """It fell, and was started again under the same name: calls it took, and messages that were delivered to it."""
     await works.open(total=50)
     await works.enter("ann", "bob")
-    keys, hand = works.keys(), hand_keys(works.valkey, "one")
+    keys, hand = works.keys(), process_keys(works.valkey, "one")
     manager = works.manager("one")
     await manager.start(CAMPAIGN)
     for task in list(manager._tasks):  # pyright: ignore[reportPrivateUsage]
@@ -197,7 +197,7 @@ async def test_what_an_earlier_life_of_the_service_took_upon_itself_is_done(work
     await works.valkey.execute("XREADGROUP", "GROUP", "workers", "one", "STREAMS", keys["stream"], ">")
     await works.open("other")
     await works.enter("ann", campaign="other")
-    await works.valkey.execute("LMOVE", keys["calls"], hand["taken"], "RIGHT", "LEFT")
+    await works.valkey.execute("LMOVE", keys["wakeups"], hand["taken"], "RIGHT", "LEFT")
 
     await works.instance("one")
     await works.until_decided(3)
@@ -213,7 +213,7 @@ async def test_a_service_that_stops_leaves_calls_and_messages_to_others(waiting:
         await one.stop()
 
     assert (await waiting.status()).hands == []
-    hand = hand_keys(waiting.valkey, "one")
+    hand = process_keys(waiting.valkey, "one")
     assert await waiting.valkey.execute("EXISTS", hand["served"], hand["taken"]) == 0
     await waiting.enter("bob")
     await waiting.instance("two")
@@ -253,10 +253,10 @@ async def test_the_last_words_of_a_service_are_said_again_and_for_each_campaign(
     for name in ("c-1", "c-2", "c-3"):
         await waiting.open(name)
         await waiting.enter("ann", campaign=name)
-    hand = hand_keys(waiting.valkey, "one")
+    hand = process_keys(waiting.valkey, "one")
     for name in ("c-1", "c-2"):
         await manager._serve(name, False)  # pyright: ignore[reportPrivateUsage]
-    await waiting.valkey.execute("LMOVE", waiting.keys()["calls"], hand["taken"], "RIGHT", "LEFT")
+    await waiting.valkey.execute("LMOVE", waiting.keys()["wakeups"], hand["taken"], "RIGHT", "LEFT")
     leave, failed = manager._leave, set[str]()  # pyright: ignore[reportPrivateUsage]
 
     async def fails_once(campaign: str, *, idle_ms: int) -> float | None:

@@ -26,7 +26,7 @@ from tidegate.systems.campaigns import records, scripts
 from tidegate.systems.campaigns.applying import Applied, apply_entries
 from tidegate.systems.campaigns.campaign import Campaign, CampaignPlan, Decided, Entry, Outcome, Verdict
 from tidegate.systems.campaigns.consumer_context import campaign_stream
-from tidegate.systems.campaigns.keys import GROUP, hand_keys
+from tidegate.systems.campaigns.keys import GROUP, process_keys
 from tidegate.systems.campaigns.kinds import Kinds
 from tidegate.systems.campaigns.points import Points
 from tidegate.systems.campaigns.recoverable_work import RecoverableCampaigns
@@ -60,7 +60,7 @@ class Process:
 
     def __init__(self, machine: "Works", name: str) -> None:
         self.machine, self.name = machine, name
-        self.hand = hand_keys(machine.valkey, name)
+        self.hand = process_keys(machine.valkey, name)
         self.stream = campaign_stream(machine.valkey, machine.campaign, machine.shop.campaigns.settings, machine.clock)
         self.consumer = self.stream.consumer(name)
         self.is_serving = False
@@ -68,7 +68,7 @@ class Process:
         self.applied: list[tuple[list[tuple[str, Entry]], Applied]] = []
 
     async def take_call(self) -> None:
-        calls = self.machine.keys["calls"]
+        calls = self.machine.keys["wakeups"]
         await self.machine.valkey.execute("LMOVE", calls, self.hand["taken"], "RIGHT", "LEFT")
 
     async def answer(self) -> None:
@@ -251,8 +251,8 @@ class Works(RuleBasedStateMachine):
     async def is_noticed(self) -> bool:
         """It has hands, or a call of it is where somebody finds it."""
         unburied = {each.name for each in (*self.alive, *self.dead)}
-        hands = {owner.decode() for owner in await self.valkey.execute("SMEMBERS", self.keys["hands"])}
-        lists = [self.keys["calls"], *(hand_keys(self.valkey, name)["taken"] for name in unburied)]
+        hands = {owner.decode() for owner in await self.valkey.execute("SMEMBERS", self.keys["processes"])}
+        lists = [self.keys["wakeups"], *(process_keys(self.valkey, name)["taken"] for name in unburied)]
         calls = [await self.valkey.execute("LRANGE", each, 0, -1) for each in lists]
         return bool(hands & unburied) or any(self.campaign.encode() in each for each in calls)
 
@@ -320,7 +320,7 @@ class Works(RuleBasedStateMachine):
                 break
         await self.check()
         assert (await self.look())[:3] == ([], [], 0)
-        assert await self.valkey.execute("EXISTS", self.keys["stream"], self.keys["hands"], self.keys["busy"]) == 0
+        assert await self.valkey.execute("EXISTS", self.keys["stream"], self.keys["processes"], self.keys["busy"]) == 0
 
 
 def _everything(tx: Transaction, ident: str, users: list[str]) -> tuple[Campaign, list[Decided], dict[str, int]]:

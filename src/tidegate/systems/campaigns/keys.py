@@ -21,17 +21,17 @@ class CampaignKeys(TypedDict):
     """stream: the dead letters."""
     entries: Key
     """hash: user -> number|idempotency key, of those whom the door let in."""
-    hands: Key
+    processes: Key
     """set: the processes that serve it."""
-    calls: Key
+    wakeups: Key
     """list: campaigns that call for hands, the one that calls longest at the right; one list for all."""
-    called: Key
+    woken: Key
     """set: those of which a call is under way."""
     busy: Key
     """set: campaigns that may have messages or hands."""
 
 
-class HandKeys(TypedDict):
+class ProcessKeys(TypedDict):
     """What one process has taken upon itself."""
 
     served: Key
@@ -59,20 +59,20 @@ def campaign_keys(valkey: Valkey, campaign: str) -> CampaignKeys:
         stream=stream.stream,
         dead=stream.dead,
         entries=unit.key(f"e:{campaign}"),
-        hands=unit.key(f"h:{campaign}"),
-        calls=calls_key(valkey),
-        called=unit.key("called"),
+        processes=unit.key(f"h:{campaign}"),
+        wakeups=wakeups_key(valkey),
+        woken=unit.key("called"),
         busy=busy_key(valkey),
     )
 
 
-def hand_keys(valkey: Valkey, owner: str) -> HandKeys:
+def process_keys(valkey: Valkey, owner: str) -> ProcessKeys:
     """Those of one process."""
     unit = campaigns_unit(valkey)
-    return HandKeys(served=unit.key(f"s:{owner}"), taken=unit.key(f"taken:{owner}"))
+    return ProcessKeys(served=unit.key(f"s:{owner}"), taken=unit.key(f"taken:{owner}"))
 
 
-def calls_key(valkey: Valkey) -> Key:
+def wakeups_key(valkey: Valkey) -> Key:
     """Where campaigns call for hands."""
     return campaigns_unit(valkey).key("calls")
 

@@ -22,12 +22,12 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.waiting import end, only_our_cancellation
 from tidegate.systems.campaigns import scripts
-from tidegate.systems.campaigns.calls import Calls
 from tidegate.systems.campaigns.campaign import require_campaign
 from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.consumer_pool import ConsumerPool
 from tidegate.systems.campaigns.install import Installer
-from tidegate.systems.campaigns.keys import GROUP, campaign_keys, hand_keys
+from tidegate.systems.campaigns.keys import GROUP, campaign_keys, process_keys
+from tidegate.systems.campaigns.wakeups import CampaignWakeups
 
 log = get_logger(__name__)
 
@@ -56,8 +56,8 @@ class CampaignManager:
 
     def __init__(self, context: ConsumerContext, installer: Installer) -> None:
         self._context, self._installer = context, installer
-        self._valkey, self._hand = context.valkey, hand_keys(context.valkey, context.owner)
-        self._calls = Calls(context)
+        self._valkey, self._process_keys = context.valkey, process_keys(context.valkey, context.owner)
+        self._wakeups = CampaignWakeups(context)
         self._pools: dict[str, ConsumerPool] = {}
         self._at_work: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -117,7 +117,7 @@ class CampaignManager:
                     await self._catch_up()
                     while True:
                         await self._has_room()
-                        campaign = await self._calls.next()
+                        campaign = await self._wakeups.next()
                         failures = 0  # not before: a server that refuses writes lets us catch up
                         outage.over()
                         if campaign is not None:
@@ -128,7 +128,7 @@ class CampaignManager:
 
     async def _catch_up(self) -> None:
         """Answer calls that we took and do not know of, and look for campaigns whose messages nobody reads."""
-        taken, served, busy = await self._calls.taken(), await self._served(), await self._calls.busy()
+        taken, served, busy = await self._wakeups.taken(), await self._served(), await self._wakeups.busy()
         for campaign in served - self._pools.keys():  # of an earlier life of this service: somebody counts on us
             self._answer(campaign, if_needed=False)
         for campaign in taken:
@@ -152,15 +152,15 @@ class CampaignManager:
         self._answering.discard(task)
         self._freed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("campaign.answer_crashed", task=task.get_name(), exc_info=error)
+            log.error("campaign.wakeup_failed", task=task.get_name(), exc_info=error)
 
     async def _answer_patiently(self, campaign: str, if_needed: bool) -> None:
         outages = self._context.outages
         try:
             await outages.joining.retry(lambda: self._join(campaign, if_needed=if_needed))
         except NotFound:
-            log.warning("campaign.call_declined", campaign=campaign)
-            await outages.joining.retry(lambda: self._calls.decline(campaign))
+            log.warning("campaign.wakeup_ignored", campaign=campaign)
+            await outages.joining.retry(lambda: self._wakeups.ignore(campaign))
 
     async def _join(self, campaign: str, *, if_needed: bool) -> None:
         while (pool := self._pools.get(campaign)) is not None and pool.is_stopping:
@@ -183,7 +183,7 @@ class CampaignManager:
     async def _serve(self, campaign: str, if_needed: bool) -> list[object]:
         return await scripts.serve(
             self._valkey,
-            **self._hand,
+            **self._process_keys,
             campaign=campaign,
             owner=self._context.owner,
             group=GROUP,
@@ -241,7 +241,7 @@ class CampaignManager:
         """None when the server knows that we are gone; else after how long to ask again."""
         reply = await scripts.leave(
             self._valkey,
-            served=self._hand["served"],
+            served=self._process_keys["served"],
             campaign=campaign,
             owner=self._context.owner,
             group=GROUP,
@@ -283,7 +283,7 @@ class CampaignManager:
 
     async def _leave_nothing_behind(self) -> None:
         """Consumer pools that were cut short, and calls that were taken and not answered."""
-        await self._calls.give_back()
+        await self._wakeups.return_taken()
         await asyncio.gather(*(self._abandon_patiently(campaign) for campaign in await self._served()))
 
     async def _abandon_patiently(self, campaign: str) -> None:
@@ -291,7 +291,7 @@ class CampaignManager:
         await self._context.outages.leaving.retry(lambda: self._abandon(campaign, consumer.leave))
 
     async def _served(self) -> set[str]:
-        return {each.decode() for each in await self._valkey.execute("SMEMBERS", self._hand["served"])}
+        return {each.decode() for each in await self._valkey.execute("SMEMBERS", self._process_keys["served"])}
 
     def _count_pools(self) -> None:
         metrics.CAMPAIGN_CREWS.set(len(self._pools))

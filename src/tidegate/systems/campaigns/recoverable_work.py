@@ -13,7 +13,7 @@ from tidegate.primitives.stream import Stream, StreamSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import scripts
 from tidegate.systems.campaigns.consumer_context import campaign_stream
-from tidegate.systems.campaigns.keys import GROUP, busy_key, calls_key, campaign_keys, hand_keys
+from tidegate.systems.campaigns.keys import GROUP, busy_key, campaign_keys, process_keys, wakeups_key
 from tidegate.systems.campaigns.settings import CampaignSettings
 
 log = get_logger(__name__)
@@ -34,13 +34,13 @@ class RecoverableCampaigns:
 
     async def take_over(self, owner: str) -> int:
         """Give its messages, its campaigns and its calls to others; how many messages that were."""
-        hand = hand_keys(self._valkey, owner)
+        hand = process_keys(self._valkey, owner)
         served = {each.decode() for each in await self._valkey.execute("SMEMBERS", hand["served"])}
         taken = sum([await self._take_over(owner, campaign) for campaign in sorted(served)])
         # One that is only frozen may still wait at a stream after it was removed, and is given what comes next.
         others = [campaign for campaign in await self._busy() if campaign not in served]
         taken += sum([await self._stream(campaign).take_over(owner) for campaign in others])
-        await scripts.give_back(self._valkey, calls=calls_key(self._valkey), taken=hand["taken"])
+        await scripts.return_wakeups(self._valkey, wakeups=wakeups_key(self._valkey), taken=hand["taken"])
         return taken
 
     async def sweep_idle(self) -> int:
@@ -67,7 +67,7 @@ class RecoverableCampaigns:
             taken += await stream.take_over(owner)
             reply = await scripts.leave(
                 self._valkey,
-                served=hand_keys(self._valkey, owner)["served"],
+                served=process_keys(self._valkey, owner)["served"],
                 campaign=campaign,
                 owner=owner,
                 group=GROUP,
@@ -76,7 +76,7 @@ class RecoverableCampaigns:
                 **campaign_keys(self._valkey, campaign),
             )
             if reply != [b"pending"]:
-                log.warning("campaign.hand_removed", campaign=campaign, owner=owner, messages=taken)
+                log.warning("campaign.process_removed", campaign=campaign, owner=owner, messages=taken)
                 return taken
         # It is frozen and still waits at the stream, where it is given what comes next.
         raise ValkeyUnavailable(f"campaign {campaign!r}: {owner} is given messages as fast as they are taken from it")
@@ -84,11 +84,11 @@ class RecoverableCampaigns:
     async def _look(self, campaign: str) -> set[str]:
         """Make good what can be; the hands that it has."""
         keys = campaign_keys(self._valkey, campaign)
-        match await scripts.look(self._valkey, campaign=campaign, group=GROUP, **keys):
+        match await scripts.repair(self._valkey, campaign=campaign, group=GROUP, **keys):
             case [b"served", *hands]:
                 return {owner.decode() for owner in hands}
             case [b"called"]:
-                log.warning("campaign.called_again", campaign=campaign)
+                log.warning("campaign.woken_again", campaign=campaign)
             case _:
                 pass
         return set()

@@ -59,20 +59,20 @@ async def leave(
     ...
 
 
-@lua_script("decline.lua")
-async def decline(valkey: Valkey, *, taken: Key, campaign: str, **keys: Unpack[CampaignKeys]) -> int:
+@lua_script("ignore_wakeup.lua")
+async def ignore_wakeup(valkey: Valkey, *, taken: Key, campaign: str, **keys: Unpack[CampaignKeys]) -> int:
     """A call that cannot be answered."""
     ...
 
 
-@lua_script("give_back.lua")
-async def give_back(valkey: Valkey, *, calls: Key, taken: Key) -> int:
+@lua_script("return_wakeups.lua")
+async def return_wakeups(valkey: Valkey, *, wakeups: Key, taken: Key) -> int:
     """Calls of a process that died."""
     ...
 
 
-@lua_script("look.lua")
-async def look(valkey: Valkey, *, campaign: str, group: str, **keys: Unpack[CampaignKeys]) -> list[Any]:
+@lua_script("repair.lua")
+async def repair(valkey: Valkey, *, campaign: str, group: str, **keys: Unpack[CampaignKeys]) -> list[Any]:
     """Make good what a loss left behind."""
     ...
 

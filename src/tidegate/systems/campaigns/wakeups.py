@@ -7,7 +7,7 @@ import asyncio
 
 from tidegate.systems.campaigns import scripts
 from tidegate.systems.campaigns.consumer_context import ConsumerContext
-from tidegate.systems.campaigns.keys import busy_key, calls_key, campaign_keys, hand_keys
+from tidegate.systems.campaigns.keys import busy_key, campaign_keys, process_keys, wakeups_key
 
 _LISTEN_S = 120.0
 """How long one blocking read lasts: short enough to notice a connection that died in silence."""
@@ -15,20 +15,20 @@ _LONGEST_PAUSE_S = 1.0
 """Between two looks, where the server forbids blocking."""
 
 
-class Calls:
+class CampaignWakeups:
     """The calls of all campaigns."""
 
     def __init__(self, context: ConsumerContext) -> None:
         self._valkey, self._can_block = context.valkey, context.can_block
         self._first_pause_s = context.settings.poll_interval_ms / 1000
-        self._calls, self._taken = calls_key(context.valkey), hand_keys(context.valkey, context.owner)["taken"]
+        self._wakeups, self._taken = wakeups_key(context.valkey), process_keys(context.valkey, context.owner)["taken"]
 
     async def next(self) -> str | None:
         """Take the call of the campaign that calls longest, once there is one; None after a while without any.
 
         After an error, or a cancellation, one may have been taken that nobody knows of: see `taken`.
         """
-        move = (self._calls, self._taken, "RIGHT", "LEFT")
+        move = (self._wakeups, self._taken, "RIGHT", "LEFT")
         if self._can_block:
             call = await self._valkey.execute_blocking("BLMOVE", *move, f"{_LISTEN_S:.0f}", within_s=_LISTEN_S)
             return None if call is None else call.decode()
@@ -47,11 +47,11 @@ class Calls:
         """The campaigns that may have messages."""
         return {each.decode() for each in await self._valkey.execute("SMEMBERS", busy_key(self._valkey))}
 
-    async def decline(self, campaign: str) -> None:
+    async def ignore(self, campaign: str) -> None:
         """There is no such campaign any more."""
         keys = campaign_keys(self._valkey, campaign)
-        await scripts.decline(self._valkey, taken=self._taken, campaign=campaign, **keys)
+        await scripts.ignore_wakeup(self._valkey, taken=self._taken, campaign=campaign, **keys)
 
-    async def give_back(self) -> None:
+    async def return_taken(self) -> None:
         """Let others take what we took and have not answered."""
-        await scripts.give_back(self._valkey, calls=self._calls, taken=self._taken)
+        await scripts.return_wakeups(self._valkey, wakeups=self._wakeups, taken=self._taken)
