@@ -93,7 +93,9 @@ async def _ground(name: SqlName, stopwatch: Stopwatch) -> AsyncGenerator[Ground]
         ):
             kinds, settings = Kinds([FirstCome(), stopwatch]), CampaignSettings(idle_timeout_seconds=1)
             campaigns = Campaigns(valkey, database, settings, kinds=kinds.names)
-            context = ConsumerContext(valkey, database, "bench", kinds, settings, on_decided=campaigns.news.decided)
+            context = ConsumerContext(
+                valkey, database, "bench", kinds, settings, on_decided=campaigns.result_feed.decided
+            )
             yield Ground(valkey, database, campaigns, CampaignManager(context, campaigns.installer))
             await campaigns.close()
 

@@ -145,7 +145,7 @@ async def test_two_keys_that_differ_are_refused(client: Client):
 def telling(shop: Works) -> CampaignManager:
     """One that tells those who listen."""
     kinds, campaigns = Kinds([FirstCome()]), shop.campaigns
-    tell = campaigns.news.decided
+    tell = campaigns.result_feed.decided
     context = ConsumerContext(shop.valkey, shop.database, "worker", kinds, campaigns.settings, on_decided=tell)
     return CampaignManager(context, campaigns.installer)
 

@@ -34,8 +34,8 @@ from tidegate.systems.campaigns.dead_letters import CampaignLetters, LetterPage
 from tidegate.systems.campaigns.entry_service import EntryService
 from tidegate.systems.campaigns.install import Installer
 from tidegate.systems.campaigns.keys import GROUP, campaign_keys
-from tidegate.systems.campaigns.news import ResultNews
 from tidegate.systems.campaigns.removal import CampaignRemover
+from tidegate.systems.campaigns.result_feed import ResultFeed
 from tidegate.systems.campaigns.results import Results
 from tidegate.systems.campaigns.settings import CampaignSettings
 
@@ -112,12 +112,12 @@ class Campaigns:
         kinds: Collection[str] = (FIRST_COME, POINTS),
     ) -> None:
         self.settings = settings or CampaignSettings()
-        self.news = ResultNews(valkey)
+        self.result_feed = ResultFeed(valkey)
         self.installer = Installer(valkey, database)
         self.valkey, self.database, self._kinds = valkey, database, kinds
         self._entry_service = EntryService(valkey, self.installer.restore, self.settings, database.clock)
-        self._results = Results(valkey, database, self.news)
-        self._letters = CampaignLetters(valkey, self.news, database.clock)
+        self._results = Results(valkey, database, self.result_feed)
+        self._letters = CampaignLetters(valkey, self.result_feed, database.clock)
 
     async def create(self, plan: CampaignPlan) -> Campaign:
         """Make a campaign that nobody may enter yet; raise `CampaignExists`."""
@@ -244,7 +244,7 @@ class Campaigns:
     async def close(self) -> None:
         """Answer those at the door, and tell what is left to tell."""
         await self._entry_service.close()
-        await self.news.close()
+        await self.result_feed.close()
 
 
 def _alter(tx: Transaction, ident: str, values: dict[str, Any]) -> Campaign:

@@ -82,7 +82,7 @@ def busy_key(valkey: Valkey) -> Key:
     return campaigns_unit(valkey).key("busy")
 
 
-def news_key(valkey: Valkey) -> Key:
+def result_feed_key(valkey: Valkey) -> Key:
     """stream: of which users the results moved."""
     return campaigns_unit(valkey).key("news")
 

@@ -60,7 +60,7 @@ class OpenCampaigns(OpenSystem):
             context.owner,
             kinds,
             self._settings,
-            on_decided=self.campaigns.news.decided,
+            on_decided=self.campaigns.result_feed.decided,
         )
         return CampaignManager(consumer_context, self.campaigns.installer)
 
