@@ -20,11 +20,11 @@ from tidegate.storage.valkey.connection import connected
 from tidegate.systems.campaigns import records
 from tidegate.systems.campaigns.campaign import FIRST_COME, Answer, Campaign, CampaignPlan, Entry, Outcome, Verdict
 from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.first_come import FirstCome
 from tidegate.systems.campaigns.kinds import Kinds
 from tidegate.systems.campaigns.manager import CampaignManager
 from tidegate.systems.campaigns.settings import CampaignSettings
-from tidegate.systems.campaigns.workshop import Workshop
 
 ENTRIES, CALLERS = 30_000, 250
 FROM_ZERO, QUIET, QUIET_S = 200, 10_000, 30.0
@@ -93,8 +93,10 @@ async def _ground(name: SqlName, stopwatch: Stopwatch) -> AsyncGenerator[Ground]
         ):
             kinds, settings = Kinds([FirstCome(), stopwatch]), CampaignSettings(idle_timeout_seconds=1)
             campaigns = Campaigns(valkey, database, settings, kinds=kinds.names)
-            workshop = Workshop(valkey, database, "bench", kinds, settings, on_decided=campaigns.news.decided)
-            yield Ground(valkey, database, campaigns, CampaignManager(workshop, campaigns.installer))
+            context = ConsumerContext(
+                valkey, database, "bench", kinds, settings, on_decided=campaigns.result_feed.decided
+            )
+            yield Ground(valkey, database, campaigns, CampaignManager(context, campaigns.installer))
             await campaigns.close()
 
 
@@ -172,10 +174,10 @@ async def _quiet(ground: Ground) -> list[Figure]:
         commands, cpu_s = await _commands(ground.valkey), _cpu_s()
         await asyncio.sleep(QUIET_S)
         commands, cpu_s = await _commands(ground.valkey) - commands - 1, _cpu_s() - cpu_s
-        crews = len(ground.manager.crews)
+        pools = len(ground.manager.pools)
     share, per_5_s = cpu_s / QUIET_S * 100, commands / QUIET_S * 5
     return [
-        Figure(f"{QUIET:,} quiet campaigns: consumers", str(crews), "0", crews == 0),
+        Figure(f"{QUIET:,} quiet campaigns: consumers", str(pools), "0", pools == 0),
         Figure("the same: tasks of the whole service", str(tasks)),
         Figure("the same: server commands in 5 s", f"{per_5_s:.2f}", "≤ 1", per_5_s <= 1),
         Figure("the same: CPU of the process", f"{share:.2f} %", f"≤ {CPU_SHARE} %", share <= CPU_SHARE),

@@ -110,7 +110,7 @@ class Rush:
         await asyncio.gather(*starting.values())
 
     async def _until_quiet(self) -> None:
-        """What the dead held is taken over; then nobody is in line, and the crews go."""
+        """What the dead held is taken over; then nobody is in line, and the consumers stop."""
 
         async def busy() -> int:
             return await self._valkey.execute("SCARD", busy_key(self._valkey))

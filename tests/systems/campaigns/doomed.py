@@ -18,13 +18,13 @@ from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.campaigns import deciding, scripts
 from tidegate.systems.campaigns.campaign import Campaign, Entry, Outcome
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.first_come import FirstCome
 from tidegate.systems.campaigns.install import Installer
 from tidegate.systems.campaigns.kinds import Kinds
 from tidegate.systems.campaigns.manager import CampaignManager
 from tidegate.systems.campaigns.points import Points
 from tidegate.systems.campaigns.settings import CampaignSettings
-from tidegate.systems.campaigns.workshop import Workshop
 
 
 class Stuck(Points):
@@ -47,7 +47,7 @@ async def reach(*_: Any, **__: Any) -> None:
 async def main(database_url: str, valkey_url: str, owner: str, how_far: str) -> None:
     async with connected(valkey_url) as valkey, await Database.open(database_url) as database:
         kinds = Kinds([FirstCome(), Stuck() if how_far == "decide" else Points()])
-        workshop = Workshop(valkey, database, owner, kinds, CampaignSettings(idle_timeout_seconds=30))
+        context = ConsumerContext(valkey, database, owner, kinds, CampaignSettings(idle_timeout_seconds=30))
         match how_far:
             case "take":
                 scripts.serve = reach  # pyright: ignore[reportAttributeAccessIssue]
@@ -57,7 +57,7 @@ async def main(database_url: str, valkey_url: str, owner: str, how_far: str) -> 
                 deciding.scripts.settle = reach  # pyright: ignore[reportAttributeAccessIssue]
             case _:
                 pass
-        await CampaignManager(workshop, Installer(valkey, database)).run(asyncio.Event())
+        await CampaignManager(context, Installer(valkey, database)).run(asyncio.Event())
 
 
 if __name__ == "__main__":

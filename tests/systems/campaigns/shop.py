@@ -40,9 +40,9 @@ class Shop:
         found = await self.valkey.execute("XRANGE", self.keys(campaign)["stream"], "-", "+")
         return [msgspec.json.decode(fields[b"payload"], type=Entry) for _, fields in found]
 
-    async def calls(self) -> list[bytes]:
+    async def wakeups(self) -> list[bytes]:
         """The campaigns that call for hands."""
-        return await self.valkey.execute("LRANGE", self.keys()["calls"], 0, -1)
+        return await self.valkey.execute("LRANGE", self.keys()["wakeups"], 0, -1)
 
 
 @asynccontextmanager

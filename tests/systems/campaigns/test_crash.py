@@ -17,7 +17,7 @@ from tests.systems.campaigns.working import Works, works_at
 from tests.waiting import patience, simulated_delay
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaign import FIRST_COME, POINTS
-from tidegate.systems.campaigns.keys import hand_keys
+from tidegate.systems.campaigns.keys import process_keys
 
 ROOT = Path(__file__).parents[2]
 USERS = [f"user-{n:03}" for n in range(60)]
@@ -55,14 +55,14 @@ async def test_wherever_a_process_is_killed_each_entry_is_decided_once(step: str
         await works.instance("living")
         await works.enter(*USERS[30:])
 
-        await works.estate().take_over("doomed")
+        await works.recoverable().take_over("doomed")
         await works.until_decided(60)
 
         assert {outcome for outcome, _ in (await works.rows()).values()} == {"issued"}
         assert [await works.campaigns.points_of(user) for user in USERS] == [1] * 60
         book = await embedded.execute("HGETALL", works.keys()["book"])
         assert (await works.status()).campaign.issued == int(book[b"issued"]) == 60
-        hand = hand_keys(embedded, "doomed")
+        hand = process_keys(embedded, "doomed")
         assert await embedded.execute("EXISTS", hand["served"], hand["taken"]) == 0
         assert (await works.status()).hands == ["living"]
 
@@ -72,13 +72,13 @@ async def test_a_stock_is_issued_exactly_while_processes_are_killed_again_and_ag
     users = [f"user-{n}" for n in range(3000)]
     async with opened(tmp_path, embedded) as (works, url):
         await works.open(total=2000, kind=FIRST_COME)
-        estate = works.estate()
+        recoverable = works.recoverable()
         crowd = asyncio.create_task(_come(works, users))
         for n in range(4):
             async with doomed(url, embedded, "work", f"doomed-{n}"), doomed(url, embedded, "work", f"fated-{n}"):
                 await works.until(partial(_has_decided, works, min(len(await works.rows()) + 100, 2000)))
             for name in (f"doomed-{n}", f"fated-{n}"):
-                await estate.take_over(name)
+                await recoverable.take_over(name)
         answers = await crowd
         await works.instance("last")
         await works.until_decided(2000)

@@ -43,7 +43,7 @@ async def test_a_deleted_campaign_leaves_no_row_and_no_key_and_points_stay(datab
 
     entry = Entry(user="ada", number=1, epoch=1, at_ms=0)
     await database.transaction(apply_entries, Kinds([Points()]), "autumn", [entry])
-    await embedded.execute("UNLINK", campaign_keys(embedded, "autumn")["stream"])  # as a crew does at the end
+    await embedded.execute("UNLINK", campaign_keys(embedded, "autumn")["stream"])  # as a consumer pool does at the end
     await embedded.execute("XADD", campaign_keys(embedded, "autumn")["dead"], "*", "payload", "x")
     await shop.delete("autumn")
 

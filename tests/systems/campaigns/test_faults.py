@@ -142,7 +142,7 @@ async def test_a_database_that_is_away_is_waited_for_and_counts_against_nobody(
     monkeypatch.setattr(works.database, "transaction", absent)
     await works.enter("ann")
     await works.until(lambda: _is_pending(works, 1))
-    await observe_absence(0.3)  # longer than a quiet campaign has a crew
+    await observe_absence(0.3)  # longer than a quiet campaign has a consumer pool
     assert (await works.status()).hands == ["one"], "it has something in hand"
     away = False
 
@@ -150,7 +150,7 @@ async def test_a_database_that_is_away_is_waited_for_and_counts_against_nobody(
     assert works.told == [(CAMPAIGN, "ann")]
 
 
-async def test_a_crew_that_falls_over_a_defect_gives_everything_back_and_another_comes(
+async def test_a_consumer_pool_that_falls_over_a_defect_gives_everything_back_and_another_comes(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(manager, "_AFTER_CRASH", Backoff(first=timedelta(milliseconds=1)))
@@ -184,7 +184,7 @@ async def test_a_server_that_lost_everything_is_told_again_and_nobody_gets_anyth
     await works.until_decided(4)
     assert {number for _, number in (await works.rows()).values()} == {1, 2, 3, 4}
     await works.until_gone()
-    assert one.manager.crews == []
+    assert one.manager.pools == []
 
 
 async def test_a_server_that_lost_its_last_moments_lets_too_many_in_and_sql_gives_nothing_more(works: Works):

@@ -17,10 +17,10 @@ from tidegate.core.errors import ValkeyUnavailable
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaign import FIRST_COME
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.first_come import FirstCome
 from tidegate.systems.campaigns.kinds import Kinds
 from tidegate.systems.campaigns.manager import CampaignManager
-from tidegate.systems.campaigns.workshop import Workshop
 
 PLACE = f"/v1/campaigns/{CAMPAIGN}"
 NEW: dict[str, Any] = {"id": CAMPAIGN, "kind": FIRST_COME, "total_count": 2}
@@ -145,9 +145,9 @@ async def test_two_keys_that_differ_are_refused(client: Client):
 def telling(shop: Works) -> CampaignManager:
     """One that tells those who listen."""
     kinds, campaigns = Kinds([FirstCome()]), shop.campaigns
-    tell = campaigns.news.decided
-    workshop = Workshop(shop.valkey, shop.database, "worker", kinds, campaigns.settings, on_decided=tell)
-    return CampaignManager(workshop, campaigns.installer)
+    tell = campaigns.result_feed.decided
+    context = ConsumerContext(shop.valkey, shop.database, "worker", kinds, campaigns.settings, on_decided=tell)
+    return CampaignManager(context, campaigns.installer)
 
 
 async def test_whoever_listens_is_told_when_his_entry_is_decided(shop: Works, client: Client):
@@ -218,7 +218,7 @@ async def test_dead_letters_are_listed_replayed_and_discarded(shop: Works, clien
     keys = shop.keys()
     for n in range(2):
         await shop.valkey.execute("XADD", keys["stream"], "*", "payload", f"no JSON {n}")
-    await shop.valkey.execute("LPUSH", keys["calls"], CAMPAIGN)
+    await shop.valkey.execute("LPUSH", keys["wakeups"], CAMPAIGN)
     await shop.instance()
 
     async def are_dead() -> bool:

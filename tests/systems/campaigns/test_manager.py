@@ -1,4 +1,4 @@
-"""The manager: crews of this process come and go, by a call, by hand, or because they are quiet."""
+"""The manager: consumer pools of this process come and go, by a call, by hand, or because they are quiet."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,10 +13,10 @@ from tests.systems.campaigns.working import Works, works_at
 from tests.waiting import observe_absence, patience, random_moment
 from tidegate.core.errors import NotFound
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns import crew as crew_module
+from tidegate.systems.campaigns import consumer_pool as consumer_pool_module
 from tidegate.systems.campaigns import manager as manager_module
-from tidegate.systems.campaigns.crew import Crew
-from tidegate.systems.campaigns.keys import hand_keys
+from tidegate.systems.campaigns.consumer_pool import ConsumerPool
+from tidegate.systems.campaigns.keys import process_keys
 from tidegate.systems.campaigns.manager import CampaignManager
 
 
@@ -33,12 +33,12 @@ async def test_to_start_and_to_stop_twice_is_harmless(works: Works):
 
     await asyncio.gather(manager.start(CAMPAIGN), manager.start(CAMPAIGN))
     await manager.start(CAMPAIGN)
-    assert [(crew.campaign, crew.consumers) for crew in manager.crews] == [(CAMPAIGN, 3)]
+    assert [(pool.campaign, pool.consumers) for pool in manager.pools] == [(CAMPAIGN, 3)]
     assert (await works.status()).hands == ["one"]
 
     await asyncio.gather(manager.stop(CAMPAIGN), manager.stop(CAMPAIGN))
     await manager.stop(CAMPAIGN)
-    assert manager.crews == []
+    assert manager.pools == []
     assert (await works.status()).hands == []
     with pytest.raises(NotFound):
         await manager.start("nothing")
@@ -49,7 +49,7 @@ async def test_one_that_was_started_by_hand_leaves_when_nobody_comes(works: Work
     await works.open()
     await manager.start(CAMPAIGN)
     await works.until_gone()
-    assert manager.crews == []
+    assert manager.pools == []
 
 
 async def test_a_stop_takes_no_longer_than_it_may_and_others_do_what_is_left(
@@ -63,7 +63,7 @@ async def test_a_stop_takes_no_longer_than_it_may_and_others_do_what_is_left(
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(crew_module, "_FINISH_WITHIN_S", 0.2)
+    monkeypatch.setattr(consumer_pool_module, "_FINISH_WITHIN_S", 0.2)
     with monkeypatch.context() as patched:
         await works.enter(*(f"user-{n}" for n in range(50)))
         patched.setattr(works.database, "transaction", hangs)
@@ -79,12 +79,14 @@ async def test_a_stop_takes_no_longer_than_it_may_and_others_do_what_is_left(
     assert {letter.deliveries for letter in (await works.campaigns.dead(CAMPAIGN)).letters} == set()
 
 
-async def test_a_crew_that_stops_itself_does_not_wait_for_itself(works: Works, monkeypatch: pytest.MonkeyPatch):
+async def test_a_consumer_pool_that_stops_itself_does_not_wait_for_itself(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+):
     manager = works.manager("one")
     await works.open()
     stopped = asyncio.Event()
 
-    async def stops(_: Crew) -> float | None:
+    async def stops(_: ConsumerPool) -> float | None:
         async with patience():
             await manager.stop(CAMPAIGN)
         stopped.set()
@@ -95,10 +97,12 @@ async def test_a_crew_that_stops_itself_does_not_wait_for_itself(works: Works, m
     async with patience():
         await stopped.wait()
     await works.until_gone()
-    assert manager.crews == []
+    assert manager.pools == []
 
 
-async def test_a_message_in_the_moment_in_which_a_crew_leaves_is_never_left_alone(tmp_path: Path, embedded: Valkey):
+async def test_a_message_in_the_moment_in_which_a_consumer_pool_leaves_is_never_left_alone(
+    tmp_path: Path, embedded: Valkey
+):
     url = await migrated_file(tmp_path / "works.db")
     # A server ends a read that waits up to 100 ms late; one that looks is quiet when it should be.
     async with works_at(url, embedded, idle_timeout_seconds=0.004, blocking=False) as works:
@@ -112,12 +116,12 @@ async def test_a_message_in_the_moment_in_which_a_crew_leaves_is_never_left_alon
         await works.until_gone()
 
 
-async def test_a_call_that_is_taken_by_the_process_whose_crew_is_leaving_is_answered(
+async def test_a_call_that_is_taken_by_the_process_whose_consumer_pool_is_leaving_is_answered(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ):
     one = await works.instance("one")
     leave, has_left = one.manager._leave, asyncio.Event()  # pyright: ignore[reportPrivateUsage]
-    taken = hand_keys(works.valkey, "one")["taken"]
+    taken = process_keys(works.valkey, "one")["taken"]
 
     async def is_taken() -> bool:
         return await works.valkey.execute("LLEN", taken) == 1
@@ -144,7 +148,7 @@ async def test_calls_go_round_among_the_instances(waiting: Works):
         await waiting.until(partial(_are_waiting, waiting, 3 + n))  # for calls, and for messages of those before
         await waiting.enter("ann", campaign=f"c-{n}")
         await waiting.until_decided(1, f"c-{n}")
-    assert [len(each.manager.crews) for each in instances] == [2, 2, 2]
+    assert [len(each.manager.pools) for each in instances] == [2, 2, 2]
 
 
 async def test_what_is_idle_costs_no_task_and_no_command(waiting: Works):
@@ -166,16 +170,16 @@ async def test_what_is_idle_costs_no_task_and_no_command(waiting: Works):
 async def test_a_call_for_what_does_not_exist_is_declined(works: Works):
     await works.open()
     keys = works.keys()
-    await works.valkey.execute("LPUSH", keys["calls"], "gone")
-    await works.valkey.execute("SADD", keys["called"], "gone", "gone-too")
-    await works.valkey.execute("LPUSH", hand_keys(works.valkey, "one")["taken"], "gone-too")
+    await works.valkey.execute("LPUSH", keys["wakeups"], "gone")
+    await works.valkey.execute("SADD", keys["woken"], "gone", "gone-too")
+    await works.valkey.execute("LPUSH", process_keys(works.valkey, "one")["taken"], "gone-too")
     await works.instance("one")
     await works.enter("ann")
     await works.until_decided(1)
 
     async def is_forgotten() -> bool:
-        taken = hand_keys(works.valkey, "one")["taken"]
-        return not await works.valkey.execute("EXISTS", taken, keys["calls"], keys["called"])
+        taken = process_keys(works.valkey, "one")["taken"]
+        return not await works.valkey.execute("EXISTS", taken, keys["wakeups"], keys["woken"])
 
     await works.until(is_forgotten)
 
@@ -184,7 +188,7 @@ async def test_what_an_earlier_life_of_the_service_took_upon_itself_is_done(work
     """It fell, and was started again under the same name: calls it took, and messages that were delivered to it."""
     await works.open(total=50)
     await works.enter("ann", "bob")
-    keys, hand = works.keys(), hand_keys(works.valkey, "one")
+    keys, hand = works.keys(), process_keys(works.valkey, "one")
     manager = works.manager("one")
     await manager.start(CAMPAIGN)
     for task in list(manager._tasks):  # pyright: ignore[reportPrivateUsage]
@@ -193,7 +197,7 @@ async def test_what_an_earlier_life_of_the_service_took_upon_itself_is_done(work
     await works.valkey.execute("XREADGROUP", "GROUP", "workers", "one", "STREAMS", keys["stream"], ">")
     await works.open("other")
     await works.enter("ann", campaign="other")
-    await works.valkey.execute("LMOVE", keys["calls"], hand["taken"], "RIGHT", "LEFT")
+    await works.valkey.execute("LMOVE", keys["wakeups"], hand["taken"], "RIGHT", "LEFT")
 
     await works.instance("one")
     await works.until_decided(3)
@@ -209,7 +213,7 @@ async def test_a_service_that_stops_leaves_calls_and_messages_to_others(waiting:
         await one.stop()
 
     assert (await waiting.status()).hands == []
-    hand = hand_keys(waiting.valkey, "one")
+    hand = process_keys(waiting.valkey, "one")
     assert await waiting.valkey.execute("EXISTS", hand["served"], hand["taken"]) == 0
     await waiting.enter("bob")
     await waiting.instance("two")
@@ -220,13 +224,13 @@ async def test_a_process_serves_no_more_campaigns_than_it_has_connections_for(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ):
     """Neither those that it finds busy when it starts, nor those that call all at once."""
-    monkeypatch.setattr(manager_module, "_MOST_CREWS", 2)
+    monkeypatch.setattr(manager_module, "_MOST_POOLS", 2)
     most, begin = 0, CampaignManager._begin  # pyright: ignore[reportPrivateUsage]
 
     def count(manager: CampaignManager, campaign: str, total_count: int) -> None:
         nonlocal most
         begin(manager, campaign, total_count)
-        most = max(most, len(manager.crews))
+        most = max(most, len(manager.pools))
 
     monkeypatch.setattr(CampaignManager, "_begin", count)
     names = [f"c-{n}" for n in range(8)]
@@ -249,10 +253,10 @@ async def test_the_last_words_of_a_service_are_said_again_and_for_each_campaign(
     for name in ("c-1", "c-2", "c-3"):
         await waiting.open(name)
         await waiting.enter("ann", campaign=name)
-    hand = hand_keys(waiting.valkey, "one")
+    hand = process_keys(waiting.valkey, "one")
     for name in ("c-1", "c-2"):
         await manager._serve(name, False)  # pyright: ignore[reportPrivateUsage]
-    await waiting.valkey.execute("LMOVE", waiting.keys()["calls"], hand["taken"], "RIGHT", "LEFT")
+    await waiting.valkey.execute("LMOVE", waiting.keys()["wakeups"], hand["taken"], "RIGHT", "LEFT")
     leave, failed = manager._leave, set[str]()  # pyright: ignore[reportPrivateUsage]
 
     async def fails_once(campaign: str, *, idle_ms: int) -> float | None:

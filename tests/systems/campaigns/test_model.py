@@ -25,11 +25,11 @@ from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import records, scripts
 from tidegate.systems.campaigns.applying import Applied, apply_entries
 from tidegate.systems.campaigns.campaign import Campaign, CampaignPlan, Decided, Entry, Outcome, Verdict
-from tidegate.systems.campaigns.keys import GROUP, hand_keys
+from tidegate.systems.campaigns.consumer_context import campaign_stream
+from tidegate.systems.campaigns.keys import GROUP, process_keys
 from tidegate.systems.campaigns.kinds import Kinds
 from tidegate.systems.campaigns.points import Points
-from tidegate.systems.campaigns.recoverable_work import CampaignEstate
-from tidegate.systems.campaigns.workshop import campaign_stream
+from tidegate.systems.campaigns.recoverable_work import RecoverableCampaigns
 
 STOCK = 6
 IDLE_MS = 1000
@@ -60,7 +60,7 @@ class Process:
 
     def __init__(self, machine: "Works", name: str) -> None:
         self.machine, self.name = machine, name
-        self.hand = hand_keys(machine.valkey, name)
+        self.hand = process_keys(machine.valkey, name)
         self.stream = campaign_stream(machine.valkey, machine.campaign, machine.shop.campaigns.settings, machine.clock)
         self.consumer = self.stream.consumer(name)
         self.is_serving = False
@@ -68,7 +68,7 @@ class Process:
         self.applied: list[tuple[list[tuple[str, Entry]], Applied]] = []
 
     async def take_call(self) -> None:
-        calls = self.machine.keys["calls"]
+        calls = self.machine.keys["wakeups"]
         await self.machine.valkey.execute("LMOVE", calls, self.hand["taken"], "RIGHT", "LEFT")
 
     async def answer(self) -> None:
@@ -123,7 +123,7 @@ class Works(RuleBasedStateMachine):
         self.do(self.shop.campaigns.create(plan))
         self.do(self.shop.campaigns.start(self.campaign))
         membership = Membership(self.valkey, self.valkey.unit("all"), "leader", self.clock)
-        self.estate = CampaignEstate(self.valkey, membership, self.shop.campaigns.settings, self.clock)
+        self.recoverable = RecoverableCampaigns(self.valkey, membership, self.shop.campaigns.settings, self.clock)
         self.names = itertools.count(1)
         self.alive = [self.born() for _ in range(2)]
         self.dead: list[Process] = []
@@ -186,7 +186,7 @@ class Works(RuleBasedStateMachine):
     @rule()
     def recover(self) -> None:
         ghost = self.dead.pop(0)
-        self.do(self.estate.take_over(ghost.name))
+        self.do(self.recoverable.take_over(ghost.name))
         self.ghosts.append(ghost)
 
     @precondition(lambda self: self.ghosts)
@@ -202,7 +202,7 @@ class Works(RuleBasedStateMachine):
         """Those who live have given signs of life; hands that have not are taken for dead at the second look."""
         for each in self.alive:
             self.do(Membership(self.valkey, self.valkey.unit("all"), each.name, self.clock).join())
-        self.do(self.estate.sweep_idle())
+        self.do(self.recoverable.sweep_idle())
 
     @rule(is_replayed=st.booleans())
     def look_at_dead_letters(self, is_replayed: bool) -> None:
@@ -251,8 +251,8 @@ class Works(RuleBasedStateMachine):
     async def is_noticed(self) -> bool:
         """It has hands, or a call of it is where somebody finds it."""
         unburied = {each.name for each in (*self.alive, *self.dead)}
-        hands = {owner.decode() for owner in await self.valkey.execute("SMEMBERS", self.keys["hands"])}
-        lists = [self.keys["calls"], *(hand_keys(self.valkey, name)["taken"] for name in unburied)]
+        hands = {owner.decode() for owner in await self.valkey.execute("SMEMBERS", self.keys["processes"])}
+        lists = [self.keys["wakeups"], *(process_keys(self.valkey, name)["taken"] for name in unburied)]
         calls = [await self.valkey.execute("LRANGE", each, 0, -1) for each in lists]
         return bool(hands & unburied) or any(self.campaign.encode() in each for each in calls)
 
@@ -299,11 +299,11 @@ class Works(RuleBasedStateMachine):
     async def end_well(self) -> None:
         """From whatever state it is in: with one process that lives on, everything is decided and nothing is left."""
         for each in self.dead:
-            await self.estate.take_over(each.name)
+            await self.recoverable.take_over(each.name)
         self.dead = []
         for each in self.alive[1:]:
             await each.stop()
-        await self.estate.sweep_idle()
+        await self.recoverable.sweep_idle()
         last = self.alive[0]
         for _ in range(20):
             letters = (await self.shop.campaigns.dead(self.campaign)).letters
@@ -320,7 +320,7 @@ class Works(RuleBasedStateMachine):
                 break
         await self.check()
         assert (await self.look())[:3] == ([], [], 0)
-        assert await self.valkey.execute("EXISTS", self.keys["stream"], self.keys["hands"], self.keys["busy"]) == 0
+        assert await self.valkey.execute("EXISTS", self.keys["stream"], self.keys["processes"], self.keys["busy"]) == 0
 
 
 def _everything(tx: Transaction, ident: str, users: list[str]) -> tuple[Campaign, list[Decided], dict[str, int]]:

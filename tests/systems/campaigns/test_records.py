@@ -10,7 +10,7 @@ from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.campaigns import records
 from tidegate.systems.campaigns.campaign import FIRST_COME, POINTS, CampaignExists, CampaignPlan, CampaignState
-from tidegate.systems.campaigns.records import DoorRow
+from tidegate.systems.campaigns.records import IssuedUser
 from tidegate.systems.campaigns.tables import campaign_entries
 
 PLAN = CampaignPlan(id="autumn", kind=FIRST_COME, total_count=10, title="Autumn | 가을")
@@ -18,7 +18,7 @@ LATER = datetime(2999, 1, 1, tzinfo=UTC)
 
 
 def decide(tx: Transaction, *rows: tuple[str, int, str]) -> None:
-    """As a crew does."""
+    """As a consumer pool does."""
     values = {"campaign": "autumn", "epoch": 1, "entry_key": "k", "points": 0, "decided_at": tx.now}
     tx.execute(insert(campaign_entries), [{**values, "user_id": u, "number": n, "outcome": o} for u, n, o in rows])
 
@@ -53,9 +53,11 @@ async def test_a_campaign_lives_its_life_on_each_database(database: Database):
         pages += [each.user for each in found]
         after = (found[-1].number, found[-1].user)
     assert pages == ["Ä", "a", "b", "c"]
-    known = await database.read(records.door_rows, "autumn", None, 2)
-    known += await database.read(records.door_rows, "autumn", known[-1], 2)
-    assert known == [DoorRow("a", 2, "k"), DoorRow("b", 2, "k"), DoorRow("c", 7, "k")], "who was refused may come again"
+    known = await database.read(records.issued_users, "autumn", None, 2)
+    known += await database.read(records.issued_users, "autumn", known[-1], 2)
+    assert known == [IssuedUser("a", 2, "k"), IssuedUser("b", 2, "k"), IssuedUser("c", 7, "k")], (
+        "who was refused may come again"
+    )
     decided = await database.read(records.decided, "autumn", "Ä")
     assert decided is not None
     assert (decided.number, decided.outcome.verdict, decided.key) == (1, "refused", "k")

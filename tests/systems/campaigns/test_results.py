@@ -84,7 +84,7 @@ async def test_those_who_watch_are_woken_and_others_are_not(shop: Works):
     async with shop.campaigns.watch(CAMPAIGN, "ann") as hers, shop.campaigns.watch(CAMPAIGN, "bob") as his:
         while await hers.news(0.3) or await his.news(0.01):  # at the start everybody is given a reason to look
             pass
-        shop.campaigns.news.decided(CAMPAIGN, ["ann"])
+        shop.campaigns.result_feed.decided(CAMPAIGN, ["ann"])
 
         assert await hers.news(60)
         assert not await his.news(0.05)

@@ -13,14 +13,14 @@ from tidegate.core.clock import ManualClock
 from tidegate.primitives.stream import Consumer
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import scripts
-from tidegate.systems.campaigns.keys import GROUP, hand_keys
-from tidegate.systems.campaigns.workshop import campaign_stream
+from tidegate.systems.campaigns.consumer_context import campaign_stream
+from tidegate.systems.campaigns.keys import GROUP, process_keys
 
 IDLE_MS = 30_000
 QUIET = timedelta(milliseconds=IDLE_MS)
 
 
-class Hands:
+class Consumers:
     """Processes that join and leave a campaign, step by step."""
 
     def __init__(self, shop: Shop, clock: ManualClock) -> None:
@@ -29,7 +29,7 @@ class Hands:
     async def serve(self, owner: str, *, if_needed: bool = False) -> list[Any]:
         return await scripts.serve(
             self.shop.valkey,
-            **hand_keys(self.shop.valkey, owner),
+            **process_keys(self.shop.valkey, owner),
             campaign=CAMPAIGN,
             owner=owner,
             group=GROUP,
@@ -40,7 +40,7 @@ class Hands:
     async def leave(self, owner: str, idle_ms: int = IDLE_MS) -> list[Any]:
         return await scripts.leave(
             self.shop.valkey,
-            served=hand_keys(self.shop.valkey, owner)["served"],
+            served=process_keys(self.shop.valkey, owner)["served"],
             campaign=CAMPAIGN,
             owner=owner,
             group=GROUP,
@@ -81,124 +81,124 @@ class Hands:
 
 
 @pytest.fixture
-async def hands(tmp_path: Path, valkey: Valkey, clock: ManualClock) -> AsyncGenerator[Hands]:
+async def consumers(tmp_path: Path, valkey: Valkey, clock: ManualClock) -> AsyncGenerator[Consumers]:
     """On each kind of server."""
     async with shop_at(await migrated_file(tmp_path / "shop.db"), valkey, clock) as shop:
         await shop.open(total=10)
-        yield Hands(shop, clock)
+        yield Consumers(shop, clock)
 
 
 @pytest.mark.every_server
-async def test_the_last_of_the_hands_tears_down_what_is_empty_and_the_next_message_calls(hands: Hands):
-    await hands.enter("ann")
-    assert await hands.shop.calls() == [CAMPAIGN.encode()]
-    assert await hands.serve("one", if_needed=True) == [b"serving", 10]
-    await hands.serve("two")
-    (ann,) = await hands.read("one")
-    await hands.settle(ann)
-    hands.clock.advance(QUIET)
+async def test_the_last_of_the_hands_tears_down_what_is_empty_and_the_next_message_calls(consumers: Consumers):
+    await consumers.enter("ann")
+    assert await consumers.shop.wakeups() == [CAMPAIGN.encode()]
+    assert await consumers.serve("one", if_needed=True) == [b"serving", 10]
+    await consumers.serve("two")
+    (ann,) = await consumers.read("one")
+    await consumers.settle(ann)
+    consumers.clock.advance(QUIET)
 
-    assert await hands.leave("one") == [b"left"], "another still reads"
-    assert await hands.exists()
-    assert await hands.leave("two") == [b"torn_down"]
-    assert not await hands.exists()
-    assert await hands.leave("two") == [b"torn_down"], "twice is harmless"
+    assert await consumers.leave("one") == [b"left"], "another still reads"
+    assert await consumers.exists()
+    assert await consumers.leave("two") == [b"torn_down"]
+    assert not await consumers.exists()
+    assert await consumers.leave("two") == [b"torn_down"], "twice is harmless"
 
-    await hands.enter("bob")
-    assert await hands.shop.calls() == [CAMPAIGN.encode()] * 2, "the first was put there, and nobody took it"
-    assert [entry.user for entry in await hands.shop.line()] == ["bob"]
-
-
-async def test_nobody_retires_while_something_is_unread(hands: Hands):
-    await hands.serve("one")
-    await hands.enter("ann")
-    hands.clock.advance(QUIET)
-
-    assert await hands.leave("one") == [b"unread"]
-    assert (await hands.shop.campaigns.status(CAMPAIGN)).hands == ["one"]
+    await consumers.enter("bob")
+    assert await consumers.shop.wakeups() == [CAMPAIGN.encode()] * 2, "the first was put there, and nobody took it"
+    assert [entry.user for entry in await consumers.shop.line()] == ["bob"]
 
 
-async def test_nobody_leaves_with_messages_of_his_own_in_hand_not_even_when_told_to(hands: Hands):
+async def test_nobody_retires_while_something_is_unread(consumers: Consumers):
+    await consumers.serve("one")
+    await consumers.enter("ann")
+    consumers.clock.advance(QUIET)
+
+    assert await consumers.leave("one") == [b"unread"]
+    assert (await consumers.shop.campaigns.status(CAMPAIGN)).hands == ["one"]
+
+
+async def test_nobody_leaves_with_messages_of_his_own_in_hand_not_even_when_told_to(consumers: Consumers):
     """To take a consumer out of its group that holds something is to lose that."""
-    await hands.serve("one")
-    await hands.enter("ann")
-    await hands.read("one")
-    hands.clock.advance(QUIET)
+    await consumers.serve("one")
+    await consumers.enter("ann")
+    await consumers.read("one")
+    consumers.clock.advance(QUIET)
 
-    assert await hands.leave("one") == [b"pending"]
-    assert await hands.leave("one", idle_ms=-1) == [b"pending"]
-    assert (await hands.shop.campaigns.status(CAMPAIGN)).pending == 1
-
-
-async def test_what_others_hold_keeps_the_stream_but_not_those_who_are_idle(hands: Hands):
-    await hands.serve("one")
-    await hands.enter("ann")
-    (ann,) = await hands.read("stranger")
-    hands.clock.advance(QUIET)
-
-    assert await hands.leave("one") == [b"left"]
-    assert await hands.exists(), "it was the last, but a message is pending"
-    assert await hands.settle(ann) == [1, 0], "and can be settled"
+    assert await consumers.leave("one") == [b"pending"]
+    assert await consumers.leave("one", idle_ms=-1) == [b"pending"]
+    assert (await consumers.shop.campaigns.status(CAMPAIGN)).pending == 1
 
 
-async def test_quiet_means_that_no_message_came_to_anybody(hands: Hands):
-    await hands.serve("one")
-    await hands.serve("two")
-    await hands.enter("ann")
-    (ann,) = await hands.read("two")
-    await hands.settle(ann)
-    hands.clock.advance(QUIET - timedelta(milliseconds=1))
+async def test_what_others_hold_keeps_the_stream_but_not_those_who_are_idle(consumers: Consumers):
+    await consumers.serve("one")
+    await consumers.enter("ann")
+    (ann,) = await consumers.read("stranger")
+    consumers.clock.advance(QUIET)
 
-    assert await hands.leave("one") == [b"early", 1]
-    hands.clock.advance(timedelta(milliseconds=1))
-    assert await hands.leave("one") == [b"left"]
+    assert await consumers.leave("one") == [b"left"]
+    assert await consumers.exists(), "it was the last, but a message is pending"
+    assert await consumers.settle(ann) == [1, 0], "and can be settled"
 
 
-@pytest.mark.every_server
-async def test_whoever_leaves_messages_behind_calls_for_others(hands: Hands):
-    await hands.enter("ann")
-    await hands.shop.valkey.execute("LPOP", hands.shop.keys()["calls"])
-    await hands.serve("one")
-    assert await hands.shop.calls() == []
-    await hands.read("one")
-    await hands.consumer("one").leave()
+async def test_quiet_means_that_no_message_came_to_anybody(consumers: Consumers):
+    await consumers.serve("one")
+    await consumers.serve("two")
+    await consumers.enter("ann")
+    (ann,) = await consumers.read("two")
+    await consumers.settle(ann)
+    consumers.clock.advance(QUIET - timedelta(milliseconds=1))
 
-    assert await hands.leave("one", idle_ms=-1) == [b"left"]
-    assert await hands.shop.calls() == [CAMPAIGN.encode()]
-    assert await hands.serve("two", if_needed=True) == [b"serving", 10]
+    assert await consumers.leave("one") == [b"early", 1]
+    consumers.clock.advance(timedelta(milliseconds=1))
+    assert await consumers.leave("one") == [b"left"]
 
 
 @pytest.mark.every_server
-async def test_a_late_settlement_acknowledges_nothing_and_counts_nothing(hands: Hands):
+async def test_whoever_leaves_messages_behind_calls_for_others(consumers: Consumers):
+    await consumers.enter("ann")
+    await consumers.shop.valkey.execute("LPOP", consumers.shop.keys()["wakeups"])
+    await consumers.serve("one")
+    assert await consumers.shop.wakeups() == []
+    await consumers.read("one")
+    await consumers.consumer("one").leave()
+
+    assert await consumers.leave("one", idle_ms=-1) == [b"left"]
+    assert await consumers.shop.wakeups() == [CAMPAIGN.encode()]
+    assert await consumers.serve("two", if_needed=True) == [b"serving", 10]
+
+
+@pytest.mark.every_server
+async def test_a_late_settlement_acknowledges_nothing_and_counts_nothing(consumers: Consumers):
     """What was taken over has another id; and the same settlement again, after a broken connection, is nothing."""
-    await hands.serve("one")
-    await hands.enter("ann", "bob")
-    ann, bob = await hands.read("one", 2)
-    assert await hands.settle(ann) == [1, 1]
-    assert await hands.settle(ann) == [0, 1]
-    await hands.consumer("one").leave()
+    await consumers.serve("one")
+    await consumers.enter("ann", "bob")
+    ann, bob = await consumers.read("one", 2)
+    assert await consumers.settle(ann) == [1, 1]
+    assert await consumers.settle(ann) == [0, 1]
+    await consumers.consumer("one").leave()
 
-    assert await hands.settle(bob, user="bob", verdict="refused", memory="2|k") == [0, 1]
-    assert await hands.issued() == 1
-    assert (await hands.shop.campaigns.enter(CAMPAIGN, "bob", "k")).number == 2, "the door remembers him"
+    assert await consumers.settle(bob, user="bob", verdict="refused", memory="2|k") == [0, 1]
+    assert await consumers.issued() == 1
+    assert (await consumers.shop.campaigns.enter(CAMPAIGN, "bob", "k")).number == 2, "the door remembers him"
 
-    (bob,) = await hands.read("two")
-    assert await hands.settle(bob, user="bob", verdict="refused", memory="2|k") == [1, 0]
-    assert (await hands.shop.campaigns.enter(CAMPAIGN, "bob", "k")).number == 3, "he may try again"
-    assert await hands.issued() == 1
+    (bob,) = await consumers.read("two")
+    assert await consumers.settle(bob, user="bob", verdict="refused", memory="2|k") == [1, 0]
+    assert (await consumers.shop.campaigns.enter(CAMPAIGN, "bob", "k")).number == 3, "he may try again"
+    assert await consumers.issued() == 1
 
 
-async def test_a_long_line_calls_for_more_hands_now_and_then(hands: Hands):
-    await hands.serve("one")
-    await hands.enter(*"abcdefg")
-    first, second, third, *_ = await hands.read("one", 7)
+async def test_a_long_line_calls_for_more_hands_now_and_then(consumers: Consumers):
+    await consumers.serve("one")
+    await consumers.enter(*"abcdefg")
+    first, second, third, *_ = await consumers.read("one", 7)
 
-    await hands.settle(first)
-    assert await hands.shop.calls() == [CAMPAIGN.encode()]
-    await hands.shop.valkey.execute("DEL", hands.shop.keys()["calls"], hands.shop.keys()["called"])
-    await hands.settle(second)
-    assert await hands.shop.calls() == [], "not so soon again"
-    hands.clock.advance(timedelta(milliseconds=250))
-    await hands.settle(third)
-    assert await hands.shop.calls() == [CAMPAIGN.encode()]
-    assert await hands.serve("two", if_needed=True) == [b"nothing"], "all of it is in somebody's hands"
+    await consumers.settle(first)
+    assert await consumers.shop.wakeups() == [CAMPAIGN.encode()]
+    await consumers.shop.valkey.execute("DEL", consumers.shop.keys()["wakeups"], consumers.shop.keys()["woken"])
+    await consumers.settle(second)
+    assert await consumers.shop.wakeups() == [], "not so soon again"
+    consumers.clock.advance(timedelta(milliseconds=250))
+    await consumers.settle(third)
+    assert await consumers.shop.wakeups() == [CAMPAIGN.encode()]
+    assert await consumers.serve("two", if_needed=True) == [b"nothing"], "all of it is in somebody's hands"

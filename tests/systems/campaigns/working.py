@@ -17,13 +17,13 @@ from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaign import Campaign, Entry, Outcome, Verdict
 from tidegate.systems.campaigns.campaigns import CampaignStatus
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.first_come import FirstCome
 from tidegate.systems.campaigns.kinds import CampaignKind, Kinds
 from tidegate.systems.campaigns.manager import CampaignManager
 from tidegate.systems.campaigns.points import Points
-from tidegate.systems.campaigns.recoverable_work import CampaignEstate
+from tidegate.systems.campaigns.recoverable_work import RecoverableCampaigns
 from tidegate.systems.campaigns.tables import campaign_entries
-from tidegate.systems.campaigns.workshop import Workshop
 
 FAST: dict[str, Any] = {
     "poll_interval_ms": 10,
@@ -78,7 +78,7 @@ class Works(Shop):
     instances: list[Instance] = field(default_factory=list[Instance])
 
     def manager(self, owner: str, *kinds: CampaignKind, valkey: Valkey | None = None) -> CampaignManager:
-        workshop = Workshop(
+        context = ConsumerContext(
             valkey or self.valkey,
             self.database,
             owner,
@@ -86,7 +86,7 @@ class Works(Shop):
             self.campaigns.settings,
             on_decided=self._decided,
         )
-        return CampaignManager(workshop, self.campaigns.installer)
+        return CampaignManager(context, self.campaigns.installer)
 
     async def instance(self, owner: str = "one", *kinds: CampaignKind) -> Instance:
         """One that listens for calls."""
@@ -95,9 +95,9 @@ class Works(Shop):
         self.instances.append(instance)
         return instance
 
-    def estate(self) -> CampaignEstate:
+    def recoverable(self) -> RecoverableCampaigns:
         membership = Membership(self.valkey, self.valkey.unit("all"), "leader", self.database.clock)
-        return CampaignEstate(self.valkey, membership, self.campaigns.settings, self.database.clock)
+        return RecoverableCampaigns(self.valkey, membership, self.campaigns.settings, self.database.clock)
 
     async def enter(self, *users: str, campaign: str = CAMPAIGN) -> None:
         for user in users:

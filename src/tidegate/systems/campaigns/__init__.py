@@ -1,1 +1,1 @@
-"""Campaigns: coupons for the first N, points for all; each with a stream and crews that come and go."""
+"""Campaigns: coupons for the first N, points for all; each with a stream that consumers read while entries arrive."""

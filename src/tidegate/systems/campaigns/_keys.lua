@@ -1,9 +1,9 @@
--- The keys of one campaign, and those that all campaigns share. Its scripts get them as the table `keys`.
----@key book     hash    kind, state, opens_ms, closes_ms, stock, issued, next, epoch, last_ms, sold_out
----@key stream   stream  entries that are not decided
----@key dead     stream  dead letters
----@key entries  hash    user -> number|key: whom the door let in
----@key hands    set     processes that serve the campaign
----@key calls    list    campaigns that call, the one that calls longest at the right
----@key called   set     those of which a call is under way
----@key busy     set     campaigns that may have messages or hands
+-- The keys of one campaign, and those that all campaigns share. Scripts get them as the table `keys`.
+---@key book       hash    kind, state, opens_ms, closes_ms, stock, issued, next, epoch, last_ms, sold_out
+---@key stream     stream  undecided entries
+---@key dead       stream  dead letters
+---@key entries    hash    user -> number|key of accepted users
+---@key processes  set     processes that serve the campaign
+---@key wakeups    list    campaigns that need a process, the longest waiting at the right
+---@key woken      set     campaigns with a pending wake-up
+---@key busy       set     campaigns that may have entries or processes

@@ -53,7 +53,7 @@ class CampaignPlan(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """FIRST_COME, POINTS, or one of your own."""
     total_count: int
-    """How many entries are expected: it says how many consumers a crew has. For FIRST_COME also the stock."""
+    """How many entries are expected: it says how many consumers a consumer pool has. For FIRST_COME also the stock."""
     stock: int | None = None
     """How many are issued at most; None: those of `total_count` for FIRST_COME, else no bound."""
     points: int = 0

@@ -31,11 +31,11 @@ from tidegate.systems.campaigns.campaign import (
     require_user,
 )
 from tidegate.systems.campaigns.dead_letters import CampaignLetters, LetterPage
-from tidegate.systems.campaigns.door import Door
+from tidegate.systems.campaigns.entry_service import EntryService
 from tidegate.systems.campaigns.install import Installer
 from tidegate.systems.campaigns.keys import GROUP, campaign_keys
-from tidegate.systems.campaigns.news import ResultNews
 from tidegate.systems.campaigns.removal import CampaignRemover
+from tidegate.systems.campaigns.result_feed import ResultFeed
 from tidegate.systems.campaigns.results import Results
 from tidegate.systems.campaigns.settings import CampaignSettings
 
@@ -112,12 +112,12 @@ class Campaigns:
         kinds: Collection[str] = (FIRST_COME, POINTS),
     ) -> None:
         self.settings = settings or CampaignSettings()
-        self.news = ResultNews(valkey)
+        self.result_feed = ResultFeed(valkey)
         self.installer = Installer(valkey, database)
         self.valkey, self.database, self._kinds = valkey, database, kinds
-        self._door = Door(valkey, self.installer.restore, self.settings, database.clock)
-        self._results = Results(valkey, database, self.news)
-        self._letters = CampaignLetters(valkey, self.news, database.clock)
+        self._entry_service = EntryService(valkey, self.installer.restore, self.settings, database.clock)
+        self._results = Results(valkey, database, self.result_feed)
+        self._letters = CampaignLetters(valkey, self.result_feed, database.clock)
 
     async def create(self, plan: CampaignPlan) -> Campaign:
         """Make a campaign that nobody may enter yet; raise `CampaignExists`."""
@@ -196,12 +196,12 @@ class Campaigns:
         ]
 
     async def enter(self, ident: str, user: str, key: str | None = None, data: Any = None) -> Entered:
-        """See `Door.enter`."""
-        return await self._door.enter(ident, user, key, data)
+        """See `EntryService.enter`."""
+        return await self._entry_service.enter(ident, user, key, data)
 
     def ask(self, ident: str, user: str, key: str | None = None, data: Any = None) -> asyncio.Future[Entered]:
-        """See `Door.ask`."""
-        return self._door.ask(ident, user, key, data)
+        """See `EntryService.ask`."""
+        return self._entry_service.ask(ident, user, key, data)
 
     async def result(self, ident: str, user: str) -> Result:
         """See `Results.of`."""
@@ -243,8 +243,8 @@ class Campaigns:
 
     async def close(self) -> None:
         """Answer those at the door, and tell what is left to tell."""
-        await self._door.close()
-        await self.news.close()
+        await self._entry_service.close()
+        await self.result_feed.close()
 
 
 def _alter(tx: Transaction, ident: str, values: dict[str, Any]) -> Campaign:

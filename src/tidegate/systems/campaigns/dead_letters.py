@@ -13,7 +13,7 @@ from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import scripts
 from tidegate.systems.campaigns.campaign import Entry
 from tidegate.systems.campaigns.keys import campaign_keys, campaigns_unit, remembered, stream_name
-from tidegate.systems.campaigns.news import ResultNews
+from tidegate.systems.campaigns.result_feed import ResultFeed
 from tidegate.systems.campaigns.results import entry_of
 
 
@@ -41,8 +41,8 @@ class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
 class CampaignLetters:
     """The dead letters of campaigns. A letter keeps its place of the stock until it is discarded."""
 
-    def __init__(self, valkey: Valkey, news: ResultNews, clock: Clock) -> None:
-        self._valkey, self._news, self._clock = valkey, news, clock
+    def __init__(self, valkey: Valkey, feed: ResultFeed, clock: Clock) -> None:
+        self._valkey, self._feed, self._clock = valkey, feed, clock
 
     async def page(self, campaign: str, *, after: str | None = None, limit: int = 100) -> LetterPage:
         """The oldest `limit` of those buried after the letter `after`, or of all."""
@@ -92,7 +92,7 @@ class CampaignLetters:
         return {letter.id: entry for letter in letters if (entry := entry_of(letter)) is not None}
 
     def _tell(self, campaign: str, entries: Iterable[Entry]) -> None:
-        self._news.decided(campaign, [entry.user for entry in entries])
+        self._feed.decided(campaign, [entry.user for entry in entries])
 
 
 def _told(letter: DeadLetter) -> Letter:

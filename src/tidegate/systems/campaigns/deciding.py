@@ -1,16 +1,15 @@
-"""Group commit for one crew: batches that come while a transaction runs go into the next one, together.
+"""Group commit for one consumer pool: batches that arrive during a transaction are committed together in the next one.
 
-    transaction committed -> settled on the server -> those who watch are told
+    commit the transaction -> settle on the Valkey server -> notify watchers
 
-A process may die between any two of these steps: then the message comes again, finds its row, and is settled. While one
-transaction is being settled the next one runs.
+If the process dies between two steps, the message is delivered again, its row is found, and it is settled. The next
+transaction runs while the previous one is settled.
 
-An error of a transaction is somebody's fault, and the others shall not suffer for it: it is run again for each batch
-alone, and where that fails, for each entry. What fails alone is tried again after a pause, by whoever reads it then,
-and becomes a dead letter when it has failed too often.
+A transaction that fails is repeated for each batch alone, then for each entry alone, to find the entry that causes the
+error. That entry is retried after a pause, and becomes a dead letter after `max_deliveries` attempts.
 
-A database that is away is waited for, and costs no entry an attempt. Where a transaction goes on failing as if it were
-away, although the database accepts a write to the row of the campaign in between, the failure is about its entries.
+An unavailable database does not count as an attempt. If a transaction keeps failing as unavailable while the database
+accepts a write to the row of the campaign, the failure is attributed to its entries.
 """
 
 import asyncio
@@ -28,22 +27,22 @@ from tidegate.runtime.waiting import end
 from tidegate.systems.campaigns import records, scripts
 from tidegate.systems.campaigns.applying import Applied, apply_entries
 from tidegate.systems.campaigns.campaign import Entry
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.keys import GROUP, campaign_keys
 from tidegate.systems.campaigns.kinds import KindUnknown
-from tidegate.systems.campaigns.workshop import Workshop
 
 log = get_logger(__name__)
 
 _MOST_AT_ONCE = 500
-"""Entries in one transaction: it holds the campaign's row, and on SQLite everybody else up."""
+"""Entries in one transaction, which locks the row of the campaign, and on SQLite the database."""
 _AWAY_S = 5.0
-"""How long a transaction is repeated before a write to the campaign's row shows whether the database serves us."""
+"""How long a transaction is repeated before a write to the campaign's row tests the database."""
 _CALL_PAUSE_MS = 250
-"""A campaign with a long line calls for more hands, but not more often than this."""
+"""Least interval between two wake-ups for a campaign with a long line."""
 
 
 class Task(NamedTuple):
-    """An entry, and the message that brought it."""
+    """An entry, with the id and the delivery count of its message."""
 
     message: str
     deliveries: int
@@ -56,11 +55,11 @@ class _Batch(NamedTuple):
 
 
 class Decider:
-    """Has entries of one campaign decided, for all consumers of a crew."""
+    """Decides entries of one campaign for all consumers of a pool."""
 
     def __init__(
         self,
-        workshop: Workshop,
+        context: ConsumerContext,
         campaign: str,
         consumer: Consumer,
         *,
@@ -68,28 +67,28 @@ class Decider:
         on_room: Callable[[], object],
         on_crash: Callable[[BaseException], object],
     ) -> None:
-        """Where more than `crowd` messages are left, the campaign calls for more hands.
+        """When more than `crowd` messages are left, another process is woken.
 
-        `on_room` is called when messages are out of our hands, `on_crash` after an error that only a defect can cause.
+        `on_room` is called when messages are settled or returned, `on_crash` after an unexpected error.
         """
-        self._workshop, self._campaign, self._consumer, self._crowd = workshop, campaign, consumer, crowd
+        self._context, self._campaign, self._consumer, self._crowd = context, campaign, consumer, crowd
         self._on_room, self._on_crash = on_room, on_crash
-        self._keys = campaign_keys(workshop.valkey, campaign)
+        self._keys = campaign_keys(context.valkey, campaign)
         self._waiting: list[_Batch] = []
         self._running: set[asyncio.Task[None]] = set()
         self._committing: asyncio.Task[None] | None = None
         self.decided = 0
-        """Entries that were decided here."""
+        """Number of entries that were decided here."""
         self.resting = 0
-        """Entries that failed and rest before the next try."""
+        """Number of failed entries that wait for their retry."""
 
     @property
     def tasks(self) -> frozenset[asyncio.Task[None]]:
-        """What is under way."""
+        """Tasks that commit, settle or wait for a retry."""
         return frozenset(self._running)
 
     async def decide(self, tasks: Sequence[Task]) -> None:
-        """Return when something became of all of these: decided and settled, or put off to be tried again."""
+        """Return when all of these are decided and settled, or wait for a retry."""
         batch = _Batch(tasks, asyncio.get_running_loop().create_future())
         self._waiting.append(batch)
         if self._committing is None:
@@ -97,13 +96,13 @@ class Decider:
         await batch.done
 
     async def finish(self) -> None:
-        """Let the transaction that runs end, and settle it; what waits behind it is not begun."""
+        """Wait until the running transaction is committed and settled; waiting batches are dropped."""
         self._waiting.clear()
-        while busy := [task for task in self._running if task.get_name() != "put off"]:
+        while busy := [task for task in self._running if task.get_name() != "retry later"]:
             await asyncio.wait(busy)
 
     async def close(self) -> None:
-        """Abandon what is under way. What was committed stands, and is settled by whoever reads it next."""
+        """Cancel all tasks. Committed entries stay committed; the next reader of their messages settles them."""
         self._waiting.clear()
         await end(*self._running)
 
@@ -126,7 +125,7 @@ class Decider:
         tasks = [task for batch in batches for task in batch.tasks]
         try:
             applied = await self._apply(tasks)
-        except KindUnknown:  # no entry's fault, but ours: those who know it shall have them
+        except KindUnknown:  # not an error of an entry: other processes may know the kind
             raise
         except Exception as error:
             if len(batches) > 1:
@@ -138,32 +137,33 @@ class Decider:
             self._start(self._settle(tasks, applied, batches), "settle")
 
     async def _commit_one_by_one(self, batch: _Batch, error: Exception) -> None:
-        """Find whose fault it is."""
+        """Decide each entry alone, to find the one that causes the error."""
         for task in batch.tasks:
             try:
                 applied = await self._apply([task]) if len(batch.tasks) > 1 else None
             except Exception as own:
                 applied, error = None, own
             if applied is None:
-                self._start(self._put_off(task, error), "put off")
+                self._start(self._retry_later(task, error), "retry later")
             else:
                 await self._settle([task], applied, [])
-        _tell_done([batch])
+        _complete([batch])
 
     async def _apply(self, tasks: Sequence[Task]) -> Applied:
-        """Decide entries in one transaction, which is repeated while the database is away; raise `Unserved`."""
-        workshop, entries = self._workshop, [task.entry for task in tasks]
+        """Decide entries in one transaction, which is repeated while the database is unavailable.
+
+        Raises `Unserved` if the database accepts other writes meanwhile.
+        """
+        context, entries = self._context, [task.entry for task in tasks]
         is_proven = False
         while True:
             try:
-                return await workshop.outages.deciding.retry(
-                    lambda: workshop.database.transaction(apply_entries, workshop.kinds, self._campaign, entries),
+                return await context.outages.deciding.retry(
+                    lambda: context.database.transaction(apply_entries, context.kinds, self._campaign, entries),
                     within_s=_AWAY_S,
                 )
             except Unavailable as error:
-                await workshop.outages.proving.retry(
-                    lambda: workshop.database.transaction(records.touch, self._campaign)
-                )
+                await context.outages.proving.retry(lambda: context.database.transaction(records.touch, self._campaign))
                 if is_proven:
                     raise Unserved(error) from error
                 is_proven = True
@@ -173,44 +173,44 @@ class Decider:
             (task.message, decision.verdict, task.entry.user, decision.memory)
             for task, decision in zip(tasks, applied.decisions, strict=True)
         ]
-        await self._workshop.outages.settling.retry(
+        await self._context.outages.settling.retry(
             lambda: scripts.settle(
-                self._workshop.valkey,
+                self._context.valkey,
                 campaign=self._campaign,
                 group=GROUP,
                 settled=settled,
                 sold_out=applied.sold_out,
                 crowd=self._crowd,
                 pause_ms=_CALL_PAUSE_MS,
-                now_ms=self._workshop.database.clock.pinned_ms,
+                now_ms=self._context.database.clock.pinned_ms,
                 **self._keys,
             ),
         )
-        self._let_go(tasks)
+        self._release(tasks)
         self.decided += len(tasks)
         for verdict, count in Counter(decision.verdict for decision in applied.decisions).items():
             metrics.CAMPAIGN_PROCESSED.labels(verdict).inc(count)
-        _tell_done(batches)
+        _complete(batches)
 
-    async def _put_off(self, task: Task, error: Exception) -> None:
-        """Keep it for a while, so that it is not tried again at once, and then let somebody try."""
-        is_last = task.deliveries >= self._workshop.settings.max_deliveries
-        pause = timedelta() if is_last else self._workshop.settings.retry_pauses.delay(task.deliveries)
+    async def _retry_later(self, task: Task, error: Exception) -> None:
+        """Hold a failed entry for the pause before its retry, then return it to the stream."""
+        is_last = task.deliveries >= self._context.settings.max_deliveries
+        pause = timedelta() if is_last else self._context.settings.retry_pauses.delay(task.deliveries)
         facts = {"campaign": self._campaign, "number": task.entry.number, "deliveries": task.deliveries}
         log.warning("campaign.entry_failed", **facts, is_last=is_last, exc_info=error)
         self.resting += 1
-        self._on_room()  # while it rests, others are worked on
+        self._on_room()  # others are read while it waits
         try:
             await asyncio.sleep(pause.total_seconds())
         finally:
             self.resting -= 1
         reason = f"{type(error).__name__}: {error}"
-        await self._workshop.outages.settling.retry(lambda: self._consumer.retry([task.message], reason))
-        self._let_go([task])
+        await self._context.outages.settling.retry(lambda: self._consumer.retry([task.message], reason))
+        self._release([task])
 
-    def _let_go(self, tasks: Sequence[Task]) -> None:
+    def _release(self, tasks: Sequence[Task]) -> None:
         self._consumer.settled(task.message for task in tasks)
-        self._workshop.on_decided(self._campaign, [task.entry.user for task in tasks])
+        self._context.on_decided(self._campaign, [task.entry.user for task in tasks])
         self._on_room()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -225,7 +225,7 @@ class Decider:
             self._on_crash(error)
 
 
-def _tell_done(batches: Sequence[_Batch]) -> None:
+def _complete(batches: Sequence[_Batch]) -> None:
     for batch in batches:
         if not batch.done.done():
             batch.done.set_result(None)

@@ -6,7 +6,7 @@
 ---@arg max_len   int     how many may be in line
 ---@arg forget_ms int     how long after the end the door remembers whom it let in
 ---@arg now_ms    time
----@include call
+---@include wake
 -- Reply: {'answered', ms until the start | -1, a letter for each attempt, the number of each | 0} | {'unknown'} where the
 --        campaign must be installed. Letters: A accepted, D duplicate, S sold out, N not open, B busy.
 -- The same user with the same key is accepted again under the same number, and comes into the stream once.
@@ -62,7 +62,7 @@ if #remembered > 0 then
   end
   redis.call('HSET', keys.book, 'next', string.format('%.0f', next_number), 'last_ms', string.format('%.0f', now_ms))
   if in_line == 0 then redis.call('SADD', keys.busy, campaign) end
-  if redis.call('SCARD', keys.hands) == 0 then call_for_hands(keys, campaign) end
+  if redis.call('SCARD', keys.processes) == 0 then wake_process(keys, campaign) end
 end
 local opens_in_ms = state == 'open' and opens_ms > now_ms and opens_ms - now_ms or -1
 return {'answered', opens_in_ms, table.concat(letters), numbers}

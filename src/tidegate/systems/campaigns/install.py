@@ -15,7 +15,7 @@ from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import records, scripts
 from tidegate.systems.campaigns.campaign import Campaign, CampaignState
 from tidegate.systems.campaigns.keys import campaign_keys, remembered
-from tidegate.systems.campaigns.records import DoorRow
+from tidegate.systems.campaigns.records import IssuedUser
 
 log = get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Installer:
         if self._is_long_over(campaign):  # nobody gets in; whoever opens it again has everybody told
             await self._tell(campaign, counters=counters)
             return
-        while rows := await self._database.read(records.door_rows, campaign.id, after, _AT_ONCE):
+        while rows := await self._database.read(records.issued_users, campaign.id, after, _AT_ONCE):
             if await self._tell(campaign, counters=counters, known=rows, is_last=False) == b"newer":
                 return
             after, told = rows[-1], told + len(rows)
@@ -74,7 +74,7 @@ class Installer:
         return ended is not None and ended + REMEMBERED_FOR < self._database.clock.now()
 
     async def _tell(
-        self, campaign: Campaign, *, counters: Sequence[int], known: Sequence[DoorRow] = (), is_last: bool = True
+        self, campaign: Campaign, *, counters: Sequence[int], known: Sequence[IssuedUser] = (), is_last: bool = True
     ) -> bytes:
         now = self._database.clock.now()
         return await scripts.install(

@@ -1,4 +1,4 @@
-"""The keys of campaigns: one unit for all, since the door adds a message and calls for hands in one step."""
+"""Keys of campaigns. All are in one unit: adding an entry and waking a process is one atomic step."""
 
 from typing import TypedDict
 
@@ -11,47 +11,47 @@ GROUP = "workers"
 
 
 class CampaignKeys(TypedDict):
-    """Where one campaign lives."""
+    """The keys of one campaign, and those that all campaigns share."""
 
     book: Key
-    """hash: the campaign's rules as SQL has them, and the door's counters. Absent: it is not installed."""
+    """hash: the campaign's rules as SQL has them, and counters. Absent: the campaign is not installed."""
     stream: Key
-    """stream: the entries that are not decided; gone while nobody has anything to do."""
+    """stream: undecided entries; absent while there are none."""
     dead: Key
     """stream: the dead letters."""
     entries: Key
-    """hash: user -> number|idempotency key, of those whom the door let in."""
-    hands: Key
-    """set: the processes that serve it."""
-    calls: Key
-    """list: campaigns that call for hands, the one that calls longest at the right; one list for all."""
-    called: Key
-    """set: those of which a call is under way."""
+    """hash: user -> number|idempotency key of accepted users."""
+    processes: Key
+    """set: processes that serve the campaign."""
+    wakeups: Key
+    """list, shared: campaigns that need a process, the longest waiting at the right."""
+    woken: Key
+    """set, shared: campaigns with a pending wake-up."""
     busy: Key
-    """set: campaigns that may have messages or hands."""
+    """set, shared: campaigns that may have entries or processes."""
 
 
-class HandKeys(TypedDict):
-    """What one process has taken upon itself."""
+class ProcessKeys(TypedDict):
+    """The keys of one process."""
 
     served: Key
-    """set: the campaigns that it serves."""
+    """set: campaigns that it serves."""
     taken: Key
-    """list: calls that it took and has not answered."""
+    """list: wake-ups that it took and has not handled."""
 
 
 def campaigns_unit(valkey: Valkey) -> Unit:
-    """The one unit."""
+    """Return the unit of all campaigns."""
     return valkey.unit(UNIT)
 
 
 def stream_name(campaign: str) -> str:
-    """How the stream of a campaign is called."""
+    """Return the name of the stream of a campaign."""
     return f"campaign.{campaign}"
 
 
 def campaign_keys(valkey: Valkey, campaign: str) -> CampaignKeys:
-    """Those of one campaign."""
+    """Return the keys of one campaign."""
     unit = campaigns_unit(valkey)
     stream = StreamKeys(unit, stream_name(campaign))
     return CampaignKeys(
@@ -59,34 +59,34 @@ def campaign_keys(valkey: Valkey, campaign: str) -> CampaignKeys:
         stream=stream.stream,
         dead=stream.dead,
         entries=unit.key(f"e:{campaign}"),
-        hands=unit.key(f"h:{campaign}"),
-        calls=calls_key(valkey),
-        called=unit.key("called"),
+        processes=unit.key(f"h:{campaign}"),
+        wakeups=wakeups_key(valkey),
+        woken=unit.key("called"),
         busy=busy_key(valkey),
     )
 
 
-def hand_keys(valkey: Valkey, owner: str) -> HandKeys:
-    """Those of one process."""
+def process_keys(valkey: Valkey, owner: str) -> ProcessKeys:
+    """Return the keys of one process."""
     unit = campaigns_unit(valkey)
-    return HandKeys(served=unit.key(f"s:{owner}"), taken=unit.key(f"taken:{owner}"))
+    return ProcessKeys(served=unit.key(f"s:{owner}"), taken=unit.key(f"taken:{owner}"))
 
 
-def calls_key(valkey: Valkey) -> Key:
-    """Where campaigns call for hands."""
+def wakeups_key(valkey: Valkey) -> Key:
+    """Return the key of the list of wake-ups."""
     return campaigns_unit(valkey).key("calls")
 
 
 def busy_key(valkey: Valkey) -> Key:
-    """The campaigns that may have messages or hands."""
+    """Return the key of the set of campaigns that may have entries or processes."""
     return campaigns_unit(valkey).key("busy")
 
 
-def news_key(valkey: Valkey) -> Key:
-    """stream: of which users the results moved."""
+def result_feed_key(valkey: Valkey) -> Key:
+    """Return the key of the stream of users with a new result."""
     return campaigns_unit(valkey).key("news")
 
 
 def remembered(number: int, key: str | None) -> str:
-    """What the door keeps of somebody: his number, and the key with which he came."""
+    """Return what Valkey stores for an accepted user: the number and the idempotency key."""
     return f"{number}|{key or ''}"

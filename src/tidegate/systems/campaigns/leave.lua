@@ -1,4 +1,4 @@
--- A process leaves the crew of a campaign: because it has been quiet, because it stops, or because it died.
+-- A process leaves the consumer pool of a campaign: because it has been quiet, because it stops, or because it died.
 --
 ---@keyset keys
 ---@key served   set     campaigns that this process serves
@@ -8,7 +8,7 @@
 ---@arg idle_ms  int     only where no message has come for this long; -1: in any case
 ---@arg now_ms   time
 ---@include backlog
----@include call
+---@include wake
 -- Reply: {'left'} | {'torn_down'} where it was the last one and nothing is left anywhere | {'pending'} where it holds
 --        messages itself | {'unread'} where somebody must read | {'early', ms until it has been quiet long enough}
 -- A message that comes right after finds no hands, and calls. The same again changes nothing.
@@ -21,12 +21,12 @@ if idle_ms >= 0 then
   local quiet_ms = now_ms - tonumber(redis.call('HGET', keys.book, 'last_ms') or 0)
   if quiet_ms < idle_ms then return {'early', idle_ms - quiet_ms} end
 end
-redis.call('SREM', keys.hands, owner)
+redis.call('SREM', keys.processes, owner)
 redis.call('SREM', served, campaign)
 redis.pcall('XGROUP', 'DELCONSUMER', keys.stream, group, owner)
-if redis.call('SCARD', keys.hands) > 0 then return {'left'} end
+if redis.call('SCARD', keys.processes) > 0 then return {'left'} end
 if depth > 0 or pending > 0 then
-  call_for_hands(keys, campaign)
+  wake_process(keys, campaign)
   return {'left'}
 end
 redis.call('DEL', keys.stream)

@@ -1,11 +1,11 @@
-"""The campaigns that this process serves: it takes calls for hands, and lets crews come and go.
+"""Starts and stops consumer pools in this process, woken by campaigns that have entries.
 
-One task listens for all campaigns, at one list on the server, where the one that waits longest is served: so calls go
-round among the processes. A call that was taken stands in a list of this process until it is answered; if the process
-dies before, others find it there.
+One task waits for the wake-ups of all campaigns, in one list on the server. The longest waiting process gets the
+next one. A wake-up that was taken stays in a list of this process until the campaign is served; if the process dies
+before, the leader returns it.
 
-Whatever makes a crew come or go is done under a lock of its campaign, together with the script that tells the server.
-Otherwise a call could be answered for a crew that is just leaving, and the server would count on hands that are gone.
+A lock per campaign covers each start and stop of a consumer pool together with its script. Otherwise a wake-up could be
+handled by a pool that is just stopping, and the server would list a process that serves nothing.
 """
 
 import asyncio
@@ -22,63 +22,63 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.waiting import end, only_our_cancellation
 from tidegate.systems.campaigns import scripts
-from tidegate.systems.campaigns.calls import Calls
 from tidegate.systems.campaigns.campaign import require_campaign
-from tidegate.systems.campaigns.crew import Crew
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
+from tidegate.systems.campaigns.consumer_pool import ConsumerPool
 from tidegate.systems.campaigns.install import Installer
-from tidegate.systems.campaigns.keys import GROUP, campaign_keys, hand_keys
-from tidegate.systems.campaigns.workshop import Workshop
+from tidegate.systems.campaigns.keys import GROUP, campaign_keys, process_keys
+from tidegate.systems.campaigns.wakeups import CampaignWakeups
 
 log = get_logger(__name__)
 
 _STOP_WITHIN_S = 5.0
-_LAST_WORDS_WITHIN_S = 1.0
+_LEAVE_WITHIN_S = 1.0
 _AFTER_CRASH = Backoff(first=timedelta(seconds=1), most=timedelta(minutes=1))
-_LOOK_AGAIN_S = 1.0
-"""For a message that just came the reader need not wait; another may have been given it meanwhile."""
-_MOST_CREWS = 1000
-"""Each has a connection. More campaigns than this wait for others that have time, or for one that gets quiet."""
+_ASK_AGAIN_S = 1.0
+"""Pause before a retry when an unread message arrived; another consumer may read it meanwhile."""
+_MOST_POOLS = 1000
+"""Each pool uses a connection. Further campaigns wait for other processes, or until a pool stops."""
 
 
-class CrewStatus(NamedTuple):
-    """A crew of this process."""
+class ConsumerPoolStatus(NamedTuple):
+    """Counters of one consumer pool of this process."""
 
     campaign: str
     consumers: int
     in_hand: int
-    """Entries that were read, and of which nothing became yet."""
+    """Entries that were read and are not settled yet."""
     decided: int
-    """Entries that it has decided."""
+    """Entries that the pool has decided."""
 
 
 class CampaignManager:
-    """A service of every process that works on campaigns."""
+    """Service that runs the consumer pools of a process."""
 
-    def __init__(self, workshop: Workshop, installer: Installer) -> None:
-        self._workshop, self._installer = workshop, installer
-        self._valkey, self._hand = workshop.valkey, hand_keys(workshop.valkey, workshop.owner)
-        self._calls = Calls(workshop)
-        self._crews: dict[str, Crew] = {}
+    def __init__(self, context: ConsumerContext, installer: Installer) -> None:
+        self._context, self._installer = context, installer
+        self._valkey, self._process_keys = context.valkey, process_keys(context.valkey, context.owner)
+        self._wakeups = CampaignWakeups(context)
+        self._pools: dict[str, ConsumerPool] = {}
         self._at_work: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        """The same, and those of crews that have left and are about to end."""
+        """Tasks of all pools, including those that have left their campaign and are about to end."""
         self._answering: set[asyncio.Task[None]] = set()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._freed = asyncio.Event()
         self._crashes: Counter[str] = Counter()
-        """How often the crews of a campaign crashed, one after the other."""
+        """Number of consecutive crashes per campaign."""
 
     @property
-    def crews(self) -> list[CrewStatus]:
-        """Those at work, by campaign."""
+    def pools(self) -> list[ConsumerPoolStatus]:
+        """Counters of the running pools, ordered by campaign."""
         return [
-            CrewStatus(each.campaign, each.consumers, each.in_hand, each.decided)
-            for _, each in sorted(self._crews.items())
+            ConsumerPoolStatus(each.campaign, each.consumers, each.in_hand, each.decided)
+            for _, each in sorted(self._pools.items())
         ]
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Take calls until told to stop; then all crews stop, in at most 5 seconds."""
-        listener = asyncio.create_task(self._listen(), name="listen for campaigns")
+        """Handle wake-ups until `stopping` is set; then stop all pools within 5 seconds."""
+        listener = asyncio.create_task(self._listen(), name="wait for campaign wake-ups")
         told = asyncio.create_task(stopping.wait())
         try:
             await asyncio.wait([listener, told], return_when=asyncio.FIRST_COMPLETED)
@@ -89,36 +89,36 @@ class CampaignManager:
             await self._stop_all()
 
     async def start(self, campaign: str) -> None:
-        """Have this process serve a campaign, whether or not anything is in line. Twice is harmless.
+        """Start consumers for a campaign, even if it has no entries. Repeating it has no effect.
 
-        Raises `NotFound` where there is no such campaign.
+        Raises `NotFound` if the campaign does not exist.
         """
         await self._join(require_campaign(campaign), if_needed=False)
 
     async def stop(self, campaign: str) -> None:
-        """Have this process serve it no more, in at most 5 seconds; what it has not finished is done elsewhere.
+        """Stop the consumers of a campaign within 5 seconds; other processes take over its unfinished entries.
 
-        Asked for by the crew itself it returns at once. Twice is harmless. A later message may start it again.
+        Returns at once when called by a task of the pool. Repeating it has no effect. A later entry may start it again.
         """
-        crew, task = self._crews.get(campaign), self._at_work.get(campaign)
-        if crew is None or task is None:
+        pool, task = self._pools.get(campaign), self._at_work.get(campaign)
+        if pool is None or task is None:
             return
-        crew.stop()
+        pool.stop()
         caller = asyncio.current_task()
-        if caller is not task and not crew.is_run_by(caller):
+        if caller is not task and not pool.is_run_by(caller):
             await asyncio.wait([task], timeout=_STOP_WITHIN_S)
 
     async def _listen(self) -> None:
-        """Take a call after the other; after a failure, see first what it may have hidden."""
-        failures, outage = 0, self._workshop.outages.listening
+        """Handle wake-ups; after a failure, first recover those that may have been missed."""
+        failures, outage = 0, self._context.outages.listening
         while True:
             try:
                 with only_our_cancellation():
                     await self._catch_up()
                     while True:
                         await self._has_room()
-                        campaign = await self._calls.next()
-                        failures = 0  # not before: a server that refuses writes lets us catch up
+                        campaign = await self._wakeups.next()
+                        failures = 0  # not before: `_catch_up` succeeds on a server that refuses writes
                         outage.over()
                         if campaign is not None:
                             self._answer(campaign)
@@ -127,9 +127,9 @@ class CampaignManager:
                 await outage.pause(error, failures)
 
     async def _catch_up(self) -> None:
-        """Answer calls that we took and do not know of, and look for campaigns whose messages nobody reads."""
-        taken, served, busy = await self._calls.taken(), await self._served(), await self._calls.busy()
-        for campaign in served - self._crews.keys():  # of an earlier life of this service: somebody counts on us
+        """Handle wake-ups that were taken before, and find campaigns with unread entries."""
+        taken, served, busy = await self._wakeups.taken(), await self._served(), await self._wakeups.busy()
+        for campaign in served - self._pools.keys():  # listed before a restart of this service
             self._answer(campaign, if_needed=False)
         for campaign in taken:
             self._answer(campaign)
@@ -138,13 +138,13 @@ class CampaignManager:
             self._answer(campaign)
 
     async def _has_room(self) -> None:
-        while len(self._crews) + len(self._answering) >= _MOST_CREWS:
+        while len(self._pools) + len(self._answering) >= _MOST_POOLS:
             self._freed.clear()
             await self._freed.wait()
 
     def _answer(self, campaign: str, *, if_needed: bool = True) -> None:
-        """Join, in a task of its own: others call meanwhile."""
-        task = asyncio.create_task(self._answer_patiently(campaign, if_needed), name=f"answer {campaign}")
+        """Start a task that serves the campaign, so that other wake-ups are not delayed."""
+        task = asyncio.create_task(self._answer_with_retries(campaign, if_needed), name=f"answer {campaign}")
         self._answering.add(task)
         task.add_done_callback(self._answered)
 
@@ -152,18 +152,18 @@ class CampaignManager:
         self._answering.discard(task)
         self._freed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("campaign.answer_crashed", task=task.get_name(), exc_info=error)
+            log.error("campaign.wakeup_failed", task=task.get_name(), exc_info=error)
 
-    async def _answer_patiently(self, campaign: str, if_needed: bool) -> None:
-        outages = self._workshop.outages
+    async def _answer_with_retries(self, campaign: str, if_needed: bool) -> None:
+        outages = self._context.outages
         try:
             await outages.joining.retry(lambda: self._join(campaign, if_needed=if_needed))
         except NotFound:
-            log.warning("campaign.call_declined", campaign=campaign)
-            await outages.joining.retry(lambda: self._calls.decline(campaign))
+            log.warning("campaign.wakeup_ignored", campaign=campaign)
+            await outages.joining.retry(lambda: self._wakeups.ignore(campaign))
 
     async def _join(self, campaign: str, *, if_needed: bool) -> None:
-        while (crew := self._crews.get(campaign)) is not None and crew.is_stopping:
+        while (pool := self._pools.get(campaign)) is not None and pool.is_stopping:
             await asyncio.wait([self._at_work[campaign]])
         async with self._lock(campaign):
             reply = await self._serve(campaign, if_needed)
@@ -183,119 +183,119 @@ class CampaignManager:
     async def _serve(self, campaign: str, if_needed: bool) -> list[object]:
         return await scripts.serve(
             self._valkey,
-            **self._hand,
+            **self._process_keys,
             campaign=campaign,
-            owner=self._workshop.owner,
+            owner=self._context.owner,
             group=GROUP,
             if_needed=int(if_needed),
             **campaign_keys(self._valkey, campaign),
         )
 
     def _begin(self, campaign: str, total_count: int) -> None:
-        if campaign in self._crews:
+        if campaign in self._pools:
             return
-        crew = self._crews[campaign] = Crew(self._workshop, campaign, total_count, self._retire)
-        task = self._at_work[campaign] = asyncio.create_task(self._work(crew), name=f"crew of {campaign}")
+        pool = self._pools[campaign] = ConsumerPool(self._context, campaign, total_count, self._retire)
+        task = self._at_work[campaign] = asyncio.create_task(self._work(pool), name=f"consumer pool of {campaign}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        self._count_crews()
-        log.debug("campaign.crew_came", campaign=campaign, consumers=crew.consumers)
+        self._count_pools()
+        log.debug("campaign.consumers_started", campaign=campaign, consumers=pool.consumers)
 
-    async def _work(self, crew: Crew) -> None:
+    async def _work(self, pool: ConsumerPool) -> None:
         try:
-            pause_s = await self._run(crew)
-            if self._crews.get(crew.campaign) is crew:  # it was not quiet
-                leaving = self._workshop.outages.leaving
-                await leaving.retry(lambda: self._abandon(crew.campaign, crew.give_back))
-            await asyncio.sleep(pause_s)  # others may have it meanwhile; we are not to be the next
+            pause_s = await self._run(pool)
+            if self._pools.get(pool.campaign) is pool:  # it did not leave because of idleness
+                leaving = self._context.outages.leaving
+                await leaving.retry(lambda: self._abandon(pool.campaign, pool.return_messages))
+            await asyncio.sleep(pause_s)  # so that another process serves the campaign next
         finally:
-            self._gone(crew)
+            self._gone(pool)
 
-    async def _run(self, crew: Crew) -> float:
-        """Until it ends; how long this process lets others serve the campaign after that."""
+    async def _run(self, pool: ConsumerPool) -> float:
+        """Run a pool until it ends; return how long to leave the campaign to other processes."""
         try:
-            await crew.run()
-        except Exception as error:  # a defect; the campaign calls again, and may have more luck
-            log.error("campaign.crew_crashed", campaign=crew.campaign, exc_info=error)
-            self._crashes[crew.campaign] += 1
-            return _AFTER_CRASH.delay(self._crashes[crew.campaign]).total_seconds()
-        self._crashes.pop(crew.campaign, None)
+            await pool.run()
+        except Exception as error:  # unexpected; the campaign is served again after a pause
+            log.error("campaign.consumers_crashed", campaign=pool.campaign, exc_info=error)
+            self._crashes[pool.campaign] += 1
+            return _AFTER_CRASH.delay(self._crashes[pool.campaign]).total_seconds()
+        self._crashes.pop(pool.campaign, None)
         return 0.0
 
-    async def _abandon(self, campaign: str, give_back: Callable[[], Awaitable[object]]) -> None:
-        """Give back what is in hand, and tell the server that we are gone: it must not count on us."""
+    async def _abandon(self, campaign: str, return_messages: Callable[[], Awaitable[object]]) -> None:
+        """Return unfinished messages, and remove this process from those that serve the campaign."""
         async with self._lock(campaign):
-            await give_back()
+            await return_messages()
             if await self._leave(campaign, idle_ms=-1) is not None:
-                raise ValkeyUnavailable(f"campaign {campaign!r}: a read that was cancelled was served in spite of that")
+                raise ValkeyUnavailable(f"campaign {campaign!r}: the server delivered messages to a cancelled read")
 
-    async def _retire(self, crew: Crew) -> float | None:
+    async def _retire(self, pool: ConsumerPool) -> float | None:
         """See `Retire`."""
-        async with self._lock(crew.campaign):
-            wait_s = await self._leave(crew.campaign, idle_ms=milliseconds(self._workshop.settings.idle_timeout))
+        async with self._lock(pool.campaign):
+            wait_s = await self._leave(pool.campaign, idle_ms=milliseconds(self._context.settings.idle_timeout))
             if wait_s is None:
-                self._gone(crew)
+                self._gone(pool)
         return wait_s
 
     async def _leave(self, campaign: str, *, idle_ms: int) -> float | None:
-        """None when the server knows that we are gone; else after how long to ask again."""
+        """Leave a campaign. Return None on success, else the seconds after which to try again."""
         reply = await scripts.leave(
             self._valkey,
-            served=self._hand["served"],
+            served=self._process_keys["served"],
             campaign=campaign,
-            owner=self._workshop.owner,
+            owner=self._context.owner,
             group=GROUP,
             idle_ms=idle_ms,
-            now_ms=self._workshop.database.clock.pinned_ms,
+            now_ms=self._context.database.clock.pinned_ms,
             **campaign_keys(self._valkey, campaign),
         )
         match reply:
             case [b"left" | b"torn_down" as how]:
-                log.debug("campaign.crew_left", campaign=campaign, torn_down=how == b"torn_down")
+                log.debug("campaign.consumers_stopped", campaign=campaign, torn_down=how == b"torn_down")
                 return None
             case [b"unread"]:
-                return _LOOK_AGAIN_S
+                return _ASK_AGAIN_S
             case [b"pending"]:
-                return self._workshop.settings.idle_timeout_seconds
+                return self._context.settings.idle_timeout_seconds
             case [b"early", int(wait_ms)]:
                 return wait_ms / 1000
             case _:
                 raise AssertionError(f"leave.lua replied {reply!r}")
 
-    def _gone(self, crew: Crew) -> None:
-        if self._crews.get(crew.campaign) is crew:
-            del self._crews[crew.campaign], self._at_work[crew.campaign]
+    def _gone(self, pool: ConsumerPool) -> None:
+        if self._pools.get(pool.campaign) is pool:
+            del self._pools[pool.campaign], self._at_work[pool.campaign]
             self._freed.set()
-            self._count_crews()
+            self._count_pools()
 
     async def _stop_all(self) -> None:
-        for crew in self._crews.values():
-            crew.stop()
+        for pool in self._pools.values():
+            pool.stop()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_STOP_WITHIN_S - _LAST_WORDS_WITHIN_S)
+            await asyncio.wait(self._tasks, timeout=_STOP_WITHIN_S - _LEAVE_WITHIN_S)
         await end(*self._tasks)
         try:
-            async with asyncio.timeout(_LAST_WORDS_WITHIN_S):
-                await self._leave_nothing_behind()
+            async with asyncio.timeout(_LEAVE_WITHIN_S):
+                await self._leave_all()
         except (Unavailable, TimeoutError) as error:
-            # The leader finds what we had: when our lease ends, or among hands that nobody has.
+            # The leader recovers it when the lease of this process ends, or in its next sweep.
             log.warning("campaign.leaving_failed", error=str(error) or "no answer in time")
 
-    async def _leave_nothing_behind(self) -> None:
-        """Crews that were cut short, and calls that were taken and not answered."""
-        await self._calls.give_back()
-        await asyncio.gather(*(self._abandon_patiently(campaign) for campaign in await self._served()))
+    async def _leave_all(self) -> None:
+        """Return wake-ups that were not handled, and leave campaigns whose pools were cancelled."""
+        await self._wakeups.return_taken()
+        await asyncio.gather(*(self._abandon_with_retries(campaign) for campaign in await self._served()))
 
-    async def _abandon_patiently(self, campaign: str) -> None:
-        consumer = self._workshop.stream(campaign).consumer(self._workshop.owner)
-        await self._workshop.outages.leaving.retry(lambda: self._abandon(campaign, consumer.leave))
+    async def _abandon_with_retries(self, campaign: str) -> None:
+        consumer = self._context.stream(campaign).consumer(self._context.owner)
+        await self._context.outages.leaving.retry(lambda: self._abandon(campaign, consumer.leave))
 
     async def _served(self) -> set[str]:
-        return {each.decode() for each in await self._valkey.execute("SMEMBERS", self._hand["served"])}
+        return {each.decode() for each in await self._valkey.execute("SMEMBERS", self._process_keys["served"])}
 
-    def _count_crews(self) -> None:
-        metrics.CAMPAIGN_CREWS.set(len(self._crews))
-        metrics.CAMPAIGN_CONSUMERS.set(sum(crew.consumers for crew in self._crews.values()))
+    def _count_pools(self) -> None:
+        metrics.CAMPAIGN_CREWS.set(len(self._pools))
+        metrics.CAMPAIGN_CONSUMERS.set(sum(pool.consumers for pool in self._pools.values()))
 
     def _lock(self, campaign: str) -> asyncio.Lock:
         lock = self._locks.get(campaign)

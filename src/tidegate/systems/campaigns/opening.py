@@ -11,15 +11,15 @@ from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Api, Context, DeadLetterCount, Gauges, HttpContext, OpenSystem, Topic
 from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.first_come import FirstCome
 from tidegate.systems.campaigns.gauges import CampaignGauges, DeadLetterCounts
 from tidegate.systems.campaigns.kinds import Kinds, load_kind
 from tidegate.systems.campaigns.manager import CampaignManager
 from tidegate.systems.campaigns.points import Points
-from tidegate.systems.campaigns.recoverable_work import CampaignEstate
+from tidegate.systems.campaigns.recoverable_work import RecoverableCampaigns
 from tidegate.systems.campaigns.retention import CampaignRule
 from tidegate.systems.campaigns.settings import CampaignSettings
-from tidegate.systems.campaigns.workshop import Workshop
 
 
 def campaign_kinds(settings: CampaignSettings) -> Kinds:
@@ -54,20 +54,20 @@ class OpenCampaigns(OpenSystem):
     def manager(self) -> CampaignManager:
         """A new one; a process has one at most."""
         context, kinds = self._context, campaign_kinds(self._settings)
-        workshop = Workshop(
+        consumer_context = ConsumerContext(
             context.valkey,
             context.database,
             context.owner,
             kinds,
             self._settings,
-            on_decided=self.campaigns.news.decided,
+            on_decided=self.campaigns.result_feed.decided,
         )
-        return CampaignManager(workshop, self.campaigns.installer)
+        return CampaignManager(consumer_context, self.campaigns.installer)
 
     def recoverable(self) -> Sequence[RecoverableWork]:
         """Entries and campaigns that dead processes held."""
         context = self._context
-        return [CampaignEstate(context.valkey, context.membership, self._settings, context.database.clock)]
+        return [RecoverableCampaigns(context.valkey, context.membership, self._settings, context.database.clock)]
 
     def retention_rules(self) -> Sequence[RetentionRule]:
         """Campaigns that ended long ago, with their entries."""

@@ -28,7 +28,7 @@ _DELETING = "deleting"
 _THERE = _c.state != _DELETING
 
 
-class DoorRow(NamedTuple):
+class IssuedUser(NamedTuple):
     """What the door's memory holds of a user, from SQL."""
 
     user: str
@@ -150,7 +150,7 @@ def begin_epoch(tx: Transaction, ident: str) -> tuple[Campaign, int]:
     return changed, highest or 0
 
 
-def door_rows(tx: Transaction, ident: str, after: DoorRow | None, limit: int) -> list[DoorRow]:
+def issued_users(tx: Transaction, ident: str, after: IssuedUser | None, limit: int) -> list[IssuedUser]:
     """Those whose entry stands, by number, behind `after`: what the door must remember of them."""
     query = (
         select(_e.user_id, _e.number, _e.entry_key)
@@ -159,7 +159,7 @@ def door_rows(tx: Transaction, ident: str, after: DoorRow | None, limit: int) ->
         .limit(limit)
     )
     rows = tx.execute(query if after is None else query.where(_behind(after.number, after.user)))
-    return [DoorRow(*row) for row in rows]
+    return [IssuedUser(*row) for row in rows]
 
 
 def decided(tx: Transaction, ident: str, user: str) -> Decided | None:

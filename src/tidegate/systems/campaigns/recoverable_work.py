@@ -12,35 +12,35 @@ from tidegate.primitives.membership import Membership
 from tidegate.primitives.stream import Stream, StreamSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import scripts
-from tidegate.systems.campaigns.keys import GROUP, busy_key, calls_key, campaign_keys, hand_keys
+from tidegate.systems.campaigns.consumer_context import campaign_stream
+from tidegate.systems.campaigns.keys import GROUP, busy_key, campaign_keys, process_keys, wakeups_key
 from tidegate.systems.campaigns.settings import CampaignSettings
-from tidegate.systems.campaigns.workshop import campaign_stream
 
 log = get_logger(__name__)
 
 _TRIES = 3
 
 
-class CampaignEstate:
+class RecoverableCampaigns:
     """See `RecoverableWork`: the leader's recoverer looks after it."""
 
     def __init__(
         self, valkey: Valkey, membership: Membership, settings: CampaignSettings, clock: Clock | None = None
     ) -> None:
-        self._valkey, self._presence, self._settings = valkey, membership, settings
+        self._valkey, self._membership, self._settings = valkey, membership, settings
         self._clock = clock or SystemClock()
         self._missing: set[str] = set()
         """Hands that were not among the living at the last look."""
 
     async def take_over(self, owner: str) -> int:
         """Give its messages, its campaigns and its calls to others; how many messages that were."""
-        hand = hand_keys(self._valkey, owner)
+        hand = process_keys(self._valkey, owner)
         served = {each.decode() for each in await self._valkey.execute("SMEMBERS", hand["served"])}
         taken = sum([await self._take_over(owner, campaign) for campaign in sorted(served)])
         # One that is only frozen may still wait at a stream after it was removed, and is given what comes next.
         others = [campaign for campaign in await self._busy() if campaign not in served]
         taken += sum([await self._stream(campaign).take_over(owner) for campaign in others])
-        await scripts.give_back(self._valkey, calls=calls_key(self._valkey), taken=hand["taken"])
+        await scripts.return_wakeups(self._valkey, wakeups=wakeups_key(self._valkey), taken=hand["taken"])
         return taken
 
     async def sweep_idle(self) -> int:
@@ -52,7 +52,7 @@ class CampaignEstate:
             next_in_ms = min(next_in_ms, await self._stream(campaign).sweep_idle(counts=False))
             hands |= await self._look(campaign)
         await self._take_from_the_missing(hands)
-        return min(next_in_ms, milliseconds(self._presence.settings.lease)) if self._missing else next_in_ms
+        return min(next_in_ms, milliseconds(self._membership.settings.lease)) if self._missing else next_in_ms
 
     async def holders(self) -> set[str]:
         """The processes that hold messages or are counted on as hands."""
@@ -67,7 +67,7 @@ class CampaignEstate:
             taken += await stream.take_over(owner)
             reply = await scripts.leave(
                 self._valkey,
-                served=hand_keys(self._valkey, owner)["served"],
+                served=process_keys(self._valkey, owner)["served"],
                 campaign=campaign,
                 owner=owner,
                 group=GROUP,
@@ -76,7 +76,7 @@ class CampaignEstate:
                 **campaign_keys(self._valkey, campaign),
             )
             if reply != [b"pending"]:
-                log.warning("campaign.hand_removed", campaign=campaign, owner=owner, messages=taken)
+                log.warning("campaign.process_removed", campaign=campaign, owner=owner, messages=taken)
                 return taken
         # It is frozen and still waits at the stream, where it is given what comes next.
         raise ValkeyUnavailable(f"campaign {campaign!r}: {owner} is given messages as fast as they are taken from it")
@@ -84,11 +84,11 @@ class CampaignEstate:
     async def _look(self, campaign: str) -> set[str]:
         """Make good what can be; the hands that it has."""
         keys = campaign_keys(self._valkey, campaign)
-        match await scripts.look(self._valkey, campaign=campaign, group=GROUP, **keys):
+        match await scripts.repair(self._valkey, campaign=campaign, group=GROUP, **keys):
             case [b"served", *hands]:
                 return {owner.decode() for owner in hands}
             case [b"called"]:
-                log.warning("campaign.called_again", campaign=campaign)
+                log.warning("campaign.woken_again", campaign=campaign)
             case _:
                 pass
         return set()
@@ -101,7 +101,7 @@ class CampaignEstate:
         if not hands:
             self._missing = set()
             return
-        missing = hands - {member.owner for member in await self._presence.members()}
+        missing = hands - {member.owner for member in await self._membership.members()}
         for owner in sorted(missing & self._missing):
             await self.take_over(owner)
         self._missing = missing - self._missing

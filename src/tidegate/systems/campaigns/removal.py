@@ -40,10 +40,12 @@ class CampaignRemover:
         rows = 1
         while removed := await self._database.transaction(records.remove_entries, ident, _AT_ONCE):
             rows += removed
-        await self._valkey.execute("UNLINK", *(keys[name] for name in ("book", "stream", "dead", "entries", "hands")))
-        for shared in ("called", "busy"):
+        await self._valkey.execute(
+            "UNLINK", *(keys[name] for name in ("book", "stream", "dead", "entries", "processes"))
+        )
+        for shared in ("woken", "busy"):
             await self._valkey.execute("SREM", keys[shared], ident)
-        await self._valkey.execute("LREM", keys["calls"], 0, ident)
+        await self._valkey.execute("LREM", keys["wakeups"], 0, ident)
         await self._database.transaction(records.finish_removal, ident)
         log.info("campaign.deleted", campaign=ident, rows=rows)
         return rows

@@ -4,7 +4,7 @@
 ---@arg campaign str
 ---@arg ids      packed  list of dead letter ids
 ---@arg now_ms   time
----@include call
+---@include wake
 ---@include replay_dead_letters
 -- Reply: how many of them there were
 -- The place of a letter stays taken.
@@ -13,6 +13,6 @@ local replayed = replay_dead_letters(keys.stream, keys.dead, ids)
 if replayed > 0 then
   redis.call('HSET', keys.book, 'last_ms', string.format('%.0f', now_ms))
   redis.call('SADD', keys.busy, campaign)
-  if redis.call('SCARD', keys.hands) == 0 then call_for_hands(keys, campaign) end
+  if redis.call('SCARD', keys.processes) == 0 then wake_process(keys, campaign) end
 end
 return replayed

@@ -20,7 +20,7 @@ from tidegate.systems.campaigns.campaign import (
 )
 from tidegate.systems.campaigns.dead_users import DeadUsers
 from tidegate.systems.campaigns.keys import campaign_keys
-from tidegate.systems.campaigns.news import ResultNews, name_of
+from tidegate.systems.campaigns.result_feed import ResultFeed, name_of
 
 _decoder = msgspec.json.Decoder(Entry)
 
@@ -28,8 +28,8 @@ _decoder = msgspec.json.Decoder(Entry)
 class Results:
     """Looks up what became of one user's entry, and tells when that changes."""
 
-    def __init__(self, valkey: Valkey, database: Database, news: ResultNews) -> None:
-        self._valkey, self._database, self._news = valkey, database, news
+    def __init__(self, valkey: Valkey, database: Database, feed: ResultFeed) -> None:
+        self._valkey, self._database, self._feed = valkey, database, feed
         self._dead = DeadUsers(valkey)
 
     async def of(self, campaign: str, user: str) -> Result:
@@ -60,7 +60,7 @@ class Results:
 
     def watch(self, campaign: str, user: str) -> AbstractAsyncContextManager[Watch]:
         """Be woken whenever something became of this entry, for the length of a block."""
-        return self._news.watch([name_of(require_campaign(campaign), require_user(user))])
+        return self._feed.watch([name_of(require_campaign(campaign), require_user(user))])
 
     async def _number(self, campaign: str, user: str) -> int | None:
         """With which the door let the user in."""

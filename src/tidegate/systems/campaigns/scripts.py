@@ -1,7 +1,6 @@
-"""The Lua of campaigns, with its Python face. Each script is one atomic step on one campaign.
+"""Typed stubs of the Lua scripts of campaigns. Each script is one atomic step on one campaign.
 
-The door's own script, `enter.lua`, is in `door.py`. It writes a message of one field, `payload`: an `Entry` as JSON;
-sets `last_ms` in the book; and where it let somebody in and there are no hands, it calls for them (fragment `call`).
+`enter.lua` is in `entry_service.py`.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ async def serve(
     if_needed: int,
     **keys: Unpack[CampaignKeys],
 ) -> list[Any]:
-    """Join a crew."""
+    """Add a process to those that serve a campaign."""
     ...
 
 
@@ -40,7 +39,7 @@ async def settle(
     now_ms: int | None,
     **keys: Unpack[CampaignKeys],
 ) -> list[int]:
-    """Messages are decided."""
+    """Acknowledge and delete decided entries, and update the counters."""
     ...
 
 
@@ -56,25 +55,25 @@ async def leave(
     now_ms: int | None,
     **keys: Unpack[CampaignKeys],
 ) -> list[Any]:
-    """Leave a crew."""
+    """Remove a process from those that serve a campaign."""
     ...
 
 
-@lua_script("decline.lua")
-async def decline(valkey: Valkey, *, taken: Key, campaign: str, **keys: Unpack[CampaignKeys]) -> int:
-    """A call that cannot be answered."""
+@lua_script("ignore_wakeup.lua")
+async def ignore_wakeup(valkey: Valkey, *, taken: Key, campaign: str, **keys: Unpack[CampaignKeys]) -> int:
+    """Drop a wake-up of a campaign that does not exist."""
     ...
 
 
-@lua_script("give_back.lua")
-async def give_back(valkey: Valkey, *, calls: Key, taken: Key) -> int:
-    """Calls of a process that died."""
+@lua_script("return_wakeups.lua")
+async def return_wakeups(valkey: Valkey, *, wakeups: Key, taken: Key) -> int:
+    """Return the wake-ups that a process took to the shared list."""
     ...
 
 
-@lua_script("look.lua")
-async def look(valkey: Valkey, *, campaign: str, group: str, **keys: Unpack[CampaignKeys]) -> list[Any]:
-    """Make good what a loss left behind."""
+@lua_script("repair.lua")
+async def repair(valkey: Valkey, *, campaign: str, group: str, **keys: Unpack[CampaignKeys]) -> list[Any]:
+    """Repair a campaign after data loss; return the processes that serve it."""
     ...
 
 
@@ -92,7 +91,7 @@ async def install(
     now_ms: int | None,
     **keys: Unpack[CampaignKeys],
 ) -> bytes:
-    """Make the campaign what SQL says."""
+    """Write the rules of a campaign, and its counters and users where they are lost."""
     ...
 
 
@@ -100,13 +99,13 @@ async def install(
 async def replay(
     valkey: Valkey, *, campaign: str, ids: Sequence[str], now_ms: int | None, **keys: Unpack[CampaignKeys]
 ) -> int:
-    """Dead letters become messages again."""
+    """Move dead letters back to the stream."""
     ...
 
 
 @lua_script("discard.lua")
 async def discard(valkey: Valkey, *, letters: Sequence[tuple[str, str, str]], **keys: Unpack[CampaignKeys]) -> int:
-    """Give dead letters up."""
+    """Delete dead letters, and the memory of their users."""
     ...
 
 
@@ -114,5 +113,5 @@ async def discard(valkey: Valkey, *, letters: Sequence[tuple[str, str, str]], **
 async def status(
     valkey: Valkey, *, campaign: str, group: str, now_ms: int | None, **keys: Unpack[CampaignKeys]
 ) -> list[Any]:
-    """How a campaign stands."""
+    """Return counts and state of a campaign."""
     ...

@@ -1,4 +1,4 @@
--- A process joins the crew of a campaign, as an answer to a call or of its own accord.
+-- A process joins the consumer pool of a campaign, as an answer to a call or of its own accord.
 --
 ---@keyset keys
 ---@key served   set     campaigns that this process serves
@@ -15,10 +15,10 @@
 local total = redis.call('HGET', keys.book, 'total')
 if not total then return {'unknown'} end
 redis.call('LREM', taken, 0, campaign)
-redis.call('SREM', keys.called, campaign)
+redis.call('SREM', keys.woken, campaign)
 local depth, pending = backlog(keys, group)
 if if_needed == 1 and depth <= pending then return {'nothing'} end
-redis.call('SADD', keys.hands, owner)
+redis.call('SADD', keys.processes, owner)
 redis.call('SADD', served, campaign)
 redis.call('SADD', keys.busy, campaign)
 redis.pcall('XGROUP', 'CREATE', keys.stream, group, '0', 'MKSTREAM')

@@ -8,7 +8,7 @@
 ---@arg crowd    int     where more messages than this are left, more hands are called for
 ---@arg pause_ms int     but not more often than this
 ---@arg now_ms   time
----@include call
+---@include wake
 -- Reply: {how many of them were still to be done, messages left}
 -- Only what is acknowledged here and now counts: a message that was given to somebody else has another id, so whoever
 -- comes late, or comes again, changes nothing. A place is counted in the step in which the message leaves the stream.
@@ -45,6 +45,6 @@ if sold_out >= 0 then
 end
 if left > crowd and now_ms - tonumber(known[2] or 0) >= pause_ms then
   redis.call('HSET', keys.book, 'asked_ms', string.format('%.0f', now_ms))
-  call_for_hands(keys, campaign)
+  wake_process(keys, campaign)
 end
 return {done, left}

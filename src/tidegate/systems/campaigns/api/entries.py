@@ -21,7 +21,7 @@ from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.settings import HttpSettings
 from tidegate.runtime.change_feed import Watch
 from tidegate.systems.campaigns.api.campaigns import TAG, CampaignId, Limit
-from tidegate.systems.campaigns.campaign import Answer as DoorAnswer
+from tidegate.systems.campaigns.campaign import Answer as EntryAnswer
 from tidegate.systems.campaigns.campaign import Decided, Entered, Result
 from tidegate.systems.campaigns.campaigns import Campaigns
 from tidegate.systems.campaigns.tables import LONGEST_KEY, LONGEST_USER
@@ -32,10 +32,10 @@ _BUSY_S = "1"
 User = Annotated[str, Meta(min_length=1, max_length=LONGEST_USER, extra_json_schema={"format": "user-name"})]
 Key = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY, extra_json_schema={"format": "user-name"})]
 STATUS = {
-    DoorAnswer.ACCEPTED: 202,
-    DoorAnswer.DUPLICATE: 200,
-    DoorAnswer.SOLD_OUT: 409,
-    DoorAnswer.NOT_OPEN: 409,
+    EntryAnswer.ACCEPTED: 202,
+    EntryAnswer.DUPLICATE: 200,
+    EntryAnswer.SOLD_OUT: 409,
+    EntryAnswer.NOT_OPEN: 409,
 }
 
 
@@ -135,7 +135,7 @@ class EntryRoutes:
         it is refused with 503 and `Retry-After`: nothing was done, so ask again.
         """
         entered = await self._campaigns.enter(campaign, body.user, _key_of(body, request), body.data)
-        if entered.answer is DoorAnswer.BUSY:
+        if entered.answer is EntryAnswer.BUSY:
             raise Trouble(ProblemType.TOO_MANY, "too many entries are in line", headers={"Retry-After": _BUSY_S})
         return Answer(entered, headers_of(campaign, body.user, entered), STATUS[entered.answer])
 

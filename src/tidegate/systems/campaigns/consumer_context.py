@@ -1,4 +1,4 @@
-"""What all crews of a process have in common."""
+"""Shared dependencies of all consumer pools of a process."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from tidegate.systems.campaigns.settings import CampaignSettings
 
 @dataclass(frozen=True)
 class Outages:
-    """What crews wait for. All campaigns of a process share these, so that the log tells once what they all meet."""
+    """Outages that consumer pools wait for; all campaigns of a process share them, so each is logged once."""
 
     listening: Outage = field(default_factory=lambda: Outage("campaigns.listen"))
     joining: Outage = field(default_factory=lambda: Outage("campaigns.join"))
@@ -28,8 +28,8 @@ class Outages:
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """The servers, the settings, the kinds that can be worked on, and who we are."""
+class ConsumerContext:
+    """Servers, settings, known kinds, and the name of this process."""
 
     valkey: Valkey
     database: Database
@@ -38,20 +38,20 @@ class Workshop:
     settings: CampaignSettings
     outages: Outages = field(default_factory=Outages)
     on_decided: Callable[[str, Collection[str]], object] = lambda _campaign, _users: None
-    """Called with the users of a campaign of whose entries something became; must not wait."""
+    """Called with a campaign and the users whose results changed; must not block."""
 
     @property
     def can_block(self) -> bool:
-        """Whether reads wait on the server."""
+        """Whether reads block on the server instead of polling."""
         return self.valkey.info.can_block if self.settings.blocking is None else self.settings.blocking
 
     def stream(self, campaign: str) -> Stream:
-        """The stream of one campaign."""
+        """Return the stream of one campaign."""
         return campaign_stream(self.valkey, campaign, self.settings, self.database.clock)
 
 
 def campaign_stream(valkey: Valkey, campaign: str, settings: CampaignSettings, clock: Clock) -> Stream:
-    """The stream of one campaign, by the settings of all."""
+    """Return the stream of one campaign, configured by the settings of campaigns."""
     ours = StreamSettings(
         group=GROUP,
         max_deliveries=settings.max_deliveries,

@@ -51,7 +51,7 @@ class _Attempt(NamedTuple):
     answered: asyncio.Future[Entered]
 
 
-class Door:
+class EntryService:
     """The door of all campaigns, in this process."""
 
     def __init__(

@@ -8,11 +8,11 @@
 -- A call that is made twice does no harm: who comes and finds nothing to do goes away.
 
 local depth, pending = backlog(keys, group)
-local members = redis.call('SMEMBERS', keys.hands)
+local members = redis.call('SMEMBERS', keys.processes)
 if depth > pending then
-  redis.call('SADD', keys.called, campaign)
+  redis.call('SADD', keys.woken, campaign)
   -- It may be noted as called while the call itself is lost.
-  if not redis.call('LPOS', keys.calls, campaign) then redis.call('LPUSH', keys.calls, campaign) end
+  if not redis.call('LPOS', keys.wakeups, campaign) then redis.call('LPUSH', keys.wakeups, campaign) end
 end
 -- Hands that have forgotten it, or hang, are not among the missing; so it calls although it has some.
 if #members > 0 then return {'served', unpack(members)} end

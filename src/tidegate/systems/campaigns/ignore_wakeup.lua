@@ -6,6 +6,6 @@
 -- Reply: 1
 
 redis.call('LREM', taken, 0, campaign)
-redis.call('SREM', keys.called, campaign)
+redis.call('SREM', keys.woken, campaign)
 redis.call('SREM', keys.busy, campaign)
 return 1

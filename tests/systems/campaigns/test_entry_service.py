@@ -21,7 +21,7 @@ from tidegate.core.ids import new_id
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.campaign import POINTS, Answer, Entered
 from tidegate.systems.campaigns.campaigns import CampaignChange, Campaigns
-from tidegate.systems.campaigns.door import _enter  # pyright: ignore[reportPrivateUsage]
+from tidegate.systems.campaigns.entry_service import _enter  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ async def test_a_call_whose_answer_was_lost_may_be_made_again(shop: Shop):
     assert len(await shop.line()) == 2
 
 
-async def test_the_door_opens_and_closes_by_the_clock(shop: Shop, clock: ManualClock):
+async def test_a_campaign_opens_and_closes_by_the_clock(shop: Shop, clock: ManualClock):
     now = clock.now()
     await shop.open(starts_at=now + timedelta(seconds=10), ends_at=now + timedelta(seconds=20))
 
@@ -188,12 +188,12 @@ async def test_the_first_one_calls_for_hands_and_the_next_do_not(shop: Shop):
     await shop.campaigns.enter("winter", "ann")
     await shop.campaigns.enter(CAMPAIGN, "ann")
 
-    assert await shop.calls() == [b"winter", CAMPAIGN.encode()]
+    assert await shop.wakeups() == [b"winter", CAMPAIGN.encode()]
 
-    await shop.valkey.execute("DEL", shop.keys()["calls"], shop.keys()["called"])
-    await shop.valkey.execute("SADD", shop.keys()["hands"], "somebody")
+    await shop.valkey.execute("DEL", shop.keys()["wakeups"], shop.keys()["woken"])
+    await shop.valkey.execute("SADD", shop.keys()["processes"], "somebody")
     await shop.campaigns.enter(CAMPAIGN, "zoe")
-    assert await shop.calls() == [], "whoever has hands calls for none"
+    assert await shop.wakeups() == [], "whoever has hands calls for none"
 
 
 async def test_a_campaign_that_nobody_knows_is_not_found(shop: Shop):
@@ -215,12 +215,12 @@ async def test_a_server_that_lost_everything_is_told_again_and_numbers_go_on(sho
     assert line[0].epoch > 1, "the same number of another epoch"
 
 
-async def test_of_many_at_many_doors_as_many_get_in_as_there_is_stock(shop: Shop):
+async def test_concurrent_entry_services_accept_as_many_as_there_is_stock(shop: Shop):
     await shop.open(total=25)
-    doors = [Campaigns(shop.valkey, shop.database) for _ in range(4)]
+    services = [Campaigns(shop.valkey, shop.database) for _ in range(4)]
     users = [f"user {n % 60}" for n in range(240)]
 
-    answers = await asyncio.gather(*(doors[n % 4].enter(CAMPAIGN, user) for n, user in enumerate(users)))
+    answers = await asyncio.gather(*(services[n % 4].enter(CAMPAIGN, user) for n, user in enumerate(users)))
 
     numbers = [each.number for each in answers if each.answer is Answer.ACCEPTED]
     assert sorted(number for number in numbers if number is not None) == list(range(1, 26))
@@ -264,13 +264,13 @@ async def test_whoever_gives_up_waiting_keeps_nobody_else_from_his_answer(shop: 
         {"user": "\ud800"},
     ],
 )
-async def test_nonsense_is_refused_at_the_door(shop: Shop, attempt: dict[str, Any]):
+async def test_invalid_arguments_are_refused(shop: Shop, attempt: dict[str, Any]):
     with pytest.raises(InvalidArgument):
         await shop.campaigns.enter(CAMPAIGN, **attempt)
 
 
 async def bury_all(shop: Shop) -> None:
-    """As a crew does with what it cannot decide."""
+    """As a consumer pool does with what it cannot decide."""
     keys = shop.keys()
     for entry_id, fields in await shop.valkey.execute("XRANGE", keys["stream"], "-", "+"):
         added = ("dead.message", entry_id, "dead.deliveries", 5, "dead.reason", "it failed", "dead.at_ms", 1)
@@ -290,7 +290,7 @@ users, keys = st.sampled_from("abcdef"), st.sampled_from(["k1", "k2", None])
 
 @settings(max_examples=examples(40))
 @given(attempts=st.lists(st.tuples(users, keys), max_size=20), stock=st.integers(0, 5), together=st.booleans())
-def test_the_door_answers_as_a_plain_list_would(
+def test_answers_are_those_of_a_sequential_model(
     embedded_url: str,
     tmp_path_factory: pytest.TempPathFactory,
     attempts: list[tuple[str, str | None]],
@@ -298,7 +298,7 @@ def test_the_door_answers_as_a_plain_list_would(
     together: bool,
 ):
     """However attempts are joined: the first so many distinct users get in, and each is told the same for ever."""
-    asyncio.run(_compare(embedded_url, tmp_path_factory.mktemp("door") / "shop.db", attempts, stock, together))
+    asyncio.run(_compare(embedded_url, tmp_path_factory.mktemp("entry") / "shop.db", attempts, stock, together))
 
 
 async def _compare(url: str, file: Path, attempts: list[tuple[str, str | None]], stock: int, together: bool) -> None:

@@ -1,4 +1,4 @@
-"""Crews: entries are decided once and in order, crews come with the first of them and go when it is quiet."""
+"""Consumer pools decide entries once and in order; they start with the first entry and stop when it is quiet."""
 
 import asyncio
 
@@ -7,22 +7,22 @@ from tests.systems.campaigns.working import Works
 from tidegate.systems.campaigns.campaign import POINTS
 
 
-async def test_the_first_entry_wakes_a_crew_and_when_it_is_quiet_nothing_is_left_of_it(works: Works):
+async def test_the_first_entry_wakes_a_consumer_pool_and_when_it_is_quiet_nothing_is_left_of_it(works: Works):
     one = await works.instance()
     await works.open()
-    assert one.manager.crews == [], "nobody has entered"
+    assert one.manager.pools == [], "nobody has entered"
 
     await works.enter("ann", "bob")
     await works.until_decided(2)
     assert await works.rows() == {"ann": ("issued", 1), "bob": ("issued", 2)}
-    assert [crew.campaign for crew in one.manager.crews] == [CAMPAIGN]
+    assert [pool.campaign for pool in one.manager.pools] == [CAMPAIGN]
     assert (await works.status()).hands == ["one"]
 
     await works.until_gone()
-    assert one.manager.crews == []
+    assert one.manager.pools == []
     keys = works.keys()
     assert await works.valkey.execute("SMEMBERS", keys["busy"]) == set()
-    assert await works.valkey.execute("EXISTS", keys["calls"], keys["called"], keys["hands"]) == 0
+    assert await works.valkey.execute("EXISTS", keys["wakeups"], keys["woken"], keys["processes"]) == 0
     assert (await works.status()).remembered == 2, "the door does not forget"
 
     await works.enter("eve")
@@ -65,7 +65,7 @@ async def test_a_long_line_is_shared_by_several_instances_and_batches_are_commit
     assert (await works.status()).dead == 0
     assert sum([await works.campaigns.points_of(user) for user in users[::100]]) == 15
     for each in (one, two):
-        assert all(crew.consumers == 3 for crew in each.manager.crews)
+        assert all(pool.consumers == 3 for pool in each.manager.pools)
 
 
 async def test_what_was_refused_frees_its_place_for_the_next(works: Works):

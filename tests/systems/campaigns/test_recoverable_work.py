@@ -13,8 +13,8 @@ from tidegate.core.clock import ManualClock, milliseconds, to_ms
 from tidegate.primitives.membership import Membership
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.keys import hand_keys
-from tidegate.systems.campaigns.recoverable_work import CampaignEstate
+from tidegate.systems.campaigns.keys import process_keys
+from tidegate.systems.campaigns.recoverable_work import RecoverableCampaigns
 
 LEASE = timedelta(seconds=10)
 
@@ -40,17 +40,17 @@ async def test_messages_hands_and_calls_of_the_dead_go_to_others(quiet: Works):
     await quiet.enter("ann", "bob", "eve")
     await quiet.open("other")
     await serve_and_read(quiet, "dead")
-    keys, hand = quiet.keys(), hand_keys(quiet.valkey, "dead")
+    keys, hand = quiet.keys(), process_keys(quiet.valkey, "dead")
     await quiet.enter("ann", campaign="other")
-    await quiet.valkey.execute("DEL", keys["calls"])
+    await quiet.valkey.execute("DEL", keys["wakeups"])
     await quiet.valkey.execute("LPUSH", hand["taken"], "other")
 
-    assert await quiet.estate().take_over("dead") == 2
+    assert await quiet.recoverable().take_over("dead") == 2
     status = await quiet.status()
     assert (status.hands, status.pending, status.lag, status.is_called) == ([], 0, 3, True)
-    assert sorted(await quiet.calls()) == [CAMPAIGN.encode(), b"other"]
+    assert sorted(await quiet.wakeups()) == [CAMPAIGN.encode(), b"other"]
     assert await quiet.valkey.execute("EXISTS", hand["served"], hand["taken"]) == 0
-    assert await quiet.estate().take_over("dead") == 0, "twice is harmless"
+    assert await quiet.recoverable().take_over("dead") == 0, "twice is harmless"
 
     await quiet.instance("living")
     await quiet.until_decided(3)
@@ -62,14 +62,14 @@ async def test_one_that_is_only_frozen_is_given_messages_after_it_was_removed_an
     """The server gives what comes next to whoever waits longest at the stream."""
     await quiet.open(total=50)
     await quiet.manager("frozen")._serve(CAMPAIGN, False)  # pyright: ignore[reportPrivateUsage]
-    estate = quiet.estate()
-    assert await estate.take_over("frozen") == 0
+    recoverable = quiet.recoverable()
+    assert await recoverable.take_over("frozen") == 0
     await quiet.enter("ann")
     await quiet.manager("living")._serve(CAMPAIGN, False)  # pyright: ignore[reportPrivateUsage]
     stream = quiet.keys()["stream"]
     await quiet.valkey.execute("XREADGROUP", "GROUP", "workers", "frozen", "STREAMS", stream, ">")
 
-    assert await estate.take_over("frozen") == 1
+    assert await recoverable.take_over("frozen") == 1
     assert (await quiet.status()).lag == 1
 
 
@@ -78,12 +78,12 @@ async def test_a_campaign_whose_call_is_lost_calls_again_and_what_is_empty_is_to
     await quiet.open(total=50)
     await quiet.enter("ann")
     keys = quiet.keys()
-    await quiet.valkey.execute("DEL", keys["calls"])  # and it is still noted as called
+    await quiet.valkey.execute("DEL", keys["wakeups"])  # and it is still noted as called
     await quiet.valkey.execute("SADD", keys["busy"], "empty")
 
-    assert await quiet.estate().sweep_idle() == 300_000
-    await quiet.estate().sweep_idle()
-    assert await quiet.calls() == [CAMPAIGN.encode()], "once"
+    assert await quiet.recoverable().sweep_idle() == 300_000
+    await quiet.recoverable().sweep_idle()
+    assert await quiet.wakeups() == [CAMPAIGN.encode()], "once"
     assert await quiet.valkey.execute("SMEMBERS", keys["busy"]) == {CAMPAIGN.encode()}
 
 
@@ -98,10 +98,10 @@ async def test_to_be_held_for_long_does_not_count(quiet: Works):
         await serve_and_read(quiet, "one")
         [(message, _)] = await quiet.valkey.execute("XRANGE", stream, "-", "+")
         await quiet.valkey.execute("XCLAIM", stream, "workers", "one", 0, message, "IDLE", 300_001)
-        await quiet.estate().sweep_idle()
+        await quiet.recoverable().sweep_idle()
         assert (await quiet.status()).lag == 1, "others may have it"
     await serve_and_read(quiet, "one")
-    await quiet.estate().take_over("one")
+    await quiet.recoverable().take_over("one")
     status = await quiet.status()
     assert (status.lag, status.dead) == (1, 0)
 
@@ -113,21 +113,21 @@ async def test_a_campaign_whose_hands_have_forgotten_it_calls_again(quiet: Works
     await Membership(quiet.valkey, quiet.valkey.unit("all"), "living").join()
     await quiet.manager("living")._serve(CAMPAIGN, False)  # pyright: ignore[reportPrivateUsage]
     await quiet.enter("ann")
-    assert await quiet.calls() == []
-    await quiet.estate().sweep_idle()
-    assert await quiet.calls() == [CAMPAIGN.encode()]
+    assert await quiet.wakeups() == []
+    await quiet.recoverable().sweep_idle()
+    assert await quiet.wakeups() == [CAMPAIGN.encode()]
 
 
 async def test_hands_that_nobody_knows_are_removed_at_the_second_look(quiet: Works):
     await quiet.open(total=50)
     await quiet.enter("ann", "bob", "eve")
     await serve_and_read(quiet, "stranger")
-    estate = quiet.estate()
+    recoverable = quiet.recoverable()
 
-    assert await estate.holders() == {"stranger"}
-    assert await estate.sweep_idle() == 10_000, "as soon as it must have joined again"
+    assert await recoverable.holders() == {"stranger"}
+    assert await recoverable.sweep_idle() == 10_000, "as soon as it must have joined again"
     assert (await quiet.status()).hands == ["stranger"], "it may be about to join again"
-    assert await estate.sweep_idle() > 200_000
+    assert await recoverable.sweep_idle() > 200_000
     status = await quiet.status()
     assert (status.hands, status.lag, status.is_called) == ([], 3, True)
 
@@ -139,9 +139,9 @@ async def test_the_leaders_recoverer_takes_over_when_a_lease_ends(tmp_path: Path
         await serve_and_read(works, "dead")
         await Membership(embedded, embedded.unit("all"), "dead", clock).join()
         leader = Membership(embedded, embedded.unit("all"), "leader", clock)
-        estate = CampaignEstate(embedded, leader, works.campaigns.settings, clock)
+        recoverable = RecoverableCampaigns(embedded, leader, works.campaigns.settings, clock)
         losses = 0
-        recoverer = Recoverer(leader, [estate], losses=lambda: losses, now_ms=lambda: to_ms(clock.now()))
+        recoverer = Recoverer(leader, [recoverable], losses=lambda: losses, now_ms=lambda: to_ms(clock.now()))
 
         assert (await recoverer.fire() or 0) < milliseconds(LEASE)
         assert (await works.status()).hands == ["dead"]
@@ -151,11 +151,11 @@ async def test_the_leaders_recoverer_takes_over_when_a_lease_ends(tmp_path: Path
             clock.advance(timedelta(milliseconds=await recoverer.fire() or 0))
         await recoverer.fire()
         assert (await works.status()).hands == []
-        assert await works.calls() == [CAMPAIGN.encode()], "its first call, which nobody took, is enough"
+        assert await works.wakeups() == [CAMPAIGN.encode()], "its first call, which nobody took, is enough"
 
-        await embedded.execute("DEL", works.keys()["calls"])
+        await embedded.execute("DEL", works.keys()["wakeups"])
         await recoverer.fire()
-        assert await works.calls() == []
+        assert await works.wakeups() == []
         losses += 1
         await recoverer.fire()
-        assert await works.calls() == [CAMPAIGN.encode()], "a server that was away may have lost something"
+        assert await works.wakeups() == [CAMPAIGN.encode()], "a server that was away may have lost something"

@@ -1,8 +1,7 @@
-"""The consumers of one campaign in one process: they come with the first message and go when it has been quiet.
+"""Runs the consumers of one campaign in one process, from the first entry until the campaign is idle.
 
-One reader takes messages from the stream, at most as many as the consumers have time for; each consumer takes a batch
-after the other and has it decided. So a campaign costs one connection for each process that serves it, however many
-consumers it has, and nothing where nobody does.
+One reader reads entries from the stream into a bounded queue. Consumers take batches from the queue and pass them to
+the `Decider`. A campaign uses one connection in each process that serves it, and none while it is idle.
 """
 
 import asyncio
@@ -16,39 +15,39 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.stream import Message
 from tidegate.runtime.waiting import end, unless
 from tidegate.systems.campaigns.campaign import Entry
+from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.deciding import Decider, Task
-from tidegate.systems.campaigns.workshop import Workshop
 
 log = get_logger(__name__)
 
-Retire = Callable[["Crew"], Awaitable[float | None]]
-"""Leave the campaign if it has been quiet; else after how many seconds without a message to ask again."""
+Retire = Callable[["ConsumerPool"], Awaitable[float | None]]
+"""Leaves the campaign if it is idle; else returns after how many seconds without a message to ask again."""
 
 _AHEAD = 2
-"""Batches for each consumer: one that is being decided, and the next."""
+"""Batches that are read per consumer: the one being decided, and the next."""
 _CROWD = 4
-"""A line this many times as long as what a crew has in hand is too long for it."""
+"""Other processes are woken when the line is longer than this many times what the pool may hold."""
 _MOST_RESTING = 1000
-"""Entries that failed and rest are held beside those that are worked on, up to this many."""
+"""How many entries may wait for a retry without reducing how many others are read."""
 _LONGEST_READ_S = 300.0
 _FINISH_WITHIN_S = 3.0
 _decoder = msgspec.json.Decoder(Entry)
 
 
-class Crew:
-    """Serves one campaign until it has been quiet, or until told to stop."""
+class ConsumerPool:
+    """Decides the entries of one campaign until it is idle or `stop` is called."""
 
-    def __init__(self, workshop: Workshop, campaign: str, total_count: int, retire: Retire) -> None:
-        self.campaign, self.consumers = campaign, workshop.settings.consumers_for(total_count)
-        self._retire, self._settings, self._outages = retire, workshop.settings, workshop.outages
-        self._consumer = workshop.stream(campaign).consumer(workshop.owner)
+    def __init__(self, context: ConsumerContext, campaign: str, total_count: int, retire: Retire) -> None:
+        self.campaign, self.consumers = campaign, context.settings.consumers_for(total_count)
+        self._retire, self._settings, self._outages = retire, context.settings, context.outages
+        self._consumer = context.stream(campaign).consumer(context.owner)
         self._most = min(self.consumers * self._settings.batch_size * _AHEAD, 1000)
         self._queue: deque[Task] = deque()
         self._more, self._room, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._crash: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._decider = Decider(
-            workshop,
+            context,
             campaign,
             self._consumer,
             crowd=self._most * _CROWD,
@@ -58,31 +57,31 @@ class Crew:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was told to."""
+        """Whether `stop` was called, or an unexpected error occurred."""
         return self._stopping.is_set()
 
     @property
     def in_hand(self) -> int:
-        """Messages that were read, and of which nothing became yet."""
+        """Number of messages that were read and are not settled yet."""
         return len(self._consumer.held)
 
     @property
     def decided(self) -> int:
-        """Entries that were decided here."""
+        """Number of entries that this pool decided."""
         return self._decider.decided
 
     def is_run_by(self, task: asyncio.Task[object] | None) -> bool:
-        """Whether this is one of the tasks that end with the crew: who waits for its end in one waits for himself."""
+        """Whether `task` belongs to this pool; such a task must not wait for the pool to end."""
         return task in self._tasks or task in self._decider.tasks
 
     def stop(self) -> None:
-        """Finish what is begun, and begin nothing. Returns at once; twice is harmless."""
+        """Finish entries in progress and start no others. Returns at once; repeating it has no effect."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Work until it has been quiet and `retire` left, or until told to stop; then `give_back` is still to be done.
+        """Decide entries until `retire` has left the campaign or `stop` is called; then call `return_messages`.
 
-        Raises what only a defect can cause.
+        Raises the unexpected error that ended a task of the pool.
         """
         consumers = [asyncio.create_task(self._consume(), name="consumer") for _ in range(self.consumers)]
         self._tasks.update(consumers)
@@ -95,8 +94,8 @@ class Crew:
         if self._crash is not None:
             raise self._crash
 
-    async def give_back(self) -> None:
-        """What was read and not done goes to others, as if it had never been read."""
+    async def return_messages(self) -> None:
+        """Make messages that were read and not settled available to other consumers."""
         await self._consumer.leave()
 
     async def _finish(self) -> None:
@@ -108,7 +107,7 @@ class Crew:
             log.warning("campaign.work_abandoned", campaign=self.campaign, in_hand=self.in_hand)
 
     async def _read_all(self) -> None:
-        """Until it has been quiet for long enough."""
+        """Read messages until `retire` has left the campaign."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -133,14 +132,14 @@ class Crew:
             payload = message.fields.get(b"payload")
             try:
                 if payload is None:
-                    await self._bury(message, "the message has no payload")
+                    await self._fail(message, "the message has no payload")
                 else:
                     self._queue.append(Task(message.id, message.deliveries, _decoder.decode(payload)))
             except UNDECODABLE as error:
-                await self._bury(message, f"the payload does not parse: {error}")
+                await self._fail(message, f"the payload does not parse: {error}")
         self._more.set()
 
-    async def _bury(self, message: Message, reason: str) -> None:
+    async def _fail(self, message: Message, reason: str) -> None:
         await self._outages.settling.retry(lambda: self._consumer.fail(message, reason))
 
     async def _consume(self) -> None:
