@@ -1,4 +1,4 @@
-"""Looks at several parts at once. One that cannot be found out in time costs itself, and is explained."""
+"""PartialReads at several parts at once. One that cannot be found out in time costs itself, and is explained."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -14,7 +14,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 WITHIN_S = 1.5
-"""What has not answered by then is away: whoever looks is answered within two seconds, whatever happens."""
+"""What has not answered by then is away: a request is answered within two seconds in any case."""
 DATABASE, VALKEY, TRANSPORT = "the database", "Valkey", "the transport of snapshots"
 
 
@@ -27,7 +27,7 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """For people."""
 
 
-class Looks:
+class PartialReads:
     """One look at everything. What went wrong is in `unknown`, in the order of the parts' names."""
 
     def __init__(self, within_s: float = WITHIN_S) -> None:
@@ -39,7 +39,7 @@ class Looks:
         """Parts that are null, and why."""
         return [Unknown(part=part, reason=reason) for part, reason in sorted(self._unknown.items())]
 
-    async def at(self, where: str, look: Awaitable[T], *parts: str) -> T | None:
+    async def read(self, where: str, look: Awaitable[T], *parts: str) -> T | None:
         """What is found; None, and `parts` are unknown, where it could not be."""
         try:
             async with asyncio.timeout(self._within_s):

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 
 from tidegate.app.opened_collection import OpenCollection
-from tidegate.dashboard.desk import DashboardDesk
 from tidegate.dashboard.files import Files
 from tidegate.dashboard.hub import Hub
+from tidegate.dashboard.routes import DashboardRoutes
 from tidegate.dashboard.topics import Readers
 from tidegate.http.channel import Seats
 from tidegate.http.endpoints import Endpoint
@@ -18,15 +18,15 @@ class Dashboard:
     """What is further to HTTP, and a service that remembers what figures were."""
 
     def __init__(self, readers: Readers, hub: Hub) -> None:
-        self._sampler, self._desk = readers.sampler, DashboardDesk(readers, hub, Files())
+        self._sampler, self._routes = readers.sampler, DashboardRoutes(readers, hub, Files())
 
     def endpoints(self) -> Sequence[Endpoint]:
         """See `tidegate.app.serving.Further`."""
-        return self._desk.endpoints()
+        return self._routes.endpoints()
 
     def close(self) -> None:
         """See `tidegate.app.serving.Further`."""
-        self._desk.close()
+        self._routes.close()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """See `tidegate.runtime.service.Service`."""

@@ -12,14 +12,14 @@ _MOST_MOVED = 5_000
 """Of more runs than that, some are looked at later."""
 
 
-class Pace(NamedTuple):
+class JobRates(NamedTuple):
     """Jobs per second."""
 
     done: float
     failed: float
 
 
-class PaceMaker:
+class JobRateMeter:
     """Hears which runs moved, and compares."""
 
     def __init__(self) -> None:
@@ -27,17 +27,17 @@ class PaceMaker:
         self._known: OrderedDict[int, tuple[int, int]] = OrderedDict()
         self._looked_at: datetime | None = None
 
-    def hear(self, moved: Collection[int] | None) -> None:
+    def mark_changed(self, moved: Collection[int] | None) -> None:
         """These runs moved; None: any that we know may have."""
         self._moved.update(self._known if moved is None else moved)
 
-    def to_look_at(self) -> list[int]:
+    def take_changed(self) -> list[int]:
         """The runs whose counters are to be read now."""
         taken = sorted(self._moved)[-_MOST_MOVED:]
         self._moved.difference_update(taken)
         return taken
 
-    def learn(self, found: Mapping[int, Ended], now: datetime, elapsed_s: float | None) -> Pace:
+    def update(self, found: Mapping[int, Ended], now: datetime, elapsed_s: float | None) -> JobRates:
         """How fast jobs ended since the last look, `elapsed_s` seconds ago.
 
         None: that was long ago, or never. Then what has ended counts for the time until the next look.
@@ -57,7 +57,7 @@ class PaceMaker:
         while len(self._known) > _MOST_REMEMBERED:
             self._known.popitem(last=False)
         self._looked_at = now
-        return Pace(0.0, 0.0) if not elapsed_s else Pace(done / elapsed_s, failed / elapsed_s)
+        return JobRates(0.0, 0.0) if not elapsed_s else JobRates(done / elapsed_s, failed / elapsed_s)
 
     def _is_new(self, ended: Ended) -> bool:
         """Whether it began since the last look: then all that has ended of it, has since."""

@@ -7,8 +7,8 @@ from datetime import datetime
 import msgspec
 
 from tidegate.app import Collection
-from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
-from tidegate.dashboard.processes import CommunityReader, ProcessView
+from tidegate.dashboard.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
+from tidegate.dashboard.processes import ProcessReader, ProcessView
 from tidegate.engine.overview import busy_pools
 from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerState
 from tidegate.primitives.gate import PoolStatus
@@ -93,7 +93,7 @@ class BreakerView(msgspec.Struct, frozen=True, kw_only=True):
     state: CircuitBreakerState
 
 
-class Machinery(msgspec.Struct, frozen=True, kw_only=True):
+class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What carries the work. What could not be found out is null, and `unknown` says why."""
 
     at: datetime
@@ -106,36 +106,36 @@ class Machinery(msgspec.Struct, frozen=True, kw_only=True):
     unknown: list[Unknown]
 
 
-class MachineryReader:
-    """Looks at it."""
+class RuntimeStatusReader:
+    """PartialReads at it."""
 
     def __init__(self, collection: Collection, snapshots: Snapshots | None) -> None:
-        self._parts, self._community = collection.parts, CommunityReader(collection.parts)
+        self._parts, self._processes_reader = collection.parts, ProcessReader(collection.parts)
         self.streams: Sequence[Stream] = [
             *(self._parts.jobs, self._parts.alarms),
             *(snapshots.recoverable if snapshots is not None else ()),
         ]
         self._breakers: Sequence[CircuitBreaker] = () if snapshots is None else snapshots.breakers
 
-    async def read(self) -> Machinery:
+    async def read(self) -> RuntimeStatus:
         """As it stands now."""
-        looks, database = Looks(), self._parts.database
-        streams, timers, gate, depth, community = await asyncio.gather(
-            looks.at(VALKEY, self._streams(), "streams"),
-            looks.at(VALKEY, self._timers(), "timers"),
-            looks.at(f"{VALKEY} or {DATABASE}", self._gate(), "gate"),
-            looks.at(DATABASE, database.read(outbox.depth), "outbox"),
-            looks.at(VALKEY, self._community.read(), "processes"),
+        reads, database = PartialReads(), self._parts.database
+        streams, timers, gate, depth, processes = await asyncio.gather(
+            reads.read(VALKEY, self._streams(), "streams"),
+            reads.read(VALKEY, self._timers(), "timers"),
+            reads.read(f"{VALKEY} or {DATABASE}", self._gate(), "gate"),
+            reads.read(DATABASE, database.read(outbox.depth), "outbox"),
+            reads.read(VALKEY, self._processes_reader.read(), "processes"),
         )
-        return Machinery(
+        return RuntimeStatus(
             at=database.clock.now(),
             streams=streams,
             timers=timers,
             gate=gate,
             outbox=None if depth is None else _outbox(depth),
-            processes=None if community is None else community.members,
+            processes=None if processes is None else processes.members,
             breakers=[BreakerView(name=each.name, state=each.state) for each in self._breakers],
-            unknown=looks.unknown,
+            unknown=reads.unknown,
         )
 
     async def _streams(self) -> list[StreamView]:

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from tidegate.app import Collection
-from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
+from tidegate.dashboard.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
 from tidegate.storage.sql import outbox
 from tidegate.system import DeadLetterCount, OpenSystem
 from tidegate.systems.crawl.raw_states import RawState
@@ -54,39 +54,39 @@ class DeadReader:
 
     async def read(self) -> DeadOverview:
         """Every kind."""
-        looks = Looks()
-        dead = await self.counts(looks)
-        return DeadOverview(at=self._parts.database.clock.now(), dead=dead, unknown=looks.unknown)
+        reads = PartialReads()
+        dead = await self.counts(reads)
+        return DeadOverview(at=self._parts.database.clock.now(), dead=dead, unknown=reads.unknown)
 
-    async def counts(self, looks: Looks) -> list[DeadCount]:
+    async def counts(self, reads: PartialReads) -> list[DeadCount]:
         """The same, as a part of something larger; what is unknown is a part called `dead/` and its kind."""
-        asked = [self._events(looks), self._messages(looks), self._crawl(looks)]
-        asked += [self._of_system(looks, each) for each in self._of_systems]
+        asked = [self._events(reads), self._messages(reads), self._crawl(reads)]
+        asked += [self._of_system(reads, each) for each in self._of_systems]
         return list(await asyncio.gather(*asked))
 
-    async def _events(self, looks: Looks) -> DeadCount:
-        depth = await looks.at(DATABASE, self._parts.database.read(outbox.depth), "dead/events")
+    async def _events(self, reads: PartialReads) -> DeadCount:
+        depth = await reads.read(DATABASE, self._parts.database.read(outbox.depth), "dead/events")
         return _count("events", None if depth is None else depth.dead)
 
-    async def _messages(self, looks: Looks) -> DeadCount:
+    async def _messages(self, reads: PartialReads) -> DeadCount:
         streams = (self._parts.jobs, self._parts.alarms)
         asked = asyncio.gather(*(stream.dead_letters.count() for stream in streams))
-        found = await looks.at(VALKEY, asked, "dead/messages")
+        found = await reads.read(VALKEY, asked, "dead/messages")
         if found is None:
             return _count("messages", None)
         named = zip(streams, found, strict=True)
         return _count("messages", sum(found), [DeadPart(name=each.name, count=n) for each, n in named if n])
 
-    async def _of_system(self, looks: Looks, counted: DeadLetterCount) -> DeadCount:
-        found = await looks.at(counted.server, counted.count(), f"dead/{counted.kind}")
+    async def _of_system(self, reads: PartialReads, counted: DeadLetterCount) -> DeadCount:
+        found = await reads.read(counted.server, counted.count(), f"dead/{counted.kind}")
         if found is None:
             return _count(counted.kind, None, label=counted.label)
         most = sorted(found.items(), key=lambda each: (-each[1], each[0]))[:_MOST_NAMED]
         parts = [DeadPart(name=name, count=n) for name, n in most if name]
         return _count(counted.kind, sum(found.values()), parts, label=counted.label)
 
-    async def _crawl(self, looks: Looks) -> DeadCount:
-        found = await looks.at(DATABASE, self._raws.counts([RawState.FAILED]), "dead/crawl")
+    async def _crawl(self, reads: PartialReads) -> DeadCount:
+        found = await reads.read(DATABASE, self._raws.counts([RawState.FAILED]), "dead/crawl")
         return _count("crawl", None if found is None else found[RawState.FAILED], label="the crawl")
 
 

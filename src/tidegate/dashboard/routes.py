@@ -8,12 +8,12 @@ from starlette.responses import Response
 
 from tidegate.core.errors import InvalidArgument
 from tidegate.dashboard.crawling import CrawlOverview
-from tidegate.dashboard.dead import DeadOverview
+from tidegate.dashboard.dead_letters import DeadOverview
 from tidegate.dashboard.files import TAG, Files
 from tidegate.dashboard.history import HistoryView
 from tidegate.dashboard.hub import Hub
-from tidegate.dashboard.machinery import Machinery
 from tidegate.dashboard.overview import Overview
+from tidegate.dashboard.runtime_status import RuntimeStatus
 from tidegate.dashboard.topics import Readers, TopicName
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.events import MEDIA_TYPE as EVENTS
@@ -38,7 +38,7 @@ class Watched(Given, frozen=True, kw_only=True):
     """May be given several times: overview, machinery, runs, or a topic of a system, such as campaigns."""
 
 
-class DashboardDesk:
+class DashboardRoutes:
     """The handlers. What several ask for at once is read once."""
 
     def __init__(self, readers: Readers, hub: Hub, files: Files) -> None:
@@ -80,7 +80,7 @@ class DashboardDesk:
         """Count what failed for good, of every kind."""
         return await self._answer(TopicName.DEAD)
 
-    async def show_machinery(self) -> Machinery | Response:
+    async def show_machinery(self) -> RuntimeStatus | Response:
         """Show what carries the work: streams, timers, the gate, the outbox, processes and breakers."""
         return await self._answer(TopicName.MACHINERY)
 
